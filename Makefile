@@ -1,0 +1,43 @@
+# Tokenlake: `make` lists what there is to do. Everything runs in .venv, made on first use.
+
+PYTHON ?= python3
+LAKE   ?= lake
+
+BIN       := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: $(INSTALLED)  ## from the shipped sample to packed training batches
+	$(BIN)/etl run demo --lake $(LAKE)
+	$(BIN)/python -m pipelines.tour $(LAKE)
+
+test: lint  ## lint, then the tests
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(INSTALLED)  ## the tests that take more than a few seconds each
+	$(BIN)/python -m pytest -m slow
+
+lint: $(INSTALLED)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)  ## throughput of the kernels, the pipeline and the loader
+	$(BIN)/python benchmarks/throughput.py
+
+clean:  ## remove the demo's lake and all caches, keep .venv
+	rm -rf $(LAKE) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# One stamp: the environment is brought up to date when what it is made from changes.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tokenlake needs Python 3.11 or newer: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev]'
+	@touch $@

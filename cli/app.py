@@ -1,0 +1,381 @@
+"""The commands of ``etl``: each parses its options, calls ``etl`` and prints what comes back.
+
+The libraries are imported inside the commands, so that ``etl --help`` is there at once.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import pipelines
+from cli import options
+from etl.errors import TokenlakeError
+
+_QUARANTINED = 3
+_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """The commands; a user's error is printed, with its hint, and not its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; exit with 1 on a TokenlakeError unless ``--debug`` shows where it rose."""
+        try:
+            return super().invoke(ctx)
+        except TokenlakeError as error:
+            if ctx.params.get("debug"):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="etl",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Raw text in object storage -> versioned, auditable token tables.",
+)
+
+
+def _examples(*lines: str) -> str:
+    """The end of a command's help; the backspace keeps the lines as they are."""
+    return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="etl")
+
+
+@app.callback()
+def _common(
+    *,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", envvar="TOKENLAKE_DEBUG", help="Show the traceback of an error."),
+    ] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    del debug  # read where errors are printed
+    if show_version:
+        try:
+            typer.echo(f"tokenlake {version('tokenlake')}")
+        except PackageNotFoundError:
+            typer.echo("tokenlake (not installed)")
+        raise typer.Exit
+
+
+@app.command(
+    epilog=_examples(
+        "etl run demo --lake lake",
+        "etl run web.yaml --source 's3://crawl/*.parquet' --set gopher_quality.min_words=80",
+        "etl run web.yaml --cluster tcp://scheduler:8786",
+    )
+)
+def run(
+    recipe: options.RecipeArgument,
+    *,
+    sources: options.Sources = None,
+    lake: options.Lake = None,
+    settings: options.Settings = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            envvar="TOKENLAKE_CLUSTER",
+            help="A Dask scheduler, as tcp://host:8786; without it, this machine.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes on this machine; one per core if left out."),
+    ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Memory of each worker, as 2GiB.")
+    ] = None,
+    rebuild: options.Rebuild = False,
+    replace_changed: options.ReplaceChanged = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Do what is left of a recipe: read, filter, deduplicate, tokenize, commit.
+
+    Running again goes on where a run was stopped, and takes up new input files.
+    """
+    from cli import render
+    from cli.progress import ProgressLine
+    from etl.cluster import Cluster
+    from etl.recipe import Recipe
+    from etl.runner import run as run_recipe
+
+    loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
+    try:
+        with ProgressLine(sys.stderr) as progress:
+            report = run_recipe(
+                loaded,
+                cluster=Cluster(cluster, workers, memory_limit),
+                rebuild=rebuild,
+                replace_changed=replace_changed,
+                on_progress=progress.update,
+                on_client=lambda client: progress.note(f"dashboard  {client.dashboard_link}"),
+            )
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what is committed stays; run the same command to go on", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    render.output(report, render.run_report, to_json=as_json)
+    for note in report.quarantined:
+        typer.echo(render.quarantined(note), err=True)
+    if not report.ok:
+        raise typer.Exit(_QUARANTINED)
+
+
+@app.command(
+    epilog=_examples(
+        "etl plan web.yaml",
+        "etl plan demo --lake lake --json",
+    )
+)
+def plan(
+    recipe: options.RecipeArgument,
+    *,
+    sources: options.Sources = None,
+    lake: options.Lake = None,
+    settings: options.Settings = None,
+    rebuild: options.Rebuild = False,
+    replace_changed: options.ReplaceChanged = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what a run would do, and do nothing."""
+    from cli import render
+    from etl.plan import make_plan
+    from etl.recipe import Recipe
+
+    loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
+    made = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
+    render.output(render.plan_facts(made) if as_json else made, lambda p: p.lines(), to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl recipes",
+        "etl recipes demo > web.yaml",
+    )
+)
+def recipes(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Print this recipe's file.")
+    ] = None,
+    *,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the shipped recipes, or print one to begin your own with."""
+    from cli import render
+
+    names = pipelines.names()
+    if name is None:
+        about = [{"name": n, "about": _about(pipelines.path(n).read_text("utf-8"))} for n in names]
+        render.output(about, render.recipes, to_json=as_json)
+        return
+    if name not in names:
+        raise typer.BadParameter(f"no shipped recipe {name!r}; there are {', '.join(names)}")
+    text = pipelines.path(name).read_text("utf-8")
+    render.output({"name": name, "text": text}, lambda found: [found["text"].rstrip("\n")], to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl history lake/documents",
+    )
+)
+def history(table: options.TableArgument, *, as_json: options.AsJson = False) -> None:
+    """List the versions of a table, newest first: who made each, and what came with it."""
+    from cli import render
+    from etl.lineage import history as read_history
+
+    render.output(read_history(table), render.versions, to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl show lake/documents --columns id,reason,text --limit 3",
+        "etl show lake/tokens --version 2",
+    )
+)
+def show(
+    table: options.TableArgument,
+    *,
+    at_version: Annotated[
+        int | None, typer.Option("--version", min=0, help="A version's number.")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="TIME", help="A point in time, as 2026-10-01T12:00 (UTC).")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many rows.")] = 5,
+    columns: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these columns, as id,reason.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print the schema, the size and the first rows of a table."""
+    from cli import render
+    from etl.lookup import head
+    from etl.table import Table
+
+    if at_version is not None and timestamp is not None:
+        raise typer.BadParameter("give --version or --timestamp, not both")
+    opened = Table.open(table, at_version if timestamp is None else _time(timestamp))
+    rows = head(opened, limit, columns.split(",") if columns else None)
+    render.output(render.table_facts(opened, rows), render.table, to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl diff lake/documents 3 7",
+    )
+)
+def diff(
+    table: options.TableArgument,
+    old: Annotated[int, typer.Argument(min=0, help="The version to compare with.")],
+    new: Annotated[int, typer.Argument(min=0, help="The version to look at.")],
+    *,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what changed between two versions of a table, and why."""
+    from cli import render
+    from etl.lineage import diff as compare
+
+    render.output(compare(table, old, new), render.difference, to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl lineage lake/tokens",
+        "etl lineage lake/tokens --openlineage > events.jsonl",
+    )
+)
+def lineage(
+    table: options.TableArgument,
+    *,
+    at_version: Annotated[
+        int | None, typer.Option("--version", min=0, help="A version's number.")
+    ] = None,
+    openlineage: Annotated[
+        bool, typer.Option("--openlineage", help="Print OpenLineage run events, one a line.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Draw what a table was made from, down to the input files."""
+    from cli import render
+    from etl.lineage import graph
+    from etl.openlineage import run_events
+
+    node = graph(table, at_version)
+    if openlineage:
+        for event in run_events(node):
+            typer.echo(render.as_json(event, indent=None))
+        return
+    render.output(node, lambda found: found.lines(), to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl trace lake --id doc-17",
+        "etl trace lake --source data/a.parquet --row 12",
+    )
+)
+def trace(
+    lake: options.LakeArgument,
+    *,
+    id: Annotated[str | None, typer.Option("--id", help="The document's id.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="The input file that holds it: a URL or a path."),
+    ] = None,
+    row: Annotated[
+        int | None, typer.Option(min=0, help="Its ordinal in that file, from 0.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Follow one document from its input file to its tokens, or to the reason why it has none."""
+    from cli import render
+    from etl.lineage import trace as follow
+
+    if (id is None) == (source is None) or (source is None) != (row is None):
+        raise typer.BadParameter("give --id ID, or --source URI and --row N")
+    render.output(follow(lake, id=id, source=source, row=row), render.traces, to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl verify lake",
+    )
+)
+def verify(
+    lake: options.LakeArgument,
+    *,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Decode every page of every column too.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check that a lake is whole: every file there, every count right, the tables of one mind.
+
+    Prints each problem and the data file that has it; the exit code is 1 if there is any.
+    """
+    from cli import render
+    from etl.verifier import verify as check
+
+    problems = check(lake, deep=deep)
+    render.output(problems, render.problems, to_json=as_json)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog=_examples(
+        "etl report lake",
+    )
+)
+def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> None:
+    """Count what is in a lake: rows, reasons, duplicates, tokens, languages, input files."""
+    from cli import render
+    from etl.reporter import report as count
+
+    render.output(count(lake), render.lake_report, to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "etl schema > recipe.schema.json",
+    )
+)
+def schema() -> None:
+    """Print the JSON Schema of recipe files, for editors."""
+    from cli import render
+    from etl.recipe import json_schema
+
+    typer.echo(render.as_json(json_schema()))
+
+
+def _about(text: str) -> str:
+    """The first line of a recipe's opening comment."""
+    first = text.split("\n", 1)[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def _time(text: str) -> Any:
+    """A point in time; without a zone it is UTC."""
+    from datetime import UTC, datetime
+
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no time; write it as 2026-10-01T12:00") from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,88 @@
+"""How far a run is: one line that is written over on a terminal, a line every few seconds elsewhere."""
+
+import shutil
+import time
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from etl.runner import Progress
+
+_TERMINAL_SECONDS = 0.1
+_PLAIN_SECONDS = 5.0
+
+
+class ProgressLine:
+    """Writes the progress of a run to a stream; used as a context, it leaves a whole line behind."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._written = -float("inf")
+        self._open = False  # whether a line stands that has no end yet
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def update(self, progress: "Progress") -> None:
+        """Show how far a step is; the end of a step is always shown."""
+        now = time.monotonic()
+        every = _TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS
+        if progress.done < progress.total and now - self._written < every:
+            return
+        self._written = now
+        text = line(progress)
+        if not self._is_terminal:
+            self._stream.write(f"{text}\n")
+        else:
+            self._stream.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            self._open = True
+            if progress.done == progress.total:
+                self._end()
+        self._stream.flush()
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._end()
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def _end(self) -> None:
+        if self._open:
+            self._stream.write("\n")
+            self._open = False
+
+
+def line(progress: "Progress") -> str:
+    """The progress of a step in one line.
+
+    >>> from types import SimpleNamespace
+    >>> line(SimpleNamespace(step="documents", done=1, total=4, rows=3000, kept=2000,
+    ...                      text_bytes=8_000_000, seconds=2.0))
+    'documents   1/4 splits  1,500 docs/s  4.0 MB/s  kept 2,000  left out 1,000  6s left'
+    """
+    parts = [f"{progress.step:<11} {progress.done}/{progress.total} splits"]
+    if progress.seconds > 0:
+        parts.append(f"{progress.rows / progress.seconds:,.0f} docs/s")
+        parts.append(f"{progress.text_bytes / progress.seconds / 1e6:,.1f} MB/s")
+    parts += [f"kept {progress.kept:,}", f"left out {progress.rows - progress.kept:,}"]
+    if 0 < progress.done < progress.total:
+        left = progress.seconds / progress.done * (progress.total - progress.done)
+        parts.append(f"{duration(left)} left")
+    return "  ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader.
+
+    >>> duration(5), duration(65), duration(3700)
+    ('5s', '1m05s', '1h01m')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"

@@ -1,0 +1,78 @@
+"""Where the work runs: this machine, or a Dask scheduler that is already there -> a Client."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import dask
+from distributed import Client, LocalCluster
+
+from etl.errors import ClusterError
+
+# One thread per process, in every library: the parallelism is Dask's, and so is the accounting per core.
+_WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}
+_SETTINGS = {
+    "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
+    "distributed.comm.retry.count": 3,
+    "dataframe.convert-string": False,
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A place to run: a scheduler at ``tcp://...``, or (``address`` None) this machine.
+
+    On this machine one single-threaded process per core is started unless ``workers`` says otherwise;
+    they share the memory, or get ``memory_limit`` each (as ``2GiB``).
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    memory_limit: str | None = None
+
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
+        """A client for as long as the context lasts; a scheduler that was there before stays.
+
+        Raises ClusterError if the scheduler does not answer.
+        """
+        with dask.config.set(_SETTINGS):
+            if self.address is None:
+                with self._local() as cluster, Client(cluster) as client:
+                    yield client
+                return
+            try:
+                client = Client(self.address, timeout="15s")
+            except (OSError, ValueError, TimeoutError) as error:
+                raise ClusterError(
+                    f"no scheduler answers ({error})",
+                    where=self.address,
+                    hint="write tcp://host:8786, and see that a scheduler runs there",
+                ) from error
+            with client:
+                yield client
+
+    def _local(self) -> LocalCluster:
+        with warnings.catch_warnings():  # a dashboard port that is taken is no concern of the user
+            warnings.filterwarnings("ignore", message="Port .* is already in use")
+            return LocalCluster(
+                n_workers=self.workers or num_cores(),
+                threads_per_worker=1,
+                memory_limit=self.memory_limit or "auto",
+                silence_logs=logging.CRITICAL,  # what a task raises is reported once, by the run
+            )
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

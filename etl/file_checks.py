@@ -1,0 +1,158 @@
+"""Is each data file of a table what the log says: there, of its size, with its rows, of the schema?
+
+The footers are read, and no column; ``deep`` decodes every page of every column.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import StorageError
+from etl.table import Table
+
+_THREADS = 8  # they wait for the store, more than they compute
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something that is not as it must be: in which table, in which data file of it, and what."""
+
+    table: str
+    file: str | None  # its path inside the table; None: the table as a whole
+    what: str
+
+    def __str__(self) -> str:
+        place = self.table if self.file is None else f"{self.table}/{self.file}"
+        return f"{place}: {self.what}"
+
+
+def check_files(
+    table: Table, *, deep: bool = False, vocab_size: int | None = None
+) -> list[Problem]:
+    """The problems of a table's live data files, each for itself.
+
+    With ``deep`` the token ids are also checked to be those of a vocabulary of ``vocab_size``.
+    """
+    name = table.url.rsplit("/", 1)[-1]
+    schema = table.schema
+
+    def check(fragment: Mapping[str, Any]) -> list[Problem]:
+        checked = _Checked(table.url, fragment, schema)
+        found = checked.problems(deep=deep, vocab_size=vocab_size)
+        return [Problem(name, fragment["path"], what) for what in found]
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = pool.map(check, table.fragments().to_pylist())
+        return [problem for problems in found for problem in problems]
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """One data file: where it is, what the log says of it, and the table's schema."""
+
+    url: str
+    fragment: Mapping[str, Any]
+    schema: pa.Schema
+
+    def problems(self, *, deep: bool, vocab_size: int | None) -> Iterator[str]:
+        """What is wrong with it; a file that cannot be opened has no further problems."""
+        uri = storage.join(self.url, self.fragment["path"])
+        found = storage.size(uri)
+        if found is None:
+            yield "the file is not there"
+            return
+        if found != self.fragment["size"]:
+            yield f"the file has {found} bytes where the log says {self.fragment['size']}"
+        try:
+            with storage.open_input(uri) as source:
+                file = pq.ParquetFile(source)
+                yield from self._footer(file)
+                if deep:
+                    yield from self._pages(file, vocab_size)
+        except (pa.ArrowException, OSError, StorageError) as error:
+            yield f"cannot be read: {' '.join(str(error).split())}"
+
+    def _footer(self, file: pq.ParquetFile) -> Iterator[str]:
+        rows = file.metadata.num_rows
+        if rows != self.fragment["rows"]:
+            yield f"the file has {rows} rows where the log says {self.fragment['rows']}"
+        stored = [f for f in self.schema if f"partition.{f.name}" not in self.fragment]
+        if not file.schema_arrow.equals(pa.schema(stored), check_metadata=False):
+            yield f"its columns are not those of the table: {_difference(file.schema_arrow, stored)}"
+            return
+        for name in self.schema.names:
+            low, high = self.fragment.get(f"min.{name}"), self.fragment.get(f"max.{name}")
+            found = _range(file.metadata, name)
+            if low is not None and found is not None and found != (low, high):
+                yield f"{name} goes from {found[0]!r} to {found[1]!r}, the log says {low!r} to {high!r}"
+        yield from self._reasons(file.metadata)
+
+    def _reasons(self, metadata: pq.FileMetaData) -> Iterator[str]:
+        """A kept row has no reason, a rejected one has one."""
+        verdict = self.fragment.get("partition.verdict")
+        missing = _null_count(metadata, "reason")
+        if verdict is None or missing is None:
+            return
+        with_reason = metadata.num_rows - missing
+        if verdict == "kept" and with_reason:
+            yield f"{with_reason} kept rows have a reason for being rejected"
+        if verdict == "rejected" and missing:
+            yield f"{missing} rejected rows have no reason"
+
+    def _pages(self, file: pq.ParquetFile, vocab_size: int | None) -> Iterator[str]:
+        for batch in file.iter_batches(4096, use_threads=False):
+            if "tokens" not in batch.schema.names:
+                continue
+            lengths = pc.list_value_length(batch["tokens"])
+            if not lengths.equals(batch["num_tokens"].cast(lengths.type)):
+                yield "num_tokens is not the length of tokens"
+            ids = np.asarray(batch["tokens"].flatten())
+            if ids.size and (ids.min() < 0 or (vocab_size is not None and ids.max() >= vocab_size)):
+                yield f"token ids from {ids.min()} to {ids.max()}, the vocabulary has {vocab_size}"
+
+
+def _range(metadata: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
+    """The minimum and maximum of a column by the footer; None where that does not say."""
+    found = _statistics(metadata, name)
+    if not found or not all(s is not None and (s.has_min_max or _is_null(s)) for s in found):
+        return None
+    known = [s for s in found if s.has_min_max]
+    return (min(s.min for s in known), max(s.max for s in known)) if known else None
+
+
+def _null_count(metadata: pq.FileMetaData, name: str) -> int | None:
+    found = _statistics(metadata, name)
+    if not found or not all(s is not None and s.has_null_count for s in found):
+        return None
+    return sum(s.null_count for s in found)
+
+
+def _is_null(statistics: pq.Statistics) -> bool:
+    return bool(statistics.has_null_count and statistics.num_values == 0)
+
+
+def _statistics(metadata: pq.FileMetaData, name: str) -> list[pq.Statistics | None]:
+    """The statistics of a flat column, one per row group."""
+    if metadata.num_row_groups == 0:
+        return []
+    first = metadata.row_group(0)
+    places = [i for i in range(first.num_columns) if first.column(i).path_in_schema == name]
+    groups = range(metadata.num_row_groups)
+    return [metadata.row_group(group).column(i).statistics for i in places for group in groups]
+
+
+def _difference(found: pa.Schema, expected: list[pa.Field]) -> str:
+    """The first columns that differ."""
+    known = {field.name: field for field in expected}
+    differing = [f"{field}" for field in found if known.get(field.name) != field]
+    missing = [name for name in known if name not in found.names]
+    return (
+        f"it has {differing[:3]}, and lacks {missing[:3]}" if missing else f"it has {differing[:3]}"
+    )

@@ -1,0 +1,264 @@
+"""Fragments: the Parquet data files that workers write, before anyone commits them.
+
+A fragment has a name that nobody else has, is cut into row groups of a bounded size, and comes with the
+statistics that the Delta log keeps of it. Nothing is visible to a reader before a commit names it.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import StorageError
+
+_MAX_STATISTIC_CHARS = 512  # longer values would bloat the log
+_MAX_ROW_GROUP_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the data files of a table are laid out; it decides speed and size, never a value."""
+
+    partition_by: tuple[str, ...] = ()
+    statistics: tuple[str, ...]  # columns whose minimum and maximum stand in the log
+    dictionary: tuple[str, ...] = ("source",)
+    bulk: str | None = None  # the column that fills a row group
+    running: tuple[str, str] | None = None  # (counts, running total of them inside one file)
+    row_group_bytes: int = 16 << 20  # of the bulk column, before compression
+    file_bytes: int = 512 << 20  # of the bulk column, before compression
+    compression: str = "zstd"
+    compression_level: int | None = 1
+
+
+DOCUMENTS = Layout(
+    partition_by=("verdict",),
+    statistics=("id", "source", "row", "reason"),
+    dictionary=("source", "lang", "reason"),
+    bulk="text",
+)
+DUPLICATES = Layout(
+    statistics=("source", "row", "file"), dictionary=("source", "keeper_source", "kind", "file")
+)
+# lz4 decodes half as fast again as zstd, 6 MB of int32 are 1.5 M tokens: benchmarks/RESULTS.md.
+TOKENS = Layout(
+    statistics=("id", "source", "row", "token_end"),
+    bulk="tokens",
+    running=("num_tokens", "token_end"),
+    row_group_bytes=6 << 20,
+    compression="lz4",
+    compression_level=None,
+)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One data file, written and closed: path inside the table, bytes, rows, and Delta statistics."""
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str]
+    statistics: str
+
+
+@dataclass
+class _Statistics:
+    """Running minimum, maximum and null count per column, as the Delta log wants them."""
+
+    columns: tuple[str, ...]
+    rows: int = 0
+    low: dict[str, Any] = field(default_factory=dict)
+    high: dict[str, Any] = field(default_factory=dict)
+    nulls: dict[str, int] = field(default_factory=dict)
+
+    def update(self, table: pa.Table) -> None:
+        self.rows += table.num_rows
+        for name in self.columns:
+            column = table[name]
+            self.nulls[name] = self.nulls.get(name, 0) + column.null_count
+            found = pc.min_max(column).as_py()
+            if found["min"] is not None:
+                self.low[name] = min(self.low.get(name, found["min"]), found["min"])
+                self.high[name] = max(self.high.get(name, found["max"]), found["max"])
+
+    def to_json(self) -> str:
+        known = [name for name in self.low if _is_short(self.low[name], self.high[name])]
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": {name: self.low[name] for name in known},
+                "maxValues": {name: self.high[name] for name in known},
+                "nullCount": self.nulls,
+            }
+        )
+
+
+def _is_short(*values: Any) -> bool:
+    return all(not isinstance(v, str) or len(v) <= _MAX_STATISTIC_CHARS for v in values)
+
+
+class FragmentWriter:
+    """Appends Arrow tables to new data files of a Delta table; nothing is visible before a commit.
+
+    ``name`` is the head of the file names (the split's key), made unique by a random tail.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        schema: pa.Schema,
+        layout: Layout,
+        *,
+        name: str,
+        partition: Mapping[str, str] | None = None,
+    ) -> None:
+        self._url = url
+        self._layout = layout
+        self._partition = dict(partition or {})
+        self._schema = pa.schema([f for f in schema if f.name not in layout.partition_by])
+        folder = "".join(f"{key}={value}/" for key, value in self._partition.items())
+        self._prefix = f"{folder}{name}-{uuid.uuid4().hex[:12]}"
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self._fragments: list[Fragment] = []
+        self._file: _OpenFile | None = None
+
+    def append(self, table: pa.Table) -> None:
+        """Add rows; whole row groups are written as soon as they are full."""
+        if table.num_rows == 0:
+            return
+        if self._layout.running is not None:  # its place; the values are known with the file
+            counts, total = self._layout.running
+            if total not in table.column_names:
+                table = table.append_column(total, table[counts])
+        table = table.select(self._schema.names).cast(self._schema)
+        self._pending.append(table)
+        self._pending_bytes += _bulk_bytes(table, self._layout.bulk)
+        if self._pending_bytes >= self._layout.row_group_bytes:
+            self._write(keep_rest=True)
+
+    def close(self) -> list[Fragment]:
+        """Finish the files and return them; each footer is read once more to check its rows."""
+        self._write(keep_rest=False)
+        self._roll()
+        return self._fragments
+
+    @property
+    def path(self) -> str:
+        """The path of the file that the next row goes to."""
+        return f"{self._prefix}-{len(self._fragments)}.parquet"
+
+    def _write(self, *, keep_rest: bool) -> None:
+        if not self._pending:
+            return
+        table = pa.concat_tables(self._pending)
+        cuts = _row_group_cuts(table, self._layout)
+        if keep_rest:
+            cuts = cuts[:-1]
+        start = 0
+        for stop in cuts:
+            self._write_row_group(table.slice(start, stop - start))
+            start = stop
+        rest = table.slice(start)
+        self._pending = [rest] if rest.num_rows else []
+        self._pending_bytes = _bulk_bytes(rest, self._layout.bulk)
+
+    def _write_row_group(self, table: pa.Table) -> None:
+        if self._file is None:
+            uri = storage.join(self._url, self.path)
+            self._file = _OpenFile(uri, self._schema, self._layout)
+        self._file.write(table)
+        if self._file.bulk_bytes >= self._layout.file_bytes:
+            self._roll()
+
+    def _roll(self) -> None:
+        if self._file is None:
+            return
+        size = self._file.close()
+        rows, statistics = self._file.statistics.rows, self._file.statistics.to_json()
+        self._fragments.append(Fragment(self.path, size, rows, self._partition, statistics))
+        self._file = None
+
+
+class _OpenFile:
+    """One Parquet file being written, with its statistics."""
+
+    def __init__(self, uri: str, schema: pa.Schema, layout: Layout) -> None:
+        self.uri = uri
+        self.statistics = _Statistics(layout.statistics)
+        self.bulk_bytes = 0
+        self._layout = layout
+        self._total = 0
+        self._output = storage.open_output(uri)
+        self._writer = pq.ParquetWriter(
+            self._output.__enter__(),
+            schema,
+            compression=layout.compression,
+            compression_level=layout.compression_level,
+            use_dictionary=[name for name in layout.dictionary if name in schema.names],
+            write_statistics=[name for name in layout.statistics if name in schema.names],
+        )
+
+    def write(self, table: pa.Table) -> None:
+        if self._layout.running is not None:
+            table = self._with_total(table, *self._layout.running)
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self.statistics.update(table)
+        self.bulk_bytes += _bulk_bytes(table, self._layout.bulk)
+
+    def _with_total(self, table: pa.Table, counts: str, total: str) -> pa.Table:
+        ends = self._total + np.cumsum(np.asarray(table[counts].combine_chunks()), dtype=np.int64)
+        self._total = int(ends[-1])
+        place = table.schema.get_field_index(total)
+        return table.set_column(place, table.schema.field(place), pa.array(ends, pa.int64()))
+
+    def close(self) -> int:
+        """Close, read the footer back, and return the size in bytes."""
+        self._writer.close()
+        self._output.__exit__(None, None, None)
+        with storage.open_input(self.uri) as file:
+            rows = pq.read_metadata(file).num_rows
+            size = file.size()
+        if rows != self.statistics.rows:
+            raise StorageError(f"{self.statistics.rows} rows written, {rows} read", where=self.uri)
+        return int(size)
+
+
+def _bulk_bytes(table: pa.Table, bulk: str | None) -> int:
+    """Bytes of the values of the bulk column (rows alone count where there is none)."""
+    if bulk is None or table.num_rows == 0:
+        return table.num_rows
+    return int(sum(_lengths(chunk).sum() for chunk in table[bulk].chunks))
+
+
+def _lengths(chunk: pa.Array) -> np.ndarray:
+    """Bytes per value of a string or list<int32> array (whose offsets are int32)."""
+    offsets = np.frombuffer(chunk.buffers()[1], np.int32)[
+        chunk.offset : chunk.offset + len(chunk) + 1
+    ]
+    width = 4 if pa.types.is_list(chunk.type) else 1
+    return np.diff(offsets).astype(np.int64) * width
+
+
+def _row_group_cuts(table: pa.Table, layout: Layout) -> list[int]:
+    """Row numbers at which row groups end; the last is the table's end."""
+    num_rows = table.num_rows
+    if layout.bulk is None:
+        cuts = set(range(_MAX_ROW_GROUP_ROWS, num_rows, _MAX_ROW_GROUP_ROWS))
+        return sorted(cuts | {num_rows})
+    lengths = np.concatenate([_lengths(c) for c in table[layout.bulk].chunks])
+    ends = np.cumsum(lengths)
+    cuts, start, done = [], 0, 0
+    while start < num_rows:
+        stop = int(np.searchsorted(ends, done + layout.row_group_bytes, side="left")) + 1
+        stop = min(stop, start + _MAX_ROW_GROUP_ROWS, num_rows)
+        cuts.append(stop)
+        start, done = stop, int(ends[stop - 1])
+    return cuts

@@ -1,0 +1,171 @@
+"""The same stages on Dask DataFrames, for notebooks: read, apply, read_table, write.
+
+Below the partition these call the functions that the runner calls. They differ in one thing: the runner
+streams a split in batches, and here a partition holds a whole split.
+
+>>> import etl                                                          # doctest: +SKIP
+>>> documents = etl.read(etl.Source(path="data/*.parquet"))             # doctest: +SKIP
+>>> etl.apply(documents, ["gopher_quality"]).reason.value_counts().compute()    # doctest: +SKIP
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+import schemas
+from etl import storage
+from etl.errors import TableError
+from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS, Fragment, FragmentWriter, Layout
+from etl.recipe import StageList
+from etl.sources import Source, Split, count_records, list_splits, number
+from etl.sources import read as read_split
+from etl.stages import Stage
+from etl.stages.apply import apply as apply_stages
+from etl.stages.apply import signal_names
+from etl.table import Table
+
+_LAYOUTS = {"documents": DOCUMENTS, "duplicates": DUPLICATES, "tokens": TOKENS}
+
+
+def read(source: Source | str) -> dd.DataFrame:
+    """A source as a Dask DataFrame with the columns of ``schemas.RAW``, one partition per split.
+
+    Nothing is read before it is computed. Raises SourceError if the source matches nothing.
+    """
+    source = Source(path=source) if isinstance(source, str) else source
+    splits = list(list_splits(source))
+    cut = {split.uri for split in splits if split.first_row is None}
+    uncounted = [split for split in splits if split.uri in cut]
+    if uncounted:
+        counts = dask.compute(*(dask.delayed(count_records)(split) for split in uncounted))
+        numbered = number(uncounted, counts)
+        by_place = {(split.uri, split.start): split for split in numbered}
+        splits = [by_place.get((split.uri, split.start), split) for split in splits]
+    return dd.from_map(_read_split, splits, source=source, meta=_meta(schemas.RAW), label="read")
+
+
+def apply(frame: dd.DataFrame, stages: Sequence[Stage | str | Mapping[str, Any]]) -> dd.DataFrame:
+    """The documents after the stages, kept and rejected, with signals, reason and verdict.
+
+    ``stages`` are written as in a recipe, or are stage objects. Deduplication and tokenization need the
+    runner and are refused by none: they do nothing here.
+    """
+    parsed = TypeAdapter(StageList).validate_python(list(stages))
+    meta = _meta(schemas.documents(signal_names(parsed)))
+    return frame.map_partitions(_apply_stages, parsed, meta=meta)
+
+
+def read_table(lake: str, name: str, version: int | None = None) -> dd.DataFrame:
+    """A table of a lake as a Dask DataFrame, one partition per data file.
+
+    Raises TableError if there is no such table or version.
+    """
+    table = Table.open(storage.join(storage.normalize(lake), name), version)
+    fragments = table.fragments()
+    partitions = [n for n in fragments.column_names if n.startswith("partition.")]
+    rows = fragments.select(["path", *partitions]).to_pylist()
+    if not rows:
+        return dd.from_pandas(_meta(table.schema), npartitions=1)
+    return dd.from_map(
+        _read_fragment, rows, url=table.url, schema=table.schema, meta=_meta(table.schema)
+    )
+
+
+def write(frame: dd.DataFrame, table_url: str, *, lineage: Mapping[str, Any] | None = None) -> int:
+    """Append a DataFrame to a Delta table in one commit, and return the new version.
+
+    Each partition becomes fragments, written where it is; the commit's record holds ``lineage``. The
+    table is created if need be, with the schema of its name (documents, duplicates, tokens), or for
+    another name with the frame's own. Raises TableError if the columns are not those of the table.
+    """
+    url = storage.normalize(table_url)
+    schema = Table.open(url).schema if Table.exists(url) else _schema_of(frame, url)
+    layout = _LAYOUTS.get(url.rsplit("/", 1)[-1], Layout(statistics=()))
+    missing = set(schema.names) - set(frame.columns)
+    extra = set(frame.columns) - set(schema.names)
+    if missing or extra:
+        raise TableError(
+            f"other columns than the table's (missing {sorted(missing)}, unknown {sorted(extra)})",
+            where=url,
+        )
+    writer = _WritePartition(url, schema, layout, uuid.uuid4().hex)
+    meta = pd.DataFrame({"result": pd.Series(dtype=object)})
+    with dask.config.set({"dataframe.convert-string": False}):
+        written = frame.map_partitions(writer, meta=meta, enforce_metadata=False).compute()
+    fragments = [Fragment(**f) for text in written["result"] for f in json.loads(text)]
+    table = Table.open(url) if Table.exists(url) else Table.create(url, schema, layout)
+    return table.commit(fragments, transactions={}, lineage=dict(lineage or {})).version
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """An Arrow table as a DataFrame with Arrow-backed columns, without copying."""
+    return table.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """A DataFrame as an Arrow table of the schema."""
+    return pa.Table.from_pandas(frame, preserve_index=False).select(schema.names).cast(schema)
+
+
+def _meta(schema: pa.Schema) -> pd.DataFrame:
+    return to_pandas(schema.empty_table())
+
+
+def _read_split(split: Split, *, source: Source) -> pd.DataFrame:
+    return to_pandas(pa.concat_tables([schemas.RAW.empty_table(), *read_split(split, source)]))
+
+
+def _apply_stages(frame: pd.DataFrame, stages: Sequence[Stage]) -> pd.DataFrame:
+    return to_pandas(apply_stages(to_arrow(frame, schemas.RAW), stages))
+
+
+def _read_fragment(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:
+    with storage.open_input(storage.join(url, row["path"])) as file:
+        table = pq.read_table(file, use_threads=False)
+    for name, value in row.items():
+        if name.startswith("partition."):
+            column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
+            table = table.append_column(name.removeprefix("partition."), column)
+    return to_pandas(table.select(schema.names).cast(schema))
+
+
+def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
+    """The schema that a new table of this name gets."""
+    found = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
+    name = url.rsplit("/", 1)[-1]
+    if name == "documents":
+        known = {"lang_score", *schemas.documents([]).names}
+        return schemas.documents([n for n in found.names if n not in known])
+    return {"duplicates": schemas.DUPLICATES, "tokens": schemas.TOKENS}.get(name, found)
+
+
+class _WritePartition:
+    """A partition -> its fragments, one file per value of the partition column."""
+
+    def __init__(self, url: str, schema: pa.Schema, layout: Layout, name: str) -> None:
+        self._url, self._schema, self._layout, self._name = url, schema, layout, name
+
+    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
+        table = to_arrow(frame, self._schema)
+        parts: list[tuple[dict[str, str], pa.Table]] = [({}, table)]
+        for column in self._layout.partition_by:
+            values = table[column].unique().to_pylist()
+            parts = [({column: v}, table.filter(pa.compute.equal(table[column], v))) for v in values]
+        fragments: list[Fragment] = []
+        for partition, rows in parts:
+            writer = FragmentWriter(
+                self._url, self._schema, self._layout, name=self._name, partition=partition
+            )
+            writer.append(rows)
+            fragments += writer.close()
+        text = json.dumps([asdict(fragment) for fragment in fragments])
+        return pd.DataFrame({"result": pd.Series([text], dtype=object)})

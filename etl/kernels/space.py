@@ -1,0 +1,52 @@
+"""White space collapsed, so that two texts that differ in nothing else become equal."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from etl.kernels import unicode
+from etl.kernels.jit import kernel
+from etl.kernels.unicode import LINE
+from etl.kernels.utf8 import Texts, class_at
+
+
+def collapse(texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Each text with runs of white space (``str.isspace``) as one blank, none at its ends.
+
+    Offsets int64 (n + 1,) from 0, and the bytes.
+    """
+    offsets = np.zeros_like(texts.offsets)
+    out = np.empty(texts.offsets[-1] - texts.offsets[0], np.uint8)
+    _collapse(texts.offsets, texts.data, unicode.classes(), offsets, out)
+    return offsets, out[: offsets[-1]]
+
+
+@kernel
+def _collapse(
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    classes: NDArray[np.uint8],
+    out_offsets: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
+    size = 0
+    for k in range(len(offsets) - 1):
+        at, end, first = offsets[k], offsets[k + 1], size
+        blank = False  # white space since the last character written
+        while at < end:
+            byte = data[at]
+            width = 1
+            if byte >= 0x80 or byte <= 0x20:
+                kind, width = class_at(data, at, end, classes)
+                if kind <= LINE:
+                    blank = True
+                    at += width
+                    continue
+            if blank and size > first:
+                out[size] = 0x20
+                size += 1
+            blank = False
+            for _ in range(width):
+                out[size] = data[at]
+                size += 1
+                at += 1
+        out_offsets[k + 1] = size

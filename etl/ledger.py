@@ -1,0 +1,170 @@
+"""Exactly once: which units of work are done in a table, and the commit of more.
+
+The Delta log is the progress store. Each commit carries one application transaction (``txn``) per unit
+of work, named by the unit's key, so that the rows of a unit and the note that it is done become visible
+together. A key hashes all that decides the rows: the table's generation, the recipe's fingerprint, and
+the identity of the input. Four kinds of ``txn`` stand in the log:
+
+- ``generation``          how often the table was begun anew
+- ``recipe``              the fingerprint of the recipe that made the rows (its first 63 bits)
+- ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI
+- ``<key>``               a unit of work that is done
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from etl.errors import ConflictError, MismatchError
+from etl.fragment import Fragment, Layout
+from etl.table import Table
+
+_MAX_ATTEMPTS = 50  # each failed one means that somebody else's commit succeeded
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished unit of work: its key, its new files, and the files that these replace."""
+
+    key: str
+    fragments: Sequence[Fragment] = ()
+    remove: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)  # input URI -> fingerprint
+
+
+Describe = Callable[[Sequence[Entry], int], Mapping[str, Any]]
+"""Entries of one commit and the generation -> its lineage record."""
+
+
+class Ledger:
+    """The state of one table for one recipe: what is done, and the way to commit more.
+
+    >>> Ledger("file:///nowhere/documents", fingerprint="f" * 64).table is None
+    True
+    """
+
+    def __init__(self, url: str, *, fingerprint: str) -> None:
+        self.url = url
+        self.fingerprint = fingerprint
+        self.table: Table | None = None
+        self.generation = 1
+        self._transactions: dict[str, int] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the head of the table again."""
+        if self.table is None and not Table.exists(self.url):
+            return
+        self.table = Table.open(self.url)
+        self._transactions = self.table.transactions()
+        self.generation = self._transactions.get("generation", 1)
+
+    @property
+    def is_other_recipe(self) -> bool:
+        """Whether the rows of the table were made by a recipe with another fingerprint."""
+        return self.table is not None and self._transactions.get("recipe") != _int63(self.fingerprint)
+
+    def key(self, *identity: object) -> str:
+        """The key of a unit of work in this generation of the table (32 hex digits)."""
+        return _digest(self.generation, self.fingerprint, *identity)[:32]
+
+    def is_done(self, key: str) -> bool:
+        """Whether a unit of work stands in the log."""
+        return key in self._transactions
+
+    def has_changed(self, uri: str, fingerprint: str) -> bool:
+        """Whether rows of an earlier content of this input file stand in the table."""
+        known = self._transactions.get(self._file(uri))
+        return known is not None and known != _int63(_digest(fingerprint))
+
+    def begin(
+        self, schema: pa.Schema, layout: Layout, lineage: Callable[[int], Mapping[str, Any]]
+    ) -> None:
+        """Create the table, or begin a new generation of it as a new, empty version.
+
+        Older versions stay readable by their numbers.
+        """
+        state = {"generation": 1, "recipe": _int63(self.fingerprint)}
+        if self.table is None:
+            self.table = Table.create(self.url, schema, layout, transactions=state)
+            self.refresh()
+            if self.is_other_recipe:  # another run was quicker
+                raise MismatchError("another recipe has just begun this table", where=self.url)
+            return
+        generation = self.generation + 1
+        self.table.commit(
+            [],
+            transactions={**state, "generation": generation},
+            lineage=lineage(generation),
+            overwrite=(schema, layout),
+        )
+        self.refresh()
+
+    def commit(
+        self, entries: Sequence[Entry], describe: Describe, *, retry: bool = True
+    ) -> list[Entry]:
+        """Commit entries in one step and return those that are now done by this commit.
+
+        An entry whose key another run has committed meanwhile is left out: its files stay orphans.
+        Raises MismatchError if the table was begun anew meanwhile, StorageError as ``Table.commit``,
+        and, without ``retry``, ConflictError if any other commit came first.
+        """
+        for attempt in range(_MAX_ATTEMPTS):
+            todo = [entry for entry in entries if not self.is_done(entry.key)]
+            if not todo:
+                return []
+            try:
+                self._commit_on_head(todo, describe)
+                return todo
+            except ConflictError:
+                if not retry:
+                    raise
+                generation = self.generation
+                time.sleep(min(0.01 * 2**attempt, 1.0))
+                self.refresh()
+                if self.generation != generation or self.is_other_recipe:
+                    raise MismatchError(
+                        "the table was begun anew by another run", where=self.url
+                    ) from None
+        raise ConflictError(f"lost {_MAX_ATTEMPTS} commits to others in a row", where=self.url)
+
+    def _commit_on_head(self, entries: Sequence[Entry], describe: Describe) -> None:
+        assert self.table is not None
+        transactions = {entry.key: 1 for entry in entries}
+        for entry in entries:
+            for uri, fingerprint in entry.files.items():
+                transactions[self._file(uri)] = _int63(_digest(fingerprint))
+        remove = {path for entry in entries for path in entry.remove}
+        if remove:
+            remove &= set(self.table.fragments()["path"].to_pylist())
+        self.table = self.table.commit(
+            [fragment for entry in entries for fragment in entry.fragments],
+            remove=sorted(remove),
+            transactions=transactions,
+            lineage=describe(entries, self.generation),
+        )
+        self._transactions.update(transactions)
+
+    def _file(self, uri: str) -> str:
+        return "file:" + _digest(self.generation, uri)[:32]
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("\x00".join(str(part) for part in parts).encode()).hexdigest()
+
+
+def _int63(hexdigest: str) -> int:
+    return int(hexdigest[:16], 16) >> 1
+
+
+def keys_of(paths: Iterable[str]) -> list[str]:
+    """The keys of the units of work that wrote these files, which their names begin with.
+
+    >>> keys_of(["verdict=kept/" + "a" * 32 + "-0123456789ab-0.parquet"]) == ["a" * 32]
+    True
+    """
+    return [path.rsplit("/", 1)[-1][:32] for path in paths]

@@ -1,0 +1,222 @@
+"""Where the rows of a table come from, and what changed between two versions of it.
+
+All of it is read from the Delta logs; ``diff`` also reads the column ``reason`` of the data files that
+came or went. ``trace`` follows one document and ``history`` lists versions: see their modules.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import schemas
+from etl import storage
+from etl.errors import StorageError
+from etl.lookup import tally
+from etl.plan import differing
+from etl.table import Table
+from etl.tracer import Trace, trace
+from etl.versions import Version, current, history, live_inputs, newest, versions_of
+
+__all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
+
+_MAX_FILES_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One table at one version in the graph of lineage, with what its rows were made from."""
+
+    name: str
+    url: str
+    version: int
+    rows: int
+    commits: tuple[Version, ...]  # those that made its rows, oldest first
+    tables: tuple["Node", ...]
+    files: tuple[schemas.InputFile, ...]
+    schema: tuple[tuple[str, str], ...]  # column and type
+
+    @property
+    def lineage(self) -> schemas.Lineage | None:
+        """The record of the newest commit."""
+        return self.commits[-1].lineage if self.commits else None
+
+    def walk(self) -> Iterator["Node"]:
+        """This table and all below it, each version of a table once, those read first first."""
+        seen: set[tuple[str, int]] = set()
+        for table in self.tables:
+            for node in table.walk():
+                if (node.url, node.version) not in seen:
+                    seen.add((node.url, node.version))
+                    yield node
+        yield self
+
+    def lines(self) -> Iterator[str]:
+        """The graph as a tree for a reader, a line each; a table that stands above is only named."""
+        yield from self._lines("", set())
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _lines(self, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
+        if (self.url, self.version) in seen:
+            yield f"{self.name} version {self.version} (see above)"
+            return
+        seen.add((self.url, self.version))
+        yield self._title()
+        below: list[Node | schemas.InputFile | str] = [*self.tables, *self.files[:_MAX_FILES_SHOWN]]
+        if len(self.files) > _MAX_FILES_SHOWN:
+            below.append(f"... and {len(self.files) - _MAX_FILES_SHOWN} more files")
+        for place, child in enumerate(below):
+            last = place == len(below) - 1
+            more = indent + ("   " if last else "│  ")
+            lines = child._lines(more, seen) if isinstance(child, Node) else [_leaf(child)]
+            for number, line in enumerate(lines):
+                # what is below a table comes with its indent; its title hangs on this branch
+                yield line if number else f"{indent}{'└─ ' if last else '├─ '}{line}"
+
+    def _title(self) -> str:
+        title = f"{self.name} version {self.version}  {self.rows:,} rows"
+        if self.lineage is None:
+            return title
+        runs = len({v.lineage.run_id for v in self.commits if v.lineage is not None})
+        made = f"{len(self.commits)} commits of {runs} runs"
+        record = self.lineage
+        return f"{title}  recipe {record.recipe} {record.fingerprint[:12]}, {made}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What changed from one version of a table to another: ``added`` less ``removed``."""
+
+    url: str
+    old: int
+    new: int
+    rows_added: int
+    rows_removed: int
+    files_added: int
+    files_removed: int
+    bytes_added: int
+    bytes_removed: int
+    tokens_added: int
+    tokens_removed: int
+    counts: dict[str, int] | None  # kept and each reason: the change; None: old data files are gone
+    recipe: list[str]  # settings that differ, as ``key: old -> new``
+    libraries: list[str]  # versions that differ
+    inputs_added: list[schemas.InputFile]
+    inputs_replaced: list[schemas.InputFile]  # as they are now
+    inputs_removed: list[schemas.InputFile]
+    commits: list[Version]  # the versions in between, newest first
+
+
+def graph(table_url: str, version: int | None = None) -> Node:
+    """A table, the tables that it was made from at the versions that were read, and the input files.
+
+    Raises TableError if there is no table or no such version.
+
+    >>> print(graph("s3://lake/web/tokens"))                               # doctest: +SKIP
+    tokens version 3  41 rows  recipe web 0c4d..., 2 commits of 1 runs
+    └─ documents version 2  57 rows  recipe web 9e1f..., 1 commits of 1 runs
+       └─ s3://crawl/a.parquet  60 records, 12,345 bytes
+    """
+    table = Table.open(table_url, version)
+    versions = versions_of(table)
+    commits = tuple(current(versions))
+    read: dict[str, int] = {}  # each table at the newest version that was read
+    for commit in commits:
+        assert commit.lineage is not None
+        for source in commit.lineage.input_tables:
+            read[source.name] = max(source.version, read.get(source.name, 0))
+    lake, name = table.url.rsplit(
+        "/", 1
+    )  # tables of a lake stand side by side, wherever it was moved
+    fragments = table.fragments()
+    return Node(
+        name=name,
+        url=table.url,
+        version=table.version,
+        rows=_sum(fragments, "rows"),
+        commits=commits,
+        tables=tuple(graph(storage.join(lake, n), v) for n, v in read.items()),
+        files=tuple(live_inputs(versions).values()),
+        schema=tuple((field.name, str(field.type)) for field in table.schema),
+    )
+
+
+def diff(table_url: str, old: int, new: int) -> Difference:
+    """What changed in a table from version ``old`` to version ``new``, and why.
+
+    Raises TableError if there is no such table or version.
+    """
+    tables = [Table.open(table_url, version) for version in (old, new)]
+    files = [table.fragments() for table in tables]
+    gone, come = _without(files[0], files[1]), _without(files[1], files[0])
+    versions = [versions_of(table) for table in tables]
+    records = [newest(v) for v in versions]
+    inputs = [live_inputs(v) for v in versions]
+    before, after = inputs
+    first, last = sorted((tables[0].version, tables[1].version))
+    between = [v for v in max(versions, key=len) if first < v.version <= last]
+    return Difference(
+        url=tables[0].url,
+        old=tables[0].version,
+        new=tables[1].version,
+        rows_added=_sum(come, "rows"),
+        rows_removed=_sum(gone, "rows"),
+        files_added=come.num_rows,
+        files_removed=gone.num_rows,
+        bytes_added=_sum(come, "size"),
+        bytes_removed=_sum(gone, "size"),
+        tokens_added=_sum(come, "max.token_end"),
+        tokens_removed=_sum(gone, "max.token_end"),
+        counts=_changed_counts(tables, gone, come),
+        recipe=_differences(records, "canonical"),
+        libraries=_differences(records, "versions"),
+        inputs_added=[file for uri, file in after.items() if uri not in before],
+        inputs_replaced=[
+            file
+            for uri, file in after.items()
+            if uri in before and before[uri].fingerprint != file.fingerprint
+        ],
+        inputs_removed=[file for uri, file in before.items() if uri not in after],
+        commits=between,
+    )
+
+
+def _differences(records: list[schemas.Lineage | None], field: str) -> list[str]:
+    """Where a field of the two records differs; nothing if a version has no record."""
+    old, new = records
+    return list(differing(getattr(old, field), getattr(new, field))) if old and new else []
+
+
+def _changed_counts(tables: list[Table], gone: pa.Table, come: pa.Table) -> dict[str, int] | None:
+    """How many more rows there are of each outcome; None if data files of before are gone."""
+    total: Counter[str] = Counter()
+    for table, files, sign in ((tables[0], gone, -1), (tables[1], come, 1)):
+        if "reason" not in table.schema.names or files.num_rows == 0:
+            continue
+        is_kept = pc.equal(files["partition.verdict"], "kept")
+        total["kept"] += sign * _sum(files.filter(is_kept), "rows")
+        try:
+            reasons = tally(table, "reason", files.filter(pc.invert(is_kept)))
+        except StorageError:  # vacuumed: what came and went is known, but not why
+            return None
+        for reason, count in reasons.items():
+            total[str(reason)] += sign * count
+    return {name: count for name, count in sorted(total.items()) if count}
+
+
+def _without(files: pa.Table, others: pa.Table) -> pa.Table:
+    return files.filter(pc.invert(pc.is_in(files["path"], others["path"].combine_chunks())))
+
+
+def _sum(files: pa.Table, column: str) -> int:
+    return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0
+
+
+def _leaf(file: schemas.InputFile | str) -> str:
+    if isinstance(file, str):
+        return file
+    return f"{file.uri}  {file.rows:,} records, {file.size:,} bytes"

@@ -1,0 +1,182 @@
+"""Row groups -> tokens: a row group is decoded in pieces, so that a reader holds about a megabyte of it."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import LoaderError
+from etl.loader.index import Index
+from etl.loader.pages import is_plain, read_pages
+from etl.loader.plan import Stream
+
+_PIECE_TOKENS = 1 << 15
+_BUFFER_BYTES = 1 << 17
+_MAX_FOOTERS = 32  # about 3 kB for each row group
+
+
+class Piece(NamedTuple):
+    """Some tokens of a row group that follow each other."""
+
+    start: int  # the first one's place in the row group
+    tokens: np.ndarray  # (n,) int32
+    begins: (
+        np.ndarray
+    )  # (documents,) int64, rising: where in tokens a document begins, if asked for
+
+
+_NOTHING = Piece(0, np.zeros(0, np.int32), np.zeros(0, np.int64))
+
+
+class RowGroups:
+    """Opens row groups of a table; keeps the footers of the files that were used last."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
+
+    def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
+        """The tokens of a row group of the table, front to back; what lies before ``skip`` may miss.
+
+        Raises StorageError if its file cannot be opened, LoaderError if it cannot be decoded.
+        """
+        path, group = self._index.group(number)
+        uri = self._index.uri(path)
+        with storage.open_input(uri) as source:
+            try:
+                file = pq.ParquetFile(
+                    source,
+                    metadata=self._footers.get(path),
+                    pre_buffer=False,
+                    buffer_size=_BUFFER_BYTES,
+                )
+                self._remember(path, file.metadata)
+                begins = _begins(file, group) if boundaries else _NOTHING.begins
+                num_tokens, done = int(self._index.group_tokens[number]), 0
+                for start, tokens in _values(source, file, group, num_tokens, skip):
+                    done = start + len(tokens)
+                    first, last = np.searchsorted(begins, (start, done))
+                    yield Piece(start, tokens, begins[first:last] - start)
+            except (pa.ArrowException, OSError) as error:
+                raise LoaderError(
+                    f"row group {group} cannot be decoded ({error})",
+                    where=uri,
+                    hint="run `etl verify` on the lake",
+                ) from error
+            if done != num_tokens:
+                raise LoaderError(
+                    f"row group {group} has {done} tokens where its footer says {num_tokens}",
+                    where=uri,
+                    hint="run `etl verify` on the lake",
+                )
+
+    def _remember(self, path: str, footer: pq.FileMetaData) -> None:
+        self._footers[path] = footer
+        self._footers.move_to_end(path)
+        if len(self._footers) > _MAX_FOOTERS:
+            self._footers.popitem(last=False)
+
+
+def _begins(file: pq.ParquetFile, group: int) -> np.ndarray:
+    """Where the documents of a row group begin, and where the last one ends; (documents + 1,) int64."""
+    column: Any = file.read_row_group(group, columns=["num_tokens"], use_threads=False).column(0)
+    lengths = [_int32(c.buffers()[1], c.offset, len(c)) for c in column.chunks]
+    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]), dtype=np.int64)
+
+
+def _values(
+    source: pa.NativeFile, file: pq.ParquetFile, group: int, num_tokens: int, skip: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The tokens of a row group in pieces, each with the place of its first one."""
+    metadata: Any = file.metadata.row_group(group)
+    chunks = (metadata.column(i) for i in range(metadata.num_columns))
+    chunk = next(chunk for chunk in chunks if chunk.path_in_schema.startswith("tokens."))
+    if is_plain(source, chunk):
+        has_empty = chunk.num_values != num_tokens
+        yield from read_pages(source, chunk, skip=0 if has_empty else skip)
+        return
+    place, size = 0, max(metadata.num_rows * _PIECE_TOKENS // num_tokens, 1)
+    for batch in file.iter_batches(size, [group], ["tokens"], use_threads=False):
+        column: Any = batch.column(0)
+        values = column.flatten()
+        yield place, _int32(values.buffers()[1], values.offset, len(values))
+        place += len(values)
+
+
+def _int32(buffer: Any, start: int, size: int) -> np.ndarray:
+    # np.frombuffer, because Arrow's own conversion to numpy imports pandas: 0.3 s and 40 MB.
+    if buffer is None or size == 0:
+        return np.zeros(0, np.int32)
+    return np.frombuffer(buffer, np.int32, count=size, offset=4 * start)
+
+
+class Tape:
+    """Copies spans of an epoch's stream, best from front to back; holds one row group open."""
+
+    def __init__(self, row_groups: RowGroups, stream: Stream, *, boundaries: bool) -> None:
+        self._row_groups = row_groups
+        self._stream = stream
+        self._boundaries = boundaries
+        self._place = -1
+        self._pieces: Generator[Piece] | None = None
+        self._piece = _NOTHING
+
+    def copy(
+        self,
+        start: int,
+        tokens: np.ndarray,
+        firsts: np.ndarray | None = None,
+        wanted: Callable[[int, int], bool] | None = None,
+    ) -> None:
+        """Copy the stream's tokens from ``start`` on into ``tokens`` (n,) int32.
+
+        ``firsts`` (n,) bool becomes true where a document begins. Row groups are opened only where
+        ``wanted(first, end)`` of their part of the span is true; the rest of ``tokens`` stays as it is.
+        """
+        stop = start + len(tokens)
+        if firsts is not None:
+            firsts[:] = False
+        for place in self._stream.places(start, stop):
+            base = self._stream.start(place)
+            first, end = max(start, base), min(stop, int(self._stream.ends[place]))
+            if wanted is None or wanted(first, end):
+                span = slice(first - start, end - start)
+                part = None if firsts is None else firsts[span]
+                self._copy(place, first - base, tokens[span], part)
+
+    def _copy(self, place: int, start: int, tokens: np.ndarray, firsts: np.ndarray | None) -> None:
+        """Copy what a row group has from its token ``start`` on."""
+        if place != self._place or start < self._piece.start:
+            self.close()
+            self._place = place
+            self._pieces = self._row_groups.pieces(
+                int(self._stream.groups[place]), skip=start, boundaries=self._boundaries
+            )
+        done = 0
+        while done < len(tokens):
+            skip = start + done - self._piece.start
+            size = min(len(self._piece.tokens) - skip, len(tokens) - done)
+            if size <= 0:
+                self._next()
+                continue
+            tokens[done : done + size] = self._piece.tokens[skip : skip + size]
+            if firsts is not None:
+                begins = self._piece.begins - skip
+                firsts[done + begins[(begins >= 0) & (begins < size)]] = True
+            done += size
+
+    def _next(self) -> None:
+        piece = None if self._pieces is None else next(self._pieces, None)
+        # A row group that ends too early raises; to ask for more than it has is our own mistake.
+        assert piece is not None, "a row group ended before its last token"
+        self._piece = piece
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._pieces is not None:
+            self._pieces.close()
+        self._pieces, self._place, self._piece = None, -1, _NOTHING

@@ -1,0 +1,160 @@
+"""What the loader knows of a token table without reading a token: files, row groups, token counts.
+
+The files and their tokens come from the Delta log (``max.token_end``), the row groups from the footers,
+which are read once, in threads. The result is a few arrays: 4 bytes for each row group, so that ten
+million of them take 40 MB, and DataLoader workers get them by fork or pickle at no cost worth naming.
+"""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import LoaderError, TableError
+from etl.table import Table
+from schemas import TOKENS, TokenizerRecord
+
+_FOOTER_THREADS = 16
+_MAX_GROUP_TOKENS = (1 << 31) - 1  # what the int32 offsets of list<int32> can address
+
+
+@dataclass(frozen=True)
+class Index:
+    """The files of one table version, sorted by path, and their row groups; F files, G row groups."""
+
+    url: str
+    version: int
+    paths: "pa.Array[Any]"  # (F,) string, inside the table
+    file_tokens: np.ndarray  # (F,) int64
+    first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
+    group_tokens: np.ndarray  # (G,) int32
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the table."""
+        return int(self.file_tokens.sum())
+
+    def group(self, number: int) -> tuple[str, int]:
+        """The path of the file that holds a row group of the table, and the row group's place in it."""
+        file = int(np.searchsorted(self.first_group, number, side="right")) - 1
+        return str(self.paths[file].as_py()), number - int(self.first_group[file])
+
+    def uri(self, path: str) -> str:
+        """The URI of a file of the table."""
+        return storage.join(self.url, path)
+
+    def digest(self) -> str:
+        """A hash of the names and token counts of the files: what decides the rows of a version.
+
+        Files of a Delta table never change, so that their row groups need not be in it.
+        """
+        digest = hashlib.sha256("\n".join(map(str, self.paths.to_pylist())).encode())
+        digest.update(self.file_tokens.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def read_index(lake: str, *, version: int | None) -> Index:
+    """Open the token table of a lake (or the table by its own URL) and read its log and footers.
+
+    Raises LoaderError if there is no such table or version, or if it is no token table.
+    """
+    table = _open(lake, version)
+    fragments = table.fragments()
+    if "max.token_end" not in fragments.column_names and fragments.num_rows:
+        raise LoaderError(
+            "its log has no statistics of token_end",
+            where=table.url,
+            hint="write it with `etl run`",
+        )
+    names = fragments["path"].cast(pa.string()).combine_chunks()
+    paths = [str(path) for path in names.to_pylist()]
+    ends = fragments["max.token_end"].to_pylist() if paths else []
+    file_tokens = np.array([end or 0 for end in ends], np.int64)  # no statistics: a file of no rows
+    uris = [storage.join(table.url, path) for path in paths]
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        groups = list(pool.map(_read_group_tokens, uris, file_tokens.tolist()))
+    first_group = np.cumsum([0, *map(len, groups)], dtype=np.int64)
+    group_tokens = np.concatenate([*groups, np.empty(0, np.int32)])
+    return Index(table.url, table.version, names, file_tokens, first_group, group_tokens)
+
+
+def read_tokenizer(index: Index) -> TokenizerRecord | None:
+    """The tokenizer that the newest commit up to this version names in its lineage, if one does."""
+    for entry in Table.open(index.url, index.version).history():
+        record = (entry.get("tokenlake") or {}).get("tokenizer")
+        if record is not None:
+            return TokenizerRecord.model_validate(record)
+    return None
+
+
+def _open(lake: str, version: int | None) -> Table:
+    url = storage.normalize(lake)
+    inner = storage.join(url, "tokens")
+    found = next((place for place in (inner, url) if Table.exists(place)), None)
+    if found is None:
+        raise LoaderError(
+            "there is no token table, neither here nor in tokens/ below",
+            where=url,
+            hint="give the URL of a lake whose recipe ends with `tokenize`",
+        )
+    try:
+        table = Table.open(found, version)
+    except TableError as error:
+        raise LoaderError(error.what, where=error.where, hint=error.hint) from error
+    _check_schema(table)
+    return table
+
+
+def _check_schema(table: Table) -> None:
+    found = {field.name: _layout(field.type) for field in table.schema}
+    for name, layout in ((field.name, _layout(field.type)) for field in TOKENS):
+        if found.get(name) != layout:
+            raise LoaderError(
+                f"no token table: column {name} is {found.get(name, 'missing')}, not {layout}",
+                where=table.url,
+                hint="give the URL of the lake, or of its table tokens",
+            )
+
+
+def _layout(kind: pa.DataType) -> str:
+    """A type without what differs from writer to writer: nullability, and the name of the elements."""
+    if isinstance(kind, pa.ListType):
+        return f"list of {_layout(kind.value_type)}"
+    return str(kind)
+
+
+def _read_group_tokens(uri: str, file_tokens: int) -> np.ndarray:
+    """Tokens of each row group of a file, (groups,) int32, from the statistics of token_end."""
+    with storage.open_input(uri) as file:
+        footer = pq.read_metadata(file)
+    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
+    total = names.index("token_end")
+    leaf = next(i for i, name in enumerate(names) if name.startswith("tokens."))
+    tokens, before = np.zeros(footer.num_row_groups, np.int64), 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        if group.num_rows == 0:
+            continue
+        statistics: Any = group.column(total).statistics
+        known = statistics is not None and statistics.has_min_max
+        end = int(statistics.max) if known else -1
+        tokens[number], before = end - before, end
+        values = group.column(leaf).num_values  # an empty list counts as one
+        if not values - group.num_rows <= tokens[number] <= min(values, _MAX_GROUP_TOKENS):
+            raise LoaderError(
+                f"token_end says {tokens[number]} tokens in row group {number}, which has {values}",
+                where=uri,
+                hint="only `etl` may write this table: other tools break the running total",
+            )
+    if before != file_tokens:
+        raise LoaderError(
+            f"the file ends at token {before}, the log says {file_tokens}",
+            where=uri,
+            hint="run `etl verify` on the lake",
+        )
+    return tokens.astype(np.int32)

@@ -1,0 +1,164 @@
+"""A few rows out of a large table: skip files by the log's statistics, row groups by the footers'.
+
+Nothing is read before it must be; of what is left only the columns that were asked for.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import TableError
+from etl.table import Table
+
+_THREADS = 8  # they wait for the store, more than they compute
+
+Wanted = Mapping[str, str | int]
+"""Column -> the value that it must have."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A row that was found: its data file, its number in that file, its partition and its values."""
+
+    path: str
+    number: int
+    values: dict[str, Any]
+
+
+def find(table: Table, wanted: Wanted, columns: Sequence[str] | None = None) -> Iterator[Found]:
+    """The rows in which every wanted column has its value; ``columns`` None reads all of them."""
+    for fragment in candidates(table.fragments(), wanted):
+        partition = {
+            name.removeprefix("partition."): value
+            for name, value in fragment.items()
+            if name.startswith("partition.")
+        }
+        for number, values in _find_in_file(table.url, fragment["path"], wanted, columns):
+            yield Found(fragment["path"], number, {**values, **partition})
+
+
+def candidates(fragments: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
+    """The data files that may hold such a row, by the minimum and maximum of their columns.
+
+    >>> files = pa.table({"path": ["a", "b"], "min.row": [0, 10], "max.row": [9, 19]})
+    >>> [file["path"] for file in candidates(files, {"row": 12})]
+    ['b']
+    """
+    if fragments.num_rows == 0:
+        return []
+    may = pa.array([True] * fragments.num_rows)
+    for name, value in wanted.items():
+        if f"min.{name}" in fragments.column_names:
+            low, high = fragments[f"min.{name}"], fragments[f"max.{name}"]
+            inside = pc.and_(pc.less_equal(low, value), pc.greater_equal(high, value))
+            may = pc.and_(may, pc.fill_null(inside, True))  # no statistics: it may
+        if f"null_count.{name}" in fragments.column_names:
+            empty = pc.equal(fragments[f"null_count.{name}"], fragments["rows"])
+            may = pc.and_(may, pc.invert(pc.fill_null(empty, False)))
+    return list(fragments.filter(may).to_pylist())
+
+
+def head(table: Table, limit: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """The first rows of a table in the order of its data files.
+
+    Raises TableError for a column that it does not have.
+    """
+    names = list(columns or table.schema.names)
+    for name in names:
+        if name not in table.schema.names:
+            known = ", ".join(table.schema.names)
+            raise TableError(
+                f"there is no column {name!r}", where=table.url, hint=f"it has {known}"
+            )
+    schema = pa.schema([table.schema.field(name) for name in names])
+    found = [schema.empty_table()]
+    missing = limit
+    for fragment in table.fragments().to_pylist():
+        if missing <= 0:
+            break
+        rows = _first_rows(table.url, fragment, names, missing)
+        found.append(rows.select(names).cast(schema))
+        missing -= rows.num_rows
+    return pa.concat_tables(found)
+
+
+def tally(table: Table, column: str, fragments: pa.Table) -> Counter[str | None]:
+    """How often each value of a text column stands in some data files; reads that column alone."""
+    total: Counter[str | None] = Counter()
+    todo = []
+    for row in fragments.to_pylist():
+        low, high = row.get(f"min.{column}"), row.get(f"max.{column}")
+        if low is not None and low == high and row.get(f"null_count.{column}") == 0:
+            total[low] += row["rows"]  # one value in all of the file: the log says enough
+        else:
+            todo.append(row["path"])
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for values in pool.map(lambda path: _values(table.url, path, column), todo):
+            total.update(values)
+    return total
+
+
+def _find_in_file(
+    url: str, path: str, wanted: Wanted, columns: Sequence[str] | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    with storage.open_input(storage.join(url, path)) as source:
+        file = pq.ParquetFile(source)
+        names = file.schema_arrow.names if columns is None else list(columns)
+        start = 0
+        for group in range(file.num_row_groups):
+            metadata = file.metadata.row_group(group)
+            if _may_hold(metadata, wanted):
+                keys = file.read_row_group(group, columns=list(wanted), use_threads=False)
+                match = pa.array([True] * keys.num_rows)
+                for name, value in wanted.items():
+                    match = pc.and_(match, pc.fill_null(pc.equal(keys[name], value), False))
+                places = pc.indices_nonzero(match)
+                if len(places):
+                    rows = file.read_row_group(group, columns=names, use_threads=False)
+                    for place, values in zip(
+                        places.to_pylist(), rows.take(places).to_pylist(), strict=True
+                    ):
+                        yield start + place, values
+            start += metadata.num_rows
+
+
+def _may_hold(group: pq.RowGroupMetaData, wanted: Wanted) -> bool:
+    """Whether a row group may hold the wanted values, by the statistics of its footer."""
+    for index in range(group.num_columns):
+        column = group.column(index)
+        statistics = column.statistics
+        if column.path_in_schema in wanted and statistics is not None and statistics.has_min_max:
+            if not statistics.min <= wanted[column.path_in_schema] <= statistics.max:
+                return False
+    return True
+
+
+def _first_rows(url: str, fragment: Mapping[str, Any], names: list[str], limit: int) -> pa.Table:
+    stored = [name for name in names if f"partition.{name}" not in fragment]
+    batches, found = [], 0
+    with storage.open_input(storage.join(url, fragment["path"])) as source:
+        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+        for batch in file.iter_batches(limit, columns=stored, use_threads=False):
+            batches.append(batch.slice(0, limit - found))
+            found += batches[-1].num_rows
+            if found == limit:
+                break
+    rows = pa.Table.from_batches(batches) if batches else pa.table({})
+    for name in names:
+        if name not in stored:
+            rows = rows.append_column(name, pa.repeat(fragment[f"partition.{name}"], found))
+    return rows
+
+
+def _values(url: str, path: str, column: str) -> dict[str | None, int]:
+    with storage.open_input(storage.join(url, path)) as source:
+        table = pq.read_table(source, columns=[column], use_threads=False)
+    counts = pc.value_counts(table[column]).to_pylist()
+    return {count["values"]: count["counts"] for count in counts}

@@ -1,0 +1,97 @@
+"""Lineage as OpenLineage run events (spec 2-0-2, https://openlineage.io): what catalogues read.
+
+One run of a recipe fills up to three tables; for each of them it is one OpenLineage job with a START and
+a COMPLETE event. The run id is derived from ours, so that exporting twice gives the same events.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from etl.lineage import Node
+from etl.storage import is_local, local_path
+from etl.versions import Version
+
+_PRODUCER = "https://pypi.org/project/tokenlake"
+_SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+_FACETS = "https://openlineage.io/spec/facets"
+
+
+def run_events(node: Node) -> list[dict[str, Any]]:
+    """The runs that made a table and those below it, as OpenLineage RunEvents in the order of time."""
+    events = [event for table in node.walk() for event in _table_events(table)]
+    return sorted(events, key=lambda event: (event["eventTime"], event["eventType"] != "START"))
+
+
+def _table_events(node: Node) -> Iterator[dict[str, Any]]:
+    runs: dict[str, list[Version]] = {}
+    for commit in node.commits:
+        assert commit.lineage is not None
+        runs.setdefault(commit.lineage.run_id, []).append(commit)
+    for run_id, commits in runs.items():
+        yield from _run_events(node, run_id, commits)
+
+
+def _run_events(node: Node, run_id: str, commits: Sequence[Version]) -> Iterator[dict[str, Any]]:
+    records = [commit.lineage for commit in commits if commit.lineage is not None]
+    name = f"{records[0].recipe}.{records[0].step}"
+    run = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{node.url}#{run_id}"))}
+    common = {
+        "run": run,
+        "job": {"namespace": "tokenlake", "name": name},
+        "producer": _PRODUCER,
+        "schemaURL": _SCHEMA,
+    }
+    tables = {table.name: table.version for record in records for table in record.input_tables}
+    urls = {table.name: table.url for table in node.tables}
+    inputs = [
+        {**_dataset(urls[name]), "facets": _version_facet(version)}
+        for name, version in tables.items()
+    ]
+    uris = dict.fromkeys(file.uri for record in records for file in record.input_files)
+    inputs += [_dataset(uri) for uri in uris]
+    fields = [{"name": name, "type": type_} for name, type_ in node.schema]
+    output = {
+        **_dataset(node.url),
+        "facets": {
+            **_version_facet(commits[-1].version),
+            "schema": _facet("1-0-0/SchemaDatasetFacet", fields=fields),
+        },
+        "outputFacets": {
+            "outputStatistics": _facet(
+                "1-0-0/OutputStatisticsOutputDatasetFacet",
+                rowCount=sum(_rows_written(record.step, record.counts) for record in records),
+            )
+        },
+    }
+    yield {"eventType": "START", "eventTime": records[0].started, **common}
+    yield {
+        "eventType": "COMPLETE",
+        "eventTime": records[-1].committed,
+        **common,
+        "inputs": inputs,
+        "outputs": [output],
+    }
+
+
+def _rows_written(step: str, counts: Any) -> int:
+    found = {"documents": counts.rows, "duplicates": counts.duplicates, "tokens": counts.kept}
+    return int(found[step])
+
+
+def _dataset(url: str) -> dict[str, str]:
+    """A place as OpenLineage names it: the bucket is the namespace; ``file`` is that of this machine."""
+    if is_local(url):
+        return {"namespace": "file", "name": str(local_path(url))}
+    scheme, rest = url.split("://", 1)
+    bucket, _, path = rest.partition("/")
+    return {"namespace": f"{scheme}://{bucket}", "name": path or "/"}
+
+
+def _version_facet(version: int) -> dict[str, Any]:
+    return {"version": _facet("1-0-0/DatasetVersionDatasetFacet", datasetVersion=str(version))}
+
+
+def _facet(name: str, **fields: Any) -> dict[str, Any]:
+    kind = name.rsplit("/", 1)[-1]
+    return {"_producer": _PRODUCER, "_schemaURL": f"{_FACETS}/{name}.json#/$defs/{kind}", **fields}

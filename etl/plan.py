@@ -1,0 +1,205 @@
+"""A recipe and what is committed already -> what is left to do. Printable, and no Dask."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from etl.errors import MismatchError
+from etl.ledger import Ledger, keys_of
+from etl.recipe import Recipe, Step
+from etl.sources import Split, list_splits
+from etl.table import Table
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The kept rows of one split of the input, as ``documents`` holds them: the second pass's work."""
+
+    key: str  # of the split that wrote them
+    source: str
+    paths: tuple[str, ...]  # data files of ``documents``, in the order of their rows
+    rows: int
+    size: int  # bytes on disk
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run of a recipe will do: the tables to begin, and the splits to read."""
+
+    recipe: Recipe
+    ledgers: dict[Step, Ledger]
+    begin: tuple[Step, ...]  # tables that are created, or begun anew
+    splits: tuple[Split, ...]  # to read
+    uncounted: tuple[Split, ...]  # all splits of the files whose records must be counted first
+    done: int  # splits that are read already
+    changed: frozenset[str]  # input files whose rows are replaced
+
+    @property
+    def is_rebuild(self) -> bool:
+        """Whether a table that exists is begun anew."""
+        return any(self.ledgers[step].table is not None for step in self.begin)
+
+    def undecided(self) -> list[Unit]:
+        """The units that deduplication has not looked at yet."""
+        return self._open_units("duplicates")
+
+    def untokenized(self) -> list[Unit]:
+        """The units whose tokens are not written yet."""
+        return self._open_units("tokens")
+
+    def has_work(self) -> bool:
+        """Whether a run would change anything."""
+        return bool(
+            self.begin
+            or self.splits
+            or ("duplicates" in self.ledgers and self.undecided())
+            or ("tokens" in self.ledgers and self.untokenized())
+        )
+
+    def lines(self) -> Iterator[str]:
+        """The plan for a reader, a line each."""
+        recipe = self.recipe
+        yield f"recipe      {recipe.name}  {recipe.fingerprint(recipe.steps[-1])[:12]}"
+        yield f"source      {recipe.source.path}"
+        yield f"lake        {recipe.lake}"
+        size = sum(split.bytes for split in self.splits)
+        yield f"splits      {len(self.splits)} to read ({size / 1e6:.1f} MB), {self.done} done"
+        for step, ledger in self.ledgers.items():
+            state = f"version {ledger.table.version}" if ledger.table else "does not exist"
+            if step in self.begin:
+                state += ", is begun anew" if ledger.table else ", is created"
+            stages = " -> ".join(s.kind for s in _stages(recipe, step)) or "no stages"
+            yield f"{step:<11} {stages}; {state}"
+        for uri in sorted(self.changed):
+            yield f"replaces    {uri}"
+
+    def _open_units(self, step: Step) -> list[Unit]:
+        documents, ledger = self.ledgers["documents"].table, self.ledgers[step]
+        if documents is None or "documents" in self.begin:
+            return []
+        units = kept_units(documents)
+        if step in self.begin:
+            return units
+        return [unit for unit in units if not ledger.is_done(ledger.key(unit.key))]
+
+
+def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = False) -> Plan:
+    """List the source, look at the lake, and say what is left to do.
+
+    Raises MismatchError if the lake holds rows of another recipe (unless ``rebuild``) or of an earlier
+    content of an input file (unless ``replace_changed``), SourceError if the source matches nothing.
+    """
+    recipe = recipe.located()
+    ledgers = {
+        step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
+        for step in recipe.steps
+    }
+    begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
+    splits = list(list_splits(recipe.source))
+    ledger = ledgers["documents"]
+    todo, changed = splits, frozenset[str]()
+    if "documents" not in begin:
+        changed = frozenset(s.uri for s in splits if ledger.has_changed(s.uri, s.fingerprint))
+        todo = [s for s in splits if not ledger.is_done(split_key(ledger, s))]
+    if changed and not replace_changed:
+        raise MismatchError(
+            f"{len(changed)} input files have changed since their rows were committed",
+            where=min(changed),
+            hint="--replace-changed puts the new rows in place of the old ones",
+        )
+    if changed and "duplicates" in ledgers:  # other files' keepers may be among the rows that go
+        begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
+    files = {split.uri for split in todo if split.first_row is None}
+    uncounted = tuple(split for split in splits if split.uri in files)
+    done = len(splits) - len(todo)
+    return Plan(recipe, ledgers, begin, tuple(todo), uncounted, done, changed)
+
+
+def split_key(ledger: Ledger, split: Split) -> str:
+    """The key of a split in ``documents``."""
+    return ledger.key(split.uri, split.fingerprint, split.start, split.stop)
+
+
+def kept_units(documents: Table) -> list[Unit]:
+    """The kept rows of ``documents`` by the split that wrote them, in the order of their addresses."""
+    fragments = documents.fragments()
+    if fragments.num_rows == 0:
+        return []
+    columns = ("path", "size", "rows", "partition.verdict", "min.source", "min.row")
+    rows = fragments.select(columns).to_pylist()
+    kept = [row for row in rows if row["partition.verdict"] == "kept" and row["rows"]]
+    kept.sort(key=lambda row: (row["min.source"], row["min.row"]))
+    groups: dict[str, list[dict[str, object]]] = {}
+    for row, key in zip(kept, keys_of(row["path"] for row in kept), strict=True):
+        groups.setdefault(key, []).append(row)
+    return [_unit(key, group) for key, group in groups.items()]
+
+
+def _unit(key: str, group: list[dict[str, object]]) -> Unit:
+    return Unit(
+        key=key,
+        source=str(group[0]["min.source"]),
+        paths=tuple(str(row["path"]) for row in group),
+        rows=sum(int(str(row["rows"])) for row in group),
+        size=sum(int(str(row["size"])) for row in group),
+    )
+
+
+def _tables_to_begin(
+    recipe: Recipe, ledgers: dict[Step, Ledger], *, rebuild: bool
+) -> tuple[Step, ...]:
+    others = [step for step in recipe.steps if ledgers[step].is_other_recipe]
+    if others and not rebuild:
+        raise _mismatch(recipe, ledgers[others[0]], others[0])
+    if rebuild:  # from the first table that differs on, or all of them
+        first = recipe.steps.index(others[0]) if others else 0
+        return tuple(
+            s for i, s in enumerate(recipe.steps) if i >= first or ledgers[s].table is None
+        )
+    return tuple(step for step in recipe.steps if ledgers[step].table is None)
+
+
+def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
+    assert ledger.table is not None
+    found = next((h["tokenlake"] for h in ledger.table.history() if "tokenlake" in h), None)
+    differences = []
+    if found is not None:
+        differences = list(differing(found["canonical"], recipe.canonical()))
+    shown = "; ".join(differences[:5]) or "the recipe's fingerprint differs"
+    return MismatchError(
+        f"the table {step!r} was made by another recipe ({shown})",
+        where=ledger.url,
+        hint="use another --lake, or --rebuild to begin a new version (older ones stay readable)",
+    )
+
+
+def differing(old: object, new: object, name: str = "") -> Iterator[str]:
+    """Where two canonical recipes differ, as ``key: old -> new``.
+
+    >>> list(differing({"seed": 0}, {"seed": 1}))
+    ['seed: 0 -> 1']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from differing(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for place, (a, b) in enumerate(zip(old, new, strict=True)):
+            kind = a.get("kind", place) if isinstance(a, dict) else place
+            yield from differing(a, b, f"{name}.{kind}")
+    elif old != new:
+        yield f"{name}: {_short(old)} -> {_short(new)}"
+
+
+def _short(value: object) -> str:
+    text = str([v.get("kind", v) if isinstance(v, dict) else v for v in value]) if isinstance(
+        value, list
+    ) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _stages(recipe: Recipe, step: Step) -> tuple[object, ...]:
+    match step:
+        case "documents":
+            return recipe.documents_stages
+        case "duplicates":
+            return recipe.dedup_stages
+    return (recipe.tokenize_stage,)

@@ -1,0 +1,286 @@
+"""A recipe: what to compute. YAML or Python -> a validated, fingerprinted ``Recipe``.
+
+It holds nothing of how it is run (workers, memory, credentials), so that its fingerprint names a result.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_validator
+
+from etl import storage
+from etl.errors import RecipeError
+from etl.recipe_file import RecipeFile
+from etl.sources import Columns, Source
+from etl.stages import STAGES, AnyStage, DedupExact, Filter, Stage, Tokenize, Transform
+
+Step = Literal["documents", "duplicates", "tokens"]
+STEPS: tuple[Step, ...] = ("documents", "duplicates", "tokens")
+
+
+def _stage(value: Any) -> Any:
+    """A stage as a recipe writes it (its name, or its name with settings) -> the model's fields."""
+    if isinstance(value, str):
+        return {"kind": value}
+    if isinstance(value, Mapping) and "kind" not in value and len(value) == 1:
+        ((kind, settings),) = value.items()
+        if isinstance(settings, Mapping):
+            return {"kind": kind, **settings}
+        if settings is None:
+            return {"kind": kind}
+        if kind in STAGES and (field := STAGES[kind].shorthand):
+            return {"kind": kind, field: settings}
+        return {"kind": kind, "settings": settings}
+    return value
+
+
+StageList = Annotated[
+    tuple[Annotated[AnyStage, BeforeValidator(_stage)], ...], BeforeValidator(tuple)
+]
+"""A list of stages, each as a recipe writes it or as an object."""
+
+
+class Recipe(BaseModel):
+    """What to read, what to do with it, and the lake that it goes to.
+
+    >>> recipe = Recipe(name="demo", source={"path": "data/*.parquet"}, stages=["dedup_exact"])
+    >>> [stage.kind for stage in recipe.stages]
+    ['dedup_exact']
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    source: Source
+    lake: str | None = None
+    seed: int = 0
+    stages: StageList
+
+    @field_validator("stages")
+    @classmethod
+    def _check_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """Filters and transforms, then deduplication, then tokenize: the way a document goes."""
+        for before, after in pairwise(stages):
+            if _place(before) > _place(after):
+                raise ValueError(
+                    f"{after.kind} stands after {before.kind}; "
+                    "the order is filters, deduplication, tokenize"
+                )
+            if type(before) is type(after) and _place(after) > 0:
+                raise ValueError(f"{after.kind} stands twice")
+        return stages
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, settings: Sequence[str] = ()) -> "Recipe":
+        """Read a recipe file, or the shipped recipe of that name, and override settings.
+
+        Relative paths in the file are relative to its folder; ``settings`` are ``key=value`` with
+        dotted keys (``gopher_quality.min_words=80``), and paths in them relative to the working folder.
+        Raises RecipeError with file and line.
+        """
+        file = RecipeFile.read(path)
+        data = _locate({**file.data, "stages": file.stages(_stage)}, file.folder)
+        for setting in settings:
+            _override(data, setting)
+        try:
+            return cls.model_validate(data).located()
+        except ValidationError as error:
+            raise file.explain(error, _fields) from error
+
+    @property
+    def documents_stages(self) -> tuple[Stage, ...]:
+        """The stages of the first pass: all filters and transforms, in order."""
+        return tuple(s for s in self.stages if isinstance(s, Filter | Transform))
+
+    @property
+    def dedup_stages(self) -> tuple[Stage, ...]:
+        """The stages that need all documents together."""
+        return tuple(s for s in self.stages if isinstance(s, DedupExact))
+
+    @property
+    def tokenize_stage(self) -> Tokenize | None:
+        """The stage that ends the recipe, if it makes tokens."""
+        return next((s for s in self.stages if isinstance(s, Tokenize)), None)
+
+    @property
+    def hash_normalization(self) -> str:
+        """How text is normalised before its content hash."""
+        exact = [s.normalize for s in self.stages if isinstance(s, DedupExact)]
+        return exact[0] if exact else "whitespace"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The tables that this recipe fills, in order."""
+        wanted = {
+            "documents": True,
+            "duplicates": bool(self.dedup_stages),
+            "tokens": self.tokenize_stage is not None,
+        }
+        return tuple(step for step in STEPS if wanted[step])
+
+    def table_url(self, step: str) -> str:
+        """The URL of one of the lake's tables; raises RecipeError if the recipe names no lake."""
+        if self.lake is None:
+            raise RecipeError(
+                "the recipe names no lake",
+                where=self.name,
+                hint="write `lake: URL` in the recipe, or pass --lake URL",
+            )
+        return storage.join(storage.normalize(self.lake), step)
+
+    def fingerprint(self, step: Step = "tokens") -> str:
+        """The sha256 of all that decides the rows of a table: its own stages and its input's.
+
+        Names, places and the list of input files are not part of it: a recipe goes on with new files.
+        """
+        identity: dict[str, Any]
+        if step == "documents":
+            identity = {
+                "source": self.source.identity(),
+                "seed": self.seed,
+                "stages": [stage.identity() for stage in self.documents_stages],
+                "hash": self.hash_normalization,
+            }
+        elif step == "duplicates":
+            identity = {
+                "documents": self.fingerprint("documents"),
+                "stages": [stage.identity() for stage in self.dedup_stages],
+            }
+        else:
+            before: Step = "duplicates" if self.dedup_stages else "documents"
+            last = self.tokenize_stage
+            identity = {before: self.fingerprint(before), "stage": last.identity() if last else None}
+        text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def canonical(self) -> dict[str, Any]:
+        """The recipe with every default written out, as lineage keeps it."""
+        fields = self.model_dump(mode="json", exclude={"stages"})
+        return {**fields, "stages": [stage.identity() for stage in self.stages]}
+
+    def to_yaml(self) -> str:
+        """The recipe as YAML that ``Recipe.load`` reads back to an equal recipe."""
+        fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"stages"})
+        stages = []
+        for stage in self.stages:
+            settings = stage.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
+            stages.append({stage.kind: settings} if settings else stage.kind)
+        text = yaml.safe_dump({**fields, "stages": stages}, sort_keys=False)
+        return text.replace("${", "$${")  # a dollar that is meant as such
+
+    def located(self, folder: str | os.PathLike[str] = ".") -> "Recipe":
+        """The same recipe with every relative path made absolute, seen from a folder."""
+        return Recipe.model_validate(_locate(self.model_dump(), Path(folder).absolute()))
+
+
+def _place(stage: Stage) -> int:
+    return {DedupExact: 1, Tokenize: 2}.get(type(stage), 0)
+
+
+def _locate(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A recipe's data with its relative paths seen from a folder."""
+    data = dict(data)
+    if isinstance(source := data.get("source"), Mapping) and "path" in source:
+        data["source"] = {**source, "path": _below(folder, source["path"])}
+    if data.get("lake") is not None:
+        data["lake"] = _below(folder, data["lake"])
+    stages = []
+    for stage in data["stages"]:
+        kind = STAGES.get(stage["kind"]) if isinstance(stage, Mapping) and "kind" in stage else None
+        names = [n for n in (kind.paths if kind else ()) if stage.get(n) is not None]
+        stages.append({**stage, **{n: _below(folder, stage[n]) for n in names}} if names else stage)
+    return {**data, "stages": stages}
+
+
+def _below(folder: Path, path: Any) -> Any:
+    if isinstance(path, list | tuple):
+        return tuple(_below(folder, p) for p in path)
+    if not isinstance(path, str) or "://" in path or path.startswith(("/", "~")):
+        return path
+    return os.path.normpath(folder / path)
+
+
+def _override(data: dict[str, Any], setting: str) -> None:
+    """Apply one ``key=value`` of the command line; raises RecipeError for a key that is not there."""
+    key, sign, text = setting.partition("=")
+    if not sign:
+        raise RecipeError(
+            f"cannot read the setting {setting!r}",
+            where="--set",
+            hint="write key=value, as in gopher_quality.min_words=80",
+        )
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
+    head, _, rest = key.partition(".")
+    if not rest or head == "source":
+        target, names = data, key.split(".")
+        for name in names[:-1]:
+            target[name] = dict(target.get(name) or {})
+            target = target[name]
+        target[names[-1]] = value
+        return
+    kinds = [stage.get("kind") for stage in data["stages"] if isinstance(stage, Mapping)]
+    if kinds.count(head) != 1:
+        raise RecipeError(
+            f"the recipe has {kinds.count(head)} stages {head!r}",
+            where=f"--set {key}",
+            hint=f"its stages are {', '.join(map(str, kinds)) or 'none'}",
+        )
+    place = kinds.index(head)
+    data["stages"][place] = {**data["stages"][place], rest: value}
+
+
+def _fields(location: Sequence[str | int]) -> list[str]:
+    """The names that are known at a place of a recipe, for a hint."""
+    match [part for part in location if isinstance(part, str)]:
+        case [_]:
+            return list(Recipe.model_fields)
+        case ["source", "columns", _]:
+            return list(Columns.model_fields)
+        case ["source", _]:
+            return list(Source.model_fields)
+        case ["stages", kind, _] if kind in STAGES:
+            return [name for name in STAGES[kind].model_fields if name != "kind"]
+        case ["stages", *_]:
+            return list(STAGES)
+    return []
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a recipe file, for editors."""
+    schema = Recipe.model_json_schema()
+    definitions = schema.pop("$defs")
+    stages = {kind: _settings_schema(model) for kind, model in STAGES.items()}
+    named = {
+        "type": "object",
+        "properties": stages,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    schema["properties"]["stages"] = {
+        "type": "array",
+        "description": "What happens to a document, in order.",
+        "items": {"anyOf": [{"enum": list(STAGES)}, named]},
+    }
+    schema["$defs"] = {name: definitions[name] for name in ("Source", "Columns")}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _settings_schema(model: type[Stage]) -> dict[str, Any]:
+    settings = model.model_json_schema()
+    settings["properties"].pop("kind")
+    forms = [settings]
+    if model.shorthand is not None:
+        forms.append({k: v for k, v in settings["properties"][model.shorthand].items() if k != "title"})
+    if not settings.get("required"):
+        forms.append({"type": "null"})
+    return {"anyOf": forms} if len(forms) > 1 else settings

@@ -1,0 +1,193 @@
+"""A recipe file: YAML with the line of every value, and clear errors.
+
+``${NAME}`` and ``${NAME:-default}`` stand for the environment's value, ``$${`` for the characters ``${``.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import ValidationError
+
+import pipelines
+from etl.errors import RecipeError
+
+_VARIABLE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """A hint that names the known word most like a misspelt one, or all of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known here: {', '.join(known)}" if known else None
+
+
+class RecipeFile:
+    """One YAML file as data, with the line of each value kept for errors."""
+
+    def __init__(self, path: Path, root: yaml.MappingNode) -> None:
+        self.path = path
+        self.folder = path.parent.absolute()
+        self._root = root
+        self.data: dict[str, Any] = _Loader.data(root)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file, or a shipped recipe by its name.
+
+        Raises RecipeError if it is missing, is no YAML mapping, says a key twice, or names a variable
+        that the environment does not have.
+        """
+        file = _find(os.fspath(path))
+        try:
+            root = yaml.compose(file.read_text("utf-8"), Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise RecipeError(f"not YAML: {error.problem}", where=f"{file}:{line}") from error
+        except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+            raise RecipeError(f"cannot be read ({error})", where=str(file)) from error
+        if not isinstance(root, yaml.MappingNode):
+            raise RecipeError(
+                "a recipe is a mapping", where=str(file), hint="begin with name, source, stages"
+            )
+        _check_and_fill(root, file)
+        return cls(file, root)
+
+    def stages(self, parse: Callable[[Any], Any]) -> list[Any]:
+        """The stages as ``parse`` sees each of them; raises RecipeError if they are no list."""
+        stages = self.data.get("stages")
+        if not isinstance(stages, list):
+            where = f"{self.path}:{self.line(('stages',))}"
+            raise RecipeError("stages must be a list", where=where, hint="begin each with a dash")
+        return [parse(stage) for stage in stages]
+
+    def line(self, location: Sequence[str | int]) -> int:
+        """The line of the value at a place, or of the nearest place around it that is in the file."""
+        node: yaml.Node = self._root
+        line = node.start_mark.line
+        for part in location:
+            if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+                node = node.value[part]
+                line = node.start_mark.line
+            elif isinstance(node, yaml.MappingNode):
+                for key, value in node.value:
+                    if key.value == str(part):
+                        line, node = key.start_mark.line, value
+                        break
+        return line + 1
+
+    def explain(
+        self, error: ValidationError, known: Callable[[Sequence[str | int]], list[str]]
+    ) -> RecipeError:
+        """Pydantic's findings as one RecipeError that names line, key, value and the near miss."""
+        found = [self._explain(detail, known) for detail in error.errors()]
+        first, *others = found
+        more = "".join(f"\n{other}" for other in others)
+        return RecipeError(f"{first.what}{more}", where=first.where, hint=first.hint)
+
+    def _explain(
+        self, detail: Any, known: Callable[[Sequence[str | int]], list[str]]
+    ) -> RecipeError:
+        location = tuple(detail["loc"])
+        where = f"{self.path}:{self.line(location)}"
+        name = ".".join(str(part) for part in location if not isinstance(part, int))
+        match detail["type"]:
+            case "extra_forbidden":
+                last = str(location[-1])
+                hint = nearest(last, known(location))
+                return RecipeError(f"unknown key {name!r}", where=where, hint=hint)
+            case "union_tag_invalid":
+                tag = detail["ctx"]["tag"]
+                hint = nearest(str(tag), known((*location, "kind", "")))
+                return RecipeError(f"unknown stage {tag!r}", where=where, hint=hint)
+            case "missing":
+                return RecipeError(f"{name!r} is missing", where=where)
+            case "value_error":
+                text = detail["msg"].removeprefix("Value error, ")
+                return RecipeError(f"{name}: {text}" if name else text, where=where)
+        message = detail["msg"][0].lower() + detail["msg"][1:]
+        return RecipeError(f"{name}: {message}, not {detail['input']!r}", where=where)
+
+
+def _find(path: str) -> Path:
+    file = Path(path).expanduser()
+    if file.is_file():
+        return file
+    if path in pipelines.names():
+        return pipelines.path(path)
+    near = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
+    hint = nearest(file.name, [*near, *pipelines.names()])
+    raise RecipeError("there is no such recipe file", where=path, hint=hint)
+
+
+def _check_and_fill(root: yaml.Node, file: Path) -> None:
+    """Refuse keys said twice, and put the environment's values in place of ``${NAME}``."""
+    for node in _nodes(root):
+        where = f"{file}:{node.start_mark.line + 1}"
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            for key in keys:
+                if keys.count(key) > 1:
+                    raise RecipeError(f"the key {key!r} stands twice", where=where)
+        elif isinstance(node, yaml.ScalarNode) and "${" in node.value:
+            node.value = _fill(node.value, where)
+            if node.style is None:  # a plain ${N} may be a number
+                node.tag = _Loader.tag(node.value)
+
+
+def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
+    """Every node once, however often the file refers to it."""
+    seen: set[int] = set()
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, yaml.SequenceNode):
+            todo.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            todo.extend(child for pair in node.value for child in pair)
+
+
+def _fill(text: str, where: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        escaped, name, default = match.groups()
+        if escaped:
+            return "${"
+        found = os.environ.get(name, default)
+        if found is None:
+            raise RecipeError(
+                f"the environment has no {name}",
+                where=where,
+                hint=f"export {name}=..., write ${{{name}:-default}}, or $${{ for the characters",
+            )
+        return found
+
+    return _VARIABLE.sub(value, text)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader over nodes that are composed already."""
+
+    @classmethod
+    def data(cls, root: yaml.Node) -> Any:
+        loader = cls("")
+        try:
+            return loader.construct_document(root)
+        finally:
+            loader.dispose()
+
+    @classmethod
+    def tag(cls, value: str) -> str:
+        loader = cls("")
+        try:
+            return str(loader.resolve(yaml.ScalarNode, value, (True, False)))
+        finally:
+            loader.dispose()

@@ -1,0 +1,70 @@
+"""The lineage record of one commit, made from what is committed."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import schemas
+from etl.recipe import Recipe, Step
+from etl.sources import Split
+from etl.tasks import Result
+
+# What decides a result beside the recipe: the code, and the libraries that compute in it.
+_LIBRARIES = (
+    "tokenlake", "pyarrow", "polars", "numba", "deltalake", "tokenizers", "gigatoken",
+    "fasttext-predict", "xxhash",
+)  # fmt: skip
+
+
+def library_versions() -> dict[str, str]:
+    """The installed versions of Tokenlake and of the libraries that decide a result."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def counts(results: Iterable[Result]) -> schemas.Counts:
+    """The sums over results."""
+    total: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    for result in results:
+        rejected.update(result.rejected)
+        for name in ("rows", "kept", "duplicates", "tokens", "text_bytes"):
+            total[name] += getattr(result, name)
+    return schemas.Counts(**total, rejected=dict(sorted(rejected.items())))
+
+
+def input_files(
+    results: Iterable[Result], splits: Mapping[str, Split]
+) -> list[schemas.InputFile]:
+    """The input files of results, each with the rows that these read of it; ``splits`` are by key."""
+    rows: Counter[str] = Counter()
+    files: dict[str, Split] = {}
+    for result in results:
+        rows[result.source] += result.rows
+        files[result.source] = splits[result.key]
+    return [
+        schemas.InputFile(
+            uri=uri, size=files[uri].size, fingerprint=files[uri].fingerprint, rows=rows[uri]
+        )
+        for uri in sorted(files)
+    ]
+
+
+def record(recipe: Recipe, step: Step, **fields: Any) -> dict[str, Any]:
+    """The record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
+    lineage = schemas.Lineage(
+        recipe=recipe.name,
+        fingerprint=recipe.fingerprint(step),
+        canonical=recipe.canonical(),
+        step=step,
+        versions=library_versions(),
+        seed=recipe.seed,
+        **fields,
+    )
+    return lineage.model_dump(mode="json")

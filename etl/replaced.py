@@ -1,0 +1,60 @@
+"""Rows that take the place of others: all new rows of a file come in the commit that removes the old.
+
+So no reader sees a file half replaced, and a file whose new content cannot be read keeps its old rows.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from etl.ledger import Ledger, keys_of
+from etl.tasks import Result
+
+
+class Replaced:
+    """Holds back the results of files that are being replaced until all of a file's are there."""
+
+    def __init__(self, paths: Mapping[str, list[str]], sources: Iterable[str]) -> None:
+        self._paths = paths
+        self._open = Counter(source for source in sources if source in paths)
+        self._held: dict[str, list[Result]] = {}
+
+    def paths(self, source: str) -> list[str]:
+        """The data files that go when this input file's new rows come; none for a new file."""
+        return self._paths.get(source, [])
+
+    def ready(self, results: Iterable[Result]) -> list[Result]:
+        """The results that can be committed now; failed ones never are."""
+        found = []
+        for result in results:
+            if result.source not in self._paths:
+                found.append(result)
+                continue
+            held = self._held.setdefault(result.source, [])
+            held.append(result)
+            if len(held) == self._open[result.source]:
+                complete = not any(r.failed for r in held)
+                found.extend(self._held.pop(result.source) if complete else [])
+        return [result for result in found if not result.failed]
+
+
+def fragments_of(ledger: Ledger, sources: Collection[str]) -> dict[str, list[str]]:
+    """The live data files of a table that hold rows of these input files, by input file."""
+    if ledger.table is None or not sources:
+        return {}
+    found: dict[str, list[str]] = {}
+    for row in ledger.table.fragments().select(["path", "min.source"]).to_pylist():
+        if row["min.source"] in sources:
+            found.setdefault(row["min.source"], []).append(row["path"])
+    return found
+
+
+def stale_fragments(ledger: Ledger, live: Collection[str]) -> dict[str, list[str]]:
+    """The live data files whose unit of work is no longer there, by input file."""
+    if ledger.table is None or not ledger.table.fragments().num_rows:
+        return {}
+    rows = ledger.table.fragments().select(["path", "min.source"]).to_pylist()
+    found: dict[str, list[str]] = {}
+    for row, key in zip(rows, keys_of(r["path"] for r in rows), strict=True):
+        if key not in live:
+            found.setdefault(row["min.source"], []).append(row["path"])
+    return found

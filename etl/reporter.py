@@ -1,0 +1,158 @@
+"""What is in a lake now: counts over its live tables, and what could not be read.
+
+Rows, tokens and sizes come from the logs; reasons and languages are tallied from those columns alone.
+No text is read.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl import storage
+from etl.lookup import tally
+from etl.quarantine import Quarantine, Quarantined
+from etl.table import Table
+from etl.versions import newest, versions_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReport:
+    """One table: its version, data files and size, and the recipe that made it."""
+
+    name: str
+    version: int
+    files: int
+    rows: int
+    size: int  # bytes on disk
+    recipe: str | None
+    fingerprint: str | None
+    committed: str  # UTC, ISO 8601
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReport:
+    """What became of the records of one input file."""
+
+    source: str
+    rows: int
+    kept: int
+    tokenized: int  # documents with tokens
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeReport:
+    """The counts of a lake; rows = kept + the sum of rejected."""
+
+    lake: str
+    tables: list[TableReport]
+    rows: int
+    kept: int
+    rejected: dict[str, int]  # by reason, most frequent first
+    duplicates: dict[str, int]  # by kind
+    tokenized: int  # documents with tokens
+    tokens: int
+    languages: dict[str, int]  # kept documents by language, where the recipe finds it
+    sources: list[SourceReport]
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+    @property
+    def tokens_per_document(self) -> float | None:
+        """The mean over the documents with tokens; None if there is none."""
+        return self.tokens / self.tokenized if self.tokenized else None
+
+
+def report(lake: str) -> LakeReport:
+    """Count what stands in the tables of a lake now.
+
+    Raises TableError if the lake has no documents.
+    """
+    url = storage.normalize(lake)
+    tables = {"documents": Table.open(storage.join(url, "documents"))}
+    for name in ("duplicates", "tokens"):
+        if Table.exists(storage.join(url, name)):
+            tables[name] = Table.open(storage.join(url, name))
+    files = {name: table.fragments() for name, table in tables.items()}
+    kept, rejected = _by_verdict(files["documents"])
+    reasons = tally(tables["documents"], "reason", rejected)
+    languages = tally(tables["documents"], "lang", kept)
+    kinds: Counter[str | None] = Counter()
+    if "duplicates" in tables:
+        kinds = tally(tables["duplicates"], "kind", files["duplicates"])
+    sources = _sources(kept, rejected, files.get("tokens"))
+    return LakeReport(
+        lake=url,
+        tables=[_table(name, table, files[name]) for name, table in tables.items()],
+        rows=_sum(files["documents"], "rows"),
+        kept=_sum(kept, "rows"),
+        rejected=_sorted(reasons),
+        duplicates=_sorted(kinds),
+        tokenized=sum(source.tokenized for source in sources),
+        tokens=sum(source.tokens for source in sources),
+        languages=_sorted(languages) if set(languages) - {None} else {},
+        sources=sources,
+        quarantined=Quarantine(url).notes(),
+    )
+
+
+def _table(name: str, table: Table, files: pa.Table) -> TableReport:
+    versions = versions_of(table)
+    record = newest(versions)
+    return TableReport(
+        name=name,
+        version=table.version,
+        files=files.num_rows,
+        rows=_sum(files, "rows"),
+        size=_sum(files, "size"),
+        recipe=record.recipe if record else None,
+        fingerprint=record.fingerprint if record else None,
+        committed=versions[0].time.isoformat(timespec="seconds"),
+    )
+
+
+def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The data files of ``documents`` with kept rows, and those with rejected ones."""
+    if files.num_rows == 0:
+        return files, files
+    is_kept = pc.equal(files["partition.verdict"], "kept")
+    return files.filter(is_kept), files.filter(pc.invert(is_kept))
+
+
+def _sources(kept: pa.Table, rejected: pa.Table, tokens: pa.Table | None) -> list[SourceReport]:
+    """Counts by input file: a data file holds rows of one."""
+    parts = [
+        _by_source(kept, rows="rows", kept="rows"),
+        _by_source(rejected, rows="rows"),
+    ]
+    if tokens is not None:
+        parts.append(_by_source(tokens, tokenized="rows", tokens="max.token_end"))
+    total = pl.concat(parts).group_by("source").sum().sort("source")
+    return [SourceReport(**row) for row in total.iter_rows(named=True)]
+
+
+def _by_source(files: pa.Table, **columns: str) -> pl.DataFrame:
+    """The source of each data file, with some of its numbers under new names and 0 for the others."""
+    names = ("rows", "kept", "tokenized", "tokens")
+    schema = {"source": pl.String, **dict.fromkeys(names, pl.Int64)}
+    if files.num_rows == 0:
+        return pl.DataFrame(schema=schema)
+    found = {name: files[column].to_numpy() for name, column in columns.items()}
+    zeros = {name: 0 for name in names if name not in found}
+    sources = pl.Series("source", files["min.source"].to_pylist(), pl.String)
+    frame = pl.DataFrame({"source": sources, **found})
+    return frame.with_columns(**{n: pl.lit(v) for n, v in zeros.items()}).select(
+        pl.col(name).cast(dtype) for name, dtype in schema.items()
+    )
+
+
+def _sorted(counts: Counter[str | None]) -> dict[str, int]:
+    """Most frequent first; ties by name."""
+    named = {"none" if name is None else name: count for name, count in counts.items()}
+    return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _sum(files: pa.Table, column: str) -> int:
+    return int(pc.sum(files[column]).as_py() or 0)

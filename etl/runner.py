@@ -1,0 +1,357 @@
+"""Execute a plan on a Dask client: read, deduplicate, tokenize; commit as it goes.
+
+Workers write files, this driver alone commits. Killed anywhere, ``run`` again does what is left.
+"""
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from distributed import Client
+
+import schemas
+from etl import dedup
+from etl.cluster import Cluster
+from etl.errors import ConflictError, TokenlakeError
+from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
+from etl.ledger import Describe, Entry
+from etl.plan import Plan, Unit, kept_units, make_plan, split_key
+from etl.quarantine import Quarantine, Quarantined
+from etl.recipe import Recipe, Step
+from etl.record import counts, input_files, record
+from etl.replaced import Replaced, fragments_of, stale_fragments
+from etl.sources import Split, count_records, number
+from etl.stages.apply import signal_names
+from etl.stages.tokenize import Encoder
+from etl.tasks import ReadSplit, Result, TokenizeUnit
+from etl.waves import stream
+
+_COMMIT_SECONDS = 5.0  # what is finished is committed about this often
+_COMMIT_RESULTS = 256
+
+Place = tuple[str, str]
+"""A unit of work for a reader: the input file, and which part of it."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a step is: units of work done, and the documents and bytes of text they held."""
+
+    step: Step
+    done: int
+    total: int
+    rows: int = 0
+    kept: int = 0
+    text_bytes: int = 0
+    seconds: float = 0.0
+
+    def after(self, result: Result, *, seconds: float) -> "Progress":
+        """The progress after one more result."""
+        return replace(
+            self,
+            done=self.done + 1,
+            rows=self.rows + result.rows,
+            kept=self.kept + result.kept,
+            text_bytes=self.text_bytes + result.text_bytes,
+            seconds=seconds,
+        )
+
+
+@dataclass
+class RunReport:
+    """What one run did: its counts, the tables' versions after it, and what was put aside."""
+
+    recipe: str
+    lake: str
+    run_id: str
+    rows: int = 0
+    kept: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    seconds: float = 0.0
+    versions: dict[str, int] = field(default_factory=dict)
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every part of the input could be read."""
+        return not self.quarantined
+
+
+def run(
+    recipe: Recipe,
+    *,
+    cluster: Cluster | Client | None = None,
+    rebuild: bool = False,
+    replace_changed: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_client: Callable[[Client], None] | None = None,
+) -> RunReport:
+    """Do what is left of a recipe, and return what was done.
+
+    ``cluster`` says where (default: all cores of this machine), or is a client that exists already.
+    With nothing to do no cluster is started. Raises the errors of ``make_plan``; what cannot be read
+    goes into quarantine, the run goes on, and the report is not ``ok``.
+    """
+    started = time.monotonic()
+    plan = make_plan(recipe, rebuild=rebuild, replace_changed=replace_changed)
+    job = _Run(plan, on_progress or (lambda progress: None))
+    if plan.has_work():
+        if plan.recipe.tokenize_stage is not None:
+            Encoder.of(plan.recipe.tokenize_stage)  # what is no tokenizer fails here, and once
+        where = cluster if cluster is not None else Cluster()
+        with nullcontext(where) if isinstance(where, Client) else where.connect() as client:
+            if on_client is not None:
+                on_client(client)
+            job.execute(client)
+    report = job.report
+    report.seconds = time.monotonic() - started
+    report.versions = {s: led.table.version for s, led in plan.ledgers.items() if led.table}
+    return report
+
+
+class _Run:
+    """The state of one run: its plan, its counts, its clock."""
+
+    def __init__(self, plan: Plan, on_progress: Callable[[Progress], None]) -> None:
+        self.plan = plan
+        self.recipe: Recipe = plan.recipe
+        self.ledgers = plan.ledgers
+        self.report = RunReport(self.recipe.name, str(self.recipe.lake), uuid.uuid4().hex[:12])
+        self._on_progress = on_progress
+        self._quarantine = Quarantine(str(self.recipe.lake))
+        self._started = _now()
+
+    def execute(self, client: Client) -> None:
+        """The steps, in the order in which a document takes them."""
+        for step in reversed(self.plan.begin):  # downstream first: no row outlives its origin
+            self._begin(step)
+        self._read(client)
+        if "duplicates" in self.ledgers:
+            self._deduplicate(client)
+        if "tokens" in self.ledgers:
+            self._tokenize(client)
+
+    def _begin(self, step: Step) -> None:
+        schema, layout = {
+            "documents": (schemas.documents(signal_names(self.recipe.stages)), DOCUMENTS),
+            "duplicates": (schemas.DUPLICATES, DUPLICATES),
+            "tokens": (schemas.TOKENS, TOKENS),
+        }[step]
+        lineage = self._lineage(step, action="rebuild")
+        self.ledgers[step].begin(schema, layout, lambda generation: lineage([], generation))
+
+    def _read(self, client: Client) -> None:
+        """First pass: splits of the input -> ``documents`` (and ``tokens``, where nothing waits)."""
+        documents, tokens = self.ledgers["documents"], self.ledgers.get("tokens")
+        fused = tokens if "duplicates" not in self.ledgers else None
+        splits = {split_key(documents, s): s for s in self._numbered(client)}
+        units = [(s, key, fused.key(key) if fused else "") for key, s in splits.items()]
+        replaced = Replaced(
+            fragments_of(documents, self.plan.changed), (s.uri for s in splits.values())
+        )
+        task = ReadSplit(self.recipe, with_tokens=fused is not None)
+        label = "-".join(stage.kind for stage in self.recipe.documents_stages) or "read"
+        for finished in self._batches(client, task, units, step="documents", label=label):
+            results = replaced.ready(finished)
+            entries = [
+                Entry(
+                    r.key,
+                    r.documents,
+                    replaced.paths(r.source),
+                    {r.source: splits[r.key].fingerprint},
+                )
+                for r in results
+            ]
+            self._commit("documents", entries, results, splits=splits)
+            if fused is not None:  # what replaces old rows is tokenized by the second pass
+                new = [replace(r, key=fused.key(r.key)) for r in results]
+                new = [r for r in new if not replaced.paths(r.source)]
+                self._commit("tokens", [Entry(r.key, r.token_files) for r in new], new)
+
+    def _numbered(self, client: Client) -> list[Split]:
+        """The splits to read; those of files cut by bytes get the ordinal of their first record."""
+        cut = self.plan.uncounted
+        counted: dict[Place, int] = {}
+        failed: set[str] = set()
+        units = [(split,) for split in cut]
+        for (split,), answer in stream(client, _count, units, label="count-records"):
+            if isinstance(answer, BaseException):  # no later part of the file has a number now
+                failed.add(split.uri)
+                self._put_aside("documents", _place(split), answer)
+            else:
+                counted[_place(split)] = int(answer)
+        numbered = number(cut, [counted.get(_place(split)) for split in cut])
+        by_place = {_place(split): split for split in numbered}
+        return [by_place.get(_place(s), s) for s in self.plan.splits if s.uri not in failed]
+
+    def _deduplicate(self, client: Client) -> None:
+        """The barrier: decide all kept rows that are not decided yet, in one commit."""
+        ledger, documents = self.ledgers["duplicates"], self.ledgers["documents"]
+        while True:
+            ledger.refresh()
+            documents.refresh()
+            assert documents.table is not None
+            units = kept_units(documents.table)
+            decided = [ledger.is_done(ledger.key(unit.key)) for unit in units]
+            new = [unit for unit, done in zip(units, decided, strict=True) if not done]
+            if not new:
+                return
+            fragments = dedup.find_exact(
+                client,
+                dedup.data_files(units, decided),
+                documents=documents.url,
+                duplicates=ledger.url,
+                name=uuid.uuid4().hex,
+            )
+            found = sum(fragment.rows for fragment in fragments)
+            result = Result("", rows=sum(u.rows for u in new), duplicates=found)
+            result.kept = result.rows - found
+            first, *others = (Entry(ledger.key(unit.key)) for unit in new)
+            entries = [replace(first, fragments=fragments), *others]
+            try:
+                ledger.commit(entries, self._lineage("duplicates", [result]), retry=False)
+            except ConflictError:  # another run has decided meanwhile: its decisions come first
+                continue
+            self.report.duplicates += found
+            self._on_progress(Progress("duplicates", len(new), len(new)).after(result, seconds=0))
+
+    def _tokenize(self, client: Client) -> None:
+        """Second pass: kept rows that are no duplicates -> ``tokens``."""
+        ledger, documents = self.ledgers["tokens"], self.ledgers["documents"]
+        ledger.refresh()  # before documents: a row of tokens stood in documents first
+        documents.refresh()
+        assert documents.table is not None
+        live = {ledger.key(unit.key): unit for unit in kept_units(documents.table)}
+        stale = stale_fragments(ledger, live)
+        duplicates = dedup.Decisions(self.ledgers.get("duplicates"))
+        units = [
+            (unit, key, duplicates.files(unit))
+            for key, unit in live.items()
+            if not ledger.is_done(key) and duplicates.include(unit)
+        ]
+        replaced = Replaced(stale, (unit.source for unit, _, _ in units))
+        task = TokenizeUnit(self.recipe)
+        for finished in self._batches(client, task, units, step="tokens", label="tokenize"):
+            results = replaced.ready(finished)
+            entries = [Entry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
+            self._commit("tokens", entries, results)
+        for source in sorted(stale.keys() - {unit.source for unit in live.values()}):
+            gone = Entry(ledger.key("removed", *stale[source]), remove=stale[source])
+            self._commit("tokens", [gone], [])
+
+    def _batches(
+        self,
+        client: Client,
+        task: Callable[..., str],
+        units: Sequence[tuple[Any, ...]],
+        *,
+        step: Step,
+        label: str,
+    ) -> Iterator[list[Result]]:
+        """Finished results, in batches that are worth a commit; failed ones go into quarantine."""
+        finished: list[Result] = []
+        progress = Progress(step, 0, len(units))
+        begun = last = time.monotonic()
+        for unit, answer in stream(client, task, units, label=label):
+            place = _place(unit[0])
+            if isinstance(answer, BaseException):
+                result = Result(unit[1], place[0], failed=True)
+                self._put_aside(step, place, answer)
+            else:
+                result = Result.from_json(answer)
+                self._quarantine.clear(step, *place)
+            finished.append(result)
+            progress = progress.after(result, seconds=time.monotonic() - begun)
+            self._on_progress(progress)
+            if len(finished) >= _COMMIT_RESULTS or time.monotonic() - last >= _COMMIT_SECONDS:
+                yield finished
+                finished, last = [], time.monotonic()
+        if finished:
+            yield finished
+
+    def _commit(
+        self,
+        step: Step,
+        entries: list[Entry],
+        results: Sequence[Result],
+        *,
+        splits: Mapping[str, Split] | None = None,
+    ) -> None:
+        """Commit entries, and count the results of those that another run had not done already."""
+        committed = self.ledgers[step].commit(entries, self._lineage(step, results, splits=splits))
+        keys = {entry.key for entry in committed}
+        total = counts(result for result in results if result.key in keys)
+        report = self.report
+        if step == "documents":
+            report.rows += total.rows
+            report.kept += total.kept
+            report.text_bytes += total.text_bytes
+            report.rejected = dict(Counter(report.rejected) + Counter(total.rejected))
+        else:
+            report.tokens += total.tokens
+
+    def _put_aside(self, step: Step, place: Place, error: BaseException) -> None:
+        text = str(error) if isinstance(error, TokenlakeError) else repr(error)
+        self.report.quarantined.append(self._quarantine.put(step, *place, text))
+
+    def _lineage(
+        self,
+        step: Step,
+        results: Sequence[Result] = (),
+        *,
+        splits: Mapping[str, Split] | None = None,
+        action: str = "append",
+    ) -> Describe:
+        """The record of a commit, made when it is known which entries it holds."""
+        names = {"documents": [], "duplicates": ["documents"], "tokens": ["documents", "duplicates"]}
+        encoder = self.recipe.tokenize_stage if step == "tokens" else None
+
+        def describe(entries: Sequence[Entry], generation: int) -> dict[str, Any]:
+            keys = {entry.key for entry in entries}
+            chosen = [r for r in results if r.key in keys or not r.key]
+            removes = any(entry.remove for entry in entries)
+            tables = [self.ledgers[n].table for n in names[step] if n in self.ledgers]
+            return record(
+                self.recipe,
+                step,
+                run_id=self.report.run_id,
+                action="replace" if removes else action,
+                generation=generation,
+                input_files=input_files(chosen, splits) if splits is not None else [],
+                input_tables=[
+                    schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
+                    for t in tables
+                    if t is not None
+                ],
+                num_fragments=sum(len(entry.fragments) for entry in entries),
+                counts=counts(chosen),
+                tokenizer=Encoder.of(encoder).record() if encoder is not None else None,
+                started=self._started,
+                committed=_now(),
+            )
+
+        return describe
+
+
+def _count(split: Split) -> str:
+    """How many records a part of a file holds, as the text that ``stream`` carries."""
+    return str(count_records(split))
+
+
+def _place(unit: Split | Unit) -> Place:
+    """The file of a unit of work, and which part of it."""
+    if isinstance(unit, Unit):
+        return unit.source, unit.key
+    return unit.uri, "" if unit.stop is None else f"{unit.start}-{unit.stop}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,54 @@
+"""Delta tables as a source: the data files of one version, each read as Parquet."""
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from etl import storage
+from etl.errors import SourceError, TableError
+from etl.sources.source import Source, Split, nearest
+from etl.table import Table
+
+_PARTITION = "partition."
+
+
+def whole_files(url: str, source: Source) -> Iterator[Split]:
+    """One split for each data file of the table at the recipe's version, or its newest.
+
+    Raises SourceError if there is no such table or version, if it lacks a column, or if its files are
+    not all that there is to its rows (deletion vectors, column mapping).
+    """
+    try:
+        table = Table.open(url, source.version)
+    except TableError as error:
+        raise SourceError(error.what, where=error.where, hint=error.hint) from error
+    _check(table, source)
+    fragments = table.fragments()
+    keys = [name for name in fragments.column_names if name.startswith(_PARTITION)]
+    for file in fragments.select(["path", "size", *keys]).to_pylist():
+        yield Split(
+            uri=storage.join(table.url, unquote(file["path"])),
+            size=file["size"],
+            fingerprint=str(file["size"]),  # a data file is never written again
+            format="delta",
+            bytes=file["size"],
+            partition=tuple((key.removeprefix(_PARTITION), file[key]) for key in keys),
+        )
+
+
+def _check(table: Table, source: Source) -> None:
+    names, columns = table.schema.names, source.columns
+    wanted = [columns.text, columns.id, columns.url]
+    wanted += [] if source.metadata == "all" else source.metadata
+    for name in wanted:
+        if name is not None and name not in names:
+            raise SourceError(
+                f"there is no column {name!r}", where=table.url, hint=nearest(name, names)
+            )
+    try:
+        table.dataset()  # delta-rs refuses here what plain Parquet readers would read wrongly
+    except Exception as error:
+        raise SourceError(
+            f"its data files cannot be read by themselves ({error})",
+            where=table.url,
+            hint="write the table anew without deletion vectors and column mapping",
+        ) from error

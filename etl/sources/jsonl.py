@@ -1,0 +1,92 @@
+"""JSON Lines: a JSON object a line, plain, gzip or zstd.
+
+The standard library's parser decides, line by line: 150 to 230 MB/s a core on pages of 8 KB, tables
+included. Arrow's and Polars' parsers alone are 1.6 to 2.2 times as fast, but neither keeps a bad
+line to itself nor tells an absent text from a null one, and Arrow's takes two objects on a line for
+two rows.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from etl import storage
+from etl.sources import lines
+from etl.sources.rows import Gathered, json_text, scalar_text
+from etl.sources.source import Source, Split
+
+_BLANK = " \t\r"
+_parse = json.JSONDecoder().decode
+
+
+def read(split: Split, source: Source) -> Iterator[pa.Table]:
+    """The split's records as tables of schema RAW; ``row`` is the line's number in the file."""
+    first_row = split.known_first_row
+    row, gathered = first_row, Gathered(split.uri)
+    with storage.open_input(split.uri) as file:
+        start, stop = (0, None) if split.whole else lines.seek_lines(file, split)
+        blocks = lines.blocks(
+            lines.unpacked(file, split),
+            max_line_bytes=source.max_record_bytes,
+            start=start,
+            stop=stop,
+        )
+        try:
+            for block in blocks:
+                for line in block.removesuffix("\n").split("\n"):
+                    _record(line, row, source, gathered)
+                    row += 1
+                    if gathered.full:
+                        yield from gathered.take()
+        except OSError as error:
+            raise lines.broken_off(split, error, row - first_row) from error
+    yield from gathered.take()
+
+
+def count_records(split: Split) -> int:
+    """The lines that start in the split's byte range, blank ones included."""
+    with storage.open_input(split.uri) as file:
+        return lines.count_lines(file, split)
+
+
+def _record(line: str, row: int, source: Source, gathered: Gathered) -> None:
+    """Parse one line into a row, or a row with a reason; a blank line gives none."""
+    if _too_long(line, source.max_record_bytes):
+        what = f"a record of more than {source.max_record_bytes} bytes"
+        return gathered.reject(row, "too_large", what, raw=line)
+    try:
+        record = _parse(line)
+    except (ValueError, RecursionError) as error:
+        if line.strip(_BLANK):
+            gathered.reject(row, "malformed", str(error), raw=line)
+        return None
+    if not isinstance(record, dict):
+        what = f"a JSON object is expected, not {type(record).__name__}"
+        return gathered.reject(row, "malformed", what, raw=line)
+    columns = source.columns
+    if columns.text not in record:
+        return gathered.reject(row, "no_text", f"no key {columns.text!r}", raw=line)
+    text = record[columns.text]
+    if not (text is None or isinstance(text, str)):
+        what = f"{columns.text!r} is {type(text).__name__}, not a string"
+        return gathered.reject(row, "malformed", what, raw=line)
+    key = None if columns.id is None else scalar_text(record.get(columns.id))
+    url = None if columns.url is None else scalar_text(record.get(columns.url))
+    return gathered.add(row, text, key=key, url=url, metadata=_metadata(record, source))
+
+
+def _metadata(record: dict[str, Any], source: Source) -> str | None:
+    if source.metadata == ():
+        return None
+    if source.metadata == "all":
+        columns = source.columns
+        taken = (columns.text, columns.id, columns.url)
+        return json_text({key: value for key, value in record.items() if key not in taken})
+    return json_text({key: record[key] for key in source.metadata if key in record})
+
+
+def _too_long(line: str, max_bytes: int) -> bool:
+    # A character has at most four bytes; the exact length is only worth counting for long lines.
+    return 4 * len(line) > max_bytes and len(line.encode("utf-8", "surrogateescape")) > max_bytes

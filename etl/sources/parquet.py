@@ -1,0 +1,70 @@
+"""Parquet: cut by row groups, read page by page."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import StorageError
+from etl.sources import columnar
+from etl.sources.source import Source, Split, needed
+
+_BUFFER_BYTES = 1 << 20
+
+
+def cut(whole: Split, split_bytes: int) -> list[Split]:
+    """Pieces of about ``split_bytes``, of whole row groups; reads the footer of larger files only.
+
+    A footer that cannot be read gives one split, whose reading then fails by itself.
+    """
+    if whole.size <= split_bytes:
+        return [whole]
+    try:
+        with storage.open_input(whole.uri) as file:
+            footer = pq.read_metadata(file)
+    except (StorageError, pa.ArrowException, OSError):
+        return [whole]
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    scale = whole.size / max(sum(group.total_byte_size for group in groups), 1)
+    splits: list[Split] = []
+    start, first_row, rows, size = 0, 0, 0, 0.0
+    for stop, group in enumerate(groups, 1):
+        rows += group.num_rows
+        size += group.total_byte_size * scale
+        if size >= split_bytes or stop == len(groups):
+            splits.append(
+                replace(whole, start=start, stop=stop, first_row=first_row, bytes=round(size))
+            )
+            start, first_row, rows, size = stop, first_row + rows, 0, 0.0
+    return splits or [whole]
+
+
+def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+    """The split's rows as tables of schema RAW; memory holds a few pages and a batch."""
+    row = split.known_first_row
+    with storage.open_input(split.uri) as file:
+        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+        names = needed(source, parquet.schema_arrow.names, split)
+        for index in range(parquet.num_row_groups)[split.start : split.stop]:
+            batches = parquet.iter_batches(
+                _batch_rows(parquet.metadata.row_group(index), names, batch_bytes),
+                row_groups=[index],
+                columns=names,
+                use_threads=False,
+            )
+            for batch in batches:
+                yield columnar.raw(batch, split, source, row)
+                row += len(batch)
+
+
+def _batch_rows(group: Any, names: list[str], batch_bytes: int) -> int:
+    columns = [group.column(index) for index in range(group.num_columns)]
+    size = sum(
+        column.total_uncompressed_size
+        for column in columns
+        if column.path_in_schema.split(".")[0] in names or column.path_in_schema in names
+    )
+    return columnar.batch_rows(size / max(group.num_rows, 1), batch_bytes)

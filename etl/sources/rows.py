@@ -1,0 +1,208 @@
+"""Rows on their way from a file to a table: reasons for bad ones, batches of a bounded size.
+
+Nothing is dropped: a record that gives no text becomes a row with a ``reason`` and a null text.
+
+==================== ==============================================================================
+source.malformed     not a record of the format, or a text that is no string; ``metadata`` says why
+source.no_text       a JSON object without the text's key
+source.null_text     the text is null
+source.empty_text    the text is empty, or nothing but white space
+source.invalid_utf8  the text is not Unicode; ``metadata`` holds the error and what can be read
+source.too_large     longer than ``max_text_bytes``
+==================== ==============================================================================
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas import RAW
+
+MAX_ROWS = 8192
+"""Rows in a batch at most."""
+
+_RAW_PREFIX_CHARS = 1000  # of a bad record, kept in ``metadata``
+_GATHER_BYTES = 1 << 20  # of Python strings, before they become a table
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=str
+).encode
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON with sorted keys; what JSON does not know (NaN, dates) as a string.
+
+    >>> json_text({"b": float("nan"), "a": [1, None]})
+    '{"a":[1,null],"b":"nan"}'
+    """
+    try:
+        return _encode(value)
+    except ValueError:  # NaN or infinity
+        return _encode(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def scalar_text(value: Any) -> str | None:
+    """An id or URL as text: a number in decimal, anything nested as JSON."""
+    return value if value is None or isinstance(value, str) else json_text(value).strip('"')
+
+
+def readable(text: str) -> str:
+    """Text with a replacement character for each byte or surrogate that is not Unicode."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def complaint(error: str, raw: str) -> str:
+    """The ``metadata`` of a bad record: the error and the record's beginning."""
+    return json_text({"error": readable(error), "raw": readable(raw[:_RAW_PREFIX_CHARS])})
+
+
+def not_unicode(text: str) -> str | None:
+    """The ``metadata`` of a text that was decoded with ``surrogateescape``; None if it is sound."""
+    found = _SURROGATES.search(text)
+    if found is None:
+        return None
+    code = ord(found[0])
+    kind = f"byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"surrogate U+{code:04X}"
+    return complaint(f"{kind} at character {found.start()} is not UTF-8", text)
+
+
+def table(uri: str, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """A table of schema RAW: ``row`` and ``text`` at least; columns that are not given are null."""
+    count = len(columns["row"])
+    given = {"source": pa.repeat(pa.scalar(uri), count), **columns}
+    arrays = [given[f.name] if f.name in given else pa.nulls(count, f.type) for f in RAW]
+    return pa.Table.from_arrays(arrays, schema=RAW)
+
+
+class Gathered:
+    """Records of a line format, gathered as Python values until they are worth a table."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._records: list[tuple[int, str | None, str | None, str | None, str | None]] = []
+        self._reasons: list[str | None] = []
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to make a table."""
+        return self._size >= _GATHER_BYTES or len(self._reasons) >= MAX_ROWS
+
+    def add(
+        self,
+        row: int,
+        text: str | None,
+        *,
+        key: str | None = None,
+        url: str | None = None,
+        metadata: str | None = None,
+    ) -> None:
+        """Take a record as it was read, ``key`` for its id; what is not UTF-8 as surrogates."""
+        self._records.append((row, text, key, url, metadata))
+        self._reasons.append(None)
+        self._size += len(text or "") + len(metadata or "")
+
+    def reject(self, row: int, reason: str, error: str, *, raw: str) -> None:
+        """Take a bad record by its beginning and the error."""
+        self._records.append((row, None, None, None, complaint(error, raw)))
+        self._reasons.append(f"source.{reason}")
+
+    def take(self) -> Iterator[pa.Table]:
+        """The table of what was gathered, if there is any, and begin anew."""
+        records, self._records = self._records, []
+        reasons, self._reasons = self._reasons, []
+        self._size = 0
+        if not records:
+            return
+        row, text, key, url, metadata = map(list, zip(*records, strict=True))
+        strings = {"text": text, "id": key, "url": url, "metadata": metadata}
+        try:
+            arrays = {name: pa.array(values, pa.string()) for name, values in strings.items()}
+        except UnicodeEncodeError:
+            arrays = _despite_surrogates(strings, reasons)
+        arrays |= {"row": pa.array(row, pa.int64()), "reason": pa.array(reasons, pa.string())}
+        yield table(self._uri, arrays)
+
+
+def _despite_surrogates(
+    strings: dict[str, list[Any]], reasons: list[str | None]
+) -> dict[str, pa.Array]:
+    """A text that is not Unicode gets a reason; in other columns it is made readable."""
+    for position, text in enumerate(strings["text"]):
+        if text is not None and (found := not_unicode(text)) is not None:
+            strings["text"][position] = None
+            strings["metadata"][position] = found
+            reasons[position] = "source.invalid_utf8"
+    return {
+        name: pa.array([v if v is None else readable(v) for v in values], pa.string())
+        for name, values in strings.items()
+    }
+
+
+def checked(table: pa.Table, max_text_bytes: int) -> pa.Table:
+    """The table with a reason, and no text, in each row whose text is null, blank or too large."""
+    text = table["text"]
+    missing = pc.is_null(text)
+    length = pc.binary_length(text)
+    long = pc.greater(length, max_text_bytes)
+    blank = pc.or_(pc.equal(length, 0), pc.utf8_is_space(text))  # looks no further than it must
+    if not pc.any(pc.or_(missing, pc.fill_null(pc.or_(long, blank), False))).as_py():
+        return table
+    null = pa.scalar(None, pa.string())
+    found = pc.if_else(blank, "source.empty_text", pc.if_else(long, "source.too_large", null))
+    found = pc.if_else(missing, "source.null_text", found)
+    reason = pc.coalesce(table["reason"], found)
+    text = without(text, pc.is_valid(reason))
+    table = table.set_column(RAW.get_field_index("text"), RAW.field("text"), text)
+    return table.set_column(RAW.get_field_index("reason"), RAW.field("reason"), reason)
+
+
+def without(values: pa.Array, positions: pa.Array) -> pa.Array:
+    """The values with null where ``positions`` is true; takes no more memory than what stays."""
+    return values.take(pa.array(np.arange(len(values)), mask=np.asarray(positions)))
+
+
+def bounded(tables: Iterable[pa.Table], batch_bytes: int) -> Iterator[pa.Table]:
+    """The same rows in batches of at most ``batch_bytes`` of text and metadata and MAX_ROWS rows.
+
+    A larger document is a batch of its own. Each column of a batch is one chunk.
+    """
+    held: list[pa.Table] = []
+    held_rows, held_bytes = 0, 0
+    for table in tables:
+        for piece, size in _pieces(table, batch_bytes):
+            rows = piece.num_rows
+            if held and (held_rows + rows > MAX_ROWS or held_bytes + size > batch_bytes):
+                yield pa.concat_tables(held).combine_chunks()
+                held, held_rows, held_bytes = [], 0, 0
+            held.append(piece)
+            held_rows, held_bytes = held_rows + rows, held_bytes + size
+    if held:
+        yield pa.concat_tables(held).combine_chunks()
+
+
+def _pieces(table: pa.Table, batch_bytes: int) -> Iterator[tuple[pa.Table, int]]:
+    """The table cut where a batch would grow too large, with each piece's size in bytes."""
+    lengths = [pc.fill_null(pc.binary_length(table[name]), 0) for name in ("text", "metadata")]
+    ends = np.cumsum(np.add(*(np.asarray(length, np.int64) for length in lengths)))
+    start, before = 0, 0
+    while start < table.num_rows:
+        fits = int(np.searchsorted(ends, before + batch_bytes, side="right"))
+        stop = min(max(fits, start + 1), start + MAX_ROWS)
+        size = int(ends[stop - 1]) - before
+        yield table.slice(start, stop - start), size
+        start, before = stop, before + size

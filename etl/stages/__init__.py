@@ -1,0 +1,42 @@
+"""The stages of a recipe, one small file each; this union is the whole list, written out by hand."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from etl.stages.base import Filter, Stage, Transform
+from etl.stages.dedup_exact import DedupExact
+from etl.stages.gopher_quality import GopherQuality
+from etl.stages.language import Language
+from etl.stages.python import Python
+from etl.stages.tokenize import Tokenize
+from etl.stages.where import Where
+
+AnyStage = Annotated[
+    GopherQuality | Language | Where | Python | DedupExact | Tokenize,
+    Field(discriminator="kind"),
+]
+
+STAGES: dict[str, type[Stage]] = {
+    "gopher_quality": GopherQuality,
+    "language": Language,
+    "where": Where,
+    "python": Python,
+    "dedup_exact": DedupExact,
+    "tokenize": Tokenize,
+}
+"""The kinds as a recipe names them."""
+
+__all__ = [
+    "STAGES",
+    "AnyStage",
+    "DedupExact",
+    "Filter",
+    "GopherQuality",
+    "Language",
+    "Python",
+    "Stage",
+    "Tokenize",
+    "Transform",
+    "Where",
+]

@@ -1,0 +1,70 @@
+"""What a stage is: a frozen model with one method over an Arrow table."""
+
+from typing import Any, ClassVar
+
+import polars as pl
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+Rules = dict[str, pl.Expr]
+"""Rule name -> a boolean expression over signals; the first that holds rejects the document."""
+
+
+def below(signal: pl.Expr, limit: float | None) -> pl.Expr:
+    """The rule that a signal is less than a limit; None is no limit."""
+    return signal < pl.lit(limit)
+
+
+def above(signal: pl.Expr, limit: float | None) -> pl.Expr:
+    """The rule that a signal is more than a limit; None is no limit."""
+    return signal > pl.lit(limit)
+
+
+class Stage(BaseModel):
+    """One step of a recipe; unknown keys are refused and types are not coerced."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: str
+    shorthand: ClassVar[str | None] = None  # the field that a bare value in a recipe sets
+    paths: ClassVar[tuple[str, ...]] = ()  # the fields that hold a path or URL
+
+    def identity(self) -> dict[str, Any]:
+        """What decides this stage's result, for the fingerprint; a file counts by its content."""
+        return self.model_dump(mode="json")
+
+
+class Filter(Stage):
+    """A stage that keeps or rejects documents and changes none."""
+
+    def rules(self) -> Rules:
+        """The rules over signals, in order; the first that holds gives ``kind.rule`` as reason."""
+        return {}
+
+    def signals(self) -> list[str]:
+        """The columns that the rules read."""
+        names = [name for rule in self.rules().values() for name in rule.meta.root_names()]
+        return list(dict.fromkeys(names))
+
+    def reasons(self, table: pa.Table) -> pa.Array:
+        """For each row null (kept), or ``kind.rule`` of the first rule that holds.
+
+        The table has the columns named by ``signals()``; a rule that is null does not reject.
+        """
+        verdict = pl.coalesce(
+            [
+                pl.when(rule).then(pl.lit(f"{self.kind}.{name}"))
+                for name, rule in self.rules().items()
+            ]
+        ).cast(pl.String)
+        frame = pl.from_arrow(table.select(self.signals()))
+        column = frame.select(reason=verdict)["reason"].to_arrow()
+        return column.cast(pa.string())
+
+
+class Transform(Stage):
+    """A stage that rewrites documents; signals needed after it are computed anew."""
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """The table with its text rewritten, row for row."""
+        raise NotImplementedError

@@ -1,0 +1,177 @@
+"""Keep what a Python function of the user's own keeps."""
+
+import difflib
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from etl.errors import RecipeError, StageError
+from etl.kernels.utf8 import one_chunk
+from etl.stages.base import Filter
+
+Verdict = bool | str | None
+
+
+class Python(Filter):
+    """Keep documents by a function ``module:function`` over the table, or over one document at a time.
+
+    The table is a ``pyarrow.Table`` of the documents still kept, with the columns of ``documents`` up to
+    ``reason``; signals that no stage has asked for so far are null. The function returns a value per
+    row: True or null keeps, False rejects with the reason ``python.<name>``, a string rejects with
+    ``python.<string>``. Per document it takes a dict of the columns and returns one such value; that
+    costs about 20 us a document and more, mostly for the dict.
+    """
+
+    kind: Literal["python"] = "python"
+    shorthand = "call"
+    paths = ("folder",)
+    call: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    per: Literal["table", "document"] = "table"
+    name: str | None = Field(default=None, min_length=1)  # the function's, unless given
+    folder: str | None = None  # where modules are looked up first; None: the working folder
+
+    def identity(self) -> dict[str, Any]:
+        """What is called, and the sha256 of its module's file; not where the file lies.
+
+        Raises RecipeError if there is no such module.
+        """
+        found = {name: value for name, value in super().identity().items() if name != "folder"}
+        return {**found, "sha256": self._file()[1]}
+
+    def load(self) -> Callable[[Any], Any]:
+        """The function; raises RecipeError if its module fails to import, or does not have it."""
+        name, _, function = self.call.partition(":")
+        spec, sha256 = self._file()
+        module = _import(name, str(spec.origin), sha256, self._folder())
+        found = getattr(module, function, None)
+        if not callable(found):
+            known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+            near = difflib.get_close_matches(function, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+            raise RecipeError(f"no function {function!r}", where=str(spec.origin), hint=hint)
+        return found
+
+    def reasons(self, table: pa.Table) -> pa.Array:
+        """For each row null (kept) or ``python.<name>``.
+
+        Raises StageError if the function returns anything but a verdict per row, or fails on a document.
+        """
+        function = self.load()
+        label = f"{self.kind}.{self.name or self.call.partition(':')[2]}"
+        if self.per == "document":
+            found = [self._verdict(function, row) for row in table.to_pylist()]
+            return pa.array([_reason(verdict, label) for verdict in found], pa.string())
+        return self._reasons_of(function(table), table.num_rows, label)
+
+    def _verdict(self, function: Callable[[Any], Any], row: dict[str, Any]) -> Verdict:
+        where = f"{row.get('source')} row {row.get('row')}"
+        try:
+            verdict = function(row)
+        except Exception as error:
+            what = f"{self.kind} ({self.call}) failed: {type(error).__name__}: {error}"
+            raise StageError(what, where=where) from error
+        if not (verdict is None or isinstance(verdict, bool | np.bool_ | str)):
+            raise StageError(
+                f"{self.kind} ({self.call}) returned {verdict!r}",
+                where=where,
+                hint="return True to keep, or False or a reason (a string) to reject",
+            )
+        return verdict
+
+    def _reasons_of(self, result: Any, num_rows: int, label: str) -> pa.Array:
+        try:
+            arrow = isinstance(result, pa.Array | pa.ChunkedArray)
+            column = one_chunk(result if arrow else pa.array(result))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise self._no_verdicts(f"{type(result).__name__} ({error})", num_rows) from error
+        if len(column) != num_rows:
+            raise self._no_verdicts(f"{len(column)} values", num_rows)
+        if pa.types.is_boolean(column.type):
+            return pc.if_else(column, pa.scalar(None, pa.string()), label)
+        if pa.types.is_null(column.type):
+            return column.cast(pa.string())
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            named = pc.binary_join_element_wise(self.kind, column.cast(pa.string()), ".")
+            return named.cast(pa.string())
+        raise self._no_verdicts(f"values of type {column.type}", num_rows)
+
+    def _no_verdicts(self, found: str, num_rows: int) -> StageError:
+        return StageError(
+            f"{self.kind} ({self.call}) returned {found} for a table of {num_rows} rows",
+            hint="return one boolean (True keeps) or one string (a reason; null keeps) per row",
+        )
+
+    def _file(self) -> tuple[ModuleSpec, str]:
+        """Where the module stands, and the sha256 of its file."""
+        name = self.call.partition(":")[0]
+        folder = self._folder()
+        spec = _find(name, folder)
+        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+            modules = sorted(path.stem for path in Path(folder).glob("*.py"))
+            near = difflib.get_close_matches(name, modules, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "put it beside the recipe"
+            raise RecipeError(f"no Python module {name!r}", where=folder, hint=hint)
+        return spec, hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+
+    def _folder(self) -> str:
+        return str(Path(self.folder or ".").absolute())
+
+
+def _reason(verdict: Verdict, label: str) -> str | None:
+    if isinstance(verdict, str):
+        return f"{label.partition('.')[0]}.{verdict}"
+    return None if verdict is None or verdict else label
+
+
+def _find(module: str, folder: str) -> ModuleSpec | None:
+    """The module's place, in the folder before others of the same name that are loaded already."""
+    importlib.invalidate_caches()  # the file may have been written a moment ago
+    package = module.rpartition(".")[0]
+    if not package:
+        return PathFinder.find_spec(module, [folder, *sys.path])
+    above = _find(package, folder)
+    inside = above.submodule_search_locations if above else None
+    return PathFinder.find_spec(module, inside) if inside else None
+
+
+@cache
+def _import(module: str, origin: str, sha256: str, folder: str) -> ModuleType:  # noqa: ARG001
+    """Run a module's file; a file of other content is another module, as in a notebook."""
+    with _search(folder):
+        try:
+            if package := module.rpartition(".")[0]:
+                importlib.import_module(package)
+            spec = _find(module, folder)
+            assert spec is not None and spec.loader is not None
+            found = module_from_spec(spec)
+            sys.modules[module] = found
+            spec.loader.exec_module(found)
+        except Exception as error:
+            sys.modules.pop(module, None)
+            what = f"{module} cannot be imported: {type(error).__name__}: {error}"
+            raise RecipeError(what, where=origin) from error
+    return found
+
+
+@contextmanager
+def _search(folder: str) -> Iterator[None]:
+    """The folder in front of ``sys.path``, for the time of an import."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

@@ -1,0 +1,201 @@
+"""A URL and options -> a filesystem, files and the options of delta-rs.
+
+This is the one place that knows how a URL is reached and the only holder of credentials. They come from
+the environment, as every tool of the field reads them (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
+``AWS_REGION``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME`` ...).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+
+from etl.errors import StorageError
+
+_READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
+_WILDCARDS = "*?["
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One file: its URI, its size in bytes, and what changes when its content does."""
+
+    uri: str
+    size: int
+    fingerprint: str
+
+
+def normalize(url: str | os.PathLike[str]) -> str:
+    """The one spelling of a URL: absolute, ``file://`` for local paths, no slash at the end.
+
+    >>> normalize("s3://lake/web/")
+    's3://lake/web'
+    """
+    text = os.fspath(url)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" in text:
+        return text.rstrip("/")
+    return "file://" + (os.path.abspath(os.path.expanduser(text)).rstrip("/") or "/")
+
+
+def join(url: str, *parts: str) -> str:
+    """A URL below another one.
+
+    >>> join("s3://lake/web", "tokens", "part-0.parquet")
+    's3://lake/web/tokens/part-0.parquet'
+    """
+    return "/".join([url.rstrip("/"), *(part.strip("/") for part in parts)])
+
+
+def is_local(url: str) -> bool:
+    """Whether the URL is a path of this machine."""
+    return url.startswith("file://") or "://" not in url
+
+
+def local_path(url: str) -> Path:
+    """The path of a local URL."""
+    return Path(url.removeprefix("file://"))
+
+
+def filesystem(url: str) -> fsspec.AbstractFileSystem:
+    """The fsspec filesystem of a URL, with the endpoint and region of the environment."""
+    protocol = url.split("://", 1)[0] if "://" in url else "file"
+    options: dict[str, Any] = {}
+    if protocol in ("s3", "s3a"):
+        client = {"region_name": region} if (region := os.environ.get("AWS_REGION")) else {}
+        options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
+    try:
+        return fsspec.filesystem(protocol, **options)
+    except (ImportError, ValueError) as error:
+        raise StorageError(
+            f"no filesystem for {protocol}:// ({error})",
+            where=url,
+            hint="local paths and s3:// work as installed; gs:// needs gcsfs, az:// needs adlfs",
+        ) from error
+
+
+def delta_options(url: str) -> dict[str, str]:
+    """Storage options for delta-rs; it reads credentials from the same environment by itself."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    if url.startswith(("s3://", "s3a://")) and endpoint.startswith("http://"):
+        return {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": endpoint}
+    return {}
+
+
+def is_glob(url: str) -> bool:
+    """Whether the URL has wildcards; a file of that very name comes first, see ``find``."""
+    return any(char in url for char in _WILDCARDS)
+
+
+def find(pattern: str) -> list[FileInfo]:
+    """The files that a URL, a prefix (folder) or a glob names, sorted by URI.
+
+    Below the prefix, or the fixed part of a glob, names that begin with ``_`` or ``.`` are left out,
+    as every reader of such folders does; links to files are files, links to folders are not followed.
+    Raises StorageError if the place cannot be listed; an empty list means that nothing matches.
+    """
+    url = normalize(pattern)
+    fs = filesystem(url)
+    root = fs._strip_protocol(url)
+    try:
+        fs.invalidate_cache()  # what this process listed before may be out of date
+        if is_glob(url) and not fs.exists(url):
+            root = root[: min(root.find(char) for char in _WILDCARDS if char in root)]
+            root = root.rpartition("/")[0]
+            found = fs.glob(url, detail=True).values()
+        elif fs.isdir(url):
+            found = fs.find(url, detail=True).values()
+        else:
+            found = [fs.info(url)] if fs.exists(url) else []
+        found = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in found]
+    except Exception as error:  # botocore, OSError and others: each filesystem has its own
+        raise StorageError(f"cannot be listed ({_one_line(error)})", where=url) from error
+    files = []
+    for entry in found:
+        path = fs._strip_protocol(entry["name"])
+        hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
+        if entry["type"] == "file" and not hidden:
+            files.append(_file_info(url, path, entry))
+    return sorted(files, key=lambda file: file.uri)
+
+
+def info(uri: str) -> FileInfo | None:
+    """One file as it is now, or None if it is not there; raises StorageError if nobody can say."""
+    fs = filesystem(uri)
+    try:
+        fs.invalidate_cache(uri)
+        entry = fs.info(uri)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        raise StorageError(f"cannot be reached ({_one_line(error)})", where=uri) from error
+    return _file_info(uri, fs._strip_protocol(uri), entry) if entry["type"] == "file" else None
+
+
+def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
+    scheme = url.split("://", 1)[0] if "://" in url else "file"
+    return FileInfo(f"{scheme}://{path}", int(entry["size"]), _fingerprint(entry))
+
+
+def _fingerprint(info: dict[str, Any]) -> str:
+    for name in ("ETag", "etag", "md5Hash", "content_settings_md5"):
+        if info.get(name):
+            return str(info[name]).strip('"')
+    if info.get("mtime") is not None:  # local: nanoseconds, so that a quick rewrite is seen
+        return f"{info['size']}-{int(float(info['mtime']) * 1e9)}"
+    return f"{info['size']}-{info.get('LastModified') or info.get('updated') or ''}"
+
+
+@contextmanager
+def open_input(uri: str) -> Iterator[pa.NativeFile]:
+    """A seekable Arrow file for reading; local files without Python in between.
+
+    Raises StorageError if the file is not there or not readable.
+    """
+    try:
+        if is_local(uri):
+            file = pa.OSFile(str(local_path(uri)), "rb")
+        else:
+            remote = filesystem(uri).open(uri, "rb", block_size=_READ_AHEAD_BYTES)
+            file = pa.PythonFile(remote, mode="r")
+    except Exception as error:
+        raise StorageError(f"cannot be read ({_one_line(error)})", where=uri) from error
+    with file:
+        yield file
+
+
+@contextmanager
+def open_output(uri: str) -> Iterator[pa.NativeFile]:
+    """A new file for writing; its folder is made where the store has folders.
+
+    Raises StorageError if the place is not writable.
+    """
+    try:
+        if is_local(uri):
+            path = local_path(uri)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = pa.OSFile(str(path), "wb")
+        else:
+            file = pa.PythonFile(filesystem(uri).open(uri, "wb"), mode="w")
+    except Exception as error:
+        raise StorageError(
+            f"cannot be written ({_one_line(error)})", where=uri, hint="check the permissions"
+        ) from error
+    with file:
+        yield file
+
+
+def size(uri: str) -> int | None:
+    """The size of a file in bytes, or None if it is not there."""
+    found = info(uri)
+    return None if found is None else found.size
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,221 @@
+"""The Delta table: open a version, list its data files, and commit.
+
+A commit is a compare-and-swap on the head of the log: it succeeds only if no other commit came since the
+table was opened. Whoever loses opens the table again and asks again what is left to do; ``etl.ledger``
+builds exactly-once on that. This is the only module that knows deltalake.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, Self
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as pds
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from etl import storage
+from etl.errors import ConflictError, StorageError, TableError
+from etl.fragment import Fragment, Layout
+
+_CONFIGURATION: Mapping[str, str | None] = {
+    # The log is the lineage: keep it for years. Vacuum is the owner's decision, never a default.
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
+
+
+class Table:
+    """A Delta table at one version: its schema, its data files, its history, and the next commit."""
+
+    def __init__(self, url: str, delta: deltalake.DeltaTable) -> None:
+        self.url = url
+        self._delta = delta
+        self.version = int(delta.version())
+
+    @staticmethod
+    def exists(url: str) -> bool:
+        """Whether a Delta table stands at the URL."""
+        url = storage.normalize(url)
+        return bool(deltalake.DeltaTable.is_deltatable(url, storage.delta_options(url)))
+
+    @classmethod
+    def open(cls, url: str, version: int | datetime | None = None) -> Self:
+        """Open the newest version, one by its number, or the one of a point in time (UTC).
+
+        Raises TableError if there is no table, or no such version.
+        """
+        url = storage.normalize(url)
+        try:
+            delta = deltalake.DeltaTable(url, storage_options=storage.delta_options(url))
+            if version is not None:
+                delta.load_as_version(version)
+        except TableNotFoundError as error:
+            raise TableError(
+                "there is no Delta table", where=url, hint="`etl run` makes it; check the URL"
+            ) from error
+        except (DeltaError, OSError) as error:
+            what = "cannot be opened" if version is None else f"has no version {version}"
+            raise TableError(f"{what} ({error})", where=url, hint="see `etl history`") from error
+        return cls(url, delta)
+
+    @classmethod
+    def create(
+        cls,
+        url: str,
+        schema: pa.Schema,
+        layout: Layout,
+        *,
+        transactions: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Create an empty table (version 0); one that another writer just made is opened instead.
+
+        Raises StorageError if the place is not writable.
+        """
+        url = storage.normalize(url)
+        statistics = ",".join(name for name in layout.statistics if name in schema.names)
+        try:
+            if storage.is_local(url):  # delta-rs wants the folder; make it with a clear error
+                storage.local_path(url).mkdir(parents=True, exist_ok=True)
+            deltalake.DeltaTable.create(
+                url,
+                schema,
+                mode="ignore",
+                partition_by=list(layout.partition_by),
+                configuration={**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics},
+                storage_options=storage.delta_options(url),
+                commit_properties=_properties(None, transactions or {}),
+            )
+        except (DeltaError, OSError) as error:
+            if cls.exists(url):  # another writer made it at the same moment
+                return cls.open(url)
+            raise StorageError(
+                f"the table cannot be created ({error})", where=url, hint="check the permissions"
+            ) from error
+        return cls.open(url)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's Arrow schema."""
+        return pa.schema(self._delta.schema().to_arrow())
+
+    def fragments(self) -> pa.Table:
+        """The live data files, sorted by path.
+
+        Columns ``path`` (string, inside the table), ``size`` (int64, bytes), ``rows`` (int64), and where
+        known ``partition.NAME``, ``min.NAME``, ``max.NAME``.
+        """
+        actions = pa.table(self._delta.get_add_actions(flatten=True))
+        names = {"size_bytes": "size", "num_records": "rows"}
+        actions = actions.rename_columns([names.get(n, n) for n in actions.column_names])
+        return actions.sort_by("path")
+
+    def transactions(self) -> dict[str, int]:
+        """All application transactions of the head: which splits are done, and the table's state.
+
+        One look-up through delta-rs costs about a millisecond; this reads them all in one go, from the
+        last checkpoint and the log entries after it.
+        """
+        log = storage.join(self.url, "_delta_log")
+        fs = storage.filesystem(log)
+        names = sorted(path.rsplit("/", 1)[-1] for path in fs.ls(log, detail=False, refresh=True))
+        checkpoints = [n for n in names if ".checkpoint" in n and n.endswith(".parquet")]
+        newest = max((int(n[:20]) for n in checkpoints if int(n[:20]) <= self.version), default=-1)
+        found: dict[str, int] = {}
+        for name in checkpoints:
+            if int(name[:20]) == newest:
+                found.update(_checkpoint_transactions(storage.join(log, name)))
+        for name in names:
+            if name[:20].isdigit() and name.endswith(".json"):
+                if newest < int(name[:20]) <= self.version:
+                    found.update(_entry_transactions(fs.cat_file(storage.join(log, name))))
+        return found
+
+    def history(self) -> list[dict[str, Any]]:
+        """One dictionary per version, newest first: version, timestamp, operation, ``tokenlake``."""
+        return list(self._delta.history())
+
+    def commit(
+        self,
+        add: Sequence[Fragment],
+        *,
+        transactions: Mapping[str, int],
+        lineage: Mapping[str, Any],
+        remove: Iterable[str] = (),
+        overwrite: tuple[pa.Schema, Layout] | None = None,
+    ) -> Self:
+        """Make fragments visible, and others invisible, in one step; return the table after it.
+
+        ``remove`` are paths of live files; ``overwrite`` removes all and sets a new schema. Raises
+        ConflictError if another commit came since the table was opened (open it again and ask again),
+        StorageError if a fragment is not there as it was written or the log cannot be written.
+        """
+        _check_written(self.url, add)
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size, f.partition, now, True, f.statistics) for f in add
+        ]
+        actions += [RemoveAction(path, True, now) for path in remove]
+        schema = self.schema if overwrite is None else overwrite[0]
+        try:
+            self._delta.create_write_transaction(
+                actions,
+                "append" if overwrite is None else "overwrite",
+                schema,
+                partition_by=self._delta.metadata().partition_columns,
+                commit_properties=_properties(lineage, transactions),
+            )
+        except (DeltaError, OSError) as error:
+            fresh = type(self).open(self.url)
+            if fresh.version > self.version:  # somebody else's commit, or ours with its answer lost
+                raise ConflictError("another commit came first", where=self.url) from error
+            raise StorageError(f"the commit failed ({error})", where=self.url) from error
+        return type(self).open(self.url)
+
+    def dataset(self) -> pds.Dataset:
+        """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
+        return self._delta.to_pyarrow_dataset()
+
+
+def _properties(
+    lineage: Mapping[str, Any] | None, transactions: Mapping[str, int]
+) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata=None if lineage is None else {"tokenlake": dict(lineage)},
+        max_commit_retries=0,  # a commit on any other head than the one that was looked at fails
+        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+    )
+
+
+def _check_written(url: str, fragments: Sequence[Fragment]) -> None:
+    """Delta-rs commits whatever it is told: check that the files are there, as they were written."""
+    with ThreadPoolExecutor(16) as pool:
+        sizes = list(pool.map(lambda f: storage.size(storage.join(url, f.path)), fragments))
+    for fragment, found in zip(fragments, sizes, strict=True):
+        if found != fragment.size:
+            raise StorageError(
+                f"a fragment has {found} bytes where {fragment.size} were written",
+                where=storage.join(url, fragment.path),
+                hint="run again: its split is not done and will be written anew",
+            )
+
+
+def _checkpoint_transactions(uri: str) -> dict[str, int]:
+    with storage.open_input(uri) as file:
+        column = pq.read_table(file, columns=["txn"])["txn"].combine_chunks().drop_null()
+    names = column.field("appId").to_pylist()
+    return dict(zip(names, column.field("version").to_pylist(), strict=True))
+
+
+def _entry_transactions(entry: bytes) -> dict[str, int]:
+    found = {}
+    for line in entry.splitlines():
+        if line.startswith(b'{"txn"'):
+            action = json.loads(line)["txn"]
+            found[action["appId"]] = action["version"]
+    return found

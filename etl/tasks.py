@@ -1,0 +1,177 @@
+"""What a worker does with one unit of work: read, filter, tokenize, write fragments. No Dask here.
+
+Each task returns a small ``Result`` that travels as JSON; whatever it raises, the runner deals with.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import schemas
+from etl import storage
+from etl.fragment import DOCUMENTS, TOKENS, Fragment, FragmentWriter
+from etl.plan import Unit
+from etl.recipe import Recipe
+from etl.sources import Split, read
+from etl.stages.apply import apply, signal_names
+from etl.stages.tokenize import Encoder, tokenize
+
+_BATCH_BYTES = 16 << 20  # of text; a worker's memory depends on this and not on its input
+_UNIT_BATCH_ROWS = 1024
+
+
+@dataclass
+class Result:
+    """What became of one unit of work: its fragments and counts."""
+
+    key: str
+    source: str = ""
+    rows: int = 0
+    kept: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    documents: list[Fragment] = field(default_factory=list)
+    token_files: list[Fragment] = field(default_factory=list)
+    failed: bool = False
+
+    def to_json(self) -> str:
+        """The result as text, so that nothing but text comes back from a worker."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Result":
+        """The inverse of ``to_json``."""
+        fields: dict[str, Any] = json.loads(text)
+        for name in ("documents", "token_files"):
+            fields[name] = [Fragment(**fragment) for fragment in fields[name]]
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class ReadSplit:
+    """Read a split, run its documents through the stages, write them, and, if asked, their tokens."""
+
+    recipe: Recipe
+    with_tokens: bool
+
+    def __call__(self, split: Split, key: str, tokens_key: str) -> str:
+        """The ``Result`` of one split as JSON."""
+        result = Result(key, source=split.uri)
+        self._run(split, tokens_key, result)
+        return result.to_json()
+
+    def _run(self, split: Split, tokens_key: str, result: Result) -> None:
+        recipe = self.recipe
+        schema = schemas.documents(signal_names(recipe.stages))
+        url = recipe.table_url("documents")
+        kept, rejected = (
+            FragmentWriter(url, schema, DOCUMENTS, name=result.key, partition={"verdict": verdict})
+            for verdict in schemas.VERDICTS
+        )
+        tokens = None
+        if self.with_tokens and recipe.tokenize_stage is not None:
+            tokens = _TokenWriter(recipe, tokens_key)
+        for batch in read(split, recipe.source, batch_bytes=_BATCH_BYTES):
+            table = apply(batch, recipe.stages)
+            result.rows += batch.num_rows
+            result.text_bytes += batch["text"].nbytes
+            is_kept = pc.equal(table["verdict"], "kept")
+            good, bad = table.filter(is_kept), table.filter(pc.invert(is_kept))
+            kept.append(good)
+            rejected.append(bad)
+            result.kept += good.num_rows
+            for count in pc.value_counts(bad["reason"]).to_pylist():
+                reason = count["values"]
+                result.rejected[reason] = result.rejected.get(reason, 0) + count["counts"]
+            if tokens is not None:
+                tokens.append(good)
+        result.documents = kept.close() + rejected.close()
+        if tokens is not None:
+            result.tokens, result.token_files = tokens.close()
+        assert result.rows == result.kept + sum(result.rejected.values()), "a row is lost"
+        assert result.rows == sum(f.rows for f in result.documents), "a row is not written"
+
+
+@dataclass(frozen=True)
+class TokenizeUnit:
+    """Read the kept documents of a unit, leave out its duplicates, and write the tokens of the rest."""
+
+    recipe: Recipe
+
+    def __call__(self, unit: Unit, key: str, duplicates: Sequence[str]) -> str:
+        """The ``Result`` of one unit as JSON; ``duplicates`` are data files that may name its rows."""
+        result = Result(key, source=unit.source)
+        self._run(unit, duplicates, result)
+        return result.to_json()
+
+    def _run(self, unit: Unit, duplicates: Sequence[str], result: Result) -> None:
+        url = self.recipe.table_url("documents")
+        dropped = self._duplicate_rows(unit, duplicates)
+        tokens = _TokenWriter(self.recipe, result.key)
+        for path in unit.paths:
+            for table in _kept_documents(storage.join(url, path)):
+                is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
+                new = table.filter(pa.array(is_new))
+                result.rows += table.num_rows
+                result.kept += new.num_rows
+                result.text_bytes += new["text"].nbytes
+                tokens.append(new)
+        result.duplicates = result.rows - result.kept
+        assert result.rows == unit.rows, "documents has other rows than its log says"
+        assert result.duplicates == len(dropped), "a duplicate is not among the documents"
+        result.tokens, result.token_files = tokens.close()
+
+    def _duplicate_rows(self, unit: Unit, files: Sequence[str]) -> np.ndarray:
+        """The rows of this unit's source file that are duplicates (int64)."""
+        url = self.recipe.table_url("duplicates") if files else ""
+        wanted = pc.field("file").isin(pa.array(unit.paths))
+        found = [np.empty(0, np.int64)]
+        for path in files:
+            with storage.open_input(storage.join(url, path)) as file:
+                table = pq.read_table(file, columns=["file", "row"], use_threads=False)
+            found.append(np.asarray(table.filter(wanted)["row"].combine_chunks()))
+        return np.concatenate(found)
+
+
+class _TokenWriter:
+    """Tokenizes documents and writes them to ``tokens``; its first batch is checked by the guard."""
+
+    def __init__(self, recipe: Recipe, key: str) -> None:
+        assert recipe.tokenize_stage is not None
+        self._encoder = Encoder.of(recipe.tokenize_stage)
+        self._writer = FragmentWriter(
+            recipe.table_url("tokens"), schemas.TOKENS, TOKENS, name=key
+        )
+        self._tokens = 0
+        self._checked = False
+
+    def append(self, documents: pa.Table) -> None:
+        if documents.num_rows == 0:
+            return
+        if not self._checked:
+            self._encoder.check(documents)
+            self._checked = True
+        rows = tokenize(documents, self._encoder)
+        self._tokens += int(pc.sum(rows["num_tokens"]).as_py())
+        self._writer.append(rows)
+
+    def close(self) -> tuple[int, list[Fragment]]:
+        """The number of tokens, and the files."""
+        return self._tokens, self._writer.close()
+
+
+def _kept_documents(uri: str) -> Iterator[pa.Table]:
+    """The columns that tokens need, in batches of bounded memory."""
+    with storage.open_input(uri) as source:
+        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+        names = ["id", "source", "row", "text"]
+        for batch in file.iter_batches(_UNIT_BATCH_ROWS, columns=names, use_threads=False):
+            yield pa.Table.from_batches([batch])

@@ -1,0 +1,264 @@
+"""One document, from its input file to its tokens, or to the reason why it has none.
+
+Cost: the logs of the lake's tables, and of the data files only the row groups that may hold the document
+(by address one or two of each table; by ``id`` all whose range of ids covers it).
+"""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import schemas
+from etl import storage
+from etl.errors import TableError
+from etl.ledger import Ledger, keys_of
+from etl.lookup import Found, find
+from etl.quarantine import Quarantine
+from etl.table import Table
+from etl.versions import Version, added_in, current, live_inputs, newest, versions_of
+
+_PREVIEW_CHARS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """Which commit brought a row: the table's version, and the run and recipe that made it."""
+
+    version: int
+    time: datetime  # UTC
+    run_id: str | None
+    recipe: str | None
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a row stands: data file (inside its table), number in that file, and the commit."""
+
+    file: str
+    row: int
+    commit: Commit | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicate:
+    """Which document was kept in place of this one, and how alike they are (1.0: the same)."""
+
+    keeper_source: str
+    keeper_row: int
+    keeper_id: str | None
+    kind: str  # exact or near
+    similarity: float
+    version: int  # of the table ``duplicates`` that says so
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """The tokens of a document: ``first_token`` counts from the beginning of the data file."""
+
+    place: Place
+    first_token: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """All that a lake knows of one document."""
+
+    id: str | None
+    source: str
+    row: int
+    verdict: str
+    reason: str | None
+    url: str | None
+    lang: str | None
+    signals: dict[str, float]
+    text: str | None  # its first 500 characters; None for a rejected document
+    outcome: str  # one sentence: what became of it
+    document: Place
+    duplicate: Duplicate | None
+    tokens: Tokens | None
+    input: schemas.InputFile | None
+
+
+def trace(
+    lake: str, *, id: str | None = None, source: str | None = None, row: int | None = None
+) -> list[Trace]:
+    """What became of a document, named by its id or by its address (``source`` and ``row``).
+
+    An id may be that of several documents; ``source`` is a URL or a path. Raises TableError if there is
+    no such document, or if neither an id nor a whole address is given.
+    """
+    if (id is None) == (source is None) or (source is None) != (row is None):
+        raise TableError(
+            "a document is named by its id, or by its source and row",
+            where=lake,
+            hint="give --id ID, or --source URI and --row N",
+        )
+    wanted: dict[str, str | int] = {"id": id} if id is not None else {}
+    if source is not None and row is not None:
+        wanted = {"source": storage.normalize(source), "row": row}
+    tables = _Lake(storage.normalize(lake))
+    traces = [tables.trace(found) for found in find(tables.documents, wanted)]
+    if not traces:
+        raise tables.nothing(wanted)
+    return sorted(traces, key=lambda t: (t.source, t.row))
+
+
+class _Lake:
+    """The tables of a lake as they are now, with what their logs say."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.tokens = _open(url, "tokens")  # downstream first: what it names is there already
+        self.duplicates = _open(url, "duplicates")
+        self.documents = Table.open(storage.join(url, "documents"))
+        self._versions = versions_of(self.documents)
+        self._inputs = live_inputs(self._versions)
+        self._token_versions = versions_of(self.tokens) if self.tokens else []
+        record = newest(self._token_versions)
+        self._tokens_read = {t.name: t.version for t in record.input_tables} if record else {}
+        self._ledger = (
+            Ledger(self.tokens.url, fingerprint=record.fingerprint)
+            if self.tokens and record
+            else None
+        )
+
+    def trace(self, found: Found) -> Trace:
+        """What became of one row of ``documents``."""
+        values = found.values
+        known = set(schemas.documents([]).names)
+        signals = {n: v for n, v in values.items() if n not in known and v is not None}
+        (key,) = keys_of([found.path])
+        done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
+        address = {"source": values["source"], "row": values["row"]}
+        kept = values["verdict"] == "kept"
+        duplicate = self._duplicate(address, done=done) if kept else None
+        tokens = self._place_in_tokens(address) if kept else None
+        return Trace(
+            id=values["id"],
+            source=values["source"],
+            row=values["row"],
+            verdict=values["verdict"],
+            reason=values["reason"],
+            url=values["url"],
+            lang=values["lang"],
+            signals=signals,
+            text=values["text"][:_PREVIEW_CHARS] if values["text"] is not None else None,
+            outcome=self._outcome(values, duplicate, tokens, done=done),
+            document=Place(
+                file=found.path, row=found.number, commit=self._commit(found.path, values["source"])
+            ),
+            duplicate=duplicate,
+            tokens=tokens,
+            input=self._inputs.get(values["source"]),
+        )
+
+    def nothing(self, wanted: dict[str, str | int]) -> TableError:
+        """The error for a document that is not in the lake, with the nearest that is."""
+        if "id" in wanted:
+            hint = "ids are those of the column that the recipe names; try --source and --row"
+            return TableError(f"no document has the id {wanted['id']!r}", where=self.url, hint=hint)
+        source = str(wanted["source"])
+        notes = [note for note in Quarantine(self.url).notes() if note.source == source]
+        if notes:
+            part = f" (part {notes[0].part})" if notes[0].part else ""
+            what = f"{source}{part} could not be read: {' '.join(notes[0].error.split())}"
+            return TableError(what, where=self.url, hint="mend it and run again; see `etl report`")
+        if source in self._inputs:
+            hint = f"{self._inputs[source].rows} records were read of it; rows count from 0"
+            return TableError(f"no row {wanted['row']} of {source}", where=self.url, hint=hint)
+        near = difflib.get_close_matches(source, self._inputs, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`etl lineage` lists the input files"
+        return TableError(f"no rows of {source}", where=self.url, hint=hint)
+
+    def _commit(self, path: str, source: str) -> Commit | None:
+        """The commit that brought a data file of ``documents``."""
+        naming = [
+            version
+            for version in current(self._versions)
+            if version.lineage and any(file.uri == source for file in version.lineage.input_files)
+        ]
+        return _as_commit(added_in(self.documents, path, naming or self._versions[::-1]))
+
+    def _duplicate(self, address: dict[str, Any], *, done: bool) -> Duplicate | None:
+        """What ``duplicates`` says of a row, at the version that its tokens were made with."""
+        table = self.duplicates
+        if table is None:
+            return None
+        if done and self._tokens_read.get("duplicates", table.version) != table.version:
+            table = Table.open(table.url, self._tokens_read["duplicates"])
+        found = next(find(table, address), None)
+        if found is None:
+            return None
+        values = found.values
+        keeper = {"source": values["keeper_source"], "row": values["keeper_row"]}
+        ids = [row.values["id"] for row in find(self.documents, keeper, ["id"])]
+        return Duplicate(
+            keeper_source=values["keeper_source"],
+            keeper_row=values["keeper_row"],
+            keeper_id=ids[0] if ids else None,
+            kind=values["kind"],
+            similarity=values["similarity"],
+            version=table.version,
+        )
+
+    def _place_in_tokens(self, address: dict[str, Any]) -> Tokens | None:
+        if self.tokens is None:
+            return None
+        found = next(find(self.tokens, address, ["num_tokens", "token_end"]), None)
+        if found is None:
+            return None
+        commit = _as_commit(added_in(self.tokens, found.path, self._token_versions[::-1]))
+        return Tokens(
+            place=Place(file=found.path, row=found.number, commit=commit),
+            first_token=found.values["token_end"] - found.values["num_tokens"],
+            num_tokens=found.values["num_tokens"],
+        )
+
+    def _outcome(
+        self,
+        values: dict[str, Any],
+        duplicate: Duplicate | None,
+        tokens: Tokens | None,
+        *,
+        done: bool,
+    ) -> str:
+        if values["verdict"] != "kept":
+            return f"rejected by {values['reason']}"
+        if tokens is not None:
+            return f"kept; {tokens.num_tokens} tokens"
+        if duplicate is not None:
+            keeper = f"{duplicate.keeper_source} row {duplicate.keeper_row}"
+            return f"left out: {duplicate.kind} duplicate of {keeper}"
+        if self.tokens is None:
+            return "kept; the lake has no tokens: its recipe does not tokenize"
+        if done:
+            return "kept, but its tokens are missing: see `etl verify`"
+        error = next(self._quarantined(values["source"]), None)
+        return f"kept, not tokenized{': ' + error if error else ' yet: run the recipe again'}"
+
+    def _quarantined(self, source: str) -> Iterator[str]:
+        for note in Quarantine(self.url).notes():
+            if note.step == "tokens" and note.source == source:
+                yield note.error
+
+
+def _as_commit(version: Version | None) -> Commit | None:
+    if version is None:
+        return None
+    record = version.lineage
+    return Commit(
+        version=version.version,
+        time=version.time,
+        run_id=record.run_id if record else None,
+        recipe=record.recipe if record else None,
+        fingerprint=record.fingerprint if record else None,
+    )
+
+
+def _open(lake: str, name: str) -> Table | None:
+    url = storage.join(lake, name)
+    return Table.open(url) if Table.exists(url) else None

@@ -1,0 +1,66 @@
+"""Many units of work through Dask, a bounded number of them at a time.
+
+Units go in as the partitions of a Dask DataFrame (one each), a wave at a time, so that a million of them
+do not become a million live tasks; what comes back is one small text each, in order of completion.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, as_completed
+
+_RETRIES = 2  # of a task that raised; a worker that died is Dask's own count (allowed-failures)
+_META = pd.DataFrame({"result": pd.Series(dtype=object)})
+
+
+def stream(
+    client: Client,
+    function: Callable[..., str],
+    units: Iterable[tuple[Any, ...]],
+    *,
+    label: str,
+) -> Iterator[tuple[tuple[Any, ...], str | BaseException]]:
+    """Call ``function(*unit)`` for each unit on the workers; yield each unit with its text or error.
+
+    ``label`` names the tasks, so that the dashboard reads like the recipe.
+    """
+    remaining = iter(units)
+    running: dict[Any, tuple[Any, ...]] = {}
+    threads = sum(client.nthreads().values()) or 1
+    window = max(16, 8 * threads)
+    completed = as_completed()
+
+    def submit() -> None:
+        wave = list(islice(remaining, window - len(running)))
+        if not wave:
+            return
+        frame = dd.from_map(
+            _Partition(function), wave, meta=_META, label=label, enforce_metadata=False
+        )
+        futures = client.compute(frame.to_delayed(optimize_graph=False), retries=_RETRIES)
+        for future, unit in zip(futures, wave, strict=True):
+            running[future] = unit
+            completed.add(future)
+
+    submit()
+    while running:
+        future = next(completed)
+        unit = running.pop(future)
+        error = future.exception()
+        yield unit, future.result()["result"].iloc[0] if error is None else error
+        future.release()
+        if len(running) <= window // 2:
+            submit()
+
+
+class _Partition:
+    """One unit as one partition: a frame with the one text that the function returns."""
+
+    def __init__(self, function: Callable[..., str]) -> None:
+        self._function = function
+
+    def __call__(self, unit: tuple[Any, ...]) -> pd.DataFrame:
+        return pd.DataFrame({"result": pd.Series([self._function(*unit)], dtype=object)})

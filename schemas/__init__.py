@@ -1,0 +1,31 @@
+"""The data contracts: what stands in each table of a lake, and what each commit says of itself.
+
+A lake is a URL prefix with up to three Delta tables, ``documents``, ``duplicates`` and ``tokens``.
+A row's address is ``(source, row)``: the URI of the input file and the record's ordinal in it.
+This package imports pyarrow and pydantic only.
+"""
+
+from schemas.lineage import FORMAT_VERSION, Counts, InputFile, InputTable, Lineage, TokenizerRecord
+from schemas.tables import (
+    ADDRESS,
+    DUPLICATES,
+    RAW,
+    TOKENS,
+    VERDICTS,
+    documents,
+)
+
+__all__ = [
+    "ADDRESS",
+    "DUPLICATES",
+    "FORMAT_VERSION",
+    "RAW",
+    "TOKENS",
+    "VERDICTS",
+    "Counts",
+    "InputFile",
+    "InputTable",
+    "Lineage",
+    "TokenizerRecord",
+    "documents",
+]

@@ -1,0 +1,76 @@
+"""Arrow schemas of the tables of a lake, and of the batches that flow between source and table."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+ADDRESS = ("source", "row")
+"""The columns that name a row for good: the input file's URI and the record's ordinal in it (from 0)."""
+
+VERDICTS = ("kept", "rejected")
+"""The values of the partition column ``verdict`` of ``documents``."""
+
+RAW = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("url", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("reason", pa.string()),
+    ]
+)
+"""What a source yields: a record a row; ``reason`` is null, or says why it could not be read."""
+
+TOKENS = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("tokens", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
+        pa.field("num_tokens", pa.int32(), nullable=False),
+        pa.field("token_end", pa.int64(), nullable=False),
+    ]
+)
+"""Table ``tokens``: ``token_end`` is the running total of ``num_tokens`` inside one data file, so that
+its maximum in the log's statistics is the number of tokens of the file."""
+
+DUPLICATES = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("id", pa.string()),
+        pa.field("keeper_source", pa.string(), nullable=False),
+        pa.field("keeper_row", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("similarity", pa.float64(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+    ]
+)
+"""Table ``duplicates``: ``kind`` is exact or near; ``file`` is the data file of ``documents`` (its path
+inside the table) that holds the row."""
+
+
+def documents(signals: Iterable[str]) -> pa.Schema:
+    """The schema of table ``documents`` for a recipe that computes the named signals.
+
+    >>> documents(["num_words"]).names[-4:]
+    ['num_words', 'reason', 'content_hash', 'verdict']
+    """
+    return pa.schema(
+        [
+            pa.field("id", pa.string()),
+            pa.field("source", pa.string(), nullable=False),
+            pa.field("row", pa.int64(), nullable=False),
+            pa.field("text", pa.string()),
+            pa.field("url", pa.string()),
+            pa.field("lang", pa.string()),
+            pa.field("lang_score", pa.float64()),
+            pa.field("metadata", pa.string()),
+            *(pa.field(name, pa.float64()) for name in signals),
+            pa.field("reason", pa.string()),
+            pa.field("content_hash", pa.binary()),
+            pa.field("verdict", pa.string(), nullable=False),
+        ]
+    )

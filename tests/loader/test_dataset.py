@@ -1,0 +1,168 @@
+"""TokenDataset on real tables: the order, ranks and workers, boundaries, the way back."""
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from etl.loader import TokenDataset
+from tests.loader.tables import (
+    MIXED,
+    SHAPES,
+    SMALL,
+    WRITERS,
+    dealt,
+    documents,
+    expected_rows,
+    group_tokens,
+    make_lake,
+    rows_of,
+)
+
+many_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
+SETTINGS = st.sampled_from([True, False, MIXED])
+each_table = settings(max_examples=20)
+
+
+@each_table
+@given(SHAPES, st.integers(1, 30), SETTINGS, st.sampled_from([*WRITERS]), st.integers(0, 2))
+def test_every_window_once_and_in_order_for_any_table(
+    tmp_path_factory, shape, seq_len, shuffle, writer, epoch
+):
+    assume(sum(group_tokens(shape)) > seq_len)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+    for world_size in (1, 2, 3, 4):
+        ranks = []
+        for rank in range(world_size):
+            dataset = TokenDataset(
+                lake, seq_len=seq_len, shuffle=shuffle, rank=rank, world_size=world_size
+            )
+            dataset.set_epoch(epoch)
+            ranks.append(rows_of(dataset, 3))
+            assert len(ranks[-1]) == len(dataset)
+        expected = expected_rows(dataset, shape, epoch)
+        kept = len(expected) - dataset.dropped_samples
+        assert dealt(ranks) == expected[:kept]
+        tokens = sorted(token for row in expected for token in row[:-1])
+        assert len(set(tokens)) == len(tokens) == dataset.num_samples * seq_len
+        assert len(tokens) + 1 + dataset.dropped_tokens == dataset.num_tokens
+
+
+def test_labels_are_the_inputs_shifted_by_one(lake):
+    for batch in TokenDataset(lake, seq_len=16).batches(4):
+        assert batch["input_ids"].dtype == batch["labels"].dtype == torch.int64
+        assert batch["input_ids"].shape == batch["labels"].shape == (4, 16)
+        assert batch["input_ids"].is_contiguous()
+        assert batch["labels"].is_contiguous()
+        assert torch.equal(batch["input_ids"][:, 1:], batch["labels"][:, :-1])
+
+
+def test_shuffling_off_reads_the_table_from_front_to_back(lake):
+    dataset = TokenDataset(lake, seq_len=10, shuffle=False)
+    assert rows_of(dataset) == [list(range(i, i + 11)) for i in range(0, 260, 10)]
+    assert dataset.dropped_tokens == 5
+
+
+def test_samples_and_batches_are_the_same(lake):
+    dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED)
+    samples = [sample["input_ids"].tolist() for sample in dataset]
+    batches = [row for batch in dataset.batches(4) for row in batch["input_ids"].tolist()]
+    assert len(dataset) == len(samples)
+    assert len(dataset.batches(4)) == len(batches) // 4
+    assert samples[: len(batches)] == batches
+    assert len(dataset.batches(4, drop_last=False)) == 8
+
+
+@many_workers
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_workers_keep_the_order(lake, world_size, workers):
+    ranks = []
+    for rank in range(world_size):
+        dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=rank, world_size=world_size)
+        loader = DataLoader(
+            dataset.batches(2, drop_last=False), batch_size=None, num_workers=workers
+        )
+        ranks.append([row for batch in loader for row in batch["input_ids"].tolist()])
+    expected = [row[:-1] for row in expected_rows(dataset, SMALL)]
+    assert dealt(ranks) == expected[: len(expected) - dataset.dropped_samples]
+
+
+@many_workers
+@pytest.mark.parametrize("workers", [0, 2, 3])
+def test_a_plain_dataloader_gets_each_sample_once(lake, workers):
+    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
+    loader = DataLoader(dataset, batch_size=4, num_workers=workers)
+    rows = [row for batch in loader for row in batch["labels"].tolist()]
+    expected = [row[1:] for row in expected_rows(dataset, SMALL)]
+    assert sorted(rows) == sorted(expected)
+    assert workers or rows == expected
+
+
+def test_spawned_and_persistent_workers_see_the_epoch(lake):
+    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
+    loader = DataLoader(
+        dataset.batches(2),
+        batch_size=None,
+        num_workers=2,
+        multiprocessing_context="spawn",
+        persistent_workers=True,
+    )
+    for epoch in (0, 1):
+        dataset.set_epoch(epoch)
+        rows = [row for batch in loader for row in batch["input_ids"].tolist()]
+        expected = [row[:-1] for row in expected_rows(dataset, SMALL, epoch)]
+        assert rows == expected[: len(rows)]
+        assert len(rows) == len(expected) // 2 * 2
+
+
+@each_table
+@given(SHAPES, st.integers(1, 30), st.sampled_from([*WRITERS]))
+def test_boundaries_are_those_of_the_documents(tmp_path_factory, shape, seq_len, writer):
+    assume(sum(group_tokens(shape)) > seq_len)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+    begins = {doc.tokens.start for doc in documents(shape) if doc.tokens}
+    for batch in TokenDataset(lake, seq_len=seq_len, shuffle=MIXED, boundaries=True).batches(2):
+        for row in range(2):
+            document, position = 0, 0
+            for place, token in enumerate(batch["input_ids"][row].tolist()):
+                if place and token in begins:
+                    document, position = document + 1, 0
+                assert batch["document_ids"][row, place] == document
+                assert batch["position_ids"][row, place] == position
+                position += 1
+
+
+@each_table
+@given(SHAPES, st.integers(1, 30), st.integers(0, 2))
+def test_locate_names_each_token(tmp_path_factory, shape, seq_len, epoch):
+    assume(sum(group_tokens(shape)) > seq_len)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape)
+    dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
+    owner = {token: doc for doc in documents(shape) for token in doc.tokens}
+    for sample, row in enumerate(expected_rows(dataset, shape, epoch)):
+        parts = dataset.locate(sample, epoch=epoch)
+        assert sum(part.count for part in parts) == seq_len + 1
+        for part in parts:
+            tokens = row[part.start : part.start + part.count]
+            doc = owner[tokens[0]]
+            first = doc.tokens[part.document_start]
+            assert tokens == list(range(first, first + part.count))
+            assert (part.source, part.row, part.id) == (
+                doc.source,
+                doc.row,
+                f"{doc.file}-{doc.row}",
+            )
+            assert (part.file, part.row_group) == (f"{doc.file:03d}.parquet", doc.row_group)
+
+
+def test_more_ranks_than_lanes(lake):
+    for seq_len in (1, 7):
+        ranks = [
+            rows_of(TokenDataset(lake, seq_len=seq_len, shuffle=MIXED, rank=rank, world_size=8))
+            for rank in range(8)
+        ]
+        dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
+        expected = expected_rows(dataset, SMALL)
+        assert dealt(ranks) == expected[: len(expected) // 8 * 8]

@@ -1,0 +1,105 @@
+"""Opening a table: its version, where it stands, who this process is, and what is wrong with it."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from etl.errors import LoaderError
+from etl.fragment import DUPLICATES as DUPLICATES_LAYOUT
+from etl.fragment import TOKENS as LAYOUT
+from etl.fragment import FragmentWriter
+from etl.loader import TokenDataset
+from etl.table import Table
+from schemas import DUPLICATES, TOKENS
+from tests.loader.tables import SMALL, make_lake, rows_of
+
+
+def test_the_version_is_pinned(tmp_path):
+    url = make_lake(tmp_path, SMALL)
+    dataset = TokenDataset(url, seq_len=10)
+    table = Table.open(f"{url}/tokens")
+    table.commit([], remove=["000.parquet"], transactions={}, lineage={})
+    assert (dataset.version, dataset.num_tokens) == (1, 266)
+    assert len(rows_of(dataset)) == 26
+    newest = TokenDataset(f"{url}/tokens", seq_len=10)
+    assert (newest.version, newest.num_tokens) == (2, 212)
+    assert rows_of(TokenDataset(url, seq_len=10, version=1)) == rows_of(dataset)
+    with pytest.raises(LoaderError, match=r"version=1 here 2(.|\n)*hint: open .* version=1"):
+        newest.load_state_dict(dataset.state_dict())
+
+
+def test_mistakes_are_named(tmp_path, lake):
+    with pytest.raises(LoaderError, match=r"no token table(.|\n)*hint"):
+        TokenDataset(str(tmp_path), seq_len=10)
+    with pytest.raises(LoaderError, match="has no version 7"):
+        TokenDataset(lake, seq_len=10, version=7)
+    with pytest.raises(LoaderError, match=r"takes 268 tokens(.|\n)*hint: give a smaller seq_len"):
+        TokenDataset(lake, seq_len=267)
+    with pytest.raises(LoaderError, match="rank 2 of 2"):
+        TokenDataset(lake, seq_len=10, rank=2, world_size=2)
+    other = Table.create(str(tmp_path / "duplicates"), DUPLICATES, DUPLICATES_LAYOUT)
+    with pytest.raises(LoaderError, match="column tokens is missing"):
+        TokenDataset(other.url, seq_len=10)
+    dataset = TokenDataset(lake, seq_len=10)
+    for seed, shuffle, message in ((1, True, "seed=0 here 1"), (0, False, "table or shuffle")):
+        with pytest.raises(LoaderError, match=message):
+            TokenDataset(lake, seq_len=10, seed=seed, shuffle=shuffle).load_state_dict(
+                dataset.state_dict()
+            )
+    with pytest.raises(LoaderError, match="format 2"):
+        dataset.load_state_dict({**dataset.state_dict(), "format": 2})
+    for mistake in (
+        lambda: dataset.locate(26),
+        lambda: dataset.set_epoch(-1),
+        lambda: dataset.batches(0),
+    ):
+        with pytest.raises(LoaderError):
+            mistake()
+
+
+def test_a_running_total_that_others_broke_is_found(tmp_path):
+    lake, other = (make_lake(tmp_path / str(last), [[[3, 4], [last]]]) for last in (5, 6))
+    file = Path(lake, "tokens", "000.parquet")
+    file.write_bytes(Path(other, "tokens", "000.parquet").read_bytes())
+    with pytest.raises(LoaderError, match="the file ends at token 13, the log says 12"):
+        TokenDataset(lake, seq_len=2)
+    rows = pq.read_table(file, schema=TOKENS)
+    column = pa.array([3, 7, 6], pa.int64())  # as if two files had been put together
+    pq.write_table(rows.set_column(5, TOKENS.field(5), column), file)
+    with pytest.raises(LoaderError, match="token_end says 7 tokens in row group 0, which has 13"):
+        TokenDataset(lake, seq_len=2)
+
+
+def test_rank_comes_from_the_environment(lake, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(LoaderError, match="rank 1 of None"):
+        TokenDataset(lake, seq_len=10)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    dataset = TokenDataset(lake, seq_len=10)
+    assert (dataset.rank, dataset.world_size) == (1, 2)
+    monkeypatch.setenv("RANK", "one")
+    with pytest.raises(LoaderError, match="RANK='one'"):
+        TokenDataset(lake, seq_len=10)
+
+
+def test_a_lake_may_be_in_object_storage(s3):
+    lengths = [700, 0, 1, 900, 300]
+    columns = {
+        "id": [str(i) for i in range(5)],
+        "source": ["s3://in/0.jsonl"] * 5,
+        "row": list(range(5)),
+        "tokens": [[i] * n for i, n in enumerate(lengths)],
+        "num_tokens": lengths,
+    }
+    schema = pa.schema([field for field in TOKENS if field.name != "token_end"])
+    table = Table.create(f"{s3}/lake/tokens", TOKENS, LAYOUT)
+    writer = FragmentWriter(table.url, TOKENS, LAYOUT, name="split")
+    writer.append(pa.table(columns, schema=schema))
+    table.commit(writer.close(), transactions={}, lineage={})
+    dataset = TokenDataset(f"{s3}/lake", seq_len=100, shuffle=False)
+    whole = [i for i, n in enumerate(lengths) for _ in range(n)]
+    assert rows_of(dataset, 3) == [whole[i * 100 : i * 100 + 101] for i in range(19)]
+    assert [part.id for part in dataset.locate(6)] == ["0", "2"]
+    assert dataset.tokenizer() is None

@@ -1,0 +1,95 @@
+"""Pages against pyarrow: the same tokens for every writer, or a clear no."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etl.loader.pages import is_plain, read_pages
+
+LENGTHS = st.lists(st.one_of(st.integers(0, 2), st.integers(0, 300)), min_size=1, max_size=30)
+ELEMENT = pa.field("element", pa.int32(), nullable=False)
+REQUIRED = pa.schema([pa.field("tokens", pa.list_(ELEMENT), nullable=False)])
+NULLABLE = pa.schema([pa.field("tokens", pa.list_(pa.int32()))])
+
+
+def make_file(path, lengths, schema=REQUIRED, **options):
+    """A file of one row group, and its tokens."""
+    generator = np.random.default_rng(len(lengths))
+    rows = [generator.integers(-(2**31), 2**31 - 1, n).tolist() for n in lengths]
+    options = {"use_dictionary": False, "data_page_size": 256, "write_batch_size": 3, **options}
+    pq.write_table(pa.table({"tokens": rows}, schema=schema), path, **options)
+    return path, [token for row in rows for token in row]
+
+
+def open_chunk(path):
+    return pa.OSFile(str(path), "rb"), pq.read_metadata(path).row_group(0).column(0)
+
+
+@settings(max_examples=40)
+@given(
+    LENGTHS,
+    st.sampled_from([REQUIRED, NULLABLE]),
+    st.sampled_from(["none", "lz4", "zstd", "snappy"]),
+    st.booleans(),
+)
+def test_tokens_are_those_written(tmp_path_factory, lengths, schema, compression, statistics):
+    path, tokens = make_file(
+        tmp_path_factory.mktemp("file") / "a.parquet",
+        lengths,
+        schema,
+        compression=compression,
+        write_statistics=statistics,
+    )
+    source, chunk = open_chunk(path)
+    with source:
+        assert is_plain(source, chunk)
+        found: list[int] = []
+        for place, values in read_pages(source, chunk):
+            assert place == len(found)
+            found += values.tolist()
+    assert found == tokens
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=30), st.data())
+def test_skipping_leaves_out_whole_pages_only(tmp_path_factory, lengths, data):
+    path, tokens = make_file(tmp_path_factory.mktemp("file") / "a.parquet", lengths)
+    skip = data.draw(st.integers(0, len(tokens) - 1))
+    source, chunk = open_chunk(path)
+    with source:
+        pages = list(read_pages(source, chunk, skip=skip))
+        whole = list(read_pages(source, chunk))
+    place, first = pages[0]
+    assert place <= skip < place + len(first)
+    assert [token for _, values in pages for token in values] == tokens[place:]
+    assert len(pages) == sum(p >= place and len(v) > 0 for p, v in whole)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_dictionary": True},
+        {"data_page_version": "2.0"},
+        {"column_encoding": {"tokens.list.element": "BYTE_STREAM_SPLIT"}},
+        {"column_encoding": {"tokens.list.element": "DELTA_BINARY_PACKED"}},
+        {"compression": "gzip"},
+    ],
+)
+def test_what_is_written_otherwise_is_refused(tmp_path, options):
+    path, _ = make_file(tmp_path / "a.parquet", [3, 0, 500], **options)
+    source, chunk = open_chunk(path)
+    with source:
+        assert not is_plain(source, chunk)
+
+
+def test_what_is_no_page_is_an_error(tmp_path):
+    path, _ = make_file(tmp_path / "a.parquet", [300, 300])
+    source, chunk = open_chunk(path)
+    content = bytearray(path.read_bytes())
+    content[chunk.data_page_offset] = 0x1B  # a map, which no page header has
+    path.write_bytes(content)
+    with pa.OSFile(str(path), "rb") as damaged, pytest.raises(OSError, match="no page header"):
+        list(read_pages(damaged, chunk))
+    source.close()

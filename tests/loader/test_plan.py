@@ -1,0 +1,169 @@
+"""The order of an epoch against a reference that makes it with lists."""
+
+import hashlib
+from itertools import groupby
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from etl.errors import LoaderError
+from etl.loader import Shuffle
+from etl.loader.plan import Plan, _permutation
+
+SHUFFLES = st.builds(
+    Shuffle,
+    lanes=st.integers(1, 6),
+    block_tokens=st.integers(1, 60),
+    run_tokens=st.integers(1, 60),
+)
+GROUPS = st.lists(st.integers(0, 40), min_size=1, max_size=20)
+
+
+def make_plan(groups, seq_len, *, seed=0, shuffle=None):
+    return Plan(np.array(groups, np.int32), seq_len, seed, shuffle)
+
+
+def naive_order(plan: Plan, epoch: int) -> list[int]:
+    """Windows in the order of samples, by the five steps that plan.py names."""
+    if plan.shuffle is None:
+        return list(range(plan.num_samples))
+    windows = list(range(plan.num_samples))
+    lanes = [part.tolist() for part in np.array_split(windows, plan.lanes)]
+    dealt: list[list[int]] = []
+    size = plan.block_windows
+    for number, lane in enumerate(lanes):
+        blocks = [lane[i : i + size] for i in range(0, len(lane), size)]
+        dealt.append([])
+        for place, block in enumerate(blocks):
+            turn = _permutation(len(block), plan.seed, epoch, "block", number, place)
+            dealt[-1] += [block[i] for i in turn]
+    rounds = max(map(len, dealt))
+    return [lane[i] for i in range(rounds) for lane in dealt if i < len(lane)]
+
+
+def naive_groups(plan: Plan, epoch: int) -> list[int]:
+    """Row groups in the order of the stream."""
+    groups = list(range(len(plan.group_tokens)))
+    ends = np.cumsum(plan.group_tokens).tolist()
+    starts = [0, *ends[:-1]]
+    if plan.shuffle is not None:
+        size = plan.shuffle.run_tokens
+        runs = [list(run) for _, run in groupby(groups, key=lambda g: starts[g] // size)]
+        turn = _permutation(len(runs), plan.seed, epoch, "runs")
+        groups = [g for i in turn for g in runs[i]]
+    return [g for g in groups if plan.group_tokens[g]]
+
+
+@given(GROUPS, st.integers(1, 30), SHUFFLES | st.none(), st.integers(0, 3), st.integers(0, 2))
+def test_order_is_that_of_the_reference(groups, seq_len, shuffle, seed, epoch):
+    assume(sum(groups) > seq_len)
+    plan = make_plan(groups, seq_len, seed=seed, shuffle=shuffle)
+    assert [plan.window(epoch, g) for g in range(plan.num_samples)] == naive_order(plan, epoch)
+    stream = plan.stream(epoch)
+    assert stream.groups.tolist() == naive_groups(plan, epoch)
+    assert stream.ends.tolist() == np.cumsum(plan.group_tokens[stream.groups]).tolist()
+
+
+@given(GROUPS, st.integers(1, 30), SHUFFLES, st.integers(0, 2))
+def test_each_window_comes_once_and_the_tail_is_counted(groups, seq_len, shuffle, epoch):
+    assume(sum(groups) > seq_len)
+    plan = make_plan(groups, seq_len, shuffle=shuffle)
+    windows = [plan.window(epoch, g) for g in range(plan.num_samples)]
+    assert sorted(windows) == list(range(plan.num_samples))
+    assert plan.num_samples * seq_len + 1 + plan.dropped_tokens == sum(groups)
+    assert 0 <= plan.dropped_tokens < seq_len
+
+
+@given(GROUPS, st.integers(0, 400), st.integers(1, 60))
+def test_places_are_the_row_groups_of_a_span(groups, start, length):
+    stop = min(start + length, sum(groups))
+    assume(start < stop)
+    stream = make_plan(groups, 1).stream(0) if sum(groups) > 1 else None
+    assume(stream is not None)
+    owners = [g for g, n in enumerate(groups) for _ in range(n)]
+    assert [stream.groups[p] for p in stream.places(start, stop)] == sorted(set(owners[start:stop]))
+
+
+def order_digest(plan: Plan, epoch: int) -> str:
+    order = [plan.window(epoch, g) for g in range(plan.num_samples)] + plan.stream(
+        epoch
+    ).groups.tolist()
+    return hashlib.sha256(",".join(map(str, order)).encode()).hexdigest()[:16]
+
+
+def test_order_is_pinned():
+    shuffle = Shuffle(lanes=2, block_tokens=32, run_tokens=1)
+    small = make_plan([30, 12, 55], 8, seed=17, shuffle=shuffle)
+    assert [small.window(1, g) for g in range(12)] == [3, 9, 2, 7, 1, 8, 0, 6, 4, 10, 5, 11]
+    assert small.stream(1).groups.tolist() == [1, 0, 2]
+    shuffle = Shuffle(lanes=3, block_tokens=64, run_tokens=40)
+    plan = make_plan([7, 0, 30, 12, 55, 3, 9, 41] * 5, 8, seed=17, shuffle=shuffle)
+    assert order_digest(plan, 2) == "608b7be370e02b9a"
+
+
+def test_shuffling_differs_by_seed_and_epoch_and_mixes():
+    groups = [100] * 200
+    shuffle = Shuffle(lanes=8, block_tokens=200, run_tokens=100)
+
+    def order(seed, epoch):
+        """The first token of each sample, by its number in the table."""
+        plan = make_plan(groups, 10, seed=seed, shuffle=shuffle)
+        tokens = np.array([plan.window(epoch, g) for g in range(plan.num_samples)]) * 10
+        return plan.stream(epoch).groups[tokens // 100] * 100 + tokens % 100
+
+    orders = [order(0, 0), order(0, 1), order(1, 0), np.arange(1999) * 10]
+    for place, one in enumerate(orders):
+        assert all(np.mean(one == other) < 0.01 for other in orders[place + 1 :])
+    # Sixteen samples in a row come from all eight lanes, hence from eight row groups or more.
+    assert all(len(set(orders[0][i : i + 16] // 100)) >= 8 for i in range(0, 1900, 16))
+
+
+def test_ranks_share_no_row_group_but_at_the_borders_of_lanes():
+    plan = make_plan([100] * 400, 10, shuffle=Shuffle(lanes=8, block_tokens=200, run_tokens=100))
+    stream = plan.stream(0)
+    opened: list[set[int]] = []
+    for rank in range(4):
+        windows = [plan.window(0, g) for g in range(rank, plan.num_samples, 4)]
+        opened.append({p for w in windows for p in stream.places(w * 10, w * 10 + 11)})
+    assert sum(map(len, opened)) <= 400 + 8
+
+
+def test_ten_million_row_groups_are_small():
+    plan = make_plan(np.full(1_000_000, 1_500_000, np.int32), 2048, shuffle=Shuffle())
+    stream = plan.stream(0)
+    assert plan.num_tokens == 1_500_000_000_000
+    held = plan.group_tokens.nbytes + stream.groups.nbytes + stream.ends.nbytes
+    assert held * 10 <= 200_000_000
+    assert plan.window(0, plan.num_samples - 1) < plan.num_samples
+
+
+@pytest.mark.parametrize(
+    ("groups", "seq_len", "message"),
+    [
+        ([5, 5], 10, "a window takes 11 tokens, the table has 10"),
+        ([], 1, "has 0"),
+        ([5], 0, "seq_len=0"),
+    ],
+)
+def test_a_table_without_a_window_is_refused(groups, seq_len, message):
+    with pytest.raises(LoaderError, match=message):
+        make_plan(groups, seq_len)
+
+
+def test_settings_must_be_positive():
+    with pytest.raises(LoaderError, match="lanes=0"):
+        Shuffle(lanes=0)
+
+
+def test_fingerprint_names_all_that_decides_the_order():
+    groups = np.array([30, 12, 55], np.int32)
+    prints = {
+        Plan(groups, seq_len, seed, shuffle).fingerprint(digest)
+        for seq_len in (8, 9)
+        for seed in (0, 1)
+        for shuffle in (None, Shuffle(), Shuffle(lanes=2))
+        for digest in ("a", "b")
+    }
+    assert len(prints) == 24

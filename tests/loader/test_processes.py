@@ -1,0 +1,57 @@
+"""The loader in other processes: ranks of torch.distributed, and what an import costs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import torch.distributed
+import torch.multiprocessing
+
+from etl.loader import TokenDataset
+from tests.loader.tables import MIXED, SMALL, make_lake
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def train(rank: int, folder: str) -> None:
+    """One rank: read its share, and meet the others at every step."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    dataset = TokenDataset(f"{folder}/lake", seq_len=7, shuffle=MIXED)
+    rows = []
+    for batch in dataset.batches(2, drop_last=False):
+        torch.distributed.all_reduce(batch["input_ids"].sum())
+        rows += batch["input_ids"].tolist()
+    Path(folder, f"{dataset.rank}.json").write_text(json.dumps(rows))
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_of_torch_distributed_share_the_epoch(tmp_path):
+    lake = make_lake(tmp_path, SMALL)
+    torch.multiprocessing.spawn(  # type: ignore[attr-defined]
+        train, args=(str(tmp_path),), nprocs=2
+    )
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
+    rows = [row for step in zip(*ranks, strict=True) for row in step]
+    alone = TokenDataset(lake, seq_len=7, shuffle=MIXED)
+    expected = [sample["input_ids"].tolist() for sample in alone]
+    assert rows == expected[: len(expected) // 2 * 2]
+
+
+def test_reading_tokens_loads_no_pipeline(tmp_path):
+    lake = make_lake(tmp_path, SMALL)
+    code = f"""
+import sys
+from etl.loader import TokenDataset
+dataset = TokenDataset({lake!r}, seq_len=10)
+batches = list(dataset.batches(2))
+dataset.locate(3)
+heavy = ("dask", "distributed", "numba", "pandas", "polars", "tokenizers", "pyarrow.dataset")
+print(len(batches), *sorted(set(sys.modules) & set(heavy)))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["13"]

@@ -1,0 +1,92 @@
+"""State: what is saved goes on anywhere, and nothing that was consumed is read again."""
+
+import pytest
+from torch.utils.data import DataLoader
+
+from etl.loader import Shuffle, TokenDataset
+from tests.loader.tables import MIXED, SMALL, dealt, expected_rows, make_lake, rows_of
+
+
+@pytest.mark.parametrize("shuffle", [MIXED, False])
+def test_resuming_anywhere_equals_going_on(lake, shuffle):
+    def fresh() -> TokenDataset:
+        return TokenDataset(lake, seq_len=7, shuffle=shuffle)
+
+    dataset = fresh()
+    dataset.set_epoch(2)
+    whole = expected_rows(dataset, SMALL, 2)
+    states = [dataset.state_dict()] + [dataset.state_dict() for _ in dataset.batches(1)]
+    assert len(states) == len(whole) + 1
+    for consumed, state in enumerate(states):
+        again = fresh()
+        again.load_state_dict(state)
+        assert again.epoch == 2
+        assert again.state_dict() == state
+        assert rows_of(again, 2) == whole[consumed:]
+    again.set_epoch(2)  # as a training loop does for the epoch it is in
+    assert rows_of(again) == []
+    again.set_epoch(3)
+    assert rows_of(again) == expected_rows(again, SMALL, 3)
+
+
+def test_a_state_goes_on_at_another_world_size(lake):
+    def ranks(world_size: int) -> list[TokenDataset]:
+        return [
+            TokenDataset(lake, seq_len=5, shuffle=MIXED, rank=rank, world_size=world_size)
+            for rank in range(world_size)
+        ]
+
+    state, rows = None, []
+    for world_size, batch_size, steps in ((4, 2, 2), (2, 3, 1), (3, 1, 4), (1, 4, 99)):
+        datasets = ranks(world_size)
+        if state is not None:
+            for dataset in datasets:
+                dataset.load_state_dict(state)
+        iterators = [iter(dataset.batches(batch_size, drop_last=False)) for dataset in datasets]
+        for _ in range(steps):
+            batches = [next(iterator)["input_ids"].tolist() for iterator in iterators]
+            rows += dealt(batches)
+            states = [dataset.state_dict() for dataset in datasets]
+            assert all(each == states[0] for each in states)
+            state = states[0]
+            if len(rows) == datasets[0].num_samples:
+                break
+    assert rows == [row[:-1] for row in expected_rows(datasets[0], SMALL)]
+
+
+def test_the_training_loop_counts_for_workers(lake):
+    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=1, world_size=2)
+    whole = rows_of(dataset)
+    state = dataset.state_dict(consumed=3 * 2 * 2)  # three steps of two on two ranks
+    again = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=1, world_size=2)
+    again.load_state_dict(state)
+    loader = DataLoader(again.batches(2, drop_last=False), batch_size=None, num_workers=2)
+    rows = [row for batch in loader for row in batch["input_ids"].tolist()]
+    assert rows == [row[:-1] for row in whole[6:]]
+
+
+def test_resuming_reads_no_row_group_that_is_consumed(tmp_path):
+    shape = [[[20]] for _ in range(6)]  # a file, a row group, a document of twenty tokens each
+    lake = make_lake(tmp_path, shape)
+    shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=10)  # all of it in one block
+    dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle)
+    whole = expected_rows(dataset, shape)
+    for consumed in range(len(whole), 0, -1):
+        needed = {token // 20 for row in whole[consumed:] for token in row}
+        gone = sorted(set(range(6)) - needed)
+        again = TokenDataset(lake, seq_len=5, shuffle=shuffle)
+        again.load_state_dict(dataset.state_dict(consumed=consumed))
+        paths = [tmp_path / "lake" / "tokens" / f"{file:03d}.parquet" for file in gone]
+        kept = [path.read_bytes() for path in paths]
+        for path in paths:
+            path.unlink()
+        assert rows_of(again, 3) == whole[consumed:]
+        for path, content in zip(paths, kept, strict=True):
+            path.write_bytes(content)
+
+
+def test_state_is_a_handful_of_integers(lake):
+    state = TokenDataset(lake, seq_len=10).state_dict()
+    assert state.pop("plan") == TokenDataset(lake, seq_len=10).state_dict()["plan"]
+    assert state == {"format": 1, "version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0}
+    assert all(type(value) is int for value in state.values())

@@ -1,0 +1,304 @@
+"""The command line: what goes to stdout and what to stderr, exit codes, JSON, and quick help."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from cli.app import app
+from cli.progress import ProgressLine
+from etl.recipe import Recipe, json_schema
+from etl.table import Table
+from tests.run.corpus import records, write_jsonl, write_parquet
+
+ROOT = Path(__file__).parent.parent.parent
+COMMANDS = (
+    "run", "plan", "recipes", "history", "show", "diff", "lineage", "trace", "verify", "report", "schema",
+)  # fmt: skip
+
+
+def etl(*words: object, env: Mapping[str, str] | None = None) -> Result:
+    """A command in this process."""
+    return CliRunner().invoke(app, [str(word) for word in words], env=env)
+
+
+def facts(*words: object, env: Mapping[str, str] | None = None) -> Any:
+    """What a command prints with --json, which must be JSON and nothing else."""
+    result = etl(*words, "--json", env=env)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    """A command in a process of its own."""
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("TOKENLAKE_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", "from cli import main; main()", *map(str, words)],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
+    """A recipe over two files beside it, one of which cannot be read."""
+    (tmp_path / "crawl").mkdir()
+    write_parquet(tmp_path / "crawl" / "a.parquet", records(0, 40))
+    (tmp_path / "crawl" / "broken.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
+    recipe = {
+        "name": "web",
+        "source": {"path": "crawl", "columns": {"text": "body", "id": "doc_id"}},
+        "lake": "lake",
+        "stages": ["gopher_quality", "dedup_exact", {"tokenize": str(tiny_tokenizer)}],
+    }
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(recipe))
+    return file
+
+
+def test_help_loads_no_library() -> None:
+    code = (
+        "import sys; sys.argv = ['etl', '--help']\n"
+        "from cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = 'dask distributed polars pyarrow pandas numpy torch numba pydantic deltalake'\n"
+        "print(*sorted(set(sys.modules) & set(heavy.split())), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stderr.split() == []
+    assert all(f"  {command} " in result.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = etl(command, "--help")
+    assert result.exit_code == 0
+    assert f"\n  etl {command}" in result.stdout
+
+
+def test_a_run_prints_facts_to_stdout_and_the_rest_to_stderr(
+    recipe_file: Path, tmp_path: Path
+) -> None:
+    process = start("run", recipe_file, "--workers", 1, "--json")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 3, stderr
+    report = json.loads(stdout)
+    assert report["rows"] == 40
+    assert report["rows"] == report["kept"] + sum(report["rejected"].values())
+    assert [Path(note["source"]).name for note in report["quarantined"]] == ["broken.parquet"]
+    lines = stderr.splitlines()
+    assert any(line.startswith("dashboard  http://") for line in lines)
+    assert any(line.startswith("documents   2/2 splits") for line in lines)
+    assert any(line.startswith("quarantined documents file://") for line in lines)
+    (tmp_path / "crawl" / "broken.parquet").unlink()
+    again = etl("run", recipe_file)  # nothing is left to do: no cluster is started
+    assert again.exit_code == 0
+    assert again.stderr == ""
+    assert "rows        0\n" in again.stdout
+    assert "tokens      version 1\n" in again.stdout
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_says_how_to_go_on(recipe_file: Path) -> None:
+    process = start("run", recipe_file, "--workers", 1)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("dashboard")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    assert "run the same command to go on" in stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("runn",), "Did you mean 'run'?"),
+        (("run", "demo", "--lak", "x"), "--lake"),
+        (("trace", "lake"), "give --id ID, or --source URI and --row N"),
+        (("trace", "lake", "--id", "x", "--row", "1"), "give --id ID, or --source URI and --row N"),
+        (("show", "lake/tokens", "--version", "1", "--timestamp", "2026-01-01"), "not both"),
+        (("recipes", "dem"), "no shipped recipe 'dem'"),
+    ],
+)
+def test_a_mistake_in_the_command_exits_with_2(words: tuple[str, ...], message: str) -> None:
+    result = etl(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+
+
+def test_an_error_is_printed_with_its_hint_and_without_traceback(tmp_path: Path) -> None:
+    result = etl("history", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"error: file://{tmp_path}/nothing: there is no Delta table")
+    assert "\n  hint: " in result.stderr
+    assert "Traceback" not in result.stderr
+    debug = etl("--debug", "history", tmp_path / "nothing")
+    assert type(debug.exception).__name__ == "TableError"
+
+
+def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "other.jsonl", records(0, 5))
+    plain = facts("plan", recipe_file)
+    assert plain["lake"] == str(tmp_path / "lake")
+    assert plain["splits"]["to_read"] == 2
+    assert plain["begin"] == ["documents", "duplicates", "tokens"]
+    other = facts(
+        "plan", recipe_file, "--source", tmp_path / "other.jsonl", "--lake", tmp_path / "x"
+    )
+    assert other["lake"] == str(tmp_path / "x")
+    assert other["source"] == [str(tmp_path / "other.jsonl")]
+    settings = {"TOKENLAKE_SET": "seed=3 gopher_quality.min_words=7"}
+    changed = facts("plan", recipe_file, env=settings)
+    assert changed["fingerprints"] != plain["fingerprints"]
+    same = facts("plan", recipe_file, "--set", "seed=3", "--set", "gopher_quality.min_words=7")
+    assert same["fingerprints"] == changed["fingerprints"]
+    places = {
+        "TOKENLAKE_LAKE": str(tmp_path / "x"),
+        "TOKENLAKE_SOURCE": str(tmp_path / "other.jsonl"),
+    }
+    assert facts("plan", recipe_file, env=places) == other
+    assert "splits      2 to read" in etl("plan", recipe_file).stdout
+
+
+def test_recipes_are_listed_and_printed() -> None:
+    listed = facts("recipes")
+    assert "demo" in {recipe["name"] for recipe in listed}
+    assert all(recipe["about"] for recipe in listed)
+    text = etl("recipes", "demo").stdout
+    assert yaml.safe_load(text)["name"] == "demo"
+
+
+def test_history_lists_versions(made: Recipe) -> None:
+    found = facts("history", made.table_url("documents"))
+    assert [version["version"] for version in found] == list(range(len(found)))[::-1]
+    assert found[0]["lineage"]["recipe"] == "web"
+    lines = etl("history", made.table_url("documents")).stdout.splitlines()
+    assert len(lines) == len(found) + 1
+    assert "create table" in lines[-1]
+
+
+def test_show_prints_schema_counts_and_rows(made: Recipe) -> None:
+    url = made.table_url("tokens")
+    found = facts("show", url, "--limit", 2)
+    assert [column["name"] for column in found["schema"]][:3] == ["id", "source", "row"]
+    assert len(found["sample"]) == 2
+    assert found["rows"] == Table.open(url).dataset().count_rows()
+    text = etl("show", url, "--limit", 1, "--columns", "id,tokens").stdout
+    assert " in all]" in text, "long lists are shortened"
+    first = facts("show", url, "--version", 0)
+    assert (first["version"], first["rows"], first["sample"]) == (0, 0, [])
+    assert facts("show", url, "--timestamp", "2100-01-01")["version"] == found["version"]
+    assert etl("show", url, "--timestamp", "yesterday").exit_code == 2
+    assert etl("show", url, "--columns", "txt").exit_code == 1
+    assert facts("show", made.table_url("documents"), "--limit", 1)["sample"][0]["content_hash"]
+
+
+def test_diff_prints_what_changed(made: Recipe) -> None:
+    found = facts("diff", made.table_url("documents"), 0, 1)
+    assert found["rows_added"] > 0
+    text = etl("diff", made.table_url("documents"), 0, 1).stdout
+    assert f"+{found['rows_added']:,}" in text
+    assert "gopher_quality.short" in text
+    assert "input added: file://" in text
+
+
+def test_lineage_prints_tree_json_and_events(made: Recipe) -> None:
+    url = made.table_url("tokens")
+    assert "└─ " in etl("lineage", url).stdout
+    assert {table["name"] for table in facts("lineage", url)["tables"]} == {
+        "documents",
+        "duplicates",
+    }
+    events = [json.loads(line) for line in etl("lineage", url, "--openlineage").stdout.splitlines()]
+    assert {event["eventType"] for event in events} == {"START", "COMPLETE"}
+
+
+def test_trace_tells_what_became_of_a_document(made: Recipe) -> None:
+    (found,) = facts("trace", made.lake, "--id", "doc-00003")
+    assert found["reason"] == "gopher_quality.short"
+    assert "rejected by gopher_quality.short" in etl("trace", made.lake, "--id", "doc-00003").stdout
+    kept = etl("trace", made.lake, "--id", "doc-00002").stdout
+    assert "  tokens " in kept
+    assert facts("trace", "--id", "doc-00003", env={"TOKENLAKE_LAKE": str(made.lake)}) == [found]
+    duplicate = facts("show", made.table_url("duplicates"), "--limit", 1)["sample"][0]
+    text = etl(
+        "trace", made.lake, "--source", duplicate["source"], "--row", duplicate["row"]
+    ).stdout
+    assert "duplicate of file://" in text
+
+
+def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
+    assert facts("verify", lake.lake) == []
+    assert etl("verify", lake.lake).stdout == "the lake is whole\n"
+    next((Path(str(lake.lake)) / "tokens").glob("*.parquet")).unlink()
+    result = etl("verify", lake.lake)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("tokens/")
+    assert "is not there" in result.stdout
+
+
+def test_report_counts_the_lake(made: Recipe) -> None:
+    found = facts("report", made.lake)
+    assert found["rows"] == found["kept"] + sum(found["rejected"].values())
+    text = etl("report", made.lake).stdout
+    assert f"kept        {found['kept']:,}\n" in text
+    assert "quarantined documents" in text
+
+
+def test_the_checked_in_schema_is_current() -> None:
+    printed = etl("schema").stdout
+    assert json.loads(printed) == json_schema()
+    message = "run: etl schema > schemas/recipe.schema.json"
+    assert (ROOT / "schemas" / "recipe.schema.json").read_text("utf-8") == printed, message
+
+
+def progress(done: int, total: int = 3) -> Any:
+    return SimpleNamespace(
+        step="documents", done=done, total=total, rows=10, kept=8, text_bytes=10, seconds=1.0
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_on_a_terminal() -> None:
+    stream = Terminal()
+    with ProgressLine(stream) as line:
+        line.update(progress(1))
+        line.note("a note")
+        line.update(progress(3))
+    assert stream.getvalue().count("\r") == 2
+    assert [text.split("\r")[-1][:13] for text in stream.getvalue().split("\n")] == [
+        "documents   1", "a note", "documents   3", "",
+    ]  # fmt: skip
+
+
+def test_progress_is_a_line_now_and_then_elsewhere() -> None:
+    stream = io.StringIO()
+    with ProgressLine(stream) as line:
+        for done in (1, 2, 3):
+            line.update(progress(done))
+    first, last = stream.getvalue().splitlines()
+    assert "1/3 splits" in first
+    assert "3/3 splits" in last
+    assert "\r" not in stream.getvalue()

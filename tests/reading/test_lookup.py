@@ -1,0 +1,90 @@
+"""A few rows out of a table: whatever is skipped, the answer is that of reading everything."""
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etl.errors import TableError
+from etl.fragment import FragmentWriter, Layout
+from etl.lookup import find, head, tally
+from etl.table import Table
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("row", pa.int64()), ("text", pa.string()), ("side", pa.string())]
+)
+LAYOUT = Layout(
+    partition_by=("side",), statistics=("id", "row"), dictionary=(), bulk="text", row_group_bytes=8
+)
+VALUES = st.fixed_dictionaries(
+    {
+        "id": st.none() | st.sampled_from(["a", "b", "c", "é", "z" * 600]),
+        "row": st.none() | st.integers(-3, 3),
+        "text": st.sampled_from(["", "x", "yy", "long enough"]),
+        "side": st.sampled_from(["left", "right"]),
+    }
+)
+FILES = st.lists(st.lists(VALUES, min_size=1, max_size=12), max_size=4)
+
+
+def write(folder: Path, files: list[list[dict[str, Any]]]) -> tuple[Table, list[dict[str, Any]]]:
+    """A table with at least these files, and its rows in the order of its data files."""
+    table = Table.create(str(folder), SCHEMA, LAYOUT)
+    written: dict[str, list[dict[str, Any]]] = {}
+    for number, rows in enumerate(files):
+        for side in ("left", "right"):
+            part = [row for row in rows if row["side"] == side]
+            writer = FragmentWriter(
+                table.url, SCHEMA, LAYOUT, name=f"{number:032}", partition={"side": side}
+            )
+            for row in part:  # one by one, so that row groups are cut
+                writer.append(pa.Table.from_pylist([row], SCHEMA))
+            fragments = writer.close()
+            if fragments:
+                written[fragments[0].path] = part
+                table = table.commit(fragments, transactions={}, lineage={})
+    return table, [row for path in sorted(written) for row in written[path]]
+
+
+@settings(max_examples=30)
+@given(FILES, st.sampled_from(["a", "é", "q", "z" * 600]), st.integers(-4, 4))
+def test_find_gives_what_reading_everything_gives(
+    files: list[list[dict[str, Any]]], id_: str, row: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table, rows = write(Path(folder) / "table", files)
+        for wanted in ({"id": id_}, {"row": row}, {"id": id_, "row": row}):
+            found = list(find(table, wanted))
+            naive = [r for r in rows if all(r[name] == value for name, value in wanted.items())]
+            assert sorted(map(repr, (f.values for f in found))) == sorted(
+                repr({name: r[name] for name in SCHEMA.names}) for r in naive
+            )
+            for one in found:  # its number is its place in its file
+                path = Path(folder) / "table" / one.path
+                in_file = pa.parquet.read_table(path, partitioning=None).slice(one.number, 1)
+                assert in_file.to_pylist()[0].items() <= one.values.items()
+
+
+@settings(max_examples=15)
+@given(FILES, st.integers(0, 20))
+def test_head_and_tally_give_what_reading_everything_gives(
+    files: list[list[dict[str, Any]]], limit: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table, rows = write(Path(folder) / "table", files)
+        assert head(table, limit).to_pylist() == rows[:limit]
+        assert head(table, limit, ["side", "id"]).to_pylist() == [
+            {"side": row["side"], "id": row["id"]} for row in rows[:limit]
+        ]
+        assert tally(table, "id", table.fragments()) == Counter(row["id"] for row in rows)
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+    table, _ = write(tmp_path / "table", [])
+    with pytest.raises(TableError, match="no column 'txt'"):
+        head(table, 1, ["txt"])

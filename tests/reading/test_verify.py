@@ -1,0 +1,352 @@
+"""A whole lake has no problems, whatever became of it; each damage is found, and its file is named."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+import schemas
+from etl import storage
+from etl.errors import TableError
+from etl.fragment import DUPLICATES, TOKENS, Fragment, FragmentWriter
+from etl.recipe import Recipe
+from etl.runner import run
+from etl.table import Table
+from etl.verifier import Problem, verify
+from tests.run.corpus import records, write_jsonl, write_parquet
+
+Damage = Callable[[Recipe], None]
+
+
+def opened(recipe: Recipe, name: str) -> Table:
+    return Table.open(recipe.table_url(name))
+
+
+def live(recipe: Recipe, name: str, verdict: str | None = None) -> list[str]:
+    """The paths of a table's data files."""
+    files = opened(recipe, name).fragments()
+    if verdict is not None:
+        files = files.filter(pc.equal(files["partition.verdict"], verdict))
+    return list(files["path"].to_pylist())
+
+
+def local(recipe: Recipe, name: str, path: str) -> Path:
+    return storage.local_path(storage.join(recipe.table_url(name), path))
+
+
+def read(recipe: Recipe, name: str, path: str) -> pa.Table:
+    return pq.read_table(local(recipe, name, path), partitioning=None)
+
+
+def test_a_whole_lake_has_no_problems(made: Recipe) -> None:
+    assert verify(str(made.lake)) == []
+    assert verify(str(made.lake), deep=True) == []
+
+
+def test_work_that_is_not_done_yet_is_no_problem(
+    client: Client, lake: Recipe, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    write_jsonl(tmp_path / "more" / "d.jsonl", records(500, 510))
+    source = lake.source.model_copy(update={"path": str(tmp_path / "more")})
+    half = lake.model_copy(update={"source": source, "stages": lake.stages[:2]})
+    run(half, cluster=client)
+    assert verify(str(lake.lake)) == []
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_replaced_files_and_rebuilt_tables_are_whole(
+    client: Client, made: Recipe, tmp_path: Path, deduplicate: bool
+) -> None:
+    folder = tmp_path / "changing"
+    folder.mkdir()
+    stages = made.stages if deduplicate else (made.stages[0], made.stages[2])
+    source = made.source.model_copy(update={"path": str(folder)})
+    update = {"source": source, "lake": str(tmp_path / "changed"), "stages": stages}
+    recipe = made.model_copy(update=update)
+    write_parquet(folder / "a.parquet", records(0, 50))
+    write_jsonl(folder / "b.jsonl", records(50, 90))
+    run(recipe, cluster=client)
+    write_parquet(folder / "a.parquet", records(200, 230))
+    run(recipe, cluster=client, replace_changed=True)
+    assert verify(str(recipe.lake)) == []
+    strict = stages[0].model_copy(update={"min_words": 20})
+    run(recipe.model_copy(update={"stages": (strict, *stages[1:])}), cluster=client, rebuild=True)
+    assert verify(str(recipe.lake), deep=True) == []
+
+
+@pytest.mark.xfail(strict=True, reason="a duplicate of an earlier run can become a keeper")
+def test_keepers_of_later_runs_are_no_duplicates_themselves(
+    client: Client, made: Recipe, tmp_path: Path
+) -> None:
+    folder = tmp_path / "grows"
+    folder.mkdir()
+    source = made.source.model_copy(update={"path": str(folder)})
+    recipe = made.model_copy(update={"source": source, "lake": str(tmp_path / "grown")})
+    for name in ("m", "a", "z"):  # the second sorts before the first, and both before the third
+        write_jsonl(folder / f"{name}.jsonl", records(1, 3))
+        run(recipe, cluster=client)
+    assert verify(str(recipe.lake)) == []
+
+
+def test_a_lake_without_documents_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="no Delta table"):
+        verify(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["documents", "duplicates", "tokens"])
+def test_a_data_file_that_is_gone_is_found(lake: Recipe, name: str) -> None:
+    path = live(lake, name)[0]
+    local(lake, name, path).unlink()
+    assert verify(str(lake.lake)) == [Problem(name, path, "the file is not there")]
+
+
+def test_a_data_file_that_is_cut_is_found(lake: Recipe) -> None:
+    path = live(lake, "tokens")[0]
+    file = local(lake, "tokens", path)
+    file.write_bytes(file.read_bytes()[:-100])
+    size, broken = verify(str(lake.lake))[::-1]
+    assert (size.file, broken.file) == (path, path)
+    assert "bytes where the log says" in size.what
+    assert "cannot be read" in broken.what
+
+
+def test_damaged_pages_are_found_by_deep(lake: Recipe) -> None:
+    path = live(lake, "documents", "kept")[0]
+    file = local(lake, "documents", path)
+    metadata = pq.read_metadata(file).row_group(0)
+    place = metadata.to_dict()["columns"]
+    text = next(column for column in place if column["path_in_schema"] == "text")
+    start = text["data_page_offset"] + 40
+    content = bytearray(file.read_bytes())
+    content[start : start + text["total_compressed_size"] - 60] = bytes(
+        text["total_compressed_size"] - 60
+    )
+    file.write_bytes(content)
+    assert verify(str(lake.lake)) == []
+    (problem,) = verify(str(lake.lake), deep=True)
+    assert problem.file == path
+    assert "cannot be read" in problem.what
+
+
+def _rewrite(recipe: Recipe, name: str, change: Callable[[pa.Table], pa.Table]) -> str:
+    """Put a changed file in the place of a table's first one, in the log too; return its path."""
+    table = opened(recipe, name)
+    path = live(recipe, name)[0]
+    folder, _, file = path.rpartition("/")
+    new = f"{folder}/{file[:32]}-changed.parquet".lstrip("/")
+    rows = change(read(recipe, name, path))
+    pq.write_table(rows, local(recipe, name, new))
+    partition = {"verdict": folder.removeprefix("verdict=")} if folder else {}
+    before = table.fragments().filter(pc.equal(table.fragments()["path"], path)).to_pylist()[0]
+    statistics = {
+        "numRecords": before["rows"],
+        **{
+            f"{kind}Values": {
+                key.removeprefix(f"{kind}."): value
+                for key, value in before.items()
+                if key.startswith(f"{kind}.") and value is not None
+            }
+            for kind in ("min", "max")
+        },
+    }
+    size = local(recipe, name, new).stat().st_size
+    fragment = Fragment(new, size, before["rows"], partition, json.dumps(statistics))
+    table.commit([fragment], remove=[path], transactions={}, lineage={})
+    return new
+
+
+def test_other_rows_than_the_log_says_are_found(lake: Recipe) -> None:
+    path = _rewrite(lake, "documents", lambda rows: rows.slice(1))
+    found = verify(str(lake.lake))
+    assert any(p.file == path and "rows where the log says" in p.what for p in found)
+
+
+def test_other_columns_than_the_table_has_are_found(lake: Recipe) -> None:
+    place = schemas.TOKENS.get_field_index("num_tokens")
+
+    def wider(rows: pa.Table) -> pa.Table:
+        return rows.set_column(place, "num_tokens", rows["num_tokens"].cast(pa.int64()))
+
+    path = _rewrite(lake, "tokens", wider)
+    (problem,) = verify(str(lake.lake))
+    assert problem.file == path
+    assert "num_tokens: int64" in problem.what
+
+
+def _change(rows: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    field = rows.schema.field(place)
+    return rows.set_column(place, field, pa.array(values, field.type))
+
+
+def test_a_wrong_running_total_is_found(lake: Recipe) -> None:
+    def shifted(rows: pa.Table) -> pa.Table:
+        ends = rows["token_end"].to_pylist()
+        return _change(rows, "token_end", [ends[0], *(end - 1 for end in ends[1:-1]), ends[-1]])
+
+    path = _rewrite(lake, "tokens", shifted)
+    problem = Problem("tokens", path, "token_end is not the running total of num_tokens")
+    assert verify(str(lake.lake)) == [problem]
+
+
+def test_other_tokens_than_counted_are_found_by_deep(lake: Recipe) -> None:
+    def shorter(rows: pa.Table) -> pa.Table:
+        lists = rows["tokens"].to_pylist()
+        return _change(rows, "tokens", [lists[0][1:], *lists[1:]])
+
+    path = _rewrite(lake, "tokens", shorter)
+    assert verify(str(lake.lake)) == []
+    found = verify(str(lake.lake), deep=True)
+    assert found == [Problem("tokens", path, "num_tokens is not the length of tokens")]
+
+
+def test_tokens_of_no_vocabulary_are_found_by_deep(lake: Recipe) -> None:
+    def strange(rows: pa.Table) -> pa.Table:
+        lists = rows["tokens"].to_pylist()
+        return _change(rows, "tokens", [[512, *lists[0][1:]], *lists[1:]])
+
+    path = _rewrite(lake, "tokens", strange)
+    (problem,) = verify(str(lake.lake), deep=True)
+    assert problem.file == path
+    assert "to 512, the vocabulary has" in problem.what
+
+
+def test_a_rejected_row_without_reason_is_found(lake: Recipe) -> None:
+    path = live(lake, "documents", "rejected")[0]
+    table = opened(lake, "documents")
+    others = [p for p in live(lake, "documents") if p != path]
+    gone = dict.fromkeys(others)
+    table.commit([], remove=list(gone), transactions={}, lineage={})
+    new = _rewrite(lake, "documents", lambda rows: _change(rows, "reason", [None] * rows.num_rows))
+    found = verify(str(lake.lake))
+    assert any(p.file == new and "rejected rows have no reason" in p.what for p in found)
+
+
+@pytest.mark.parametrize("name", ["documents", "tokens"])
+def test_rows_that_stand_twice_are_found(lake: Recipe, name: str) -> None:
+    table = opened(lake, name)
+    files = table.fragments().to_pylist()
+    path = live(lake, name, "kept" if name == "documents" else None)[0]
+    folder, _, file = path.rpartition("/")
+    copy = f"{folder}/{file[:32]}-copy.parquet".lstrip("/")
+    shutil.copy(local(lake, name, path), local(lake, name, copy))
+    (row,) = (f for f in files if f["path"] == path)
+    statistics = {
+        "numRecords": row["rows"],
+        "minValues": {n: row[f"min.{n}"] for n in ("source", "row")},
+        "maxValues": {n: row[f"max.{n}"] for n in ("source", "row")},
+    }
+    partition = {"verdict": "kept"} if folder else {}
+    fragment = Fragment(copy, row["size"], row["rows"], partition, json.dumps(statistics))
+    table.commit([fragment], transactions={}, lineage={})
+    found = verify(str(lake.lake))
+    twice = {p.file for p in found if "whose address stands more than once" in p.what}
+    assert twice == {path, copy}
+    if name == "documents":
+        assert any("records were read" in p.what for p in found)
+    else:
+        assert any("of its rows have tokens" in p.what for p in found)
+
+
+def test_tokens_that_are_missing_are_found(lake: Recipe) -> None:
+    path = live(lake, "tokens")[0]
+    opened(lake, "tokens").commit([], remove=[path], transactions={}, lineage={})
+    (problem,) = verify(str(lake.lake))
+    assert problem.file in live(lake, "documents", "kept")
+    assert problem.what.startswith("0 of its rows have tokens")
+
+
+def test_documents_that_are_missing_are_found(lake: Recipe) -> None:
+    path = live(lake, "documents", "kept")[0]
+    opened(lake, "documents").commit([], remove=[path], transactions={}, lineage={})
+    found = {problem.what for problem in verify(str(lake.lake))}
+    assert any("whose document is not kept" in what for what in found)
+    assert any("its documents are no longer there" in what for what in found)
+    assert any("records were read" in what for what in found)
+
+
+def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
+    table = opened(recipe, "duplicates")
+    writer = FragmentWriter(table.url, schemas.DUPLICATES, DUPLICATES, name="d" * 32)
+    duplicate = {
+        **{name: row[name] for name in ("source", "row", "id")},
+        "keeper_source": keeper["source"],
+        "keeper_row": keeper["row"],
+        "kind": "exact",
+        "similarity": 1.0,
+        "file": row["file"],
+    }
+    writer.append(pa.Table.from_pylist([duplicate], schemas.DUPLICATES))
+    table.commit(writer.close(), transactions={}, lineage={})
+
+
+def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
+    """The rows of ``documents`` with their data files."""
+    return [
+        {**row, "file": path}
+        for path in live(recipe, "documents", verdict)
+        for row in read(recipe, "documents", path).to_pylist()
+    ]
+
+
+def test_a_duplicate_that_has_tokens_is_found(lake: Recipe) -> None:
+    tokens = read(lake, "tokens", live(lake, "tokens")[0]).to_pylist()
+    wanted = [(row["source"], row["row"]) for row in tokens[:2]]
+    first, second = (r for r in _documents(lake, "kept") if (r["source"], r["row"]) in wanted)
+    _add_duplicate(lake, second, first)
+    found = {problem.what for problem in verify(str(lake.lake))}
+    assert any("1 rows that are duplicates" in what for what in found)
+    assert any("are kept and no duplicates" in what for what in found)
+
+
+def test_a_duplicate_that_is_no_kept_document_is_found(lake: Recipe) -> None:
+    rejected, kept = _documents(lake, "rejected")[0], _documents(lake, "kept")[0]
+    _add_duplicate(lake, rejected, kept)
+    assert any("whose document is not kept" in p.what for p in verify(str(lake.lake)))
+
+
+def test_a_keeper_that_is_no_kept_document_is_found(lake: Recipe) -> None:
+    rejected, kept = _documents(lake, "rejected")[0], _documents(lake, "kept")[0]
+    _add_duplicate(lake, kept, rejected)
+    assert any("whose keeper is not kept" in p.what for p in verify(str(lake.lake)))
+
+
+def test_a_keeper_that_is_nowhere_is_found(lake: Recipe) -> None:
+    kept = _documents(lake, "kept")[0]
+    _add_duplicate(lake, kept, {"source": "s3://elsewhere/x.parquet", "row": 0})
+    found = [p.what for p in verify(str(lake.lake))]
+    assert any("s3://elsewhere/x.parquet, which is in no other table" in what for what in found)
+
+
+def test_a_duplicate_that_names_another_file_is_found(lake: Recipe) -> None:
+    row, other = _documents(lake, "kept")[0], _documents(lake, "kept")[-1]
+    assert row["file"] != other["file"]
+    _add_duplicate(lake, {**row, "file": other["file"]}, other)
+    assert any("that name another data file" in p.what for p in verify(str(lake.lake)))
+
+
+def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
+    table = opened(lake, "tokens")
+    writer = FragmentWriter(table.url, schemas.TOKENS, TOKENS, name="f" * 32)
+    row = {
+        "id": "x",
+        "source": "s3://elsewhere/x.parquet",
+        "row": 0,
+        "tokens": [1],
+        "num_tokens": 1,
+    }
+    writer.append(pa.Table.from_pylist([row], pa.schema([f for f in schemas.TOKENS][:5])))
+    (fragment,) = writer.close()
+    table.commit([dataclasses.replace(fragment)], transactions={}, lineage={})
+    found = verify(str(lake.lake))
+    assert {problem.file for problem in found} == {fragment.path}
+    assert any("whose document is not kept" in problem.what for problem in found)

@@ -1,0 +1,59 @@
+"""A small corpus whose outcome is known: who is kept, who is rejected and why, who is a duplicate."""
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+WORDS = (
+    "the river of stone and light that we have seen with our own eyes is to be a long way from "
+    "here but nobody can say where it ends or who will walk beside it in the morning"
+).split()
+
+
+def prose(seed: int, words: int = 80) -> str:
+    """English-like prose that every rule of Gopher keeps, another one for each seed."""
+    rng = random.Random(seed)
+    picked = [rng.choice(WORDS) for _ in range(words)]
+    return " ".join([*picked, "the", "of", "and", "that", f"number{seed}"]) + "."
+
+
+def records(start: int, stop: int) -> list[dict[str, str | None]]:
+    """Records by number: every 7th is too short, every 11th a copy of the one before, some are empty."""
+    found: list[dict[str, str | None]] = []
+    for number in range(start, stop):
+        text: str | None = prose(number)
+        if number % 7 == 3:
+            text = "too short to keep"
+        elif number % 11 == 5:
+            text = prose(number - 1 if (number - 1) % 7 != 3 else 0)
+        elif number % 23 == 9:
+            text = None
+        elif number % 29 == 1:
+            text = "   "
+        found.append({"doc_id": f"doc-{number:05}", "body": text, "link": f"https://x/{number}"})
+    return found
+
+
+def write_parquet(path: Path, rows: list[dict[str, str | None]], group: int = 20) -> Path:
+    """Records as Parquet with small row groups."""
+    schema = pa.schema([(name, pa.string()) for name in ("doc_id", "body", "link")])
+    pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=group)
+    return path
+
+
+def write_jsonl(path: Path, rows: list[dict[str, str | None]]) -> Path:
+    """Records as JSON Lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_corpus(folder: Path) -> Path:
+    """Three files: Parquet, Parquet, JSON Lines; 300 records."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_parquet(folder / "a.parquet", records(0, 100))
+    write_parquet(folder / "b.parquet", records(100, 180))
+    write_jsonl(folder / "c.jsonl", records(180, 300))
+    return folder

@@ -1,0 +1,46 @@
+"""The notebook interface gives the rows that the runner gives."""
+
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+import etl
+from etl.errors import TableError
+from etl.recipe import Recipe
+from etl.runner import run
+from etl.table import Table
+from tests.run.test_run import rows
+
+
+def test_the_same_rows_as_the_runner(client: Client, recipe: Recipe, tmp_path: Path) -> None:
+    run(recipe, cluster=client)
+    frame = etl.apply(etl.read(recipe.source), recipe.stages)
+    assert frame.npartitions > 3
+    url = str(tmp_path / "notebook" / "documents")
+    version = etl.write(frame, url, lineage={"note": "by hand"})
+    table = Table.open(url)
+    assert table.version == version == 1
+    assert table.history()[0]["tokenlake"] == {"note": "by hand"}
+    assert rows(str(tmp_path / "notebook"), "documents") == rows(recipe.lake, "documents")
+    assert table.schema == Table.open(recipe.table_url("documents")).schema
+
+
+def test_a_table_as_a_dask_dataframe(client: Client, recipe: Recipe) -> None:
+    report = run(recipe, cluster=client)
+    documents = etl.read_table(str(recipe.lake), "documents")
+    counts = documents.groupby("verdict").size().compute().to_dict()
+    assert counts == {"kept": report.kept, "rejected": report.rows - report.kept}
+    tokens = etl.read_table(str(recipe.lake), "tokens")
+    assert tokens.num_tokens.sum().compute() == report.tokens
+    empty = etl.read_table(str(recipe.lake), "documents", version=0)
+    assert len(empty) == 0
+    assert list(empty.columns) == list(documents.columns)
+
+
+def test_other_columns_are_refused(client: Client, recipe: Recipe, tmp_path: Path) -> None:
+    frame = etl.apply(etl.read(recipe.source), ["gopher_quality"])
+    url = str(tmp_path / "documents")
+    etl.write(frame, url)
+    with pytest.raises(TableError, match="num_words"):
+        etl.write(frame.drop(columns="num_words"), url)

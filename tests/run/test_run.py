@@ -1,0 +1,203 @@
+"""The main job on real worker processes: counts, resume, increments, changes, and what stands where."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from tokenizers import Tokenizer
+
+from etl import storage
+from etl.errors import MismatchError
+from etl.plan import make_plan
+from etl.recipe import Recipe
+from etl.runner import run
+from etl.table import Table
+from tests.run.corpus import prose, records, write_jsonl, write_parquet
+
+Row = dict[str, object]
+
+
+def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
+    """All rows of a table in the order of their addresses, without what names a data file."""
+    table = Table.open(storage.join(str(lake), name), version).dataset().to_table()
+    varying = ("file", "token_end")  # where a row stands, not what it is
+    found = [{k: v for k, v in row.items() if k not in varying} for row in table.to_pylist()]
+    return sorted(found, key=lambda row: (row["source"], row["row"]))
+
+
+def addresses(found: list[Row]) -> list[tuple[object, object]]:
+    return [(row["source"], row["row"]) for row in found]
+
+
+def other_lake(recipe: Recipe, name: str) -> Recipe:
+    return recipe.model_copy(update={"lake": f"{recipe.lake}-{name}"})
+
+
+def test_every_record_has_one_outcome(client: Client, recipe: Recipe, tiny_tokenizer: Path) -> None:
+    report = run(recipe, cluster=client)
+    assert report.ok
+    documents = rows(recipe.lake, "documents")
+    duplicates = rows(recipe.lake, "duplicates")
+    tokens = rows(recipe.lake, "tokens")
+    expected = records(0, 300)
+    assert sorted(str(row["id"]) for row in documents) == [r["doc_id"] for r in expected]
+    assert len(set(addresses(documents))) == len(documents)
+    reasons = Counter(row["reason"] for row in documents if row["verdict"] == "rejected")
+    assert reasons == {
+        "gopher_quality.short": sum(r["body"] == "too short to keep" for r in expected),
+        "source.null_text": sum(r["body"] is None for r in expected),
+        "source.empty_text": sum(r["body"] == "   " for r in expected),
+    }
+    assert report.rejected == reasons
+    kept = {(r["source"], r["row"]): r for r in documents if r["verdict"] == "kept"}
+    assert all(r["text"] is None for r in documents if r["verdict"] == "rejected")
+    seen: dict[object, tuple[object, object]] = {}
+    first = [seen.setdefault(row["text"], address) == address for address, row in kept.items()]
+    assert addresses(tokens) == [a for a, new in zip(kept, first, strict=True) if new]
+    assert addresses(duplicates) == [a for a, new in zip(kept, first, strict=True) if not new]
+    for row in duplicates:
+        address = (row["source"], row["row"])
+        assert seen[kept[address]["text"]] == (row["keeper_source"], row["keeper_row"])
+        assert row["id"] == kept[address]["id"]
+    tokenizer = Tokenizer.from_file(str(tiny_tokenizer))
+    for row in tokens:
+        text = kept[row["source"], row["row"]]["text"]
+        assert tokenizer.decode(row["tokens"]) == text
+        assert row["num_tokens"] == len(row["tokens"])
+    assert report.rows == 300
+    assert report.kept == len(kept)
+    assert report.duplicates == len(duplicates)
+    assert report.tokens == sum(int(str(row["num_tokens"])) for row in tokens)
+
+
+def test_running_again_does_nothing(client: Client, recipe: Recipe) -> None:
+    first = run(recipe, cluster=client)
+    assert not make_plan(recipe).has_work()
+    again = run(recipe)  # no client: with nothing to do there is no need of one
+    assert again.versions == first.versions
+    assert (again.rows, again.tokens) == (0, 0)
+
+
+def test_new_files_are_new_work_and_old_rows_win(client: Client, recipe: Recipe, tmp_path: Path) -> None:
+    folder = tmp_path / "grows"
+    folder.mkdir()
+    source = recipe.source.model_copy(update={"path": str(folder)})
+    recipe = recipe.model_copy(update={"source": source})
+    write_parquet(folder / "m.parquet", records(0, 60))
+    run(recipe, cluster=client)
+    before = rows(recipe.lake, "tokens")
+    copy = {**records(0, 1)[0], "doc_id": "copy"}
+    write_jsonl(folder / "a-sorts-first.jsonl", [copy, *records(60, 90)])
+    report = run(recipe, cluster=client)
+    assert report.rows == 31
+    after = rows(recipe.lake, "tokens")
+    assert [row for row in after if row in before] == before, "what was tokenized stays"
+    (duplicate,) = [r for r in rows(recipe.lake, "duplicates") if r["id"] == "copy"]
+    assert str(duplicate["keeper_source"]).endswith("m.parquet")
+    assert len(set(addresses(after))) == len(after)
+
+
+def test_the_split_size_and_the_order_of_work_do_not_matter(client: Client, recipe: Recipe) -> None:
+    whole = other_lake(recipe, "whole")
+    source = recipe.source.model_copy(update={"split_bytes": 1 << 30})
+    whole = whole.model_copy(update={"source": source})
+    for one in (recipe, whole):
+        run(one, cluster=client)
+    for name in ("documents", "duplicates", "tokens"):
+        assert rows(recipe.lake, name) == rows(whole.lake, name)
+
+
+def test_another_recipe_is_refused_and_rebuilt_on_request(client: Client, recipe: Recipe) -> None:
+    first = run(recipe, cluster=client)
+    stages = [recipe.stages[0].model_copy(update={"min_words": 3}), *recipe.stages[1:]]
+    changed = recipe.model_copy(update={"stages": tuple(stages)})
+    with pytest.raises(MismatchError, match="min_words: 50 -> 3"):
+        run(changed, cluster=client)
+    before = rows(recipe.lake, "documents")
+    report = run(changed, cluster=client, rebuild=True)
+    assert report.rows == 300
+    assert "gopher_quality.short" in first.rejected
+    assert "gopher_quality.short" not in report.rejected
+    assert rows(recipe.lake, "documents", first.versions["documents"]) == before
+    assert len(rows(recipe.lake, "documents")) == 300
+
+
+def test_another_tokenizer_rebuilds_only_the_tokens(client: Client, recipe: Recipe) -> None:
+    first = run(recipe, cluster=client)
+    stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
+    changed = recipe.model_copy(update={"stages": tuple(stages)})
+    with pytest.raises(MismatchError, match="append_eos"):
+        run(changed, cluster=client)
+    report = run(changed, cluster=client, rebuild=True)
+    assert report.versions["documents"] == first.versions["documents"]
+    num_documents = len(rows(recipe.lake, "tokens"))
+    assert report.tokens == first.tokens - num_documents
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_a_changed_file_is_refused_and_replaced_on_request(
+    client: Client, recipe: Recipe, tmp_path: Path, deduplicate: bool
+) -> None:
+    folder = tmp_path / "changes"
+    folder.mkdir()
+    stages = recipe.stages if deduplicate else (recipe.stages[0], recipe.stages[2])
+    source = recipe.source.model_copy(update={"path": str(folder)})
+    recipe = recipe.model_copy(update={"source": source, "stages": stages})
+    write_parquet(folder / "a.parquet", records(0, 50))
+    write_parquet(folder / "b.parquet", records(50, 120))
+    run(recipe, cluster=client)
+    write_parquet(folder / "a.parquet", records(200, 230))
+    with pytest.raises(MismatchError, match=r"a\.parquet.*changed"):
+        run(recipe, cluster=client)
+    run(recipe, cluster=client, replace_changed=True)
+    fresh = other_lake(recipe, "fresh")
+    run(fresh, cluster=client)
+    for name in recipe.steps:
+        assert rows(recipe.lake, name) == rows(fresh.lake, name)
+    assert not make_plan(recipe).has_work()
+
+
+def test_without_deduplication_one_pass_makes_the_tokens(client: Client, recipe: Recipe) -> None:
+    recipe = recipe.model_copy(update={"stages": (recipe.stages[0], recipe.stages[2])})
+    report = run(recipe, cluster=client)
+    assert report.versions["tokens"] == report.versions["documents"]
+    kept = [row for row in rows(recipe.lake, "documents") if row["verdict"] == "kept"]
+    assert addresses(rows(recipe.lake, "tokens")) == addresses(kept)
+
+
+def test_what_cannot_be_read_is_put_aside_and_nothing_else_is_lost(
+    client: Client, recipe: Recipe, tmp_path: Path
+) -> None:
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    source = recipe.source.model_copy(update={"path": str(folder)})
+    recipe = recipe.model_copy(update={"source": source})
+    write_parquet(folder / "good.parquet", records(0, 40))
+    (folder / "broken.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
+    report = run(recipe, cluster=client)
+    assert not report.ok
+    (note,) = report.quarantined
+    assert note.source.endswith("broken.parquet")
+    assert len(rows(recipe.lake, "documents")) == 40
+    assert list((Path(str(recipe.lake)) / "quarantine").glob("*.json"))
+    write_parquet(folder / "broken.parquet", [{"doc_id": "m", "body": prose(9999), "link": ""}])
+    assert run(recipe, cluster=client).ok
+    assert len(rows(recipe.lake, "documents")) == 41
+    assert not list((Path(str(recipe.lake)) / "quarantine").glob("*.json"))
+
+
+def test_lineage_adds_up(client: Client, recipe: Recipe) -> None:
+    report = run(recipe, cluster=client)
+    history = Table.open(recipe.table_url("documents")).history()
+    found = [entry["tokenlake"] for entry in history if "tokenlake" in entry]
+    assert sum(lineage["counts"]["rows"] for lineage in found) == 300
+    files = Counter[str]()
+    for lineage in found:
+        files.update({file["uri"]: file["rows"] for file in lineage["input_files"]})
+        assert lineage["run_id"] == report.run_id
+        assert lineage["fingerprint"] == recipe.fingerprint("documents")
+    assert sorted(files.values()) == [80, 100, 120]
+    tokens = Table.open(recipe.table_url("tokens")).history()[0]["tokenlake"]
+    assert [table["name"] for table in tokens["input_tables"]] == ["documents", "duplicates"]
+    assert tokens["tokenizer"]["append_eos"] is True

@@ -1,0 +1,194 @@
+"""Documents through stages: no row lost, the first rule named, nothing computed that need not be."""
+
+import pickle
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import schemas
+from etl.errors import StageError
+from etl.kernels import quality
+from etl.stages import DedupExact, GopherQuality, Language, Python, Transform, Where
+from etl.stages.apply import apply, signal_names
+from etl.stages.dedup_exact import content_hash
+from tests.stages.test_golden import raw
+
+HERE = str(Path(__file__).parent)
+GOPHER = GopherQuality(min_words=2, min_mean_word_length=None, min_stop_words=1)
+STAGES = (Where(keep="num_chars < 60"), GOPHER, Where(keep="num_lines < 4", name="lines"))
+
+texts = st.none() | st.lists(
+    st.sampled_from(["the ", "and ", "word ", "# ", "…", "\n", "- ", "東京", "12 "]), max_size=25
+).map("".join)
+
+
+class Upper(Transform):
+    """A transform for these tests: capitals, and no text that says stop."""
+
+    kind: Literal["upper"] = "upper"
+    mistake: Literal["drop", "renumber", "fail"] | None = None
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        if self.mistake == "fail":
+            raise ZeroDivisionError("by zero")
+        if self.mistake == "drop":
+            return table.slice(1)
+        if self.mistake == "renumber":
+            return table.set_column(2, schemas.RAW.field("row"), pc.add(table["row"], 1))
+        stop = pc.equal(table["text"], "stop")
+        reason = pc.if_else(stop, "upper.stop", pa.scalar(None, pa.string()))
+        at = table.column_names.index("reason")
+        table = table.set_column(at, "reason", reason)
+        return table.set_column(3, "text", pc.utf8_upper(table["text"]))
+
+
+def column(table: pa.Table, name: str) -> list:
+    return table[name].to_pylist()
+
+
+def test_the_schema_is_that_of_the_table():
+    stages = (*STAGES, Language(min_score=None))
+    result = apply(raw(["the word", None]), stages)
+    assert result.schema == schemas.documents(signal_names(stages))
+    assert apply(raw([]), stages).schema == result.schema
+    assert apply(raw(["a"]), []).schema == schemas.documents([])
+
+
+def test_signal_names_do_not_depend_on_the_order_of_stages():
+    names = signal_names(STAGES)
+    assert names == signal_names(STAGES[::-1])
+    assert names[:3] == ["num_chars", "num_lines", "num_words"]
+    assert signal_names([Language(), Where(keep="lang_score > 0 AND url = 'a'")]) == []
+
+
+def test_rows_that_are_rejected_already_pass_through():
+    table = raw(["the word", "other", None])
+    reasons = pa.array([None, "source.truncated", None], pa.string())
+    table = table.set_column(table.column_names.index("reason"), "reason", reasons)
+    result = apply(table, [GOPHER])
+    assert column(result, "reason") == [None, "source.truncated", "source.null_text"]
+    assert column(result, "verdict") == ["kept", "rejected", "rejected"]
+    assert column(result, "num_words") == [2, None, None]
+    assert column(result, "row") == [0, 1, 2]
+
+
+def test_text_of_rejected_rows():
+    table = raw(["the word", "no"])
+    assert column(apply(table, [GOPHER]), "text") == ["the word", None]
+    assert column(apply(table, [GOPHER], keep_rejected_text=True), "text") == ["the word", "no"]
+    hashes = content_hash(table["text"], "whitespace").to_pylist()
+    assert column(apply(table, [GOPHER]), "content_hash") == hashes
+
+
+def test_the_recipe_says_how_the_hash_is_normalised():
+    one, other = column(apply(raw(["a b", "a  b"]), []), "content_hash")
+    assert one == other
+    one, other = column(apply(raw(["a b", "a  b"]), [DedupExact(normalize="none")]), "content_hash")
+    assert one != other
+
+
+@given(st.lists(texts, max_size=8))
+def test_the_first_rule_that_fails_names_the_reason(documents):
+    expected = []
+    for text in documents:
+        reasons = [column(apply(raw([text]), [stage]), "reason")[0] for stage in STAGES]
+        expected.append(next((reason for reason in reasons if reason is not None), None))
+    assert column(apply(raw(documents), STAGES), "reason") == expected
+
+
+@given(st.lists(texts, min_size=1, max_size=8), st.data())
+def test_the_result_does_not_depend_on_the_batch(documents, data):
+    table, cut = raw(documents), data.draw(st.integers(0, len(documents)))
+    stages = (*STAGES, Upper(), Where(keep="text LIKE '%THE%'"))
+    parts = [table.slice(0, cut), table.slice(cut)]
+    result = apply(table, stages)
+    assert pa.concat_tables([apply(part, stages) for part in parts]).equals(result)
+    assert apply(pa.concat_tables(parts), stages).equals(result)  # columns in two chunks
+    assert result.select(schemas.ADDRESS).equals(table.select(schemas.ADDRESS))
+
+
+def test_signals_come_before_verdicts(monkeypatch):
+    sizes = []
+    count = quality.count
+    monkeypatch.setattr(quality, "count", lambda t: sizes.append(len(t.offsets) - 1) or count(t))
+    stages = [Where(keep="num_words > 1"), Where(keep="num_lines < 2"), GOPHER]
+    result = apply(raw(["one", "the word", "the\nword"]), stages)
+    assert sizes == [3]  # one pass for three filters
+    assert column(result, "num_lines") == [1, 1, 2]  # also of what the first filter rejects
+
+
+def test_language_waits_for_cheaper_verdicts():
+    long = "This is a sentence in the English language. "
+    stages = [Where(keep="num_words > 1"), Language(keep=("en",)), Where(keep="lang = 'en'")]
+    result = apply(raw(["one", long]), stages)
+    assert column(result, "lang") == [None, "en"]
+    assert column(result, "reason") == ["where.condition", None]
+
+
+def test_a_transform_makes_signals_anew(monkeypatch):
+    sizes = []
+    count = quality.count
+    monkeypatch.setattr(quality, "count", lambda t: sizes.append(len(t.offsets) - 1) or count(t))
+    stages = [Where(keep="num_stop_words > 0"), Upper(), Where(keep="num_stop_words > 0", name="after")]
+    result = apply(raw(["the end", "none", "the of"]), stages, keep_rejected_text=True)
+    assert column(result, "reason") == ["where.after", "where.condition", "where.after"]
+    assert column(result, "num_stop_words") == [0, 0, 0]
+    assert column(result, "text") == ["THE END", "none", "THE OF"]
+    assert sizes == [3, 2]  # the rejected row is left alone
+
+
+def test_signals_are_kept_where_nothing_after_a_transform_asks_for_them():
+    result = apply(raw(["the end"]), [Where(keep="num_stop_words > 0"), Upper()])
+    assert result.select(["text", "num_stop_words"]).to_pylist() == [
+        {"text": "THE END", "num_stop_words": 1}
+    ]
+
+
+def test_a_transform_may_reject():
+    result = apply(raw(["go", "stop"]), [Upper(), Where(keep="num_chars > 0")])
+    assert column(result, "reason") == [None, "upper.stop"]
+    assert column(result, "num_chars") == [2, None]
+
+
+@pytest.mark.parametrize("mistake", ["drop", "renumber"])
+def test_a_transform_may_not_change_the_rows(mistake):
+    with pytest.raises(StageError, match="file:///a rows 0 to 1: upper changed the number of rows"):
+        apply(raw(["a", "b"]), [Upper(mistake=mistake)])
+
+
+def test_errors_name_stage_source_and_rows():
+    stages = [Where(keep="num_chars > 1"), Upper(mistake="fail")]
+    with pytest.raises(StageError) as caught:
+        apply(raw(["a", "bb", "cc"]), stages)
+    assert str(caught.value) == "file:///a rows 1 to 2: upper failed: ZeroDivisionError: by zero"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_errors_of_a_users_function():
+    with pytest.raises(StageError, match="rows 0 to 1: python failed: KeyError: 'no such column'"):
+        apply(raw(["a", "b"]), [Python(call="example_filters:fails", folder=HERE)])
+    with pytest.raises(StageError, match="rows 0 to 1: .*returned 1 values for a table of 2 rows"):
+        apply(raw(["a", "b"]), [Python(call="example_filters:short", folder=HERE)])
+    stage = Python(call="example_filters:fails_at_two", folder=HERE, per="document")
+    with pytest.raises(StageError, match=r"file:///a row 2: .*two is bad"):
+        apply(raw(["a", "b", "c"]), [stage])
+
+
+def test_data_that_an_expression_cannot_take():
+    with pytest.raises(StageError, match="file:///a rows 0 to 0: where failed"):
+        apply(raw(["a"]), [Where(keep="CAST(text AS int) > 3")])
+
+
+def test_real_documents(data):
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    texts = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text"])["text"][:2000]
+    result = apply(raw(texts.to_pylist()), [GopherQuality(), Language(keep=("en",))])
+    assert result.num_rows == 2000
+    counts = dict(zip(*(c.to_pylist() for c in result["reason"].value_counts().flatten()), strict=True))
+    assert counts.get(None, 0) > 100

@@ -1,0 +1,47 @@
+"""Each stage's golden file: documents at, below and above its thresholds, and what becomes of them.
+
+A document's ``text`` is a string, or a list of [piece, repetitions]; its ``stages`` stand in for those of
+the file; ``expect`` names columns of ``documents``.
+"""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pydantic import TypeAdapter
+
+import schemas
+from etl.stages import AnyStage
+from etl.stages.apply import apply
+
+HERE = Path(__file__).parent
+FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in HERE.glob("golden/*.json")}
+CASES = [
+    pytest.param({"stages": file["stages"], **document}, id=f"{name}: {document['case']}")
+    for name, file in FILES.items()
+    for document in file["documents"]
+]
+
+
+def raw(texts) -> pa.Table:
+    """Rows as a source yields them."""
+    rows = range(len(texts))
+    columns = {"source": ["file:///a"] * len(texts), "row": rows, "text": texts}
+    return pa.table(
+        [pa.array(columns.get(f.name, [None] * len(texts)), f.type) for f in schemas.RAW],
+        schema=schemas.RAW,
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case, monkeypatch):
+    monkeypatch.chdir(HERE)  # where example_filters is
+    text = case["text"]
+    if not isinstance(text, str):
+        text = "".join(piece * times for piece, times in text)
+    stages = TypeAdapter(list[AnyStage]).validate_python(case["stages"])
+    (row,) = apply(raw([text]), stages).to_pylist()
+    row["content_hash"] = row["content_hash"].hex()
+    assert {name: row[name] for name in case["expect"]} == case["expect"]
+    assert row["verdict"] == ("kept" if row["reason"] is None else "rejected")

@@ -1,0 +1,64 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from etl.stages import lid
+from etl.stages.language import Language
+
+
+def test_all_176_languages_are_known():
+    assert len(lid.languages()) == 176
+    assert {"de", "en", "ja", "zh"} <= set(lid.languages())
+
+
+def test_a_misspelt_language_is_refused():
+    with pytest.raises(ValidationError, match="unknown language 'eng'; codes near it: en"):
+        Language(keep=("de", "eng"))
+
+
+def test_settings_as_yaml_gives_them():
+    assert Language(keep=["de"], min_score=1).keep == ("de",)
+    assert Language().min_score == 0.65
+    with pytest.raises(ValidationError, match="less than or equal to 1"):
+        Language(min_score=65)
+    with pytest.raises(ValidationError):
+        Language(keep="de")
+
+
+def test_both_columns_are_asked_for_whatever_the_rules():
+    assert Language(min_score=None).signals() == ["lang", "lang_score"]
+
+
+def test_no_rule_at_all():
+    table = pa.table({"lang": ["de", None], "lang_score": [0.1, None]})
+    assert Language(min_score=None).reasons(table).to_pylist() == [None, None]
+
+
+def test_identity_names_the_model():
+    identity = Language(keep=("de",)).identity()
+    assert identity["keep"] == ["de"]
+    assert identity["max_chars"] == 1000
+    assert len(identity["model"]) == 64
+
+
+@pytest.mark.parametrize("text", ["", " ", "\0", "a\0b", "😀", "__label__de", "\u2028\x85", "123"])
+def test_odd_texts_have_some_language_and_a_low_score(text):
+    (label,), (score,) = (column.to_pylist() for column in lid.identify(pa.array([text])))
+    assert label in lid.languages()
+    assert 0 <= score < 0.65
+
+
+def test_scores_are_probabilities():
+    _, scores = lid.identify(pa.array(["한국어 문장입니다. " * 30]))
+    assert scores[0].as_py() == 1.0  # fastText itself says 1.00007 or so
+
+
+def test_on_real_documents(data):
+    table = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text", "lang"])
+    table = table.take(pa.array(range(0, table.num_rows, 20)))
+    labels, scores = lid.identify(table["text"])
+    found = list(zip(labels.to_pylist(), table["lang"].to_pylist(), scores.to_pylist(), strict=True))
+    assert sum(label == true for label, true, _ in found) / len(found) > 0.88
+    sure = [label == true for label, true, score in found if score >= 0.65]
+    assert sum(sure) / len(sure) > 0.92

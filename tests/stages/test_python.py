@@ -1,0 +1,151 @@
+import pickle
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from etl.errors import RecipeError, StageError
+from etl.stages.python import Python
+
+HERE = str(Path(__file__).parent)
+TABLE = pa.table({"source": ["a.parquet"] * 3, "row": [1, 2, 3], "text": ["a", "b", "c"]})
+
+
+def filters(folder, code: str, name: str = "my_filters") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(code)
+    return path
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "pa.array([True, False, None])",
+        "pa.chunked_array([[True, False], [None]])",
+        "[True, False, None]",
+        "[None, 'f', None]",
+        "pl.Series([True, False, None])",
+        "pa.array([None, 'f', None], pa.large_string())",
+        "np.array([None, 'f', None], dtype=object)",
+    ],
+)
+def test_what_a_function_over_the_table_may_return(result, tmp_path):
+    imports = "import numpy as np, polars as pl, pyarrow as pa"
+    filters(tmp_path, f"{imports}\ndef f(table):\n    return {result}\n")
+    stage = Python(call="my_filters:f", folder=str(tmp_path))
+    assert stage.reasons(TABLE).to_pylist() == [None, "python.f", None]
+    assert stage.reasons(TABLE).type == pa.string()
+
+
+def test_numpy_booleans(tmp_path):
+    filters(tmp_path, "import numpy as np\ndef f(t):\n    return np.array([True, False, True])\n")
+    stage = Python(call="my_filters:f", folder=str(tmp_path), name="odd")
+    assert stage.reasons(TABLE).to_pylist() == [None, "python.odd", None]
+
+
+def test_all_null_keeps_all(tmp_path):
+    filters(tmp_path, "def f(table):\n    return [None] * 3\n")
+    stage = Python(call="my_filters:f", folder=str(tmp_path))
+    assert stage.reasons(TABLE).to_pylist() == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("short", "returned 2 values for a table of 3 rows"),
+        ("numbers", "returned values of type int64 for a table of 3 rows"),
+        ("number", "returned int .* for a table of 3 rows"),
+    ],
+)
+def test_no_verdicts(function, message):
+    with pytest.raises(StageError, match=message):
+        Python(call=f"example_filters:{function}", folder=HERE).reasons(TABLE)
+
+
+def test_one_document_at_a_time_names_the_row():
+    stage = Python(call="example_filters:fails_at_two", folder=HERE, per="document")
+    with pytest.raises(StageError, match=r"a.parquet row 2: .*ValueError: two is bad"):
+        stage.reasons(TABLE)
+    stage = Python(call="example_filters:number", folder=HERE, per="document")
+    with pytest.raises(StageError, match=r"a.parquet row 1: .* returned 1"):
+        stage.reasons(TABLE)
+
+
+def test_a_missing_module_or_function():
+    with pytest.raises(RecipeError, match="(?s)no Python module 'example_filter'.*example_filters"):
+        Python(call="example_filter:polite", folder=HERE).identity()
+    with pytest.raises(RecipeError, match="(?s)no function 'polit'.*did you mean 'polite'"):
+        Python(call="example_filters:polit", folder=HERE).load()
+    with pytest.raises(RecipeError, match="no Python module 'nowhere.filters'"):
+        Python(call="nowhere.filters:f", folder=HERE).load()
+
+
+def test_a_module_that_fails(tmp_path):
+    path = filters(tmp_path, "import not_installed_anywhere\n", "broken")
+    with pytest.raises(RecipeError, match="broken cannot be imported: ModuleNotFoundError") as caught:
+        Python(call="broken:f", folder=str(tmp_path)).load()
+    assert caught.value.where == str(path)
+    assert "broken" not in sys.modules
+
+
+@pytest.mark.parametrize("call", ["my_filters", "my_filters:", ":f", "a/b.py:f", "m:f(x)", "m:f:g"])
+def test_a_call_is_module_and_function(call):
+    with pytest.raises(ValidationError, match="call"):
+        Python(call=call)
+
+
+def test_identity_is_the_code_and_not_its_place(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        filters(folder, "def f(table):\n    return [True] * 3\n")
+    one, two = (Python(call="my_filters:f", folder=str(folder)) for folder in folders)
+    assert one.identity() == two.identity()
+    assert set(one.identity()) == {"kind", "call", "per", "name", "sha256"}
+    filters(folders[1], "def f(table):\n    return [False] * 3\n")
+    assert one.identity() != two.identity()
+    assert one.reasons(TABLE).to_pylist() == [None] * 3
+    assert two.reasons(TABLE).to_pylist() == ["python.f"] * 3
+
+
+def test_changed_code_is_run_as_in_a_notebook(tmp_path):
+    stage = Python(call="my_filters:f", folder=str(tmp_path))
+    for verdict, reason in [(True, None), (False, "python.f")]:
+        filters(tmp_path, f"def f(table):\n    return [{verdict}] * 3\n")
+        assert stage.reasons(TABLE).to_pylist() == [reason] * 3
+
+
+def test_modules_beside_it_and_packages(tmp_path):
+    package = tmp_path / "web_rules"
+    package.mkdir()
+    filters(package, "", "__init__")
+    filters(package, "KEEP = True\n", "settings")
+    filters(package, "from .settings import KEEP\ndef f(table):\n    return [KEEP] * 3\n", "deep")
+    filters(tmp_path, "import web_rules.deep as deep\nf = deep.f\n", "flat_rules")
+    path = list(sys.path)
+    for module in ("flat_rules", "web_rules.deep"):
+        stage = Python(call=f"{module}:f", folder=str(tmp_path))
+        assert stage.reasons(TABLE).to_pylist() == [None] * 3
+    assert sys.path == path
+
+
+def test_the_working_folder_unless_another_is_named(tmp_path, monkeypatch):
+    filters(tmp_path, "def f(table):\n    return [True] * 3\n", "here")
+    monkeypatch.chdir(tmp_path)
+    assert Python(call="here:f").reasons(TABLE).to_pylist() == [None] * 3
+
+
+def test_a_stage_travels_to_other_processes():
+    stage = Python(call="example_filters:polite", folder=HERE, per="document")
+    stage.load()
+    again = pickle.loads(pickle.dumps(stage))
+    assert again == stage
+    assert again.reasons(TABLE).to_pylist() == ["python.polite"] * 3
+
+
+def test_numpy_verdicts_per_document(tmp_path):
+    filters(tmp_path, "import numpy as np\ndef f(document):\n    return np.bool_(document['row'] > 1)\n")
+    stage = Python(call="my_filters:f", folder=str(tmp_path), per="document")
+    assert stage.reasons(TABLE).to_pylist() == ["python.f", None, None]

@@ -1,0 +1,539 @@
+"""Tokenize: the ids are those of ``tokenizers``, whatever the text, the file and the path taken."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gigatoken
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from etl.errors import TokenizerError
+from etl.stages.encoder import Engine
+from etl.stages.tokenize import Encoder, Tokenize, tokenize
+from schemas import TOKENS
+
+EOS = "<|endoftext|>"
+BYTE_LEVEL = (
+    "gpt2", "gpt-neox-20b", "cl100k_base", "o200k_base", "qwen3", "mistral_nemo", "deepseek_v3",
+)  # fmt: skip
+OTHERS = ("bert-base-uncased-wordpiece", "xlm-roberta-unigram")
+
+_CORPUS = (
+    "It's Anna's idea: they'll see that we're late, don't you think? I'd say so.",
+    "Der schnelle braune Fuchs springt über den faulen Hund. 0123456789 12345 2024-10-31",
+    "def f(x):\n    return x + 1\n\n\nclass Café:\n\tpass  # naïve e\u0301 \u00e9\r\n",
+    "敏捷的棕色狐狸跳过懒狗。すばしっこい茶色の狐。Быстрая лиса. الثعلب البني 🦊🦊",
+)
+
+# Characters that the two libraries see differently: a letter of Unicode 17, a mark of Unicode 16, and
+# a pair that composes since Unicode 16.
+UNSETTLED = ("\u088f's", "a\u0315\u0897", "\U000105d2\u0307")
+ODD = (
+    "", " ", "\n", "\x00", "a\x00b", "\u0301", "e\u0301", "\u0315\u0327\u0301", "\ufeff", "\ufffd",
+    EOS, f"a{EOS}b", f"{EOS}{EOS}", EOS[:-1], EOS[1:], f" {EOS} ", "'s", "'ſ", "İ", "ß", "\U0010ffff",
+    "   \n\t \r\n  x", "👩\u200d👩\u200d👧", "한글 \u1112\u1161\u11ab", *UNSETTLED,
+)  # fmt: skip
+
+
+def train(**changes: Any) -> dict[str, Any]:
+    """The JSON of a small byte-level BPE, with other values for some of its parts."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        min_frequency=1,
+        special_tokens=[EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    parts: dict[str, Any] = json.loads(tokenizer.to_str())
+    for name, value in changes.items():
+        head, *rest = name.split("__")
+        if rest:
+            parts[head][rest[0]] = value
+        else:
+            parts[head] = value
+    return parts
+
+
+def with_token(content: str, **flags: bool) -> dict[str, Any]:
+    parts = train()
+    token = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    number = len(parts["model"]["vocab"])
+    parts["added_tokens"].append({"id": number, "content": content, **token, **flags})
+    return parts
+
+
+def expected(reference: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    return [reference.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+@pytest.fixture(scope="session", params=["none", "nfc"])
+def parts(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return train(normalizer={"type": "NFC"} if request.param == "nfc" else None)
+
+
+@pytest.fixture(scope="session")
+def engine(parts: dict[str, Any]) -> Engine:
+    found = Engine(json.dumps(parts).encode())
+    assert found.fallback is None
+    return found
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_tokenizer: Path) -> Encoder:
+    return Encoder.of(Tokenize(tokenizer=str(tiny_tokenizer)))
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., str]:
+    """Writes a tokenizer.json, and gives its path."""
+
+    def write(parts: dict[str, Any], name: str = "tokenizer.json") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(parts))
+        return str(path)
+
+    return write
+
+
+def documents(texts: Sequence[str]) -> pa.Table:
+    """Kept documents, as the tables of a lake hold them."""
+    rows = range(len(texts))
+    columns = [[f"d{i}" for i in rows], ["file:///in.jsonl"] * len(rows), list(rows), list(texts)]
+    schema = pa.schema([*(TOKENS.field(n) for n in ("id", "source", "row")), ("text", pa.string())])
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
+
+
+# --- the ids ----------------------------------------------------------------------------------------
+
+
+def test_golden(save: Callable[..., str]) -> None:
+    alphabet = {char: i for i, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = [["h", "e"], ["l", "l"], ["he", "ll"], ["Ġ", "hell"]]
+    words = {left + right: 256 + i for i, (left, right) in enumerate(merges)}
+    eos = {"id": 260, "content": EOS, "single_word": False, "lstrip": False, "rstrip": False,
+           "normalized": False, "special": True}  # fmt: skip
+    parts = train(model__vocab={**alphabet, **words}, model__merges=merges, added_tokens=[eos])
+    encoder = Encoder.of(Tokenize(tokenizer=save(parts)))
+    ids = encoder.encode(pa.array(["hell hello", "", f"h{EOS}é\n"]))
+    assert encoder.fallback is None
+    assert ids.to_pylist() == [
+        [258, 259, alphabet["o"], 260],
+        [260],
+        [alphabet["h"], 260, alphabet["Ã"], alphabet["©"], alphabet["Ċ"], 260],
+    ]
+
+
+def test_odd_texts(engine: Engine) -> None:
+    ids = engine.lists(pa.array(ODD))
+    assert ids.type == TOKENS.field("tokens").type
+    assert ids.to_pylist() == expected(engine.reference, ODD)
+
+
+# Texts where the pre-tokenizer has to decide, with the characters in question among them.
+_pieces = st.one_of(st.sampled_from(ODD), st.text(), st.sampled_from(["'s", "'ll", "  ", "\n", "7"]))
+texts = st.lists(st.lists(_pieces, max_size=6).map("".join), max_size=8)
+
+
+@given(texts=texts)
+def test_any_text_has_the_ids_of_tokenizers(engine: Engine, texts: list[str]) -> None:
+    assert engine.lists(pa.array(texts, pa.string())).to_pylist() == expected(
+        engine.reference, texts
+    )
+
+
+@given(text=st.lists(_pieces).map("".join))
+def test_decoding_gives_the_text_back(engine: Engine, text: str) -> None:
+    [ids] = engine.lists(pa.array([text])).to_pylist()
+    normalizer = engine.reference.normalizer
+    normal = text if normalizer is None else normalizer.normalize_str(text)
+    assert engine.reference.decode(ids, skip_special_tokens=False) == normal
+
+
+@pytest.mark.parametrize("text", UNSETTLED)
+def test_gigatoken_alone_would_differ(text: str) -> None:
+    # Were this to pass without the detour, the lists of characters in encoder.py could go.
+    parts = train(normalizer={"type": "NFC"})
+    alone = gigatoken.Tokenizer.from_json(json.dumps(parts)).encode_batch([text]).to_list()
+    reference = Tokenizer.from_str(json.dumps(parts))
+    assert alone != expected(reference, [text])
+
+
+@given(texts=texts, cuts=st.lists(st.integers(0, 8), max_size=3), large=st.booleans())
+def test_layout_in_memory_does_not_matter(
+    tiny: Encoder, texts: list[str], cuts: list[int], large: bool
+) -> None:
+    array = pa.array(["before", *texts, "after"], pa.large_string() if large else pa.string())
+    array = array.slice(1, len(texts))
+    bounds = [0, *sorted(min(cut, len(texts)) for cut in cuts), len(texts)]
+    pieces = [array[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    whole = tiny.encode(array)
+    assert tiny.encode(pa.chunked_array(pieces, array.type)).equals(whole)
+    assert len(whole) == len(texts)
+
+
+@pytest.mark.parametrize("bos", [False, True])
+@pytest.mark.parametrize("eos", [False, True])
+@given(texts=texts)
+def test_begin_and_end(
+    tiny_tokenizer: Path, bos: bool, eos: bool, texts: list[str]
+) -> None:  # fmt: skip
+    stage = Tokenize(
+        tokenizer=str(tiny_tokenizer), append_eos=eos, prepend_bos=bos, bos_token="a"
+    )
+    encoder = Encoder.of(stage)
+    reference = Tokenizer.from_file(str(tiny_tokenizer))
+    begin = [reference.token_to_id("a")] if bos else []
+    end = [reference.token_to_id(EOS)] if eos else []
+    found = encoder.encode(pa.array(texts, pa.string())).to_pylist()
+    assert found == [[*begin, *ids, *end] for ids in expected(reference, texts)]
+
+
+def test_a_huge_text_and_a_huge_word(engine: Engine) -> None:
+    line = "It's Anna's idea: 1234 über\n"
+    [ids] = engine.lists(pa.array([line * 200_000])).to_pylist()  # 5.8 MB
+    assert ids == expected(engine.reference, [line])[0] * 200_000
+    word = "ab" * 25_000
+    assert engine.lists(pa.array([word])).to_pylist() == expected(engine.reference, [word])
+
+
+def test_truncation_and_padding_of_the_file_are_left_out() -> None:
+    short = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    wide = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_to_multiple_of": None,
+            "pad_id": 0, "pad_type_id": 0, "pad_token": EOS}  # fmt: skip
+    plain, cut = (Engine(json.dumps(p).encode()) for p in
+                  (train(), train(truncation=short, padding=wide)))  # fmt: skip
+    texts = pa.array(["a", "a text of more than three tokens", UNSETTLED[0]])
+    assert cut.lists(texts).equals(plain.lists(texts))
+    assert cut.reference_ids("a text of more than three tokens").size > 3
+
+
+# --- what gigatoken cannot do -----------------------------------------------------------------------
+
+
+def _split(behavior: str) -> dict[str, Any]:
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+             "use_regex": False}  # fmt: skip
+    return {"type": "Sequence", "pretokenizers": [split, level]}
+
+
+FOREIGN: dict[str, Callable[[], dict[str, Any]]] = {
+    "refused: nfkc": lambda: train(normalizer={"type": "NFKC"}),
+    "refused: white space": lambda: train(pre_tokenizer={"type": "WhitespaceSplit"}),
+    "silent: no pre-tokenizer": lambda: train(pre_tokenizer=None),
+    "silent: no pattern": lambda: train(pre_tokenizer__use_regex=False),
+    "silent: behavior": lambda: train(pre_tokenizer=_split("Contiguous")),
+    "silent: suffix": lambda: train(model__end_of_word_suffix="</w>"),
+    "silent: single word": lambda: with_token("<mask>", single_word=True),
+    "silent: composed token": lambda: {
+        **with_token("cafe\u0301", normalized=True), "normalizer": {"type": "NFC"}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_gigatoken_cannot_do_goes_through_the_reference(name: str) -> None:
+    engine = Engine(json.dumps(FOREIGN[name]()).encode())
+    says = "cannot load it" if name.startswith("refused") else "gives other ids for"
+    assert engine.fallback is not None
+    assert says in engine.fallback
+    texts = [*ODD, *_CORPUS, "a<mask>b <mask>", "caf\u00e9 cafe\u0301"]
+    assert engine.lists(pa.array(texts)).to_pylist() == expected(engine.reference, texts)
+
+
+def test_other_models(tmp_path: Path) -> None:
+    words = Tokenizer(models.WordPiece({"[UNK]": 0, "fox": 1, "##es": 2, "[SEP]": 3}))
+    words.normalizer = normalizers.Lowercase()
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.add_special_tokens(["[SEP]"])
+    words.save(str(tmp_path / "tokenizer.json"))
+    encoder = Encoder.of(Tokenize(tokenizer=str(tmp_path / "tokenizer.json")))
+    assert encoder.fallback is not None
+    assert encoder.encode(pa.array(["Foxes", "", "a fox"])).to_pylist() == [[1, 2, 3], [3], [0, 1, 3]]
+
+
+@pytest.mark.parametrize("setting", ["true", "false", None])
+def test_the_reference_is_the_same_with_and_without_threads(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, setting: str | None
+) -> None:
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", setting)
+    assert [engine.reference_ids(text).tolist() for text in ODD] == expected(engine.reference, ODD)
+
+
+def test_fast_false_takes_the_reference(tiny_tokenizer: Path) -> None:
+    fast, slow = (Encoder.of(Tokenize(tokenizer=str(tiny_tokenizer), fast=f)) for f in (True, False))
+    assert (fast.fallback, slow.fallback) == (None, "the recipe says fast: false")
+    assert fast.encode(pa.array(ODD)).equals(slow.encode(pa.array(ODD)))
+
+
+# --- the guard --------------------------------------------------------------------------------------
+
+
+def test_the_guard_names_the_document_and_the_place(tiny_tokenizer: Path) -> None:
+    encoder = Encoder(Tokenize(tokenizer=str(tiny_tokenizer)), tiny_tokenizer.read_bytes())
+    table = documents(["fox"] * 99 + ["\n\n dog"] + ["fox"] * 99)
+    encoder.check(table)
+    # The ids of another tokenizer, one that splits numbers otherwise, in place of its own.
+    other = json.loads(tiny_tokenizer.read_text())
+    other["pre_tokenizer"] = _split("Isolated")
+    encoder._engine._fast = gigatoken.Tokenizer.from_json(json.dumps(other))
+    encoder.check(table)
+    wrong = documents(["fox"] * 7 + ["x = f(y)[i] + 1\t\n\n and"] * 80)
+    with pytest.raises(TokenizerError, match=r"in\.jsonl row \d+: gigatoken and tokenizers part"):
+        encoder.check(wrong)
+
+
+def test_the_guard_has_nothing_to_say_of_good_or_no_documents(tiny: Encoder) -> None:
+    tiny.check(documents([]))
+    tiny.check(documents(list(ODD)))
+    tiny.check(documents(["long " * 1_000_000]))  # it reads only the beginning
+
+
+# --- the process ------------------------------------------------------------------------------------
+
+
+def test_a_full_cache_is_emptied_and_the_ids_stay(parts: dict[str, Any]) -> None:
+    data = json.dumps(parts).encode()
+    small, large = Engine(data, max_cache_bytes=-1), Engine(data)
+    for _ in range(3):
+        before = small._fast
+        assert small.lists(pa.array(ODD)).equals(large.lists(pa.array(ODD)))
+        assert small._fast is not before
+
+
+def test_threads_share_an_encoder(engine: Engine) -> None:
+    batch = pa.array([*_CORPUS, *ODD] * 50)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: engine.lists(batch), range(16)))
+    assert all(ids.equals(found[0]) for ids in found)
+
+
+_FORK = """
+import os, sys
+import pyarrow as pa
+from etl.stages.tokenize import Encoder, Tokenize
+texts = pa.array(["The fox", "", "\\u088f's"] * 100)
+encoder = Encoder.of(Tokenize(tokenizer=sys.argv[1]))
+ids = encoder.encode(texts)
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if encoder.encode(texts).equals(ids) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_fork_goes_on_without_a_warning(tiny_tokenizer: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", _FORK, str(tiny_tokenizer)]
+    environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True,
+                          timeout=60, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_encoder_is_loaded_once_until_its_file_changes(save: Callable[..., str]) -> None:
+    stage = Tokenize(tokenizer=save(train()))
+    first = Encoder.of(stage)
+    assert Encoder.of(stage) is first
+    save(with_token("<new>"))
+    assert Encoder.of(stage) is not first
+    assert Encoder.of(stage).record().sha256 != first.record().sha256
+
+
+# --- the stage --------------------------------------------------------------------------------------
+
+
+def test_identity_is_the_content_of_the_file_and_not_its_place(save: Callable[..., str]) -> None:
+    here, there = save(train(), "a/tokenizer.json"), save(train(), "b/renamed.json")
+    other = save(with_token("<new>"), "c/tokenizer.json")
+    identity = Tokenize(tokenizer=here).identity()
+    assert identity["tokenizer"].startswith("sha256:")
+    assert Tokenize(tokenizer=there).identity() == identity
+    assert Tokenize(tokenizer=there, fast=False).identity() == identity
+    assert Tokenize(tokenizer=other).identity() != identity
+    assert Tokenize(tokenizer=here, append_eos=False).identity() != identity
+
+
+def test_record(save: Callable[..., str]) -> None:
+    path = save(train(), "tiny/tokenizer.json")
+    record = Encoder.of(Tokenize(tokenizer=path)).record()
+    assert record.model_dump() == {
+        "name": "tiny", "vocab_size": len(train()["model"]["vocab"]), "bos_id": None, "eos_id": 0, "append_eos": True,
+        "prepend_bos": False, "sha256": record.sha256,
+    }  # fmt: skip
+    assert len(record.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "found"),
+    [
+        (["<s>", "</s>"], {"prepend_bos": True}, ("<s>", "</s>")),
+        (["[CLS]", "[SEP]"], {}, ("[CLS]", "[SEP]")),
+        ([EOS, "<|im_end|>"], {}, (None, EOS)),
+        ([EOS, "</s>"], {"eos_token": "</s>"}, (None, "</s>")),
+        ([EOS, "</s>"], {"append_eos": False}, (None, None)),
+        ([EOS], {"prepend_bos": True, "bos_token": EOS}, (EOS, EOS)),
+        (["<stop>"], {"eos_token": "<stop>"}, (None, "<stop>")),
+    ],
+)
+def test_which_token_begins_and_ends(
+    tmp_path: Path, names: list[str], settings: dict[str, Any], found: tuple[str | None, ...]
+) -> None:
+    path, tokenizer = _with_specials(tmp_path, names)
+    encoder = Encoder.of(Tokenize(tokenizer=path, **settings))
+    ids = tuple(name if name is None else tokenizer.token_to_id(name) for name in found)
+    assert (encoder.bos_id, encoder.eos_id) == ids
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "message"),
+    [
+        ([EOS, "</s>"], {}, r"the eos_token: it has <\|endoftext\|> and </s>\n  hint: set eos_token"),
+        (["<stop>"], {}, "the eos_token: it has none of the well-known names\n.*<stop>"),
+        ([EOS], {"prepend_bos": True}, "which token is the bos_token"),
+        ([EOS], {"eos_token": "<|endoftxt|>"}, rf"no token '<\|endoftxt\|>'.*\n.*{EOS[2:11]}"),
+        ([EOS], {"bos_token": "<nothing>"}, "no token '<nothing>', the bos_token"),
+    ],
+)
+def test_what_cannot_be_decided_is_said(
+    tmp_path: Path, names: list[str], settings: dict[str, Any], message: str
+) -> None:
+    path, _ = _with_specials(tmp_path, names)
+    with pytest.raises(TokenizerError, match=message):
+        Encoder.of(Tokenize(tokenizer=path, **settings))
+
+
+def _with_specials(folder: Path, names: list[str]) -> tuple[str, Tokenizer]:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    tokenizer.add_special_tokens(names)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return str(folder / "tokenizer.json"), tokenizer
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a tokenizer.json"),
+        (b"\x00\xff sentencepiece", "not a tokenizer.json"),
+        (b"{}", "not a tokenizer.json"),
+        (b'{"model": {"type": "BPE"}}', "not a tokenizer.json"),
+        (json.dumps(train(model__dropout=0.1)).encode(), "dropout makes the ids random"),
+    ],
+)
+def test_what_is_no_tokenizer(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(TokenizerError, match=rf"tokenizer\.json: .*{message}[\s\S]*hint: "):
+        Encoder.of(Tokenize(tokenizer=str(path)))
+
+
+@pytest.mark.parametrize("name", ["missing/tokenizer.json", "", "gpt2"])
+def test_what_is_not_there(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for ask in (Encoder.of, Tokenize.identity):
+        with pytest.raises(TokenizerError, match=r"no such tokenizer file\n  hint: give the path"):
+            ask(Tokenize(tokenizer=str(tmp_path / name)))
+
+
+def test_a_tokenizer_may_lie_in_a_bucket(s3: str, tiny_tokenizer: Path, tiny: Encoder) -> None:
+    import s3fs
+
+    url = f"{s3}/models/tiny/tokenizer.json"
+    s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"]).put(str(tiny_tokenizer), url)
+    encoder = Encoder.of(Tokenize(tokenizer=url))
+    assert encoder.record() == tiny.record().model_copy(update={"name": "tiny"})
+    with pytest.raises(TokenizerError, match="no such tokenizer file"):
+        Encoder.of(Tokenize(tokenizer=f"{s3}/models/other/tokenizer.json"))
+
+
+# --- rows of the table ------------------------------------------------------------------------------
+
+
+@given(texts=texts, start=st.integers(0, 2**40))
+def test_rows(tiny: Encoder, texts: list[str], start: int) -> None:
+    rows = tokenize(documents(texts), tiny, start)
+    rows.validate(full=True)
+    assert rows.schema == TOKENS
+    assert rows.select(["id", "source", "row"]).equals(
+        documents(texts).select(["id", "source", "row"])
+    )
+    lengths = [len(ids) for ids in rows["tokens"].to_pylist()]
+    assert rows["num_tokens"].to_pylist() == lengths
+    assert rows["token_end"].to_pylist() == (start + np.cumsum(lengths, dtype=int)).tolist()
+
+
+# --- real tokenizers, real text ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*BYTE_LEVEL, *OTHERS])
+def test_real_tokenizers_on_a_sample(data: Path, name: str) -> None:
+    _agree(data, name, every=97 if name in BYTE_LEVEL else 397)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BYTE_LEVEL)
+def test_real_tokenizers_on_every_document(data: Path, name: str) -> None:
+    _agree(data, name, every=1)
+
+
+def _agree(data: Path, name: str, *, every: int) -> None:
+    encoder = Encoder.of(
+        Tokenize(tokenizer=str(data / "tokenizers" / name / "tokenizer.json"), append_eos=False)
+    )
+    assert (encoder.fallback is None) == (name in BYTE_LEVEL)
+    file = pq.ParquetFile(data / "docs" / "docs-00000.parquet")
+    for batch in file.iter_batches(2000, columns=["text"]):
+        texts = batch["text"].take(pa.array(range(0, len(batch), every)))
+        texts = pa.concat_arrays([texts, pa.array(ODD)])
+        reference = encoder._engine.reference
+        for ids, text in zip(encoder.encode(texts), texts.to_pylist(), strict=True):
+            wanted = reference.encode(text, add_special_tokens=False).ids
+            assert np.array_equal(np.asarray(ids.values), wanted), text[:200]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BYTE_LEVEL)
+def test_every_character(data: Path, name: str) -> None:
+    engine = Engine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
+    for first in range(0, 0x34000, 0x4000):  # what lies above is private or unassigned
+        points = [p for p in range(first, first + 0x4000) if not 0xD800 <= p < 0xE000]
+        for context in ("'%sa 'l%sx %s's %s", "\n%s\n %s\t%s1%sB", "a%s\u0301\u0327%s\u0315%s\u0307%s"):
+            texts = [context % ((chr(p),) * 4) for p in points]
+            found = engine.lists(pa.array(texts)).to_pylist()
+            wanted = expected(engine.reference, texts)
+            assert [hex(p) for p, a, b in zip(points, found, wanted, strict=True) if a != b] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
+def test_a_word_of_a_megabyte_and_a_text_of_fifty(data: Path, name: str) -> None:
+    engine = Engine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
+    word = "ab" * 500_000
+    assert engine.lists(pa.array([word])).to_pylist() == expected(engine.reference, [word])
+    unit = "".join(_CORPUS) + "\n"
+    [ids] = engine.lists(pa.array([unit * (50_000_000 // len(unit.encode()))]))
+    wanted = np.array(expected(engine.reference, [unit])[0])
+    assert np.array_equal(np.asarray(ids.values).reshape(-1, len(wanted))[1:], wanted[None].repeat(
+        len(ids.values) // len(wanted) - 1, axis=0))  # fmt: skip

@@ -1,0 +1,101 @@
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from etl.stages import lid
+from etl.stages.where import Where
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ("num_wrds > 50", "'num_wrds', which is no column or function; did you mean 'num_words'"),
+        ("NUM_WORDS > 50", "did you mean 'num_words'"),
+        ("lowr(text) = 'a'", "did you mean 'lower'"),
+        ('"lower" = 1', "'lower', which is no column"),
+        ("xyzzy", "columns are id, source, text"),
+        ("num_words >", "is no SQL expression"),
+        ("num_words > > 5", "is no SQL expression"),
+        ("num_words > 'a'", "is no SQL expression"),
+        ("text ~ '('", "is no SQL expression"),
+        ("", "is no SQL expression"),
+        ("num_words", "gives Float64, not true or false"),
+        ("text || url", "gives String, not true or false"),
+        ("1 = 1", "reads no column"),
+        ("num_words > 0x10", "has '0', which no condition needs"),
+        ("text = 'open", 'has "\'", which no condition needs'),
+        ("naïve > 1", "says 'na'"),
+    ],
+)  # fmt: skip
+def test_mistakes(keep, message):
+    with pytest.raises(ValidationError) as caught:
+        Where(keep=keep)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "lang IN (SELECT a FROM read_csv('{file}'))",
+        "lang IN (select a from '{file}')",
+        "lang IN (TABLE a)",
+        "lang IN (FROM read_csv('{file}'))",
+        "EXISTS (SELECT 1 FROM read_csv('{file}'))",
+        "read_csv('{file}') = text",
+        "lang = '\\' OR lang IN (SELECT a FROM read_csv('{file}')) -- '",
+        "lang = 'a' OR lang /* ' */ IN (SELECT a FROM read_csv('{file}'))",
+        "lang = E'\\'' OR lang IN (SELECT a FROM read_csv('{file}')) OR lang = ''",
+        "lang = $$'$$ OR lang IN (SELECT a FROM read_csv('{file}')) OR lang = ''",
+        "lang = `'` OR lang IN (SELECT a FROM read_csv('{file}')) OR lang = ''",
+        '"lang" IN ("SELECT" a)',
+        "COUNT(*) > 1",
+        "SUM(num_words) > 1",
+        "ROW_NUMBER() OVER (ORDER BY num_words) > 1",
+        "num_words > 1; DROP TABLE documents",
+    ],
+)
+def test_nothing_but_one_row_can_be_looked_at(keep, tmp_path):
+    """Polars reads the file of a subquery while it parses: its words must be refused before."""
+    file = tmp_path / "a.csv"
+    file.write_text("a\nde\n")
+    with pytest.raises(ValidationError, match="which is no column|which no condition needs"):
+        Where(keep=keep.format(file=file))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "length(text) = 3", "octet_length(text) = 4", "char_length(text) = 3",
+        "upper(text) = 'ÄBC'", "lower('ABC') || text = 'abcäbc'", "text ILIKE 'Ä%'",
+        "text RLIKE '^.bc$'", "text ~* 'BC'", "NOT text !~ 'bc'", "regexp_like(text, 'b')",
+        "starts_with(text, 'ä') AND ends_with(text, 'c')",
+        "left(text, 1) = 'ä' AND right(text, 1) = 'c'", "substr(text, 2, 1) = 'b'",
+        "replace(text, 'b', '') = 'äc'", "reverse(text) = 'cbä'", "trim(' a ') || text = 'aäbc'",
+        "coalesce(url, text) = text", "nullif(text, 'äbc') IS NULL", "lang IS NOT NULL",
+        "CASE WHEN num_words > 1 THEN true ELSE false END", "CAST(num_words AS int) % 2 = 1",
+        "num_words - -1 = 4", "(num_words + 1) * 2 / 4 >= 2.0", "num_words <> 1e3",
+        "abs(0 - num_words) = 3 AND round(num_words) = 3", "least(num_words, 2) = 2",
+        "greatest(num_words, 4) = 4", "sqrt(num_words * num_words) = 3", "metadata LIKE '%\"a\"%'",
+    ],
+)  # fmt: skip
+def test_what_a_condition_can_say(condition):
+    row = {"text": ["äbc"], "url": [None], "lang": ["de"], "num_words": [3.0], "metadata": ['{"a": 1}']}
+    table = pa.table(row).cast(
+        pa.schema([("text", "string"), ("url", "string"), ("lang", "string"),
+                   ("num_words", "double"), ("metadata", "string")])
+    )  # fmt: skip
+    assert Where(keep=condition).reasons(table).to_pylist() == [None]
+    assert Where(keep=f"NOT ({condition})").reasons(table).to_pylist() == ["where.condition"]
+
+
+def test_false_and_null_are_rejected():
+    table = pa.table({"num_words": [1.0, 3.0, None]})
+    where = Where(keep="num_words > 2", name="words")
+    assert where.reasons(table).to_pylist() == ["where.words", None, "where.words"]
+
+
+def test_identity_names_the_language_model_only_if_it_is_read():
+    assert Where(keep="num_words > 1").identity() == {
+        "kind": "where", "keep": "num_words > 1", "name": "condition"
+    }  # fmt: skip
+    assert Where(keep="lang = 'de'").identity()["model"] == lid.identity()["model"]

@@ -1,0 +1,140 @@
+"""Exactly once: whoever commits, however often, a unit of work stands in the table once."""
+
+import multiprocessing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import schemas
+from etl import storage
+from etl.errors import ConflictError, MismatchError
+from etl.fragment import DUPLICATES, FragmentWriter
+from etl.ledger import Entry, Ledger
+
+SCHEMA = schemas.DUPLICATES
+
+
+def entry(ledger: Ledger, unit: str, rows: int = 1) -> Entry:
+    """A finished unit: ``rows`` rows whose source is its name."""
+    key = ledger.key(unit)
+    writer = FragmentWriter(ledger.url, SCHEMA, DUPLICATES, name=key)
+    values = {
+        "source": [unit] * rows,
+        "row": list(range(rows)),
+        "id": [None] * rows,
+        "keeper_source": ["k"] * rows,
+        "keeper_row": [0] * rows,
+        "kind": ["exact"] * rows,
+        "similarity": [1.0] * rows,
+        "file": ["f"] * rows,
+    }
+    writer.append(pa.table(values, schema=SCHEMA))
+    return Entry(key, writer.close())
+
+
+def begun(folder: Path, fingerprint: str = "a" * 64) -> Ledger:
+    ledger = Ledger(storage.normalize(folder), fingerprint=fingerprint)
+    if ledger.table is None or ledger.is_other_recipe:
+        ledger.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
+    return ledger
+
+
+def describe(entries: object, generation: int) -> dict[str, int]:
+    return {"generation": generation}
+
+
+def sources(folder: Path) -> list[str]:
+    ledger = Ledger(storage.normalize(folder), fingerprint="a" * 64)
+    assert ledger.table is not None
+    return sorted(ledger.table.dataset().to_table(columns=["source"])["source"].to_pylist())
+
+
+def test_a_unit_is_committed_once(tmp_path: Path) -> None:
+    ledger = begun(tmp_path)
+    unit = entry(ledger, "one")
+    assert ledger.commit([unit], describe) == [unit]
+    again = begun(tmp_path)
+    assert again.is_done(again.key("one"))
+    assert again.commit([entry(again, "one"), other := entry(again, "two")], describe) == [other]
+    assert sources(tmp_path) == ["one", "two"]
+
+
+def test_a_stale_driver_commits_only_what_is_new(tmp_path: Path) -> None:
+    stale, quick = begun(tmp_path), begun(tmp_path)
+    quick.commit([entry(quick, "one"), entry(quick, "two")], describe)
+    late = [entry(stale, "two"), entry(stale, "three")]
+    assert stale.commit(late, describe) == late[1:]
+    assert sources(tmp_path) == ["one", "three", "two"]
+    stale = begun(tmp_path)
+    begun(tmp_path).commit([entry(stale, "four")], describe)
+    with pytest.raises(ConflictError):
+        stale.commit([entry(stale, "five")], describe, retry=False)
+
+
+def _commit_all(folder: str, names: list[str]) -> None:
+    ledger = begun(Path(folder))
+    for name in names:
+        ledger.commit([entry(ledger, name)], describe)
+
+
+def test_many_drivers_at_once_double_nothing(tmp_path: Path) -> None:
+    begun(tmp_path)
+    names = [f"unit{i:02}" for i in range(12)]
+    context = multiprocessing.get_context("spawn")
+    orders = [names, names[::-1], names[6:] + names[:6]]
+    drivers = [context.Process(target=_commit_all, args=(str(tmp_path), o)) for o in orders]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert [driver.exitcode for driver in drivers] == [0, 0, 0]
+    assert sources(tmp_path) == names
+
+
+@settings(max_examples=15)
+@given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4), max_size=6))
+def test_any_sequence_of_commits_gives_each_unit_once(
+    tmp_path_factory: pytest.TempPathFactory, commits: list[list[int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("ledger")
+    ledgers = [begun(folder), begun(folder)]
+    for turn, units in enumerate(commits):
+        ledger = ledgers[turn % 2]
+        ledger.commit([entry(ledger, str(unit)) for unit in dict.fromkeys(units)], describe)
+    assert sources(folder) == sorted({str(unit) for units in commits for unit in units})
+
+
+def test_beginning_anew_forgets_what_is_done_and_keeps_the_old_version(tmp_path: Path) -> None:
+    ledger = begun(tmp_path)
+    ledger.commit([entry(ledger, "one")], describe)
+    other = Ledger(storage.normalize(tmp_path), fingerprint="b" * 64)
+    assert other.is_other_recipe
+    bystander = begun(tmp_path)
+    other.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
+    assert not other.is_other_recipe
+    assert not other.is_done(other.key("one"))
+    assert sources(tmp_path) == []
+    assert other.table is not None
+    with pytest.raises(MismatchError, match="begun anew"):
+        bystander.commit([entry(bystander, "two")], describe)
+    back = Ledger(storage.normalize(tmp_path), fingerprint="a" * 64)
+    assert back.is_other_recipe
+    back.begin(SCHEMA, DUPLICATES, lambda generation: {})
+    assert not back.is_done(back.key("one")), "the first generation's work is not this one's"
+
+
+def test_a_changed_file_is_seen_until_its_rows_are_replaced(tmp_path: Path) -> None:
+    ledger = begun(tmp_path)
+    unit = entry(ledger, "old")
+    ledger.commit([Entry(unit.key, unit.fragments, files={"s3://raw/a": "etag1"})], describe)
+    ledger = begun(tmp_path)
+    assert not ledger.has_changed("s3://raw/a", "etag1")
+    assert not ledger.has_changed("s3://raw/b", "etag1")
+    assert ledger.has_changed("s3://raw/a", "etag2")
+    new, gone = entry(ledger, "new", rows=2), [f.path for f in unit.fragments]
+    ledger.commit([Entry(new.key, new.fragments, gone, {"s3://raw/a": "etag2"})], describe)
+    assert sources(tmp_path) == ["new", "new"]
+    assert not begun(tmp_path).has_changed("s3://raw/a", "etag2")

@@ -1,0 +1,184 @@
+"""Recipes: what a user writes is what is computed, and what is wrong is named with its line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipelines
+from etl.errors import RecipeError
+from etl.recipe import Recipe, json_schema
+from etl.recipe_file import nearest
+from etl.stages import DedupExact, GopherQuality, Language, Where
+
+GOOD = """\
+name: web
+source:
+  path: raw/*.parquet
+  columns: {text: content, id: doc_id}
+lake: lake
+stages:
+  - language: {keep: [de, en]}
+  - gopher_quality: {min_words: 10}
+  - where: "num_words > 50 AND url NOT LIKE '%forum%'"
+  - dedup_exact
+"""
+
+
+def load(folder: Path, text: str, *settings: str) -> Recipe:
+    file = folder / "web.yaml"
+    file.write_text(text)
+    return Recipe.load(file, settings=settings)
+
+
+def test_a_recipe_file(tmp_path: Path) -> None:
+    recipe = load(tmp_path, GOOD)
+    assert [stage.kind for stage in recipe.stages] == [
+        "language", "gopher_quality", "where", "dedup_exact",
+    ]  # fmt: skip
+    assert recipe.stages[1] == GopherQuality(min_words=10)
+    assert recipe.source.columns.text == "content"
+    assert recipe.source.path == str(tmp_path / "raw/*.parquet"), "relative to the recipe's folder"
+    assert recipe.table_url("tokens") == f"file://{tmp_path}/lake/tokens"
+    assert recipe.steps == ("documents", "duplicates")
+
+
+def test_the_same_recipe_in_python_has_the_same_fingerprint(tmp_path: Path) -> None:
+    python = Recipe(
+        name="other name",
+        source={"path": "elsewhere", "columns": {"text": "content", "id": "doc_id"}},
+        stages=[
+            Language(keep=("de", "en")),
+            GopherQuality(min_words=10),
+            Where(keep="num_words > 50 AND url NOT LIKE '%forum%'"),
+            DedupExact(),
+        ],
+    )
+    recipe = load(tmp_path, GOOD)
+    assert python.fingerprint("duplicates") == recipe.fingerprint("duplicates")
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 10**6),
+    st.floats(0, 1),
+    st.text(min_size=1, max_size=20) | st.sampled_from(["${HOME}", "$${x}", "a: b # c"]),
+)
+def test_round_trip_through_yaml(
+    tmp_path_factory: pytest.TempPathFactory, words: int, ratio: float, name: str
+) -> None:
+    folder = tmp_path_factory.mktemp("recipe")
+    recipe = Recipe(
+        name=name,
+        source={"path": "/raw/*.jsonl", "metadata": ["a", "b"]},
+        lake="s3://lake/x",
+        seed=words,
+        stages=[{"gopher_quality": {"min_words": words, "max_symbol_word_ratio": ratio}}],
+    )
+    (folder / "r.yaml").write_text(recipe.to_yaml())
+    assert Recipe.load(folder / "r.yaml") == recipe
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message", "hint"),
+    [
+        ("min_words", "min_wrods", 8, "unknown key", "min_words"),
+        ("gopher_quality:", "gopher_qualty:", 8, "unknown stage 'gopher_qualty'", "gopher_quality"),
+        ("  - dedup_exact", "  - dedup_exat", 10, "unknown stage 'dedup_exat'", "dedup_exact"),
+        ("columns:", "colums:", 4, "unknown key 'source.colums'", "columns"),
+        ("text: content", "txt: content", 4, "unknown key", "text"),
+        ("name: web", "nam: web", 1, "unknown key 'nam'", "name"),
+        ("min_words: 10", "min_words: many", 8, "min_words", None),
+        ("min_words: 10", "min_words: yes", 8, "min_words", None),
+        ("num_words > 50", "num_wrods > 50", 9, "num_wrods", "num_words"),
+        ("num_words > 50", "num_words >", 9, "where", None),
+        ("lake: lake", "lake: [1]", 5, "lake", None),
+        ("lake: lake", "name: again", 1, "stands twice", None),
+        ("  - dedup_exact", "  - dedup_exact\n  - language", 6, "order is filters", None),
+        ("  - dedup_exact", "  - dedup_exact\n  - dedup_exact", 6, "dedup_exact stands twice", None),
+        ("lake: lake", "lake: ${NO_SUCH_VARIABLE}", 5, "no NO_SUCH_VARIABLE", "export"),
+        ("lake: lake", "lake: {", 7, "not YAML", None),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int, message: str, hint: str | None
+) -> None:
+    assert old in GOOD
+    with pytest.raises(RecipeError) as caught:
+        load(tmp_path, GOOD.replace(old, new, 1))
+    text = str(caught.value)
+    assert message in text
+    assert f"web.yaml:{line}" in text
+    assert hint is None or hint in text
+
+
+def test_files_that_are_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="a recipe is a mapping"):
+        load(tmp_path, "- just\n- a list\n")
+    with pytest.raises(RecipeError, match="stages must be a list"):
+        load(tmp_path, "name: x\nsource: {path: x}\nstages: language\n")
+    with pytest.raises(RecipeError, match=r"web\.yaml"):
+        Recipe.load(tmp_path / "wbe.yaml")
+    with pytest.raises(RecipeError, match="did you mean 'demo'"):
+        Recipe.load("dmo")
+
+
+def test_the_environment_fills_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = GOOD.replace("lake: lake", "lake: s3://${BUCKET}/x\nseed: ${SEED:-7}")
+    monkeypatch.setenv("BUCKET", "mine")
+    recipe = load(tmp_path, text)
+    assert (recipe.lake, recipe.seed) == ("s3://mine/x", 7)
+    monkeypatch.setenv("SEED", "8")
+    assert load(tmp_path, text).seed == 8
+
+
+def test_settings_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = load(
+        tmp_path, GOOD, "gopher_quality.min_words=80", "seed=3", "source.columns.id=uid", "lake=here"
+    )
+    assert recipe.stages[1] == GopherQuality(min_words=80)
+    assert (recipe.seed, recipe.source.columns.id) == (3, "uid")
+    assert recipe.source.columns.text == "content", "the others stay"
+    assert recipe.lake == str(tmp_path / "here"), "relative to the working folder"
+    with pytest.raises(RecipeError, match="no_such"):
+        load(tmp_path, GOOD, "no_such.min_words=80")
+    with pytest.raises(RecipeError, match="min_wrods"):
+        load(tmp_path, GOOD, "gopher_quality.min_wrods=80")
+    with pytest.raises(RecipeError, match="write key=value"):
+        load(tmp_path, GOOD, "gopher_quality")
+
+
+def test_the_fingerprint_is_of_what_is_computed(tmp_path: Path) -> None:
+    base = load(tmp_path, GOOD)
+    same = [GOOD.replace("name: web", "name: x"), GOOD.replace("raw/*", "new/*")]
+    same.append(GOOD.replace("lake: lake", "lake: s3://elsewhere"))
+    same.append(GOOD.replace("{min_words: 10}", "{min_words: 10, max_words: 100_000}"))
+    for text in same:
+        assert load(tmp_path, text).fingerprint("duplicates") == base.fingerprint("duplicates")
+    other = [GOOD.replace("min_words: 10", "min_words: 11"), GOOD + "seed: 1\n"]
+    other.append(GOOD.replace("text: content", "text: body"))
+    for text in other:
+        assert load(tmp_path, text).fingerprint("documents") != base.fingerprint("documents")
+
+
+def test_the_json_schema_names_every_stage_and_key() -> None:
+    schema = json_schema()
+    text = json.dumps(schema)
+    for name in ("gopher_quality", "min_words", "dedup_exact", "split_bytes", "append_eos"):
+        assert f'"{name}"' in text
+    assert schema["additionalProperties"] is False
+
+
+def test_shipped_recipes_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENLAKE_SOURCE", "raw")
+    monkeypatch.setenv("TOKENLAKE_TOKENIZER", "tokenizer.json")
+    for name in pipelines.names():
+        assert Recipe.load(name).name == name
+
+
+def test_the_nearest_word() -> None:
+    assert nearest("langage", ["language", "where"]) == "did you mean 'language'?"
+    assert nearest("zzz", ["language", "where"]) == "known here: language, where"

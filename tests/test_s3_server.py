@@ -1,0 +1,45 @@
+"""The S3 server of the tests is a real one, and reached by the environment alone."""
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from etl import storage
+from etl.errors import StorageError
+
+
+def test_a_file_is_written_listed_and_read(s3: str) -> None:
+    uri = storage.join(s3, "folder", "hello.txt")
+    with storage.open_output(uri) as file:
+        file.write(b"hello")
+
+    (found,) = storage.find(s3)
+
+    assert (found.uri, found.size) == (uri, 5)
+    assert found.fingerprint
+    with storage.open_input(uri) as file:
+        assert file.read() == b"hello"
+
+
+def test_each_bucket_is_fresh(s3: str) -> None:
+    assert storage.find(s3) == []
+
+
+def test_a_missing_file_is_a_storage_error(s3: str) -> None:
+    with (
+        pytest.raises(StorageError, match=r"missing\.txt"),
+        storage.open_input(storage.join(s3, "missing.txt")),
+    ):
+        pass
+
+
+def test_delta_rs_reaches_it_by_the_same_environment(s3: str) -> None:
+    url = storage.join(s3, "table")
+    options = storage.delta_options(url)
+
+    deltalake.write_deltalake(url, pa.table({"row": [0, 1]}), storage_options=options)
+    deltalake.write_deltalake(url, pa.table({"row": [2]}), mode="append", storage_options=options)
+
+    table = deltalake.DeltaTable(url, storage_options=options)
+    assert table.version() == 1
+    assert pa.table(table.to_pyarrow_table()).num_rows == 3

@@ -1,0 +1,199 @@
+"""Listing, opening and writing, on local files, in memory and on a real S3 server."""
+
+import gzip
+import os
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+from etl import storage
+from etl.errors import StorageError
+
+
+def _make(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+
+
+def _names(folder: Path, pattern: str) -> list[str]:
+    root = storage.normalize(folder) + "/"
+    return [file.uri.removeprefix(root) for file in storage.find(f"{folder}/{pattern}")]
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("/data/", "file:///data"),
+        ("file:///data/a", "file:///data/a"),
+        ("/data/../b", "file:///b"),
+        ("/", "file:///"),
+        ("s3://lake/web/", "s3://lake/web"),
+    ],
+)
+def test_a_url_has_one_spelling(written: str, normal: str) -> None:
+    assert storage.normalize(written) == normal
+    assert storage.normalize(normal) == normal
+
+
+def test_relative_paths_and_the_home_folder_become_absolute(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert storage.normalize("a/b") == f"file://{tmp_path}/a/b"
+    assert storage.normalize(Path("a")) == f"file://{tmp_path}/a"
+    assert storage.normalize("~/a") == "file:///home/someone/a"
+
+
+def test_a_folder_gives_all_files_below_it_but_hidden_ones(tmp_path) -> None:
+    _make(tmp_path, "b.txt", "a/c.txt", "_log/x.txt", ".git/y.txt", "a/_SUCCESS", "a/.z")
+    assert _names(tmp_path, "") == ["a/c.txt", "b.txt"]
+
+
+def test_a_folder_below_a_hidden_one_may_be_named(tmp_path) -> None:
+    _make(tmp_path, "_staging/a.txt", ".cache/b.txt")
+    assert _names(tmp_path, "_staging") == ["_staging/a.txt"]
+    assert _names(tmp_path, ".cache/*.txt") == [".cache/b.txt"]
+
+
+def test_a_glob_leaves_out_hidden_folders_too(tmp_path) -> None:
+    _make(
+        tmp_path, "a.parquet", "x/b.parquet", "_delta_log/c.parquet", "x/_tmp/d.parquet", "x/e.md"
+    )
+    assert _names(tmp_path, "**/*.parquet") == ["a.parquet", "x/b.parquet"]
+    assert _names(tmp_path, "[ab].par?uet") == ["a.parquet"]
+
+
+def test_a_file_is_found_by_its_name_even_if_it_looks_like_a_glob(tmp_path) -> None:
+    _make(tmp_path, "a[1].txt", "a1.txt", "_b.txt")
+    assert _names(tmp_path, "a[1].txt") == ["a[1].txt"]
+    assert _names(tmp_path, "_b.txt") == ["_b.txt"]
+
+
+@pytest.mark.parametrize("pattern", ["none.txt", "*.none", "[a", "no/such/folder/*"])
+def test_what_is_not_there_is_an_empty_list(tmp_path, pattern: str) -> None:
+    _make(tmp_path, "a.txt")
+    assert _names(tmp_path, pattern) == []
+
+
+def test_links_to_files_are_files(tmp_path) -> None:
+    _make(tmp_path, "blobs/1", "blobs/sub/2")
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot/a.txt").symlink_to(tmp_path / "blobs/1")
+    (tmp_path / "snapshot/folder").symlink_to(tmp_path / "blobs/sub")
+    [file] = storage.find(f"{tmp_path}/snapshot")
+    assert (file.uri, file.size) == (f"file://{tmp_path}/snapshot/a.txt", len("blobs/1"))
+    assert _names(tmp_path, "snapshot/*.txt") == ["snapshot/a.txt"]
+
+
+def test_the_fingerprint_of_a_link_is_that_of_the_file(tmp_path) -> None:
+    _make(tmp_path, "blob")
+    (tmp_path / "a.txt").symlink_to(tmp_path / "blob")
+    before = storage.find(f"{tmp_path}/a.*")[0].fingerprint
+    os.utime(tmp_path / "blob", ns=(1, 1_000_000_000))
+    assert storage.find(f"{tmp_path}/a.*")[0].fingerprint != before
+
+
+def test_a_rewritten_file_has_another_fingerprint(tmp_path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    [before] = storage.find(path)
+    assert storage.find(path) == [before] == storage.find(tmp_path)
+    assert storage.info(before.uri) == before
+    path.write_text("two")
+    os.utime(path, ns=(1, 1_000_000_000))
+    [after] = storage.find(path)
+    assert after.size == before.size
+    assert after.fingerprint != before.fingerprint
+
+
+def test_size_and_info_of_what_is_no_file(tmp_path) -> None:
+    _make(tmp_path, "a.txt")
+    assert storage.size(f"file://{tmp_path}/a.txt") == 5
+    for name in ("none", ""):
+        assert storage.size(f"file://{tmp_path}/{name}") is None
+        assert storage.info(f"file://{tmp_path}/{name}") is None
+
+
+def test_what_is_written_can_be_read(tmp_path) -> None:
+    uri = storage.join(storage.normalize(tmp_path), "new/folder", "a.bin")
+    with storage.open_output(uri) as file:
+        file.write(b"0123456789")
+    with storage.open_input(uri) as file:
+        assert (file.size(), file.seek(4), file.read()) == (10, 4, b"456789")
+    assert storage.size(uri) == 10
+
+
+def test_a_gzip_file_reads_through_arrow(tmp_path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one") + gzip.compress(b"two"))
+    with storage.open_input(f"file://{tmp_path}/a.gz") as file:
+        assert pa.CompressedInputStream(file, "gzip").read() == b"onetwo"
+
+
+def test_a_missing_file_cannot_be_opened(tmp_path) -> None:
+    with (
+        pytest.raises(StorageError, match=r"file://.*none: cannot be read"),
+        storage.open_input(f"file://{tmp_path}/none"),
+    ):
+        pass
+
+
+def test_a_place_that_is_no_folder_cannot_be_written(tmp_path) -> None:
+    _make(tmp_path, "file")
+    with (
+        pytest.raises(StorageError, match=r"cannot be written.*\n  hint: check the permissions"),
+        storage.open_output(f"file://{tmp_path}/file/below"),
+    ):
+        pass
+
+
+def test_an_error_inside_the_block_is_not_the_storages(tmp_path) -> None:
+    with (
+        pytest.raises(ZeroDivisionError),
+        storage.open_output(f"file://{tmp_path}/a"),
+    ):
+        raise ZeroDivisionError
+
+
+def test_an_unknown_protocol_is_named_with_what_works() -> None:
+    with pytest.raises(StorageError, match=r"no filesystem for nothing://.*\n.*hint: local paths"):
+        storage.find("nothing://bucket/a")
+
+
+def test_other_filesystems_work_as_well() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/lake/a.txt": b"one", "/lake/_x/b.txt": b"two", "/lake/c/d.txt": b"three"})
+    try:
+        for pattern in ("memory://lake", "memory://lake/**/*.txt"):
+            found = storage.find(pattern)
+            assert [file.uri for file in found] == [
+                "memory:///lake/a.txt",
+                "memory:///lake/c/d.txt",
+            ]
+            assert [storage.size(file.uri) for file in found] == [3, 5]
+        with storage.open_output("memory://lake/e.txt") as file:
+            file.write(b"four")
+        with storage.open_input("memory:///lake/e.txt") as file:
+            assert file.read() == b"four"
+    finally:
+        memory.rm("/lake", recursive=True)
+
+
+def test_an_object_store(s3: str) -> None:
+    for name in ("a/b.txt", "a/_c/d.txt", "e.txt"):
+        with storage.open_output(f"{s3}/{name}") as file:
+            file.write(name.encode())
+    found = storage.find(s3)
+    assert [file.uri for file in found] == [f"{s3}/a/b.txt", f"{s3}/e.txt"]
+    assert storage.find(f"{s3}/a/*.txt") == [found[0]] == storage.find(f"{s3}/a/b.txt")
+    assert storage.info(found[0].uri) == found[0]
+    with storage.open_output(f"{s3}/a/b.txt") as file:
+        file.write(b"A/B.TXT")
+    [after] = storage.find(f"{s3}/a")
+    assert (after.size, after.fingerprint != found[0].fingerprint) == (7, True)
+    with storage.open_input(f"{s3}/a/b.txt") as file:
+        assert (file.seek(2), file.read(3)) == (2, b"B.T")
+    assert storage.size(f"{s3}/none") is None
+    assert storage.find(f"{s3}/none") == []

@@ -1,0 +1,159 @@
+"""Fragments and commits: what is written is what is read, and a commit is a compare-and-swap."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import schemas
+from etl import storage
+from etl.errors import ConflictError, StorageError, TableError
+from etl.fragment import TOKENS, Fragment, FragmentWriter, Layout
+from etl.table import Table
+
+
+def token_rows(lengths: list[int], source: str = "s3://raw/a") -> pa.Table:
+    tokens = [list(range(n)) for n in lengths]
+    return pa.table(
+        {
+            "id": [f"d{i}" for i in range(len(lengths))],
+            "source": [source] * len(lengths),
+            "row": list(range(len(lengths))),
+            "tokens": pa.array(tokens, schemas.TOKENS.field("tokens").type),
+            "num_tokens": pa.array(lengths, pa.int32()),
+        }
+    )
+
+
+def write(url: str, rows: list[pa.Table], layout: Layout = TOKENS) -> list[Fragment]:
+    writer = FragmentWriter(url, schemas.TOKENS, layout, name="k" * 32)
+    for table in rows:
+        writer.append(table)
+    return writer.close()
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40), max_size=20), max_size=6),
+    st.integers(1, 200),
+    st.integers(1, 400),
+)
+def test_fragments_hold_the_rows_whatever_the_layout(
+    tmp_path_factory: pytest.TempPathFactory,
+    batches: list[list[int]],
+    group_bytes: int,
+    file_bytes: int,
+) -> None:
+    url = storage.normalize(tmp_path_factory.mktemp("table"))
+    layout = Layout(
+        statistics=TOKENS.statistics,
+        bulk="tokens",
+        running=TOKENS.running,
+        row_group_bytes=group_bytes,
+        file_bytes=file_bytes,
+    )
+    fragments = write(url, [token_rows(lengths) for lengths in batches], layout)
+    read = [pq.read_table(storage.local_path(storage.join(url, f.path))) for f in fragments]
+    lengths = [n for table in read for n in table["num_tokens"].to_pylist()]
+    assert lengths == [n for batch in batches for n in batch]
+    for table, fragment in zip(read, fragments, strict=True):
+        ends = np.cumsum(table["num_tokens"].to_pylist())
+        assert table["token_end"].to_pylist() == ends.tolist()
+        statistics = json.loads(fragment.statistics)
+        assert statistics["maxValues"]["token_end"] == ends[-1]
+        assert statistics["numRecords"] == fragment.rows == table.num_rows
+
+
+def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "tokens"), schemas.TOKENS, TOKENS)
+    table = table.commit(
+        write(table.url, [token_rows([3, 0, 2])]), transactions={"a": 1}, lineage={"n": {"x": [1]}}
+    )
+    assert table.version == 1
+    assert table.history()[0]["tokenlake"] == {"n": {"x": [1]}}
+    assert table.fragments()["max.token_end"].to_pylist() == [5]
+    expected = [[0, 1, 2], [], [0, 1]]
+    assert table.dataset().to_table()["tokens"].to_pylist() == expected
+    path = str(tmp_path / "tokens")
+    assert pl.read_delta(path)["tokens"].to_list() == expected
+    found = duckdb.sql(f"select tokens from '{path}/*.parquet' order by row").fetchall()
+    assert [tokens for (tokens,) in found] == expected
+    assert not pq.read_schema(next((tmp_path / "tokens").glob("*.parquet"))).field("tokens").nullable
+
+
+def test_of_two_writers_on_one_version_the_second_fails(tmp_path: Path) -> None:
+    Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+    first, second = Table.open(str(tmp_path)), Table.open(str(tmp_path))
+    first.commit(write(first.url, [token_rows([1])]), transactions={}, lineage={})
+    with pytest.raises(ConflictError, match="another commit came first"):
+        second.commit(write(second.url, [token_rows([2])]), transactions={}, lineage={})
+    assert Table.open(str(tmp_path)).dataset().count_rows() == 1
+
+
+def test_a_fragment_that_is_not_there_as_written_is_not_committed(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+    (fragment,) = write(table.url, [token_rows([1, 2])])
+    file = tmp_path / fragment.path
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(StorageError, match="bytes where"):
+        table.commit([fragment], transactions={}, lineage={})
+    file.unlink()
+    with pytest.raises(StorageError, match="None bytes"):
+        table.commit([fragment], transactions={}, lineage={})
+    assert Table.open(str(tmp_path)).version == 0
+
+
+def test_remove_and_add_are_one_version(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+    table = table.commit(write(table.url, [token_rows([1])]), transactions={}, lineage={})
+    old = table.fragments()["path"].to_pylist()
+    table = table.commit(
+        write(table.url, [token_rows([2, 3])]), remove=old, transactions={}, lineage={}
+    )
+    assert table.version == 2
+    assert table.dataset().to_table()["num_tokens"].to_pylist() == [2, 3]
+    assert Table.open(table.url, 1).dataset().count_rows() == 1
+
+
+def test_overwrite_begins_anew_with_another_schema(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+    table = table.commit(write(table.url, [token_rows([1])]), transactions={"a": 1}, lineage={})
+    layout = Layout(statistics=("source", "row"))
+    table = table.commit(
+        [], transactions={"b": 2}, lineage={}, overwrite=(schemas.DUPLICATES, layout)
+    )
+    assert table.schema.names == schemas.DUPLICATES.names
+    assert table.fragments().num_rows == 0
+    assert table.transactions() == {"a": 1, "b": 2}
+    assert Table.open(table.url, 1).schema.names == schemas.TOKENS.names
+
+
+def test_transactions_survive_checkpoints(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS, transactions={"generation": 1})
+    for number in range(12):
+        table = table.commit([], transactions={f"k{number}": number}, lineage={})
+        if number == 6:
+            table._delta.create_checkpoint()
+    expected = {"generation": 1, **{f"k{number}": number for number in range(12)}}
+    assert table.transactions() == expected
+    assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_opening_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="there is no Delta table"):
+        Table.open(str(tmp_path / "none"))
+    Table.create(str(tmp_path / "t"), schemas.TOKENS, TOKENS)
+    with pytest.raises(TableError, match="has no version 7"):
+        Table.open(str(tmp_path / "t"), 7)
+
+
+def test_a_place_that_is_not_writable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="cannot be created"):
+        Table.create(str(tmp_path / "file" / "tokens"), schemas.TOKENS, TOKENS)
