@@ -79,7 +79,7 @@ def _common(
         "etl run web.yaml --cluster tcp://scheduler:8786",
     )
 )
-def run(
+def run(  # noqa: PLR0913 - a command has as many parameters as options
     recipe: options.RecipeArgument,
     *,
     sources: options.Sources = None,
@@ -142,7 +142,7 @@ def run(
         "etl plan demo --lake lake --json",
     )
 )
-def plan(
+def plan(  # noqa: PLR0913 - as above
     recipe: options.RecipeArgument,
     *,
     sources: options.Sources = None,
@@ -159,7 +159,9 @@ def plan(
 
     loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
     made = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
-    render.output(render.plan_facts(made) if as_json else made, lambda p: p.lines(), to_json=as_json)
+    render.output(
+        render.plan_facts(made) if as_json else made, lambda p: p.lines(), to_json=as_json
+    )
 
 
 @app.command(
@@ -186,7 +188,9 @@ def recipes(
     if name not in names:
         raise typer.BadParameter(f"no shipped recipe {name!r}; there are {', '.join(names)}")
     text = pipelines.path(name).read_text("utf-8")
-    render.output({"name": name, "text": text}, lambda found: [found["text"].rstrip("\n")], to_json=as_json)
+    render.output(
+        {"name": name, "text": text}, lambda found: [found["text"].rstrip("\n")], to_json=as_json
+    )
 
 
 @app.command(
@@ -293,7 +297,9 @@ def lineage(
 def trace(
     lake: options.LakeArgument,
     *,
-    id: Annotated[str | None, typer.Option("--id", help="The document's id.")] = None,
+    document: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The document's id.")
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option(metavar="URI", help="The input file that holds it: a URL or a path."),
@@ -307,9 +313,9 @@ def trace(
     from cli import render
     from etl.lineage import trace as follow
 
-    if (id is None) == (source is None) or (source is None) != (row is None):
+    if (document is None) == (source is None) or (source is None) != (row is None):
         raise typer.BadParameter("give --id ID, or --source URI and --row N")
-    render.output(follow(lake, id=id, source=source, row=row), render.traces, to_json=as_json)
+    render.output(follow(lake, id=document, source=source, row=row), render.traces, to_json=as_json)
 
 
 @app.command(

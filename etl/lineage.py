@@ -55,36 +55,10 @@ class Node:
 
     def lines(self) -> Iterator[str]:
         """The graph as a tree for a reader, a line each; a table that stands above is only named."""
-        yield from self._lines("", set())
+        return _tree(self, "", set())
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-    def _lines(self, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
-        if (self.url, self.version) in seen:
-            yield f"{self.name} version {self.version} (see above)"
-            return
-        seen.add((self.url, self.version))
-        yield self._title()
-        below: list[Node | schemas.InputFile | str] = [*self.tables, *self.files[:_MAX_FILES_SHOWN]]
-        if len(self.files) > _MAX_FILES_SHOWN:
-            below.append(f"... and {len(self.files) - _MAX_FILES_SHOWN} more files")
-        for place, child in enumerate(below):
-            last = place == len(below) - 1
-            more = indent + ("   " if last else "│  ")
-            lines = child._lines(more, seen) if isinstance(child, Node) else [_leaf(child)]
-            for number, line in enumerate(lines):
-                # what is below a table comes with its indent; its title hangs on this branch
-                yield line if number else f"{indent}{'└─ ' if last else '├─ '}{line}"
-
-    def _title(self) -> str:
-        title = f"{self.name} version {self.version}  {self.rows:,} rows"
-        if self.lineage is None:
-            return title
-        runs = len({v.lineage.run_id for v in self.commits if v.lineage is not None})
-        made = f"{len(self.commits)} commits of {runs} runs"
-        record = self.lineage
-        return f"{title}  recipe {record.recipe} {record.fingerprint[:12]}, {made}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +91,8 @@ def graph(table_url: str, version: int | None = None) -> Node:
     Raises TableError if there is no table or no such version.
 
     >>> print(graph("s3://lake/web/tokens"))                               # doctest: +SKIP
-    tokens version 3  41 rows  recipe web 0c4d..., 2 commits of 1 runs
-    └─ documents version 2  57 rows  recipe web 9e1f..., 1 commits of 1 runs
+    tokens version 3  41 rows  recipe web 0c4d..., 2 commits of 1 run
+    └─ documents version 2  57 rows  recipe web 9e1f..., 1 commit of 1 run
        └─ s3://crawl/a.parquet  60 records, 12,345 bytes
     """
     table = Table.open(table_url, version)
@@ -185,6 +159,46 @@ def diff(table_url: str, old: int, new: int) -> Difference:
     )
 
 
+def _tree(node: Node, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
+    """A node's title, and what is below it at its indent."""
+    if (node.url, node.version) in seen:
+        yield f"{node.name} version {node.version} (see above)"
+        return
+    seen.add((node.url, node.version))
+    yield _title(node)
+    below: list[Node | str] = [*node.tables, *map(_leaf, node.files[:_MAX_FILES_SHOWN])]
+    if len(node.files) > _MAX_FILES_SHOWN:
+        below.append(f"... and {_many(len(node.files) - _MAX_FILES_SHOWN, 'more file')}")
+    for place, child in enumerate(below):
+        branch, more = ("└─ ", "   ") if place == len(below) - 1 else ("├─ ", "│  ")
+        lines = _tree(child, indent + more, seen) if isinstance(child, Node) else iter([child])
+        yield f"{indent}{branch}{next(lines)}"
+        yield from lines
+
+
+def _title(node: Node) -> str:
+    record = node.lineage
+    title = f"{node.name} version {node.version}  {_many(node.rows, 'row')}"
+    if record is None:
+        return title
+    runs = len({v.lineage.run_id for v in node.commits if v.lineage is not None})
+    made = f"{_many(len(node.commits), 'commit')} of {_many(runs, 'run')}"
+    return f"{title}  recipe {record.recipe} {record.fingerprint[:12]}, {made}"
+
+
+def _leaf(file: schemas.InputFile) -> str:
+    return f"{file.uri}  {_many(file.rows, 'record')}, {_many(file.size, 'byte')}"
+
+
+def _many(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> _many(1, "run"), _many(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _differences(records: list[schemas.Lineage | None], field: str) -> list[str]:
     """Where a field of the two records differs; nothing if a version has no record."""
     old, new = records
@@ -214,9 +228,3 @@ def _without(files: pa.Table, others: pa.Table) -> pa.Table:
 
 def _sum(files: pa.Table, column: str) -> int:
     return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0
-
-
-def _leaf(file: schemas.InputFile | str) -> str:
-    if isinstance(file, str):
-        return file
-    return f"{file.uri}  {file.rows:,} records, {file.size:,} bytes"

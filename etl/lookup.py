@@ -133,9 +133,10 @@ def _may_hold(group: pq.RowGroupMetaData, wanted: Wanted) -> bool:
     """Whether a row group may hold the wanted values, by the statistics of its footer."""
     for index in range(group.num_columns):
         column = group.column(index)
-        statistics = column.statistics
-        if column.path_in_schema in wanted and statistics is not None and statistics.has_min_max:
-            if not statistics.min <= wanted[column.path_in_schema] <= statistics.max:
+        known = column.statistics is not None and column.statistics.has_min_max
+        if column.path_in_schema in wanted and known:
+            value = wanted[column.path_in_schema]
+            if not column.statistics.min <= value <= column.statistics.max:
                 return False
     return True
 

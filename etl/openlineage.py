@@ -44,7 +44,7 @@ def _run_events(node: Node, run_id: str, commits: Sequence[Version]) -> Iterator
     }
     tables = {table.name: table.version for record in records for table in record.input_tables}
     urls = {table.name: table.url for table in node.tables}
-    inputs = [
+    inputs: list[dict[str, Any]] = [
         {**_dataset(urls[name]), "facets": _version_facet(version)}
         for name, version in tables.items()
     ]

@@ -84,7 +84,11 @@ class Trace:
 
 
 def trace(
-    lake: str, *, id: str | None = None, source: str | None = None, row: int | None = None
+    lake: str,
+    *,
+    id: str | None = None,  # noqa: A002 - the name of the column
+    source: str | None = None,
+    row: int | None = None,
 ) -> list[Trace]:
     """What became of a document, named by its id or by its address (``source`` and ``row``).
 

@@ -83,7 +83,7 @@ def seek_lines(file: pa.NativeFile, split: Split) -> tuple[int, int]:
 
 
 def count_lines(file: pa.NativeFile, split: Split) -> int:
-    """How many lines start in the split's byte range (3 GB/s a core on lines of 4 KB)."""
+    """How many lines start in the split's byte range (1.5 GB/s a core on lines of 8 KB)."""
     start, stop = seek_lines(file, split)
     left = stop - start
     count, last = 0, b"\n"

@@ -154,18 +154,22 @@ def _despite_surrogates(
 
 
 def checked(table: pa.Table, max_text_bytes: int) -> pa.Table:
-    """The table with a reason, and no text, in each row whose text is null, blank or too large."""
-    text = table["text"]
+    """The table with a reason in each row whose text is null, blank or too large.
+
+    Rows with a reason, those that had one before included, have a null text.
+    """
+    text, given = table["text"], table["reason"]
     missing = pc.is_null(text)
     length = pc.binary_length(text)
     long = pc.greater(length, max_text_bytes)
     blank = pc.or_(pc.equal(length, 0), pc.utf8_is_space(text))  # looks no further than it must
-    if not pc.any(pc.or_(missing, pc.fill_null(pc.or_(long, blank), False))).as_py():
+    bad = pc.or_(missing, pc.fill_null(pc.or_(long, blank), False))
+    if given.null_count == len(given) and not pc.any(bad).as_py():
         return table
     null = pa.scalar(None, pa.string())
     found = pc.if_else(blank, "source.empty_text", pc.if_else(long, "source.too_large", null))
     found = pc.if_else(missing, "source.null_text", found)
-    reason = pc.coalesce(table["reason"], found)
+    reason = pc.coalesce(given, found)
     text = without(text, pc.is_valid(reason))
     table = table.set_column(RAW.get_field_index("text"), RAW.field("text"), text)
     return table.set_column(RAW.get_field_index("reason"), RAW.field("reason"), reason)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etl.loader import TokenDataset
+from etl.loader.gather import Gatherer
 from tests.loader.tables import (
     MIXED,
     SHAPES,
@@ -166,3 +167,11 @@ def test_more_ranks_than_lanes(lake):
         dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
         expected = expected_rows(dataset, SMALL)
         assert dealt(ranks) == expected[: len(expected) // 8 * 8]
+
+
+def test_samples_may_be_taken_in_any_order(lake):
+    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
+    expected = [row[:-1] for row in expected_rows(dataset, SMALL)]
+    plan, samples = dataset._plan, [*range(30, -1, -3), 4, 4, 20]
+    with Gatherer(dataset._index, plan, plan.stream(0), epoch=0, boundaries=False) as gatherer:
+        assert gatherer.batch(samples)["input_ids"].tolist() == [expected[g] for g in samples]

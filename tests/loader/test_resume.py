@@ -6,15 +6,22 @@ from torch.utils.data import DataLoader
 from etl.loader import Shuffle, TokenDataset
 from tests.loader.tables import MIXED, SMALL, dealt, expected_rows, make_lake, rows_of
 
+EMPTY_DOCUMENTS = [
+    [[0, 0, 0, 30, 0, 30, 0, 0, 30]] * 2
+]  # their pages count more values than tokens
+
 
 @pytest.mark.parametrize("shuffle", [MIXED, False])
-def test_resuming_anywhere_equals_going_on(lake, shuffle):
+@pytest.mark.parametrize("shape", [SMALL, EMPTY_DOCUMENTS])
+def test_resuming_anywhere_equals_going_on(tmp_path, shape, shuffle):
+    lake = make_lake(tmp_path, shape)
+
     def fresh() -> TokenDataset:
         return TokenDataset(lake, seq_len=7, shuffle=shuffle)
 
     dataset = fresh()
     dataset.set_epoch(2)
-    whole = expected_rows(dataset, SMALL, 2)
+    whole = expected_rows(dataset, shape, 2)
     states = [dataset.state_dict()] + [dataset.state_dict() for _ in dataset.batches(1)]
     assert len(states) == len(whole) + 1
     for consumed, state in enumerate(states):
@@ -26,7 +33,7 @@ def test_resuming_anywhere_equals_going_on(lake, shuffle):
     again.set_epoch(2)  # as a training loop does for the epoch it is in
     assert rows_of(again) == []
     again.set_epoch(3)
-    assert rows_of(again) == expected_rows(again, SMALL, 3)
+    assert rows_of(again) == expected_rows(again, shape, 3)
 
 
 def test_a_state_goes_on_at_another_world_size(lake):

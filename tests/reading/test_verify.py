@@ -64,7 +64,7 @@ def test_work_that_is_not_done_yet_is_no_problem(
 
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_replaced_files_and_rebuilt_tables_are_whole(
-    client: Client, made: Recipe, tmp_path: Path, deduplicate: bool
+    client: Client, made: Recipe, tmp_path: Path, *, deduplicate: bool
 ) -> None:
     folder = tmp_path / "changing"
     folder.mkdir()
@@ -344,7 +344,7 @@ def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
         "tokens": [1],
         "num_tokens": 1,
     }
-    writer.append(pa.Table.from_pylist([row], pa.schema([f for f in schemas.TOKENS][:5])))
+    writer.append(pa.Table.from_pylist([row], pa.schema(list(schemas.TOKENS)[:5])))
     (fragment,) = writer.close()
     table.commit([dataclasses.replace(fragment)], transactions={}, lineage={})
     found = verify(str(lake.lake))

@@ -1,6 +1,6 @@
 """A real Dask cluster of two worker processes, shared by the tests of this folder."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,8 @@ from distributed import Client
 from etl.cluster import Cluster
 from etl.recipe import Recipe
 from tests.run.corpus import write_corpus
+
+MakeRecipe = Callable[[Path | str], Recipe]
 
 
 @pytest.fixture(scope="session")
@@ -22,20 +24,26 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
+@pytest.fixture(scope="session")
+def make_recipe(corpus: Path, tiny_tokenizer: Path) -> MakeRecipe:
+    """Filter, deduplicate and tokenize the corpus, in splits of a few rows, into a given lake."""
+
+    def make(lake: Path | str) -> Recipe:
+        return Recipe(
+            name="test",
+            source={
+                "path": str(corpus),
+                "columns": {"text": "body", "id": "doc_id", "url": "link"},
+                "split_bytes": 4096,
+            },
+            lake=str(lake),
+            stages=["gopher_quality", "dedup_exact", {"tokenize": str(tiny_tokenizer)}],
+        )
+
+    return make
+
+
 @pytest.fixture
-def recipe(corpus: Path, tmp_path: Path, tiny_tokenizer: Path) -> Recipe:
-    """Filter, deduplicate and tokenize the corpus, in splits of a few rows."""
-    return Recipe(
-        name="test",
-        source={
-            "path": str(corpus),
-            "columns": {"text": "body", "id": "doc_id", "url": "link"},
-            "split_bytes": 4096,
-        },
-        lake=str(tmp_path / "lake"),
-        stages=[
-            "gopher_quality",
-            "dedup_exact",
-            {"tokenize": {"tokenizer": str(tiny_tokenizer)}},
-        ],
-    )
+def recipe(make_recipe: MakeRecipe, tmp_path: Path) -> Recipe:
+    """The same, into a lake of this test's own."""
+    return make_recipe(tmp_path / "lake")

@@ -100,6 +100,16 @@ def test_bad_texts_are_rows_with_a_reason(tmp_path, name: str) -> None:
     assert rows[3]["metadata"] == '{"n":3}'
 
 
+@pytest.mark.parametrize("name", _NAMES)
+def test_one_text_that_is_not_unicode_among_good_ones(tmp_path, name: str) -> None:
+    path = _write(pa.table({"text": [b"good", b"b\xffd"]}), tmp_path / name)
+    rows = _rows(Source(path=path))
+    assert [(row["text"], row["reason"]) for row in rows] == [
+        ("good", None),
+        (None, "source.invalid_utf8"),
+    ]
+
+
 _TEXT_TYPES = [
     pa.string(),
     pa.large_string(),
