@@ -1,7 +1,9 @@
 # Tokenlake: `make` lists what there is to do. Everything runs in .venv, made on first use.
 
-PYTHON ?= python3
-LAKE   ?= lake
+PYTHON  ?= python3
+LAKE    ?= lake
+# Test processes. On two cores, two of them take half as much CPU time again and end no sooner.
+WORKERS ?= 0
 
 BIN       := .venv/bin
 INSTALLED := .venv/.installed
@@ -17,7 +19,7 @@ demo: $(INSTALLED)  ## from the shipped sample to packed training batches
 	$(BIN)/python -m pipelines.tour $(LAKE)
 
 test: lint  ## lint, then the tests
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 test-slow: $(INSTALLED)  ## the tests that take more than a few seconds each
 	$(BIN)/python -m pytest -m slow

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from etl.frames import apply, read, read_table, write
     from etl.lineage import diff, graph, history, trace
     from etl.recipe import Recipe
-    from etl.report import report
-    from etl.run import RunReport, run
+    from etl.reporter import report
+    from etl.runner import RunReport, run
     from etl.sources import Columns, Source
     from etl.table import Table
-    from etl.verify import verify
+    from etl.verifier import verify
 
 # Names are imported when they are first used, so that `import etl` is quick and the loader needs no Dask.
 _HOMES = {
     "Cluster": "etl.cluster",
     "Columns": "etl.sources",
     "Recipe": "etl.recipe",
-    "RunReport": "etl.run",
+    "RunReport": "etl.runner",
     "Source": "etl.sources",
     "Table": "etl.table",
     "TokenlakeError": "etl.errors",
@@ -35,10 +35,10 @@ _HOMES = {
     "history": "etl.lineage",
     "read": "etl.frames",
     "read_table": "etl.frames",
-    "report": "etl.report",
-    "run": "etl.run",
+    "report": "etl.reporter",
+    "run": "etl.runner",
     "trace": "etl.lineage",
-    "verify": "etl.verify",
+    "verify": "etl.verifier",
     "write": "etl.frames",
 }
 

@@ -23,7 +23,7 @@ _WORKER_ENVIRONMENT = {
 }
 _SETTINGS = {
     "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
-    "distributed.comm.retry.count": 3,
+    "distributed.comm.timeouts.connect": "10s",  # how long a worker that died is waited for
     "dataframe.convert-string": False,
 }
 

@@ -21,8 +21,8 @@ from distributed import Client
 
 import schemas
 from etl import storage
+from etl.decisions import Decisions, duplicate_rows
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
-from etl.ledger import Ledger
 from etl.plan import Unit
 
 _KEYS = pd.DataFrame({n: pd.Series(dtype="int64") for n in ("high", "low", "file", "row", "decided")})
@@ -43,18 +43,22 @@ class DataFile:
     path: str
     rows: int
     decided: bool
+    duplicates: tuple[str, ...]  # data files of ``duplicates`` that may name rows of it
 
 
-def data_files(units: Sequence[Unit], decided: Sequence[bool]) -> list[DataFile]:
+def data_files(units: Sequence[Unit], decisions: Decisions) -> list[DataFile]:
     """The data files of units (in the order of their addresses), numbered in that order."""
-    pairs = [
-        (unit, path, done)
-        for unit, done in zip(units, decided, strict=True)
-        for path in unit.paths
-    ]
+    pairs = [(unit, path) for unit in units for path in unit.paths]
     return [
-        DataFile(number, unit.source, path, unit.rows, done)
-        for number, (unit, path, done) in enumerate(pairs)
+        DataFile(
+            number,
+            unit.source,
+            path,
+            unit.rows,
+            decided=(decided := decisions.include(unit)),
+            duplicates=decisions.files([path]) if decided else (),
+        )
+        for number, (unit, path) in enumerate(pairs)
     ]
 
 
@@ -67,23 +71,35 @@ def find_exact(
     """
     partitions = 1 + sum(file.rows for file in files) // _ROWS_PER_PARTITION
     keys = dd.from_map(
-        _read_keys, list(files), documents=documents, meta=_KEYS, label="dedup_exact-keys"
+        _read_keys,
+        list(files),
+        documents=documents,
+        duplicates=duplicates,
+        meta=_KEYS,
+        label="dedup_exact-keys",
     )
-    if partitions > 1 or len(files) > 1:
-        keys = keys.shuffle("low", npartitions=partitions)
-    pairs = keys.map_partitions(_pairs, meta=_PAIRS)
-    if partitions > 1:
-        pairs = pairs.shuffle("bucket", npartitions=min(partitions, 64))
+    keys = _together(keys, "low", partitions)
+    pairs = _together(keys.map_partitions(_pairs, meta=_PAIRS), "bucket", min(partitions, 64))
     writer = _WritePairs(tuple(files), documents, duplicates, name)
     written = pairs.map_partitions(writer, meta=_RESULT)
     found = client.compute(written).result()["result"]
     return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
 
 
-def _read_keys(file: DataFile, *, documents: str) -> pd.DataFrame:
-    """One row per kept document: content hash as two integers, address, decided or not."""
+def _together(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
+    """The frame with equal values of a column in one partition."""
+    if partitions == 1:
+        return frame.repartition(npartitions=1)
+    return frame.shuffle(column, npartitions=partitions)
+
+
+def _read_keys(file: DataFile, *, documents: str, duplicates: str) -> pd.DataFrame:
+    """A row for each document that may be a keeper or a duplicate: hash, address, decided or not."""
     with storage.open_input(storage.join(documents, file.path)) as source:
         table = pq.read_table(source, columns=["content_hash", "row"], use_threads=False)
+    if file.duplicates:  # what is one already is neither
+        known = duplicate_rows(duplicates, file.duplicates, [file.path])
+        table = table.filter(pa.array(~np.isin(np.asarray(table["row"].combine_chunks()), known)))
     hashes = table["content_hash"].combine_chunks().cast(pa.binary(16))
     words = np.frombuffer(hashes.buffers()[1], np.int64).reshape(-1, 2)[: len(hashes)]
     return pd.DataFrame(
@@ -157,29 +173,3 @@ class _WritePairs:
             schema=schemas.DUPLICATES,
         )
 
-
-class Decisions:
-    """What ``duplicates`` says of a unit; without the table, every unit is decided and new."""
-
-    def __init__(self, ledger: Ledger | None) -> None:
-        self._ledger = ledger
-        self._files: list[tuple[str, str, str]] = []
-        if ledger is not None:
-            ledger.refresh()
-            assert ledger.table is not None
-            fragments = ledger.table.fragments()
-            if fragments.num_rows:
-                columns = [fragments[name].to_pylist() for name in ("path", "min.file", "max.file")]
-                self._files = list(zip(*columns, strict=True))
-
-    def include(self, unit: Unit) -> bool:
-        """Whether the unit's rows are decided."""
-        return self._ledger is None or self._ledger.is_done(self._ledger.key(unit.key))
-
-    def files(self, unit: Unit) -> tuple[str, ...]:
-        """The data files of ``duplicates`` that may name rows of the unit."""
-        return tuple(
-            path
-            for path, low, high in self._files
-            if any(low <= file <= high for file in unit.paths)
-        )

@@ -3,11 +3,12 @@
 The Delta log is the progress store. Each commit carries one application transaction (``txn``) per unit
 of work, named by the unit's key, so that the rows of a unit and the note that it is done become visible
 together. A key hashes all that decides the rows: the table's generation, the recipe's fingerprint, and
-the identity of the input. Four kinds of ``txn`` stand in the log:
+the identity of the input. These kinds of ``txn`` stand in the log:
 
 - ``generation``          how often the table was begun anew
 - ``recipe``              the fingerprint of the recipe that made the rows (its first 63 bits)
 - ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI
+- ``edition:<hash>``      how often the rows of that file were replaced
 - ``<key>``               a unit of work that is done
 """
 
@@ -78,8 +79,16 @@ class Ledger:
 
     def has_changed(self, uri: str, fingerprint: str) -> bool:
         """Whether rows of an earlier content of this input file stand in the table."""
-        known = self._transactions.get(self._file(uri))
+        known = self._transactions.get(self._name("file", uri))
         return known is not None and known != _int63(_digest(fingerprint))
+
+    def edition(self, uri: str, fingerprint: str) -> int:
+        """How often a file's rows were replaced before this content's came: 0 for its first.
+
+        It belongs into the keys, since a file may go back to an earlier content.
+        """
+        count = self._transactions.get(self._name("edition", uri), 0)
+        return count + self.has_changed(uri, fingerprint)
 
     def begin(
         self, schema: pa.Schema, layout: Layout, lineage: Callable[[int], Mapping[str, Any]]
@@ -137,7 +146,8 @@ class Ledger:
         transactions = {entry.key: 1 for entry in entries}
         for entry in entries:
             for uri, fingerprint in entry.files.items():
-                transactions[self._file(uri)] = _int63(_digest(fingerprint))
+                transactions[self._name("edition", uri)] = self.edition(uri, fingerprint)
+                transactions[self._name("file", uri)] = _int63(_digest(fingerprint))
         remove = {path for entry in entries for path in entry.remove}
         if remove:
             remove &= set(self.table.fragments()["path"].to_pylist())
@@ -149,8 +159,8 @@ class Ledger:
         )
         self._transactions.update(transactions)
 
-    def _file(self, uri: str) -> str:
-        return "file:" + _digest(self.generation, uri)[:32]
+    def _name(self, kind: str, uri: str) -> str:
+        return f"{kind}:{_digest(self.generation, uri)[:32]}"
 
 
 def _digest(*parts: object) -> str:

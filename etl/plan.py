@@ -116,7 +116,8 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
 
 def split_key(ledger: Ledger, split: Split) -> str:
     """The key of a split in ``documents``."""
-    return ledger.key(split.uri, split.fingerprint, split.start, split.stop)
+    edition = ledger.edition(split.uri, split.fingerprint)
+    return ledger.key(split.uri, split.fingerprint, edition, split.start, split.stop)
 
 
 def kept_units(documents: Table) -> list[Unit]:

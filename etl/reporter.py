@@ -15,7 +15,7 @@ from etl import storage
 from etl.lookup import tally
 from etl.quarantine import Quarantine, Quarantined
 from etl.table import Table
-from etl.versions import newest, versions_of
+from etl.versions import newest, table_of, versions_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ def report(lake: str) -> LakeReport:
     url = storage.normalize(lake)
     tables = {"documents": Table.open(storage.join(url, "documents"))}
     for name in ("duplicates", "tokens"):
-        if Table.exists(storage.join(url, name)):
-            tables[name] = Table.open(storage.join(url, name))
+        if (table := table_of(url, name)) is not None:
+            tables[name] = table
     files = {name: table.fragments() for name, table in tables.items()}
     kept, rejected = _by_verdict(files["documents"])
     reasons = tally(tables["documents"], "reason", rejected)

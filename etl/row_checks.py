@@ -1,7 +1,7 @@
 """Do the tables of a lake agree, row by row? Each document once, its tokens once, or its keeper.
 
 Tables are compared one input file at a time, by the columns ``source`` and ``row``; memory is that of the
-addresses of one input file, and of 64 bytes or so per duplicate of the lake.
+addresses of one input file, and of a few hundred bytes per duplicate of the lake.
 """
 
 from bisect import bisect_left, bisect_right
@@ -48,24 +48,9 @@ def check_rows(
     for group in groups:
         read = _documents(documents, group)
         kept = read.filter("kept")
-        yield from _twice("documents", read)
         named = by_source.take(group.low, group.high)
-        yield from _missing(
-            "duplicates", named.with_columns(file="place"), kept, "whose document is not kept"
-        )
-        moved = named.join(kept, on=_ADDRESS, suffix="_now").filter(
-            pl.col("file") != pl.col("file_now")
-        )
-        yield from _each(
-            "duplicates", moved.with_columns(file="place"), "that name another data file"
-        )
-        keepers = by_keeper.take(group.low, group.high).select(
-            source="keeper_source", row="keeper_row", file="place"
-        )
-        first = kept.join(named, on=_ADDRESS, how="anti")
-        yield from _missing(
-            "duplicates", keepers, first, "whose keeper is not kept, or is a duplicate itself"
-        )
+        yield from _twice("documents", read)
+        yield from _check_duplicates(named, by_keeper.take(group.low, group.high), kept)
         if tokens is not None:
             yield from _check_tokens(tokens, group, kept, named)
     for part in (by_source, by_keeper):
@@ -127,6 +112,21 @@ def _documents(table: Table, group: _Group) -> pl.DataFrame:
     return pl.concat(frames)
 
 
+def _check_duplicates(
+    named: pl.DataFrame, keeping: pl.DataFrame, kept: pl.DataFrame
+) -> Iterator[Problem]:
+    """The duplicates among some kept documents, and those whose keepers are among them."""
+    rows = named.with_columns(file="place")
+    yield from _missing("duplicates", rows, kept, "whose document is not kept")
+    both = named.join(kept, on=_ADDRESS, suffix="_now")
+    moved = both.filter(pl.col("file") != pl.col("file_now")).with_columns(file="place")
+    yield from _each("duplicates", moved, "that name another data file")
+    keepers = keeping.select(source="keeper_source", row="keeper_row", file="place")
+    first = kept.join(named, on=_ADDRESS, how="anti")
+    what = "whose keeper is not kept, or is a duplicate itself"
+    yield from _missing("duplicates", keepers, first, what)
+
+
 def _check_tokens(
     table: Table, group: _Group, kept: pl.DataFrame, duplicates: pl.DataFrame
 ) -> Iterator[Problem]:
@@ -159,6 +159,8 @@ def _missing(table: str, frame: pl.DataFrame, known: pl.DataFrame, what: str) ->
 
 def _each(table: str, rows: pl.DataFrame, what: str) -> Iterator[Problem]:
     """One problem per data file, with how many rows, and the first of them."""
+    if rows.is_empty():
+        return
     for (file,), part in rows.sort("file", *_ADDRESS).group_by("file", maintain_order=True):
         first = part.row(0, named=True)
         where = f"the first: {first['source']} row {first['row']}"

@@ -17,6 +17,7 @@ from distributed import Client
 import schemas
 from etl import dedup
 from etl.cluster import Cluster
+from etl.decisions import Decisions
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.ledger import Describe, Entry
@@ -196,17 +197,16 @@ class _Run:
         """The barrier: decide all kept rows that are not decided yet, in one commit."""
         ledger, documents = self.ledgers["duplicates"], self.ledgers["documents"]
         while True:
-            ledger.refresh()
+            decisions = Decisions(ledger)
             documents.refresh()
             assert documents.table is not None
             units = kept_units(documents.table)
-            decided = [ledger.is_done(ledger.key(unit.key)) for unit in units]
-            new = [unit for unit, done in zip(units, decided, strict=True) if not done]
+            new = [unit for unit in units if not decisions.include(unit)]
             if not new:
                 return
             fragments = dedup.find_exact(
                 client,
-                dedup.data_files(units, decided),
+                dedup.data_files(units, decisions),
                 documents=documents.url,
                 duplicates=ledger.url,
                 name=uuid.uuid4().hex,
@@ -221,7 +221,8 @@ class _Run:
             except ConflictError:  # another run has decided meanwhile: its decisions come first
                 continue
             self.report.duplicates += found
-            self._on_progress(Progress("duplicates", len(new), len(new)).after(result, seconds=0))
+            size = len(new)
+            self._on_progress(Progress("duplicates", size, size, result.rows, result.kept))
 
     def _tokenize(self, client: Client) -> None:
         """Second pass: kept rows that are no duplicates -> ``tokens``."""
@@ -231,9 +232,9 @@ class _Run:
         assert documents.table is not None
         live = {ledger.key(unit.key): unit for unit in kept_units(documents.table)}
         stale = stale_fragments(ledger, live)
-        duplicates = dedup.Decisions(self.ledgers.get("duplicates"))
+        duplicates = Decisions(self.ledgers.get("duplicates"))
         units = [
-            (unit, key, duplicates.files(unit))
+            (unit, key, duplicates.files(unit.paths))
             for key, unit in live.items()
             if not ledger.is_done(key) and duplicates.include(unit)
         ]

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
 import pyarrow as pa
-import pyarrow.dataset as pds
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -22,6 +22,9 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from etl import storage
 from etl.errors import ConflictError, StorageError, TableError
 from etl.fragment import Fragment, Layout
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pds
 
 _CONFIGURATION: Mapping[str, str | None] = {
     # The log is the lineage: keep it for years. Vacuum is the owner's decision, never a default.
@@ -110,10 +113,12 @@ class Table:
         Columns ``path`` (string, inside the table), ``size`` (int64, bytes), ``rows`` (int64), and where
         known ``partition.NAME``, ``min.NAME``, ``max.NAME``.
         """
-        actions = pa.table(self._delta.get_add_actions(flatten=True))
+        # pa.table() and sort_by() would import pandas, which a training process has no need of.
+        found = self._delta.get_add_actions(flatten=True)
+        actions = pa.RecordBatchReader.from_stream(found).read_all()
         names = {"size_bytes": "size", "num_records": "rows"}
         actions = actions.rename_columns([names.get(n, n) for n in actions.column_names])
-        return actions.sort_by("path")
+        return actions.take(pc.sort_indices(actions["path"]))
 
     def transactions(self) -> dict[str, int]:
         """All application transactions of the head: which splits are done, and the table's state.
@@ -138,7 +143,9 @@ class Table:
 
     def history(self) -> list[dict[str, Any]]:
         """One dictionary per version, newest first: version, timestamp, operation, ``tokenlake``."""
-        return list(self._delta.history())
+        # Asked at an older version, delta-rs 1.6 lists the whole log and misnumbers it.
+        entries = type(self).open(self.url)._delta.history()
+        return [entry for entry in entries if entry["version"] <= self.version]
 
     def commit(
         self,
@@ -177,7 +184,7 @@ class Table:
             raise StorageError(f"the commit failed ({error})", where=self.url) from error
         return type(self).open(self.url)
 
-    def dataset(self) -> pds.Dataset:
+    def dataset(self) -> "pds.Dataset":
         """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
         return self._delta.to_pyarrow_dataset()
 

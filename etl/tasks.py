@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 import schemas
 from etl import storage
+from etl.decisions import duplicate_rows
 from etl.fragment import DOCUMENTS, TOKENS, Fragment, FragmentWriter
 from etl.plan import Unit
 from etl.recipe import Recipe
@@ -23,7 +24,6 @@ from etl.stages.apply import apply, signal_names
 from etl.stages.tokenize import Encoder, tokenize
 
 _BATCH_BYTES = 16 << 20  # of text; a worker's memory depends on this and not on its input
-_UNIT_BATCH_ROWS = 1024
 
 
 @dataclass
@@ -114,7 +114,9 @@ class TokenizeUnit:
 
     def _run(self, unit: Unit, duplicates: Sequence[str], result: Result) -> None:
         url = self.recipe.table_url("documents")
-        dropped = self._duplicate_rows(unit, duplicates)
+        dropped = np.empty(0, np.int64)
+        if duplicates:
+            dropped = duplicate_rows(self.recipe.table_url("duplicates"), duplicates, unit.paths)
         tokens = _TokenWriter(self.recipe, result.key)
         for path in unit.paths:
             for table in _kept_documents(storage.join(url, path)):
@@ -128,17 +130,6 @@ class TokenizeUnit:
         assert result.rows == unit.rows, "documents has other rows than its log says"
         assert result.duplicates == len(dropped), "a duplicate is not among the documents"
         result.tokens, result.token_files = tokens.close()
-
-    def _duplicate_rows(self, unit: Unit, files: Sequence[str]) -> np.ndarray:
-        """The rows of this unit's source file that are duplicates (int64)."""
-        url = self.recipe.table_url("duplicates") if files else ""
-        wanted = pc.field("file").isin(pa.array(unit.paths))
-        found = [np.empty(0, np.int64)]
-        for path in files:
-            with storage.open_input(storage.join(url, path)) as file:
-                table = pq.read_table(file, columns=["file", "row"], use_threads=False)
-            found.append(np.asarray(table.filter(wanted)["row"].combine_chunks()))
-        return np.concatenate(found)
 
 
 class _TokenWriter:
@@ -169,9 +160,9 @@ class _TokenWriter:
 
 
 def _kept_documents(uri: str) -> Iterator[pa.Table]:
-    """The columns that tokens need, in batches of bounded memory."""
+    """The columns that tokens need, a row group (16 MB of text) at a time."""
     with storage.open_input(uri) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         names = ["id", "source", "row", "text"]
-        for batch in file.iter_batches(_UNIT_BATCH_ROWS, columns=names, use_threads=False):
-            yield pa.Table.from_batches([batch])
+        for group in range(file.num_row_groups):  # a batch must not reach over several of them
+            yield file.read_row_group(group, columns=names, use_threads=False)

@@ -13,11 +13,20 @@ from typing import Any
 import schemas
 from etl import storage
 from etl.errors import TableError
-from etl.ledger import Ledger, keys_of
+from etl.ledger import keys_of
 from etl.lookup import Found, find
 from etl.quarantine import Quarantine
 from etl.table import Table
-from etl.versions import Version, added_in, current, live_inputs, newest, versions_of
+from etl.versions import (
+    Version,
+    added_in,
+    current,
+    ledger_of,
+    live_inputs,
+    newest,
+    table_of,
+    versions_of,
+)
 
 _PREVIEW_CHARS = 500
 
@@ -86,7 +95,7 @@ class Trace:
 def trace(
     lake: str,
     *,
-    id: str | None = None,  # noqa: A002 - the name of the column
+    id: str | None = None,
     source: str | None = None,
     row: int | None = None,
 ) -> list[Trace]:
@@ -116,19 +125,16 @@ class _Lake:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.tokens = _open(url, "tokens")  # downstream first: what it names is there already
-        self.duplicates = _open(url, "duplicates")
+        tokens = table_of(url, "tokens")  # downstream first: what it names is there already
+        self._ledger = ledger_of(tokens) if tokens is not None else None
+        self.tokens = self._ledger.table if self._ledger is not None else tokens
+        self.duplicates = table_of(url, "duplicates")
         self.documents = Table.open(storage.join(url, "documents"))
         self._versions = versions_of(self.documents)
         self._inputs = live_inputs(self._versions)
         self._token_versions = versions_of(self.tokens) if self.tokens else []
         record = newest(self._token_versions)
         self._tokens_read = {t.name: t.version for t in record.input_tables} if record else {}
-        self._ledger = (
-            Ledger(self.tokens.url, fingerprint=record.fingerprint)
-            if self.tokens and record
-            else None
-        )
 
     def trace(self, found: Found) -> Trace:
         """What became of one row of ``documents``."""
@@ -261,8 +267,3 @@ def _as_commit(version: Version | None) -> Commit | None:
         recipe=record.recipe if record else None,
         fingerprint=record.fingerprint if record else None,
     )
-
-
-def _open(lake: str, name: str) -> Table | None:
-    url = storage.join(lake, name)
-    return Table.open(url) if Table.exists(url) else None

@@ -17,7 +17,7 @@ from etl.ledger import Ledger, keys_of
 from etl.plan import kept_units
 from etl.row_checks import check_rows, read_duplicates
 from etl.table import Table
-from etl.versions import live_inputs, newest, versions_of
+from etl.versions import ledger_of, live_inputs, newest, table_of, versions_of
 
 __all__ = ["Problem", "verify"]
 
@@ -29,8 +29,10 @@ def verify(lake: str, *, deep: bool = False) -> list[Problem]:
     problem. Raises TableError if the lake has no documents.
     """
     url = storage.normalize(lake)
-    tokens = _open(url, "tokens")  # downstream first: what it names stood upstream before
-    duplicates = _open(url, "duplicates")
+    tokens = table_of(url, "tokens")  # downstream first: what it names stood upstream before
+    ledger = ledger_of(tokens) if tokens is not None else None
+    tokens = ledger.table if ledger is not None else tokens  # of the version that the ledger saw
+    duplicates = table_of(url, "duplicates")
     documents = Table.open(storage.join(url, "documents"))
     record = newest(versions_of(tokens)) if tokens is not None else None
     tokenizer = record.tokenizer if record is not None else None
@@ -43,8 +45,7 @@ def verify(lake: str, *, deep: bool = False) -> list[Problem]:
     if not found:
         left_out = read_duplicates(duplicates)
         found += check_rows(documents, tokens, left_out)
-        if tokens is not None and record is not None:
-            ledger = Ledger(tokens.url, fingerprint=record.fingerprint)
+        if tokens is not None and ledger is not None:
             found += _check_units(documents, tokens, left_out, ledger)
     found += _check_lineage(documents)
     return sorted(found, key=lambda problem: (problem.table, problem.file or "", problem.what))
@@ -93,8 +94,3 @@ def _check_units(
 
 def _rows(files: pa.Table, *columns: str) -> list[dict[str, object]]:
     return list(files.select(columns).to_pylist()) if files.num_rows else []
-
-
-def _open(lake: str, name: str) -> Table | None:
-    url = storage.join(lake, name)
-    return Table.open(url) if Table.exists(url) else None

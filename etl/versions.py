@@ -11,7 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 import schemas
+from etl import storage
 from etl.errors import TableError
+from etl.ledger import Ledger
 from etl.table import Table
 
 
@@ -40,9 +42,7 @@ def history(table_url: str) -> list[Version]:
 
 def versions_of(table: Table) -> list[Version]:
     """The versions of an open table up to its own, newest first."""
-    # Asked at an older version, delta-rs 1.6 lists the whole log and numbers it from that version down.
-    entries = Table.open(table.url).history()
-    return [_version(e, table.url) for e in entries if int(e["version"]) <= table.version]
+    return [_version(entry, table.url) for entry in table.history()]
 
 
 def newest(versions: Sequence[Version]) -> schemas.Lineage | None:
@@ -55,6 +55,18 @@ def current(versions: Sequence[Version]) -> list[Version]:
     last = newest(versions)
     found = [v for v in versions if v.lineage and last and v.lineage.generation == last.generation]
     return found[::-1]
+
+
+def table_of(lake: str, name: str) -> Table | None:
+    """One of a lake's tables, as it is now; None if the lake does not have it."""
+    url = storage.join(lake, name)
+    return Table.open(url) if Table.exists(url) else None
+
+
+def ledger_of(table: Table) -> Ledger | None:
+    """Which units of work a table holds, for the recipe that made it; None if no recipe did."""
+    record = newest(versions_of(table))
+    return Ledger(table.url, fingerprint=record.fingerprint) if record is not None else None
 
 
 def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:

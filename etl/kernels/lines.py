@@ -18,12 +18,10 @@ def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
                 return at, at + 2
             if 0x0A <= byte <= 0x0D or 0x1C <= byte <= 0x1E:
                 return at, at + 1
-        elif byte == 0xC2 and at + 1 < end:
-            if data[at + 1] == 0x85:  # next line
-                return at, at + 2
-        elif byte == 0xE2 and at + 2 < end and data[at + 1] == 0x80:
-            if 0xA8 <= data[at + 2] <= 0xA9:  # line separator, paragraph separator
-                return at, at + 3
+        elif byte == 0xC2 and at + 1 < end and data[at + 1] == 0x85:  # next line
+            return at, at + 2
+        elif byte == 0xE2 and at + 2 < end and data[at + 1] == 0x80 and data[at + 2] & 0xFE == 0xA8:
+            return at, at + 3  # line separator, paragraph separator
         at += 1
     return end, end
 

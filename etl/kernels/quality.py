@@ -5,9 +5,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from etl.kernels import unicode
 from etl.kernels.jit import kernel
 from etl.kernels.lines import next_line, strip
-from etl.kernels import unicode
 from etl.kernels.utf8 import Texts
 from etl.kernels.words import CHARS, END, FLAGS, HAS_LETTER, START, next_segments
 

@@ -33,20 +33,21 @@ def _collapse(
         at, end, first = offsets[k], offsets[k + 1], size
         blank = False  # white space since the last character written
         while at < end:
-            byte = data[at]
-            width = 1
-            if byte >= 0x80 or byte <= 0x20:
+            byte, space = data[at], 0  # space: the width of white space that begins here
+            if byte <= 0x20:
+                space = 1 if classes[byte] <= LINE else 0
+            elif byte == 0xC2 or 0xE1 <= byte <= 0xE3:  # only these begin white space beyond ASCII
                 kind, width = class_at(data, at, end, classes)
-                if kind <= LINE:
-                    blank = True
-                    at += width
-                    continue
+                space = width if kind <= LINE else 0
+            if space > 0:
+                blank = True
+                at += space
+                continue
             if blank and size > first:
                 out[size] = 0x20
                 size += 1
             blank = False
-            for _ in range(width):
-                out[size] = data[at]
-                size += 1
-                at += 1
+            out[size] = byte
+            size += 1
+            at += 1
         out_offsets[k + 1] = size

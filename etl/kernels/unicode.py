@@ -55,7 +55,12 @@ _LINE_BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # str.splitlines
 _OF_CATEGORY = {
     **dict.fromkeys(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl"), LETTER),
     **dict.fromkeys(("Mn", "Mc", "Me"), MARK),
-    **{"Nd": DIGIT, "No": NUMBER, "Pc": JOINER, "So": SYMBOL, "Cc": BLANK, "Cf": FORMAT},
+    "Nd": DIGIT,
+    "No": NUMBER,
+    "Pc": JOINER,
+    "So": SYMBOL,
+    "Cc": BLANK,
+    "Cf": FORMAT,
 }
 
 # UAX #29, table 3, beyond what the categories say.

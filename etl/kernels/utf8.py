@@ -4,7 +4,7 @@
 The offsets of a slice do not begin at 0.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,7 @@ def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
     return Texts(_frozen(offsets), _frozen(data), valid)
 
 
-def _frozen(array: NDArray) -> NDArray:
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     # numba compiles a kernel once for each combination of read-only and writable arguments.
     view = array.view()
     view.flags.writeable = False

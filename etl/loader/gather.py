@@ -25,6 +25,7 @@ class Lane:
         self._lane = lane
         self._tape = tape
         self._number = -1  # of the block that is loaded
+        self._first = 0  # the first place of it whose window is there
         self._order = np.zeros(0, np.int64)
         self._stop = plan.lane_start(lane + 1)
         size = min(plan.block_windows, self._stop - plan.lane_start(lane))
@@ -34,7 +35,7 @@ class Lane:
     def window(self, position: int) -> slice:
         """Where in ``tokens`` the window at a position of the lane stands; rising positions are cheap."""
         number, place = divmod(position, self._plan.block_windows)
-        if number != self._number:
+        if number != self._number or place < self._first:
             self._load(number, place)
         start = int(self._order[place]) * self._plan.seq_len
         return slice(start, start + self._plan.seq_len + 1)
@@ -71,7 +72,7 @@ class Lane:
         span = slice(known, size + 1)
         firsts = None if self._firsts is None else self._firsts[span]
         self._tape.copy(start + known, self._tokens[span], firsts, is_needed if place else None)
-        self._number, self._order = number, order
+        self._number, self._first, self._order = number, place, order
 
     def close(self) -> None:
         """Close the file that is open."""

@@ -143,9 +143,7 @@ def _put(table: pa.Table, name: str, kept: pa.BooleanArray, values: pa.Array) ->
     return table.set_column(at, table.schema.field(at), values)
 
 
-def _finish(
-    documents: pa.Table, stages: Sequence[Stage], *, keep_rejected_text: bool
-) -> pa.Table:
+def _finish(documents: pa.Table, stages: Sequence[Stage], *, keep_rejected_text: bool) -> pa.Table:
     normalize: Normalize = next(
         (stage.normalize for stage in stages if isinstance(stage, DedupExact)), "whitespace"
     )
@@ -168,7 +166,7 @@ def _named(stage: Stage, documents: pa.Table, kept: pa.BooleanArray) -> Iterator
         if isinstance(error, TokenlakeError) and error.where is not None:
             raise
         address = _rows(documents.select(schemas.ADDRESS), kept)
-        first, last = address.slice(0, 1).to_pylist()[0], address.slice(len(address) - 1).to_pylist()[0]
+        first, last = address.take([0, len(address) - 1]).to_pylist()
         end = f" to {last['row']}" if last["source"] == first["source"] else f" to {last['source']}"
         where = f"{first['source']} rows {first['row']}{end}"
         if isinstance(error, TokenlakeError):

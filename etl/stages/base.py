@@ -57,7 +57,7 @@ class Filter(Stage):
                 for name, rule in self.rules().items()
             ]
         ).cast(pl.String)
-        frame = pl.from_arrow(table.select(self.signals()))
+        frame = pl.DataFrame(table.select(self.signals()))
         column = frame.select(reason=verdict)["reason"].to_arrow()
         return column.cast(pa.string())
 

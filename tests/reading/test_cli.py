@@ -89,7 +89,7 @@ def test_help_loads_no_library() -> None:
 def test_every_command_has_help_with_an_example(command: str) -> None:
     result = etl(command, "--help")
     assert result.exit_code == 0
-    assert f"\n  etl {command}" in result.stdout
+    assert f"Examples:\n    etl {command}" in result.stdout
 
 
 def test_a_run_prints_facts_to_stdout_and_the_rest_to_stderr(

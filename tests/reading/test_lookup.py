@@ -58,7 +58,8 @@ def test_find_gives_what_reading_everything_gives(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table, rows = write(Path(folder) / "table", files)
-        for wanted in ({"id": id_}, {"row": row}, {"id": id_, "row": row}):
+        wishes: list[dict[str, str | int]] = [{"id": id_}, {"row": row}, {"id": id_, "row": row}]
+        for wanted in wishes:
             found = list(find(table, wanted))
             naive = [r for r in rows if all(r[name] == value for name, value in wanted.items())]
             assert sorted(map(repr, (f.values for f in found))) == sorted(

@@ -1,5 +1,6 @@
 """The main job on real worker processes: counts, resume, increments, changes, and what stands where."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -155,6 +156,27 @@ def test_a_changed_file_is_refused_and_replaced_on_request(
     run(fresh, cluster=client)
     for name in recipe.steps:
         assert rows(recipe.lake, name) == rows(fresh.lake, name)
+    assert not make_plan(recipe).has_work()
+
+
+def test_a_file_that_goes_back_to_an_earlier_content(
+    client: Client, recipe: Recipe, tmp_path: Path
+) -> None:
+    folder = tmp_path / "back"
+    folder.mkdir()
+    source = recipe.source.model_copy(update={"path": str(folder)})
+    recipe = recipe.model_copy(update={"source": source})
+    file = write_parquet(folder / "a.parquet", records(0, 10))
+    first, state = file.read_bytes(), file.stat()
+    run(recipe, cluster=client)
+    before = {name: rows(recipe.lake, name) for name in recipe.steps}
+    write_parquet(file, records(10, 15))
+    run(recipe, cluster=client, replace_changed=True)
+    assert len(rows(recipe.lake, "documents")) == 5
+    file.write_bytes(first)
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    run(recipe, cluster=client, replace_changed=True)
+    assert {name: rows(recipe.lake, name) for name in recipe.steps} == before
     assert not make_plan(recipe).has_work()
 
 

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from etl.stages.dedup_exact import content_hash
 
-texts = st.text(st.sampled_from("aé東 \t\n\r\x1c\x1f\x85\xa0\u2003\u2028\u3000\u200b\ufeff"), max_size=8)
+texts = st.text(
+    st.sampled_from("aé東 \t\n\r\x1c\x1f\x85\xa0\u2003\u2028\u3000\u200b\ufeff"), max_size=8
+)
 texts = texts | st.text(max_size=20)
 
 

@@ -58,7 +58,9 @@ def test_on_real_documents(data):
     table = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text", "lang"])
     table = table.take(pa.array(range(0, table.num_rows, 20)))
     labels, scores = lid.identify(table["text"])
-    found = list(zip(labels.to_pylist(), table["lang"].to_pylist(), scores.to_pylist(), strict=True))
+    found = list(
+        zip(labels.to_pylist(), table["lang"].to_pylist(), scores.to_pylist(), strict=True)
+    )
     assert sum(label == true for label, true, _ in found) / len(found) > 0.88
     sure = [label == true for label, true, score in found if score >= 0.65]
     assert sum(sure) / len(sure) > 0.92

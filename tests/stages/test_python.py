@@ -84,7 +84,9 @@ def test_a_missing_module_or_function():
 
 def test_a_module_that_fails(tmp_path):
     path = filters(tmp_path, "import not_installed_anywhere\n", "broken")
-    with pytest.raises(RecipeError, match="broken cannot be imported: ModuleNotFoundError") as caught:
+    with pytest.raises(
+        RecipeError, match="broken cannot be imported: ModuleNotFoundError"
+    ) as caught:
         Python(call="broken:f", folder=str(tmp_path)).load()
     assert caught.value.where == str(path)
     assert "broken" not in sys.modules
@@ -146,6 +148,8 @@ def test_a_stage_travels_to_other_processes():
 
 
 def test_numpy_verdicts_per_document(tmp_path):
-    filters(tmp_path, "import numpy as np\ndef f(document):\n    return np.bool_(document['row'] > 1)\n")
+    filters(
+        tmp_path, "import numpy as np\ndef f(document):\n    return np.bool_(document['row'] > 1)\n"
+    )
     stage = Python(call="my_filters:f", folder=str(tmp_path), per="document")
     assert stage.reasons(TABLE).to_pylist() == ["python.f", None, None]

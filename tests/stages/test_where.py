@@ -79,7 +79,13 @@ def test_nothing_but_one_row_can_be_looked_at(keep, tmp_path):
     ],
 )  # fmt: skip
 def test_what_a_condition_can_say(condition):
-    row = {"text": ["äbc"], "url": [None], "lang": ["de"], "num_words": [3.0], "metadata": ['{"a": 1}']}
+    row = {
+        "text": ["äbc"],
+        "url": [None],
+        "lang": ["de"],
+        "num_words": [3.0],
+        "metadata": ['{"a": 1}'],
+    }
     table = pa.table(row).cast(
         pa.schema([("text", "string"), ("url", "string"), ("lang", "string"),
                    ("num_words", "double"), ("metadata", "string")])

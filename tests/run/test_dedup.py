@@ -1,0 +1,84 @@
+"""The barrier against a naive reference: through one partition, and through a real shuffle."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+import schemas
+from etl import dedup, storage
+from etl.fragment import DOCUMENTS, FragmentWriter
+from etl.plan import Unit
+
+Address = tuple[int, int]
+
+
+def write_documents(url: str, number: int, hashes: list[int]) -> Unit:
+    """A data file of ``documents`` whose rows have the given hashes."""
+    schema = schemas.documents([])
+    size = len(hashes)
+    values = {name: [None] * size for name in schema.names}
+    values |= {
+        "id": [f"{number}-{row}" for row in range(size)],
+        "source": [f"s3://raw/{number:03}"] * size,
+        "row": list(range(size)),
+        "text": [str(value) for value in hashes],
+        "content_hash": [value.to_bytes(16, "little") for value in hashes],
+        "verdict": ["kept"] * size,
+    }
+    writer = FragmentWriter(
+        url, schema, DOCUMENTS, name=f"{number:032}", partition={"verdict": "kept"}
+    )
+    writer.append(pa.table(values, schema=schema))
+    (fragment,) = writer.close()
+    return Unit(f"{number:032}", f"s3://raw/{number:03}", (fragment.path,), size, fragment.size)
+
+
+def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]:
+    """Duplicate -> keeper: decided rows first, then by address."""
+    order = sorted(range(len(files)), key=lambda number: (not decided[number], number))
+    keepers: dict[int, Address] = {}
+    found = {}
+    for number in order:
+        for row, value in enumerate(files[number]):
+            keeper = keepers.setdefault(value, (number, row))
+            if keeper != (number, row) and not decided[number]:
+                found[number, row] = keeper
+    return found
+
+
+@pytest.mark.parametrize("rows_per_partition", [10**6, 60])
+def test_duplicates_are_those_of_the_reference(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
+) -> None:
+    monkeypatch.setattr(dedup, "_ROWS_PER_PARTITION", rows_per_partition)
+    monkeypatch.setattr(dedup, "_FILES_PER_FRAGMENT", 3)
+    rng = random.Random(7)
+    files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
+    decided = [number % 3 == 1 for number in range(10)]
+    documents, duplicates = (storage.join(storage.normalize(tmp_path), n) for n in ("d", "u"))
+    units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
+    data_files = [
+        dedup.DataFile(number, unit.source, *unit.paths, unit.rows, decided[number], ())
+        for number, unit in enumerate(units)
+    ]
+    fragments = dedup.find_exact(
+        client,
+        data_files,
+        documents=documents,
+        duplicates=duplicates,
+        name="f" * 32,
+    )
+    written = [pq.read_table(storage.local_path(storage.join(duplicates, f.path))) for f in fragments]
+    rows = pa.concat_tables(written).to_pylist()
+    found = {
+        (int(row["source"][-3:]), row["row"]): (int(row["keeper_source"][-3:]), row["keeper_row"])
+        for row in rows
+    }
+    assert found == naive(files, decided)
+    assert len(rows) == len(found)
+    assert all(row["id"] == f"{int(row['source'][-3:])}-{row['row']}" for row in rows)
+    assert {row["file"] for row in rows} <= {unit.paths[0] for unit in units}

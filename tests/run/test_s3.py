@@ -1,0 +1,33 @@
+"""The main job with its input and its lake on a real S3 server."""
+
+from pathlib import Path
+
+from etl import storage
+from etl.cluster import Cluster
+from etl.loader import TokenDataset
+from etl.plan import make_plan
+from etl.runner import run
+from tests.run.conftest import MakeRecipe
+from tests.run.test_run import Row, rows
+
+
+def names(found: list[Row]) -> list[Row]:
+    """Rows with the last part of their URIs alone."""
+    last = {"source", "keeper_source"}
+    return [{k: str(v).rsplit("/", 1)[-1] if k in last else v for k, v in r.items()} for r in found]
+
+
+def test_from_s3_to_s3(s3: str, corpus: Path, make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    storage.filesystem(s3).put(f"{corpus}/", f"{s3}/raw/", recursive=True)
+    local, remote = make_recipe(tmp_path / "lake"), make_recipe(f"{s3}/lake")
+    source = remote.source.model_copy(update={"path": f"{s3}/raw"})
+    remote = remote.model_copy(update={"source": source})
+    with Cluster(workers=2).connect() as client:  # its workers inherit this test's environment
+        assert run(remote, cluster=client).ok
+        assert run(local, cluster=client).ok
+    for name in remote.steps:
+        assert names(rows(remote.lake, name)) == names(rows(local.lake, name))
+    assert not make_plan(remote).has_work()
+    samples = [TokenDataset(str(r.lake), seq_len=64, seed=1) for r in (remote, local)]
+    first, second = (next(iter(dataset.batches(4)))["input_ids"].tolist() for dataset in samples)
+    assert len(first) == len(second) == 4
