@@ -117,7 +117,8 @@ def stage_language(data: Path, pattern: str) -> dict[str, float]:
 def stage_hash(data: Path, pattern: str) -> dict[str, float]:
     """128-bit hash of the text with its white space normalised."""
     return measure(
-        lambda batch: content_hash(batch["text"].combine_chunks(), "whitespace"), take(data, pattern)
+        lambda batch: content_hash(batch["text"].combine_chunks(), "whitespace"),
+        take(data, pattern),
     )
 
 
@@ -252,7 +253,10 @@ def main() -> None:
         print(json.dumps({"memory_mb": memory, **found}))
         return
     names = ("tokenlake", "pyarrow", "polars", "numba", "dask", "deltalake", "gigatoken")
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, ", end="")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, ",
+        end="",
+    )
     print(", ".join(f"{name} {version(name)}" for name in names) + "\n")
     print("| stage | MB/s/core | docs/s | MB/s CPU | MB of text | memory MB |")
     print("|---|---|---|---|---|---|")

@@ -34,9 +34,7 @@ class Decisions:
     def files(self, paths: Sequence[str]) -> tuple[str, ...]:
         """The data files of ``duplicates`` that may name rows of these data files of ``documents``."""
         return tuple(
-            name
-            for name, low, high in self._files
-            if any(low <= path <= high for path in paths)
+            name for name, low, high in self._files if any(low <= path <= high for path in paths)
         )
 
 

@@ -25,7 +25,9 @@ from etl.decisions import Decisions, duplicate_rows
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
 from etl.plan import Unit
 
-_KEYS = pd.DataFrame({n: pd.Series(dtype="int64") for n in ("high", "low", "file", "row", "decided")})
+_KEYS = pd.DataFrame(
+    {n: pd.Series(dtype="int64") for n in ("high", "low", "file", "row", "decided")}
+)
 _PAIRS = pd.DataFrame(
     {n: pd.Series(dtype="int64") for n in ("file", "row", "keeper_file", "keeper_row", "bucket")}
 )
@@ -145,11 +147,9 @@ class _WritePairs:
     def __call__(self, pairs: pd.DataFrame) -> pd.DataFrame:
         fragments: list[dict[str, Any]] = []
         for _, group in pairs.sort_values(["bucket", "file", "row"]).groupby("bucket"):
-            writer = FragmentWriter(
-                self.duplicates, schemas.DUPLICATES, DUPLICATES, name=self.name
-            )
+            writer = FragmentWriter(self.duplicates, schemas.DUPLICATES, DUPLICATES, name=self.name)
             for number, rows in group.groupby("file"):
-                writer.append(self._rows(self.files[int(number)], rows))
+                writer.append(self._rows(self.files[int(str(number))], rows))
             fragments.extend(asdict(fragment) for fragment in writer.close())
         return pd.DataFrame({"result": pd.Series([json.dumps(fragments)], dtype=object)})
 
@@ -172,4 +172,3 @@ class _WritePairs:
             },
             schema=schemas.DUPLICATES,
         )
-

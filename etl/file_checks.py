@@ -131,15 +131,15 @@ def _null_count(metadata: pq.FileMetaData, name: str) -> int | None:
     found = _statistics(metadata, name)
     if not found or not all(s is not None and s.has_null_count for s in found):
         return None
-    return sum(s.null_count for s in found)
+    return int(sum(s.null_count for s in found))
 
 
 def _is_null(statistics: pq.Statistics) -> bool:
     return bool(statistics.has_null_count and statistics.num_values == 0)
 
 
-def _statistics(metadata: pq.FileMetaData, name: str) -> list[pq.Statistics | None]:
-    """The statistics of a flat column, one per row group."""
+def _statistics(metadata: pq.FileMetaData, name: str) -> list[Any]:
+    """The statistics of a flat column, one per row group; None where the writer left them out."""
     if metadata.num_row_groups == 0:
         return []
     first = metadata.row_group(0)

@@ -234,7 +234,7 @@ class _OpenFile:
 def _bulk_bytes(table: pa.Table, bulk: str | None) -> int:
     """Bytes of the values of the bulk column (rows alone count where there is none)."""
     if bulk is None or table.num_rows == 0:
-        return table.num_rows
+        return int(table.num_rows)
     return int(sum(_lengths(chunk).sum() for chunk in table[bulk].chunks))
 
 
@@ -251,11 +251,11 @@ def _row_group_cuts(table: pa.Table, layout: Layout) -> list[int]:
     """Row numbers at which row groups end; the last is the table's end."""
     num_rows = table.num_rows
     if layout.bulk is None:
-        cuts = set(range(_MAX_ROW_GROUP_ROWS, num_rows, _MAX_ROW_GROUP_ROWS))
-        return sorted(cuts | {num_rows})
+        return [*range(_MAX_ROW_GROUP_ROWS, num_rows, _MAX_ROW_GROUP_ROWS), num_rows]
     lengths = np.concatenate([_lengths(c) for c in table[layout.bulk].chunks])
     ends = np.cumsum(lengths)
-    cuts, start, done = [], 0, 0
+    cuts: list[int] = []
+    start, done = 0, 0
     while start < num_rows:
         stop = int(np.searchsorted(ends, done + layout.row_group_bytes, side="left")) + 1
         stop = min(stop, start + _MAX_ROW_GROUP_ROWS, num_rows)

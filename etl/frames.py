@@ -159,7 +159,9 @@ class _WritePartition:
         parts: list[tuple[dict[str, str], pa.Table]] = [({}, table)]
         for column in self._layout.partition_by:
             values = table[column].unique().to_pylist()
-            parts = [({column: v}, table.filter(pa.compute.equal(table[column], v))) for v in values]
+            parts = [
+                ({column: v}, table.filter(pa.compute.equal(table[column], v))) for v in values
+            ]
         fragments: list[Fragment] = []
         for partition, rows in parts:
             writer = FragmentWriter(

@@ -67,7 +67,9 @@ class Ledger:
     @property
     def is_other_recipe(self) -> bool:
         """Whether the rows of the table were made by a recipe with another fingerprint."""
-        return self.table is not None and self._transactions.get("recipe") != _int63(self.fingerprint)
+        return self.table is not None and self._transactions.get("recipe") != _int63(
+            self.fingerprint
+        )
 
     def key(self, *identity: object) -> str:
         """The key of a unit of work in this generation of the table (32 hex digits)."""

@@ -7,6 +7,7 @@ from etl.errors import MismatchError
 from etl.ledger import Ledger, keys_of
 from etl.recipe import Recipe, Step
 from etl.sources import Split, list_splits
+from etl.stages import Stage
 from etl.table import Table
 
 
@@ -191,16 +192,18 @@ def differing(old: object, new: object, name: str = "") -> Iterator[str]:
 
 
 def _short(value: object) -> str:
-    text = str([v.get("kind", v) if isinstance(v, dict) else v for v in value]) if isinstance(
-        value, list
-    ) else str(value)
+    text = (
+        str([v.get("kind", v) if isinstance(v, dict) else v for v in value])
+        if isinstance(value, list)
+        else str(value)
+    )
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _stages(recipe: Recipe, step: Step) -> tuple[object, ...]:
+def _stages(recipe: Recipe, step: Step) -> tuple[Stage, ...]:
     match step:
         case "documents":
             return recipe.documents_stages
         case "duplicates":
             return recipe.dedup_stages
-    return (recipe.tokenize_stage,)
+    return () if recipe.tokenize_stage is None else (recipe.tokenize_stage,)

@@ -155,7 +155,10 @@ class Recipe(BaseModel):
         else:
             before: Step = "duplicates" if self.dedup_stages else "documents"
             last = self.tokenize_stage
-            identity = {before: self.fingerprint(before), "stage": last.identity() if last else None}
+            identity = {
+                before: self.fingerprint(before),
+                "stage": last.identity() if last else None,
+            }
         text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -190,12 +193,19 @@ def _locate(data: dict[str, Any], folder: Path) -> dict[str, Any]:
         data["source"] = {**source, "path": _below(folder, source["path"])}
     if data.get("lake") is not None:
         data["lake"] = _below(folder, data["lake"])
-    stages = []
-    for stage in data["stages"]:
-        kind = STAGES.get(stage["kind"]) if isinstance(stage, Mapping) and "kind" in stage else None
-        names = [n for n in (kind.paths if kind else ()) if stage.get(n) is not None]
-        stages.append({**stage, **{n: _below(folder, stage[n]) for n in names}} if names else stage)
+    stages = [_locate_stage(stage, folder) for stage in data["stages"]]
     return {**data, "stages": stages}
+
+
+def _locate_stage(stage: Any, folder: Path) -> Any:
+    if not isinstance(stage, Mapping) or stage.get("kind") not in STAGES:
+        return stage
+    if (
+        stage["kind"] == "python" and stage.get("folder") is None
+    ):  # its modules lie beside the recipe
+        stage = {**stage, "folder": "."}
+    paths = [name for name in STAGES[stage["kind"]].paths if stage.get(name) is not None]
+    return {**stage, **{name: _below(folder, stage[name]) for name in paths}}
 
 
 def _below(folder: Path, path: Any) -> Any:
@@ -280,7 +290,9 @@ def _settings_schema(model: type[Stage]) -> dict[str, Any]:
     settings["properties"].pop("kind")
     forms = [settings]
     if model.shorthand is not None:
-        forms.append({k: v for k, v in settings["properties"][model.shorthand].items() if k != "title"})
+        forms.append(
+            {k: v for k, v in settings["properties"][model.shorthand].items() if k != "title"}
+        )
     if not settings.get("required"):
         forms.append({"type": "null"})
     return {"anyOf": forms} if len(forms) > 1 else settings

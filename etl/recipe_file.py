@@ -188,6 +188,6 @@ class _Loader(yaml.SafeLoader):
     def tag(cls, value: str) -> str:
         loader = cls("")
         try:
-            return str(loader.resolve(yaml.ScalarNode, value, (True, False)))
+            return str(loader.resolve(yaml.ScalarNode, value, (True, False)))  # type: ignore[no-untyped-call]
         finally:
             loader.dispose()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from unicodedata import unidata_version
 
 import schemas
 from etl.recipe import Recipe, Step
@@ -19,7 +20,7 @@ _LIBRARIES = (
 
 def library_versions() -> dict[str, str]:
     """The installed versions of Tokenlake and of the libraries that decide a result."""
-    found = {}
+    found = {"unicode": unidata_version}  # what is a letter, a digit, a mark
     for name in _LIBRARIES:
         try:
             found[name] = version(name)
@@ -39,9 +40,7 @@ def counts(results: Iterable[Result]) -> schemas.Counts:
     return schemas.Counts(**total, rejected=dict(sorted(rejected.items())))
 
 
-def input_files(
-    results: Iterable[Result], splits: Mapping[str, Split]
-) -> list[schemas.InputFile]:
+def input_files(results: Iterable[Result], splits: Mapping[str, Split]) -> list[schemas.InputFile]:
     """The input files of results, each with the rows that these read of it; ``splits`` are by key."""
     rows: Counter[str] = Counter()
     files: dict[str, Split] = {}

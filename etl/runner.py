@@ -103,7 +103,7 @@ def run(
     """
     started = time.monotonic()
     plan = make_plan(recipe, rebuild=rebuild, replace_changed=replace_changed)
-    job = _Run(plan, on_progress or (lambda progress: None))
+    job = _Run(plan, on_progress)
     if plan.has_work():
         if plan.recipe.tokenize_stage is not None:
             Encoder.of(plan.recipe.tokenize_stage)  # what is no tokenizer fails here, and once
@@ -121,7 +121,7 @@ def run(
 class _Run:
     """The state of one run: its plan, its counts, its clock."""
 
-    def __init__(self, plan: Plan, on_progress: Callable[[Progress], None]) -> None:
+    def __init__(self, plan: Plan, on_progress: Callable[[Progress], None] | None) -> None:
         self.plan = plan
         self.recipe: Recipe = plan.recipe
         self.ledgers = plan.ledgers
@@ -222,7 +222,7 @@ class _Run:
                 continue
             self.report.duplicates += found
             size = len(new)
-            self._on_progress(Progress("duplicates", size, size, result.rows, result.kept))
+            self._tell(Progress("duplicates", size, size, result.rows, result.kept))
 
     def _tokenize(self, client: Client) -> None:
         """Second pass: kept rows that are no duplicates -> ``tokens``."""
@@ -271,7 +271,7 @@ class _Run:
                 self._quarantine.clear(step, *place)
             finished.append(result)
             progress = progress.after(result, seconds=time.monotonic() - begun)
-            self._on_progress(progress)
+            self._tell(progress)
             if len(finished) >= _COMMIT_RESULTS or time.monotonic() - last >= _COMMIT_SECONDS:
                 yield finished
                 finished, last = [], time.monotonic()
@@ -299,6 +299,10 @@ class _Run:
         else:
             report.tokens += total.tokens
 
+    def _tell(self, progress: Progress) -> None:
+        if self._on_progress is not None:
+            self._on_progress(progress)
+
     def _put_aside(self, step: Step, place: Place, error: BaseException) -> None:
         text = str(error) if isinstance(error, TokenlakeError) else repr(error)
         self.report.quarantined.append(self._quarantine.put(step, *place, text))
@@ -312,7 +316,11 @@ class _Run:
         action: str = "append",
     ) -> Describe:
         """The record of a commit, made when it is known which entries it holds."""
-        names = {"documents": [], "duplicates": ["documents"], "tokens": ["documents", "duplicates"]}
+        names = {
+            "documents": [],
+            "duplicates": ["documents"],
+            "tokens": ["documents", "duplicates"],
+        }
         encoder = self.recipe.tokenize_stage if step == "tokens" else None
 
         def describe(entries: Sequence[Entry], generation: int) -> dict[str, Any]:

@@ -136,15 +136,16 @@ class Table:
             if int(name[:20]) == newest:
                 found.update(_checkpoint_transactions(storage.join(log, name)))
         for name in names:
-            if name[:20].isdigit() and name.endswith(".json"):
-                if newest < int(name[:20]) <= self.version:
-                    found.update(_entry_transactions(fs.cat_file(storage.join(log, name))))
+            number = int(name[:20]) if name[:20].isdigit() and name.endswith(".json") else -1
+            if newest < number <= self.version:
+                found.update(_entry_transactions(fs.cat_file(storage.join(log, name))))
         return found
 
     def history(self) -> list[dict[str, Any]]:
         """One dictionary per version, newest first: version, timestamp, operation, ``tokenlake``."""
         # Asked at an older version, delta-rs 1.6 lists the whole log and misnumbers it.
-        entries = type(self).open(self.url)._delta.history()
+        delta = deltalake.DeltaTable(self.url, storage_options=storage.delta_options(self.url))
+        entries = delta.history()
         return [entry for entry in entries if entry["version"] <= self.version]
 
     def commit(

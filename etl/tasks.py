@@ -138,9 +138,7 @@ class _TokenWriter:
     def __init__(self, recipe: Recipe, key: str) -> None:
         assert recipe.tokenize_stage is not None
         self._encoder = Encoder.of(recipe.tokenize_stage)
-        self._writer = FragmentWriter(
-            recipe.table_url("tokens"), schemas.TOKENS, TOKENS, name=key
-        )
+        self._writer = FragmentWriter(recipe.table_url("tokens"), schemas.TOKENS, TOKENS, name=key)
         self._tokens = 0
         self._checked = False
 

@@ -1,15 +1,16 @@
 """A walk through a lake that `make demo` has filled: counts, history, two traces, three batches.
 
-    python -m pipelines.tour LAKE
+python -m pipelines.tour LAKE
 """
 
 import sys
+from collections.abc import Iterable
 from importlib import resources
 
 from tokenizers import Tokenizer
 
 import etl
-from cli.render import print_history, print_report, print_trace
+from cli import render
 from etl.loader import TokenDataset
 
 
@@ -18,20 +19,24 @@ def title(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}\n{'-' * len(text)}")
 
 
+def show(lines: Iterable[str]) -> None:
+    """Lines, as the command line prints them."""
+    print("\n".join(lines))
+
+
 def main(lake: str) -> None:
     """Show what stands in the lake, through the same functions that a user calls."""
     title("What became of each document")
-    print_report(etl.report(lake))
+    show(render.lake_report(etl.report(lake)))
 
     title("The versions of the table `tokens`")
-    print_history(etl.history(f"{lake}/tokens"))
+    show(render.versions(etl.history(f"{lake}/tokens")))
 
     documents = etl.read_table(lake, "documents")[["id", "source", "row", "verdict", "reason"]]
     for verdict in ("kept", "rejected"):
         title(f"One {verdict} document, back to its source")
         found = documents[documents.verdict == verdict].head(1, npartitions=-1).iloc[0]
-        for trace in etl.trace(lake, source=found.source, row=int(found.row)):
-            print_trace(trace)
+        show(render.traces(etl.trace(lake, source=found.source, row=int(found.row))))
 
     title("Three packed training batches")
     tokenizer = Tokenizer.from_file(str(resources.files("pipelines") / "sample/tokenizer.json"))
@@ -39,7 +44,9 @@ def main(lake: str) -> None:
     for step, batch in zip(range(3), dataset.batches(8), strict=False):
         ids, labels = batch["input_ids"], batch["labels"]
         text = " ".join(tokenizer.decode(ids[0, :24].tolist()).split())
-        print(f"step {step}: input_ids {tuple(ids.shape)}, labels {tuple(labels.shape)}: {text} ...")
+        print(
+            f"step {step}: input_ids {tuple(ids.shape)}, labels {tuple(labels.shape)}: {text} ..."
+        )
 
 
 if __name__ == "__main__":

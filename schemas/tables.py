@@ -28,7 +28,9 @@ TOKENS = pa.schema(
         pa.field("id", pa.string()),
         pa.field("source", pa.string(), nullable=False),
         pa.field("row", pa.int64(), nullable=False),
-        pa.field("tokens", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
+        pa.field(
+            "tokens", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False
+        ),
         pa.field("num_tokens", pa.int32(), nullable=False),
         pa.field("token_end", pa.int64(), nullable=False),
     ]

@@ -28,7 +28,8 @@ FLOORS = (
     # what to do
     ("etl.recipe_file", "etl.recipe", "etl.plan"),
     # doing it
-    ("etl.tasks", "etl.record", "etl.replaced", "etl.quarantine", "etl.waves", "etl.cluster"),
+    ("etl.cluster", "etl.decisions", "etl.quarantine"),
+    ("etl.tasks", "etl.record", "etl.replaced", "etl.waves"),
     ("etl.dedup", "etl.runner", "etl.frames"),
     # reading it back, training from it
     ("etl.versions", "etl.lookup", "etl.file_checks", "etl.row_checks"),

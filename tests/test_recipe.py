@@ -97,7 +97,13 @@ def test_round_trip_through_yaml(
         ("lake: lake", "lake: [1]", 5, "lake", None),
         ("lake: lake", "name: again", 1, "stands twice", None),
         ("  - dedup_exact", "  - dedup_exact\n  - language", 6, "order is filters", None),
-        ("  - dedup_exact", "  - dedup_exact\n  - dedup_exact", 6, "dedup_exact stands twice", None),
+        (
+            "  - dedup_exact",
+            "  - dedup_exact\n  - dedup_exact",
+            6,
+            "dedup_exact stands twice",
+            None,
+        ),
         ("lake: lake", "lake: ${NO_SUCH_VARIABLE}", 5, "no NO_SUCH_VARIABLE", "export"),
         ("lake: lake", "lake: {", 7, "not YAML", None),
     ],
@@ -137,7 +143,12 @@ def test_the_environment_fills_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_settings_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = load(
-        tmp_path, GOOD, "gopher_quality.min_words=80", "seed=3", "source.columns.id=uid", "lake=here"
+        tmp_path,
+        GOOD,
+        "gopher_quality.min_words=80",
+        "seed=3",
+        "source.columns.id=uid",
+        "lake=here",
     )
     assert recipe.stages[1] == GopherQuality(min_words=80)
     assert (recipe.seed, recipe.source.columns.id) == (3, "uid")

@@ -84,7 +84,9 @@ def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
     assert pl.read_delta(path)["tokens"].to_list() == expected
     found = duckdb.sql(f"select tokens from '{path}/*.parquet' order by row").fetchall()
     assert [tokens for (tokens,) in found] == expected
-    assert not pq.read_schema(next((tmp_path / "tokens").glob("*.parquet"))).field("tokens").nullable
+    assert (
+        not pq.read_schema(next((tmp_path / "tokens").glob("*.parquet"))).field("tokens").nullable
+    )
 
 
 def test_of_two_writers_on_one_version_the_second_fails(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.run.corpus import records, write_jsonl, write_parquet
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """A Dask cluster inside this process: these tests look at what stands, not at how it came."""
-    with Client(  # type: ignore[no-untyped-call]
+    with Client(
         processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
     ) as client:
         yield client

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ def write_documents(url: str, number: int, hashes: list[int]) -> Unit:
     """A data file of ``documents`` whose rows have the given hashes."""
     schema = schemas.documents([])
     size = len(hashes)
-    values = {name: [None] * size for name in schema.names}
+    values: dict[str, Any] = {name: [None] * size for name in schema.names}
     values |= {
         "id": [f"{number}-{row}" for row in range(size)],
         "source": [f"s3://raw/{number:03}"] * size,
@@ -62,7 +63,7 @@ def test_duplicates_are_those_of_the_reference(
     documents, duplicates = (storage.join(storage.normalize(tmp_path), n) for n in ("d", "u"))
     units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
     data_files = [
-        dedup.DataFile(number, unit.source, *unit.paths, unit.rows, decided[number], ())
+        dedup.DataFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
         for number, unit in enumerate(units)
     ]
     fragments = dedup.find_exact(
@@ -72,7 +73,9 @@ def test_duplicates_are_those_of_the_reference(
         duplicates=duplicates,
         name="f" * 32,
     )
-    written = [pq.read_table(storage.local_path(storage.join(duplicates, f.path))) for f in fragments]
+    written = [
+        pq.read_table(storage.local_path(storage.join(duplicates, f.path))) for f in fragments
+    ]
     rows = pa.concat_tables(written).to_pylist()
     found = {
         (int(row["source"][-3:]), row["row"]): (int(row["keeper_source"][-3:]), row["keeper_row"])

@@ -1,5 +1,6 @@
 """Kill -9 at any moment; the next run goes on, and the lake is that of an undisturbed run."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -53,13 +54,13 @@ def _version(recipe: Recipe, name: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("table", "version", "kill"),
+    ("moment", "kill"),
     [
-        ("documents", 0, _all),
-        ("documents", 3, _driver),
-        ("documents", 6, _all),
-        ("duplicates", 1, _driver),
-        ("tokens", 2, _all),
+        (("documents", 0), _all),
+        (("documents", 3), _driver),
+        (("documents", 6), _all),
+        (("duplicates", 1), _driver),
+        (("tokens", 2), _all),
     ],
 )
 def test_a_killed_run_goes_on(
@@ -67,15 +68,14 @@ def test_a_killed_run_goes_on(
     recipe: Recipe,
     tmp_path: Path,
     undisturbed: Outcome,
-    table: str,
-    version: int,
+    moment: tuple[str, int],
     kill: Kill,
 ) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
     process = _start(file)
     try:
-        while process.poll() is None and _version(recipe, table) < version:
+        while process.poll() is None and _version(recipe, moment[0]) < moment[1]:
             time.sleep(0.02)
     finally:
         kill(process)
@@ -134,7 +134,5 @@ def _works(process: psutil.Process) -> bool:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Nothing of a killed run outlives its test."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

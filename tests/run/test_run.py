@@ -80,7 +80,9 @@ def test_running_again_does_nothing(client: Client, recipe: Recipe) -> None:
     assert (again.rows, again.tokens) == (0, 0)
 
 
-def test_new_files_are_new_work_and_old_rows_win(client: Client, recipe: Recipe, tmp_path: Path) -> None:
+def test_new_files_are_new_work_and_old_rows_win(
+    client: Client, recipe: Recipe, tmp_path: Path
+) -> None:
     folder = tmp_path / "grows"
     folder.mkdir()
     source = recipe.source.model_copy(update={"path": str(folder)})
