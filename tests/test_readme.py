@@ -1,0 +1,63 @@
+"""What README.md shows is so: its recipe loads, its commands and files exist, its notebook lines run."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from cli.app import app
+from etl.recipe import Recipe
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_its_recipe_loads(tmp_path: Path) -> None:
+    (block,) = blocks("yaml")
+    (tmp_path / "web.yaml").write_text(block)
+    recipe = Recipe.load(tmp_path / "web.yaml")
+    assert recipe.steps == ("documents", "duplicates", "tokens")
+    assert recipe.source.path == "s3://crawl/2026-10/**/*.parquet"
+
+
+def test_its_commands_exist() -> None:
+    known = get_command(app).commands
+    named = re.findall(r"^\$ etl (\w+)", README, re.MULTILINE)
+    assert len(named) > 4
+    assert set(named) <= set(known)
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make ([\w-]+)", README):
+        assert f"\n{target}:" in makefile
+
+
+def test_its_files_exist() -> None:
+    (tree,) = [block for block in blocks("") if block.startswith("cli/")]
+    names = re.findall(r"^  (\S+)", tree, re.MULTILINE)
+    names += re.findall(r"(\w+\.py) ", tree)
+    assert len(names) > 15
+    assert [name for name in names if not (ROOT / "etl" / name).exists()] == []
+    tops = re.findall(r"^(\w+/)", tree, re.MULTILINE)
+    assert [top for top in tops if not (ROOT / top).is_dir()] == []
+    for name in re.findall(r"`([\w/]+\.md)`", README):
+        assert (ROOT / name).is_file()
+
+
+def test_its_notebook_lines_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = [block for block in blocks("python") if "etl.apply" in block]
+    monkeypatch.chdir(ROOT / "pipelines")
+    code = block.replace('"data/*.parquet"', "source")
+    assert code != block
+    names: dict[str, object] = {}
+    setup = "import etl\nsource = etl.Source(path='sample/*.parquet', columns={'text': 'content'})\n"
+    *lines, last = code.strip().splitlines()
+    exec(setup + "\n".join(lines) + f"\nresult = {last}", names)
+    assert names["result"].sum() > 0
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) < 200
