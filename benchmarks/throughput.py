@@ -35,8 +35,8 @@ import schemas
 from etl import storage
 from etl.cluster import Cluster
 from etl.fragment import DOCUMENTS, TOKENS, FragmentWriter
+from etl.job.run import run
 from etl.recipe import Recipe
-from etl.runner import run
 from etl.sources import Source, list_splits, read
 from etl.stages import GopherQuality, Language, Tokenize
 from etl.stages.apply import apply

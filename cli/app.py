@@ -112,8 +112,8 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     from cli import render
     from cli.progress import ProgressLine
     from etl.cluster import Cluster
+    from etl.job.run import run as run_recipe
     from etl.recipe import Recipe
-    from etl.runner import run as run_recipe
 
     loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
     try:
@@ -201,7 +201,7 @@ def recipes(
 def history(table: options.TableArgument, *, as_json: options.AsJson = False) -> None:
     """List the versions of a table, newest first: who made each, and what came with it."""
     from cli import render
-    from etl.lineage import history as read_history
+    from etl.audit.lineage import history as read_history
 
     render.output(read_history(table), render.versions, to_json=as_json)
 
@@ -229,7 +229,7 @@ def show(
 ) -> None:
     """Print the schema, the size and the first rows of a table."""
     from cli import render
-    from etl.lookup import head
+    from etl.audit.lookup import head
     from etl.table import Table
 
     if at_version is not None and timestamp is not None:
@@ -253,7 +253,7 @@ def diff(
 ) -> None:
     """Say what changed between two versions of a table, and why."""
     from cli import render
-    from etl.lineage import diff as compare
+    from etl.audit.lineage import diff as compare
 
     render.output(compare(table, old, new), render.difference, to_json=as_json)
 
@@ -277,8 +277,8 @@ def lineage(
 ) -> None:
     """Draw what a table was made from, down to the input files."""
     from cli import render
-    from etl.lineage import graph
-    from etl.openlineage import run_events
+    from etl.audit.lineage import graph
+    from etl.audit.openlineage import run_events
 
     node = graph(table, at_version)
     if openlineage:
@@ -311,7 +311,7 @@ def trace(
 ) -> None:
     """Follow one document from its input file to its tokens, or to the reason why it has none."""
     from cli import render
-    from etl.lineage import trace as follow
+    from etl.audit.lineage import trace as follow
 
     if (document is None) == (source is None) or (source is None) != (row is None):
         raise typer.BadParameter("give --id ID, or --source URI and --row N")
@@ -336,7 +336,7 @@ def verify(
     Prints each problem and the data file that has it; the exit code is 1 if there is any.
     """
     from cli import render
-    from etl.verifier import verify as check
+    from etl.audit.verify import verify as check
 
     problems = check(lake, deep=deep)
     render.output(problems, render.problems, to_json=as_json)
@@ -352,7 +352,7 @@ def verify(
 def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> None:
     """Count what is in a lake: rows, reasons, duplicates, tokens, languages, input files."""
     from cli import render
-    from etl.reporter import report as count
+    from etl.audit.report import report as count
 
     render.output(count(lake), render.lake_report, to_json=as_json)
 

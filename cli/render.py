@@ -10,14 +10,14 @@ from cli.progress import duration
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from etl.lineage import Difference, Trace, Version
+    from etl.audit.lineage import Difference, Trace, Version
+    from etl.audit.report import LakeReport
+    from etl.audit.trace import Place
+    from etl.audit.verify import Problem
+    from etl.job.quarantine import Quarantined
+    from etl.job.run import RunReport
     from etl.plan import Plan
-    from etl.quarantine import Quarantined
-    from etl.reporter import LakeReport
-    from etl.runner import RunReport
     from etl.table import Table
-    from etl.tracer import Place
-    from etl.verifier import Problem
 
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300

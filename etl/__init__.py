@@ -9,36 +9,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from etl.audit.lineage import diff, graph, history, trace
+    from etl.audit.report import report
+    from etl.audit.verify import verify
     from etl.cluster import Cluster
     from etl.errors import TokenlakeError
     from etl.frames import apply, read, read_table, write
-    from etl.lineage import diff, graph, history, trace
+    from etl.job.run import RunReport, run
     from etl.recipe import Recipe
-    from etl.reporter import report
-    from etl.runner import RunReport, run
     from etl.sources import Columns, Source
     from etl.table import Table
-    from etl.verifier import verify
 
 # Names are imported when they are first used, so that `import etl` is quick and the loader needs no Dask.
 _HOMES = {
     "Cluster": "etl.cluster",
     "Columns": "etl.sources",
     "Recipe": "etl.recipe",
-    "RunReport": "etl.runner",
+    "RunReport": "etl.job.run",
     "Source": "etl.sources",
     "Table": "etl.table",
     "TokenlakeError": "etl.errors",
     "apply": "etl.frames",
-    "diff": "etl.lineage",
-    "graph": "etl.lineage",
-    "history": "etl.lineage",
+    "diff": "etl.audit.lineage",
+    "graph": "etl.audit.lineage",
+    "history": "etl.audit.lineage",
     "read": "etl.frames",
     "read_table": "etl.frames",
-    "report": "etl.reporter",
-    "run": "etl.runner",
-    "trace": "etl.lineage",
-    "verify": "etl.verifier",
+    "report": "etl.audit.report",
+    "run": "etl.job.run",
+    "trace": "etl.audit.lineage",
+    "verify": "etl.audit.verify",
     "write": "etl.frames",
 }
 

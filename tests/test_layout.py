@@ -28,12 +28,11 @@ FLOORS = (
     # what to do
     ("etl.recipe_file", "etl.recipe", "etl.plan"),
     # doing it
-    ("etl.cluster", "etl.decisions", "etl.quarantine"),
-    ("etl.tasks", "etl.record", "etl.replaced", "etl.waves"),
-    ("etl.dedup", "etl.runner", "etl.frames"),
+    ("etl.cluster", "etl.job", "etl.job.decisions", "etl.job.quarantine"),
+    ("etl.job.tasks", "etl.job.record", "etl.job.replaced", "etl.job.waves"),
+    ("etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
-    ("etl.versions", "etl.lookup", "etl.file_checks", "etl.row_checks"),
-    ("etl.tracer", "etl.lineage", "etl.openlineage", "etl.reporter", "etl.verifier"),
+    ("etl.audit.*",),
     ("etl.loader.*",),
     # the public names, and what a person calls
     ("etl",),
@@ -51,12 +50,12 @@ ONLY: dict[str, tuple[str, ...]] = {
 
 LIBRARIES = {
     "deltalake": ("etl.table",),
-    "dask": ("etl.runner", "etl.cluster", "etl.waves", "etl.dedup", "etl.frames"),
-    "distributed": ("etl.runner", "etl.cluster", "etl.waves", "etl.dedup", "etl.frames"),
+    "dask": ("etl.job.run", "etl.cluster", "etl.job.waves", "etl.job.dedup", "etl.frames"),
+    "distributed": ("etl.job.run", "etl.cluster", "etl.job.waves", "etl.job.dedup", "etl.frames"),
     "fsspec": ("etl.storage",),
     "s3fs": ("etl.storage",),
     "numba": ("etl.kernels.*",),
-    "torch": ("etl.loader.*"),
+    "torch": ("etl.loader.*",),
     "typer": ("cli.*",),
 }
 """Library -> the modules that may import it."""

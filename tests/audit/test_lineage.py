@@ -12,15 +12,15 @@ from distributed import Client
 
 import schemas
 from etl import storage
+from etl.audit.lineage import Trace, diff, graph, history, trace
+from etl.audit.openlineage import run_events
+from etl.audit.report import report
+from etl.audit.versions import added_in, live_inputs
 from etl.errors import TableError
-from etl.lineage import Trace, diff, graph, history, trace
-from etl.openlineage import run_events
+from etl.job.run import run
 from etl.recipe import Recipe
-from etl.reporter import report
-from etl.runner import run
 from etl.table import Table
-from etl.versions import added_in, live_inputs
-from tests.run.corpus import records, write_jsonl, write_parquet
+from tests.job.corpus import records, write_jsonl, write_parquet
 
 Row = dict[str, Any]
 

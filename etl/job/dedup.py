@@ -21,8 +21,8 @@ from distributed import Client
 
 import schemas
 from etl import storage
-from etl.decisions import Decisions, duplicate_rows
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
+from etl.job.decisions import Decisions, duplicate_rows
 from etl.plan import Unit
 
 _KEYS = pd.DataFrame(

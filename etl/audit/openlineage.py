@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from etl.lineage import Node
+from etl.audit.lineage import Node
+from etl.audit.versions import Version
 from etl.storage import is_local, local_path
-from etl.versions import Version
 
 _PRODUCER = "https://pypi.org/project/tokenlake"
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"

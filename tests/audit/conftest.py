@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
+from etl.job.run import run
 from etl.recipe import Recipe
-from etl.runner import run
-from tests.run.corpus import records, write_jsonl, write_parquet
+from tests.job.corpus import records, write_jsonl, write_parquet
 
 
 @pytest.fixture(scope="session")

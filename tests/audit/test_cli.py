@@ -19,7 +19,7 @@ from cli.app import app
 from cli.progress import ProgressLine
 from etl.recipe import Recipe, json_schema
 from etl.table import Table
-from tests.run.corpus import records, write_jsonl, write_parquet
+from tests.job.corpus import records, write_jsonl, write_parquet
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (

@@ -7,9 +7,9 @@ from typing import Any
 from unicodedata import unidata_version
 
 import schemas
+from etl.job.tasks import Result
 from etl.recipe import Recipe, Step
 from etl.sources import Split
-from etl.tasks import Result
 
 # What decides a result beside the recipe: the code, and the libraries that compute in it.
 _LIBRARIES = (

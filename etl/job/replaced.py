@@ -6,8 +6,8 @@ So no reader sees a file half replaced, and a file whose new content cannot be r
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from etl.job.tasks import Result
 from etl.ledger import Ledger, keys_of
-from etl.tasks import Result
 
 
 class Replaced:

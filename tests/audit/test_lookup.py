@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etl.audit.lookup import find, head, tally
 from etl.errors import TableError
 from etl.fragment import FragmentWriter, Layout
-from etl.lookup import find, head, tally
 from etl.table import Table
 
 SCHEMA = pa.schema(

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from etl import storage
 from etl.cluster import Cluster
+from etl.job.run import run
 from etl.loader import TokenDataset
 from etl.plan import make_plan
-from etl.runner import run
-from tests.run.conftest import MakeRecipe
-from tests.run.test_run import Row, rows
+from tests.job.conftest import MakeRecipe
+from tests.job.test_run import Row, rows
 
 
 def names(found: list[Row]) -> list[Row]:

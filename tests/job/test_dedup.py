@@ -10,8 +10,9 @@ import pytest
 from distributed import Client
 
 import schemas
-from etl import dedup, storage
+from etl import storage
 from etl.fragment import DOCUMENTS, FragmentWriter
+from etl.job import dedup
 from etl.plan import Unit
 
 Address = tuple[int, int]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.file_checks import Problem
+from etl.audit.file_checks import Problem
 from etl.table import Table
 
 _THREADS = 8

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import storage
-from etl.lookup import tally
-from etl.quarantine import Quarantine, Quarantined
+from etl.audit.lookup import tally
+from etl.audit.versions import newest, table_of, versions_of
+from etl.job.quarantine import Quarantine, Quarantined
 from etl.table import Table
-from etl.versions import newest, table_of, versions_of
 
 
 @dataclass(frozen=True, kw_only=True)

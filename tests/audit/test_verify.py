@@ -15,15 +15,15 @@ from distributed import Client
 
 import schemas
 from etl import storage
+from etl.audit.lineage import trace
+from etl.audit.report import report
+from etl.audit.verify import Problem, verify
 from etl.errors import TableError
 from etl.fragment import DUPLICATES, TOKENS, Fragment, FragmentWriter
-from etl.lineage import trace
+from etl.job.run import run
 from etl.recipe import Recipe
-from etl.reporter import report
-from etl.runner import run
 from etl.table import Table
-from etl.verifier import Problem, verify
-from tests.run.corpus import records, write_jsonl, write_parquet
+from tests.job.corpus import records, write_jsonl, write_parquet
 
 Damage = Callable[[Recipe], None]
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 import schemas
 from etl import storage
-from etl.decisions import duplicate_rows
 from etl.fragment import DOCUMENTS, TOKENS, Fragment, FragmentWriter
+from etl.job.decisions import duplicate_rows
 from etl.plan import Unit
 from etl.recipe import Recipe
 from etl.sources import Split, read

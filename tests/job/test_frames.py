@@ -7,10 +7,10 @@ from distributed import Client
 
 import etl
 from etl.errors import TableError
+from etl.job.run import run
 from etl.recipe import Recipe
-from etl.runner import run
 from etl.table import Table
-from tests.run.test_run import rows
+from tests.job.test_run import rows
 
 
 def test_the_same_rows_as_the_runner(client: Client, recipe: Recipe, tmp_path: Path) -> None:

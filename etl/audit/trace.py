@@ -12,12 +12,8 @@ from typing import Any
 
 import schemas
 from etl import storage
-from etl.errors import TableError
-from etl.ledger import keys_of
-from etl.lookup import Found, find
-from etl.quarantine import Quarantine
-from etl.table import Table
-from etl.versions import (
+from etl.audit.lookup import Found, find
+from etl.audit.versions import (
     Version,
     added_in,
     current,
@@ -27,6 +23,10 @@ from etl.versions import (
     table_of,
     versions_of,
 )
+from etl.errors import TableError
+from etl.job.quarantine import Quarantine
+from etl.ledger import keys_of
+from etl.table import Table
 
 _PREVIEW_CHARS = 500
 

@@ -15,22 +15,22 @@ from typing import Any
 from distributed import Client
 
 import schemas
-from etl import dedup
 from etl.cluster import Cluster
-from etl.decisions import Decisions
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
+from etl.job import dedup
+from etl.job.decisions import Decisions
+from etl.job.quarantine import Quarantine, Quarantined
+from etl.job.record import counts, input_files, record
+from etl.job.replaced import Replaced, fragments_of, stale_fragments
+from etl.job.tasks import ReadSplit, Result, TokenizeUnit
+from etl.job.waves import stream
 from etl.ledger import Describe, Entry
 from etl.plan import Plan, Unit, kept_units, make_plan, split_key
-from etl.quarantine import Quarantine, Quarantined
 from etl.recipe import Recipe, Step
-from etl.record import counts, input_files, record
-from etl.replaced import Replaced, fragments_of, stale_fragments
 from etl.sources import Split, count_records, number
 from etl.stages.apply import signal_names
 from etl.stages.tokenize import Encoder
-from etl.tasks import ReadSplit, Result, TokenizeUnit
-from etl.waves import stream
 
 _COMMIT_SECONDS = 5.0  # what is finished is committed about this often
 _COMMIT_RESULTS = 256

@@ -12,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 
 from etl import storage
-from etl.file_checks import Problem, check_files
+from etl.audit.file_checks import Problem, check_files
+from etl.audit.row_checks import check_rows, read_duplicates
+from etl.audit.versions import ledger_of, live_inputs, newest, table_of, versions_of
 from etl.ledger import Ledger, keys_of
 from etl.plan import kept_units
-from etl.row_checks import check_rows, read_duplicates
 from etl.table import Table
-from etl.versions import ledger_of, live_inputs, newest, table_of, versions_of
 
 __all__ = ["Problem", "verify"]
 

@@ -14,12 +14,12 @@ import pytest
 from distributed import Client
 
 from etl import storage
+from etl.job.run import run
 from etl.plan import make_plan
 from etl.recipe import Recipe
-from etl.runner import run
 from etl.table import Table
-from tests.run.conftest import MakeRecipe
-from tests.run.test_run import Row, rows
+from tests.job.conftest import MakeRecipe
+from tests.job.test_run import Row, rows
 
 Outcome = dict[str, list[Row]]
 Kill = Callable[[subprocess.Popen[bytes]], None]
@@ -124,7 +124,7 @@ def test_two_drivers_at_once(recipe: Recipe, tmp_path: Path, undisturbed: Outcom
 
 
 def _start(file: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.run.driver", str(file)]
+    command = [sys.executable, "-m", "tests.job.driver", str(file)]
     return subprocess.Popen(command, start_new_session=True)
 
 

@@ -8,7 +8,7 @@ from distributed import Client
 
 from etl.cluster import Cluster
 from etl.recipe import Recipe
-from tests.run.corpus import write_corpus
+from tests.job.corpus import write_corpus
 
 MakeRecipe = Callable[[Path | str], Recipe]
 

@@ -10,11 +10,11 @@ from tokenizers import Tokenizer
 
 from etl import storage
 from etl.errors import MismatchError
+from etl.job.run import run
 from etl.plan import make_plan
 from etl.recipe import Recipe
-from etl.runner import run
 from etl.table import Table
-from tests.run.corpus import prose, records, write_jsonl, write_parquet
+from tests.job.corpus import prose, records, write_jsonl, write_parquet
 
 Row = dict[str, object]
 

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 import schemas
 from etl import storage
+from etl.audit.lookup import tally
+from etl.audit.trace import Trace, trace
+from etl.audit.versions import Version, current, history, live_inputs, newest, versions_of
 from etl.errors import StorageError
-from etl.lookup import tally
 from etl.plan import differing
 from etl.table import Table
-from etl.tracer import Trace, trace
-from etl.versions import Version, current, history, live_inputs, newest, versions_of
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
 

@@ -1,0 +1,11 @@
+"""Doing what a plan says: the driver (run, dedup), what it sends out (tasks, waves), what it notes.
+
+run.py         executes a plan on a Dask client, commits, resumes
+dedup.py       the one barrier: integers through a shuffle, duplicates out
+waves.py       many units of work through Dask, a bounded number at a time
+tasks.py       what a worker does with one unit of work; no Dask
+decisions.py   what the table of duplicates says of a unit
+replaced.py    rows that take the place of others come in one commit
+record.py      the lineage record of a commit
+quarantine.py  what could not be read
+"""

@@ -1,0 +1,12 @@
+"""A run in a process of its own, which a test kills: ``python -m tests.job.driver RECIPE.yaml``."""
+
+import sys
+
+import etl.job.run
+from etl.cluster import Cluster
+from etl.recipe import Recipe
+
+if __name__ == "__main__":
+    etl.job.run._COMMIT_SECONDS = 0.0  # a commit for every result: as many places to die as can be
+    report = etl.job.run.run(Recipe.load(sys.argv[1]), cluster=Cluster(workers=2))
+    sys.exit(0 if report.ok else 3)
