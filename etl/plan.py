@@ -1,6 +1,6 @@
 """A recipe and what is committed already -> what is left to do. Printable, and no Dask."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from etl.errors import MismatchError
@@ -53,7 +53,7 @@ class Plan:
             self.begin
             or self.splits
             or ("duplicates" in self.ledgers and self.undecided())
-            or ("tokens" in self.ledgers and self.untokenized())
+            or ("tokens" in self.ledgers and (self.untokenized() or self._is_stale()))
         )
 
     def lines(self) -> Iterator[str]:
@@ -72,6 +72,14 @@ class Plan:
             yield f"{step:<11} {stages}; {state}"
         for uri in sorted(self.changed):
             yield f"replaces    {uri}"
+
+    def _is_stale(self) -> bool:
+        """Whether tokens stand of documents that were replaced by others."""
+        documents, ledger = self.ledgers["documents"].table, self.ledgers["tokens"]
+        if documents is None or "tokens" in self.begin:
+            return False
+        live = {ledger.key(unit.key) for unit in kept_units(documents)}
+        return bool(stale_fragments(ledger, live))
 
     def _open_units(self, step: Step) -> list[Unit]:
         documents, ledger = self.ledgers["documents"].table, self.ledgers[step]
@@ -134,6 +142,18 @@ def kept_units(documents: Table) -> list[Unit]:
     for row, key in zip(kept, keys_of(row["path"] for row in kept), strict=True):
         groups.setdefault(key, []).append(row)
     return [_unit(key, group) for key, group in groups.items()]
+
+
+def stale_fragments(ledger: Ledger, live: Collection[str]) -> dict[str, list[str]]:
+    """The live data files whose unit of work is no longer there, by input file."""
+    if ledger.table is None or not ledger.table.fragments().num_rows:
+        return {}
+    rows = ledger.table.fragments().select(["path", "min.source"]).to_pylist()
+    found: dict[str, list[str]] = {}
+    for row, key in zip(rows, keys_of(r["path"] for r in rows), strict=True):
+        if key not in live:
+            found.setdefault(row["min.source"], []).append(row["path"])
+    return found
 
 
 def _unit(key: str, group: list[dict[str, object]]) -> Unit:

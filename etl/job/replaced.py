@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from etl.job.tasks import Result
-from etl.ledger import Ledger, keys_of
+from etl.ledger import Ledger
 
 
 class Replaced:
@@ -44,17 +44,5 @@ def fragments_of(ledger: Ledger, sources: Collection[str]) -> dict[str, list[str
     found: dict[str, list[str]] = {}
     for row in ledger.table.fragments().select(["path", "min.source"]).to_pylist():
         if row["min.source"] in sources:
-            found.setdefault(row["min.source"], []).append(row["path"])
-    return found
-
-
-def stale_fragments(ledger: Ledger, live: Collection[str]) -> dict[str, list[str]]:
-    """The live data files whose unit of work is no longer there, by input file."""
-    if ledger.table is None or not ledger.table.fragments().num_rows:
-        return {}
-    rows = ledger.table.fragments().select(["path", "min.source"]).to_pylist()
-    found: dict[str, list[str]] = {}
-    for row, key in zip(rows, keys_of(r["path"] for r in rows), strict=True):
-        if key not in live:
             found.setdefault(row["min.source"], []).append(row["path"])
     return found

@@ -22,11 +22,11 @@ from etl.job import dedup
 from etl.job.decisions import Decisions
 from etl.job.quarantine import Quarantine, Quarantined
 from etl.job.record import counts, input_files, record
-from etl.job.replaced import Replaced, fragments_of, stale_fragments
+from etl.job.replaced import Replaced, fragments_of
 from etl.job.tasks import ReadSplit, Result, TokenizeUnit
 from etl.job.waves import stream
 from etl.ledger import Describe, Entry
-from etl.plan import Plan, Unit, kept_units, make_plan, split_key
+from etl.plan import Plan, Unit, kept_units, make_plan, split_key, stale_fragments
 from etl.recipe import Recipe, Step
 from etl.sources import Split, count_records, number
 from etl.stages.apply import signal_names
