@@ -28,6 +28,9 @@ _SETTINGS = {
 }
 
 
+_TIMEOUT = "15s"  # for a scheduler to answer
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A place to run: a scheduler at ``tcp://...``, or (``address`` None) this machine.
@@ -52,7 +55,7 @@ class Cluster:
                     yield client
                 return
             try:
-                client = Client(self.address, timeout="15s")
+                client = Client(self.address, timeout=_TIMEOUT)
             except (OSError, ValueError, TimeoutError) as error:
                 raise ClusterError(
                     f"no scheduler answers ({error})",

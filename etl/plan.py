@@ -8,6 +8,7 @@ from etl.ledger import Ledger, keys_of
 from etl.recipe import Recipe, Step
 from etl.sources import Split, list_splits
 from etl.stages import Stage
+from etl.stages.tokenize import Encoder
 from etl.table import Table
 
 
@@ -60,7 +61,8 @@ class Plan:
         """The plan for a reader, a line each."""
         recipe = self.recipe
         yield f"recipe      {recipe.name}  {recipe.fingerprint(recipe.steps[-1])[:12]}"
-        yield f"source      {recipe.source.path}"
+        for place in recipe.source.paths:
+            yield f"source      {place}"
         yield f"lake        {recipe.lake}"
         size = sum(split.bytes for split in self.splits)
         yield f"splits      {len(self.splits)} to read ({size / 1e6:.1f} MB), {self.done} done"
@@ -70,8 +72,14 @@ class Plan:
                 state += ", is begun anew" if ledger.table else ", is created"
             stages = " -> ".join(s.kind for s in _stages(recipe, step)) or "no stages"
             yield f"{step:<11} {stages}; {state}"
+        if recipe.tokenize_stage is not None:
+            slow = Encoder.of(recipe.tokenize_stage).fallback
+            why = "gigatoken" if slow is None else f"tokenizers, 30 to 90 times slower: {slow}"
+            yield f"tokenizer   {why}"
         for uri in sorted(self.changed):
             yield f"replaces    {uri}"
+        if not self.has_work():
+            yield "nothing to do"
 
     def _is_stale(self) -> bool:
         """Whether tokens stand of documents that were replaced by others."""

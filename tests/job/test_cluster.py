@@ -1,0 +1,61 @@
+"""A scheduler that is there already is joined and left running; one that is not is named."""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from etl.cluster import Cluster
+from etl.errors import ClusterError
+from etl.job.run import run
+from etl.recipe import Recipe
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def test_a_scheduler_that_is_there(recipe: Recipe, tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    port = address.rsplit(":", 1)[-1]
+    dask = [sys.executable, "-m", "distributed.cli."]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    scheduler = [dask[0], dask[1], dask[2] + "dask_scheduler", "--host", "127.0.0.1"]
+    worker = [dask[0], dask[1], dask[2] + "dask_worker", address, "--nthreads", "1", "--no-nanny"]
+    processes = [
+        subprocess.Popen([*scheduler, "--port", port, "--no-dashboard"], **quiet),
+        subprocess.Popen([*worker, "--no-dashboard"], **quiet),
+    ]
+    try:
+        _wait_for(port)
+        report = run(recipe, cluster=Cluster(address=address))
+        assert report.ok
+        assert report.rows == 300
+        with Client(address, timeout="10s") as client:
+            assert len(client.scheduler_info()["workers"]) == 1, "it outlives the run"
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_scheduler_that_is_not_there(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etl.cluster._TIMEOUT", "1s")
+    with pytest.raises(ClusterError, match="no scheduler answers"):
+        run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_port()}"))
+
+
+def _wait_for(port: str) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", int(port))) == 0:
+                return
+        time.sleep(0.1)
+    pytest.fail("the scheduler did not start")
