@@ -33,11 +33,12 @@ def opened(recipe: Recipe, name: str) -> Table:
 
 
 def live(recipe: Recipe, name: str, verdict: str | None = None) -> list[str]:
-    """The paths of a table's data files."""
+    """The paths of a table's data files, the one with most rows first."""
     files = opened(recipe, name).fragments()
     if verdict is not None:
         files = files.filter(pc.equal(files["partition.verdict"], verdict))
-    return list(files["path"].to_pylist())
+    found = files.select(["rows", "min.source", "path"]).to_pylist()
+    return [f["path"] for f in sorted(found, key=lambda f: (-f["rows"], f["min.source"]))]
 
 
 def local(recipe: Recipe, name: str, path: str) -> Path:
