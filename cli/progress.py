@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Self, TextIO
 
 if TYPE_CHECKING:
-    from etl.job.run import Progress
+    from etl.job.progress import Progress
 
 _TERMINAL_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from etl.audit.trace import Place
     from etl.audit.verify import Problem
     from etl.job.quarantine import Quarantined
-    from etl.job.run import RunReport
+    from etl.job.progress import RunReport
     from etl.plan import Plan
     from etl.table import Table
 

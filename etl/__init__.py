@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from etl.cluster import Cluster
     from etl.errors import TokenlakeError
     from etl.frames import apply, read, read_table, write
-    from etl.job.run import RunReport, run
+    from etl.job.progress import RunReport
+    from etl.job.run import run
     from etl.recipe import Recipe
     from etl.sources import Columns, Source
     from etl.table import Table
@@ -25,7 +26,7 @@ _HOMES = {
     "Cluster": "etl.cluster",
     "Columns": "etl.sources",
     "Recipe": "etl.recipe",
-    "RunReport": "etl.job.run",
+    "RunReport": "etl.job.progress",
     "Source": "etl.sources",
     "Table": "etl.table",
     "TokenlakeError": "etl.errors",

@@ -29,7 +29,7 @@ FLOORS = (
     ("etl.recipe_file", "etl.recipe", "etl.plan"),
     # doing it
     ("etl.cluster", "etl.job", "etl.job.decisions", "etl.job.quarantine"),
-    ("etl.job.tasks", "etl.job.record", "etl.job.replaced", "etl.job.waves"),
+    ("etl.job.tasks", "etl.job.progress", "etl.job.record", "etl.job.replaced", "etl.job.waves"),
     ("etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
     ("etl.audit.*",),

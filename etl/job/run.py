@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +20,8 @@ from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup
 from etl.job.decisions import Decisions
-from etl.job.quarantine import Quarantine, Quarantined
+from etl.job.progress import Progress, RunReport
+from etl.job.quarantine import Quarantine
 from etl.job.record import counts, input_files, record
 from etl.job.replaced import Replaced, fragments_of
 from etl.job.tasks import ReadSplit, Result, TokenizeUnit
@@ -37,53 +38,6 @@ _COMMIT_RESULTS = 256
 
 Place = tuple[str, str]
 """A unit of work for a reader: the input file, and which part of it."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a step is: units of work done, and the documents and bytes of text they held."""
-
-    step: Step
-    done: int
-    total: int
-    rows: int = 0
-    kept: int = 0
-    text_bytes: int = 0
-    seconds: float = 0.0
-
-    def after(self, result: Result, *, seconds: float) -> "Progress":
-        """The progress after one more result."""
-        return replace(
-            self,
-            done=self.done + 1,
-            rows=self.rows + result.rows,
-            kept=self.kept + result.kept,
-            text_bytes=self.text_bytes + result.text_bytes,
-            seconds=seconds,
-        )
-
-
-@dataclass
-class RunReport:
-    """What one run did: its counts, the tables' versions after it, and what was put aside."""
-
-    recipe: str
-    lake: str
-    run_id: str
-    rows: int = 0
-    kept: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    duplicates: int = 0
-    tokens: int = 0
-    text_bytes: int = 0
-    seconds: float = 0.0
-    versions: dict[str, int] = field(default_factory=dict)
-    quarantined: list[Quarantined] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every part of the input could be read."""
-        return not self.quarantined
 
 
 def run(

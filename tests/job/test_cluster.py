@@ -24,13 +24,9 @@ def free_port() -> int:
 def test_a_scheduler_that_is_there(recipe: Recipe, tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     port = address.rsplit(":", 1)[-1]
-    dask = [sys.executable, "-m", "distributed.cli."]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    scheduler = [dask[0], dask[1], dask[2] + "dask_scheduler", "--host", "127.0.0.1"]
-    worker = [dask[0], dask[1], dask[2] + "dask_worker", address, "--nthreads", "1", "--no-nanny"]
     processes = [
-        subprocess.Popen([*scheduler, "--port", port, "--no-dashboard"], **quiet),
-        subprocess.Popen([*worker, "--no-dashboard"], **quiet),
+        _start("dask_scheduler", "--host", "127.0.0.1", "--port", port, folder=tmp_path),
+        _start("dask_worker", address, "--nthreads", "1", "--no-nanny", folder=tmp_path),
     ]
     try:
         _wait_for(port)
@@ -49,6 +45,13 @@ def test_a_scheduler_that_is_not_there(recipe: Recipe, monkeypatch: pytest.Monke
     monkeypatch.setattr("etl.cluster._TIMEOUT", "1s")
     with pytest.raises(ClusterError, match="no scheduler answers"):
         run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_port()}"))
+
+
+def _start(program: str, *arguments: str, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", f"distributed.cli.{program}", "--no-dashboard", *arguments]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def _wait_for(port: str) -> None:

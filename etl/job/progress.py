@@ -1,0 +1,54 @@
+"""How far a run is, and what it did."""
+
+from dataclasses import dataclass, field, replace
+
+from etl.job.quarantine import Quarantined
+from etl.job.tasks import Result
+from etl.recipe import Step
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a step is: units of work done, and the documents and bytes of text they held."""
+
+    step: Step
+    done: int
+    total: int
+    rows: int = 0
+    kept: int = 0
+    text_bytes: int = 0
+    seconds: float = 0.0
+
+    def after(self, result: Result, *, seconds: float) -> "Progress":
+        """The progress after one more result."""
+        return replace(
+            self,
+            done=self.done + 1,
+            rows=self.rows + result.rows,
+            kept=self.kept + result.kept,
+            text_bytes=self.text_bytes + result.text_bytes,
+            seconds=seconds,
+        )
+
+
+@dataclass
+class RunReport:
+    """What one run did: its counts, the tables' versions after it, and what was put aside."""
+
+    recipe: str
+    lake: str
+    run_id: str
+    rows: int = 0
+    kept: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    seconds: float = 0.0
+    versions: dict[str, int] = field(default_factory=dict)
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every part of the input could be read."""
+        return not self.quarantined
