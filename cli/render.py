@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from etl.audit.report import LakeReport
     from etl.audit.trace import Place
     from etl.audit.verify import Problem
-    from etl.job.quarantine import Quarantined
     from etl.job.progress import RunReport
+    from etl.job.quarantine import Quarantined
     from etl.plan import Plan
     from etl.table import Table
 
