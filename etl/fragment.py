@@ -19,6 +19,7 @@ from etl import storage
 from etl.errors import StorageError
 
 _MAX_STATISTIC_CHARS = 512  # longer values would bloat the log
+_ALWAYS = ("source", "file")  # by these the driver finds data files again
 _MAX_ROW_GROUP_ROWS = 1 << 17
 
 
@@ -89,7 +90,7 @@ class _Statistics:
                 self.high[name] = max(self.high.get(name, found["max"]), found["max"])
 
     def to_json(self) -> str:
-        known = [name for name in self.low if _is_short(self.low[name], self.high[name])]
+        known = [n for n in self.low if n in _ALWAYS or _is_short(self.low[n], self.high[n])]
         return json.dumps(
             {
                 "numRecords": self.rows,

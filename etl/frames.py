@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 import schemas
 from etl import storage
-from etl.errors import TableError
+from etl.errors import MismatchError, TableError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS, Fragment, FragmentWriter, Layout
 from etl.recipe import StageList
 from etl.sources import Source, Split, count_records, list_splits, number
@@ -85,10 +85,15 @@ def write(frame: dd.DataFrame, table_url: str, *, lineage: Mapping[str, Any] | N
 
     Each partition becomes fragments, written where it is; the commit's record holds ``lineage``. The
     table is created if need be, with the schema of its name (documents, duplicates, tokens), or for
-    another name with the frame's own. Raises TableError if the columns are not those of the table.
+    another name with the frame's own. Raises TableError if the columns are not those of the table,
+    MismatchError if the table is one that ``run`` keeps.
     """
     url = storage.normalize(table_url)
     schema = Table.open(url).schema if Table.exists(url) else _schema_of(frame, url)
+    if Table.exists(url) and "recipe" in Table.open(url).transactions():
+        raise MismatchError(
+            "this table is kept by a recipe", where=url, hint="write to another URL"
+        )
     layout = _LAYOUTS.get(url.rsplit("/", 1)[-1], Layout(statistics=()))
     missing = set(schema.names) - set(frame.columns)
     extra = set(frame.columns) - set(schema.names)

@@ -79,6 +79,14 @@ class Ledger:
         """Whether a unit of work stands in the log."""
         return key in self._transactions
 
+    def foreign_files(self) -> list[str]:
+        """Live data files that no unit of work in the log has written: another program's."""
+        if self.table is None:
+            return []
+        paths = self.table.fragments()["path"].to_pylist()
+        keys = keys_of(paths)
+        return [path for path, key in zip(paths, keys, strict=True) if not self.is_done(key)]
+
     def has_changed(self, uri: str, fingerprint: str) -> bool:
         """Whether rows of an earlier content of this input file stand in the table."""
         known = self._transactions.get(self._name("file", uri))
@@ -128,6 +136,8 @@ class Ledger:
             todo = [entry for entry in entries if not self.is_done(entry.key)]
             if not todo:
                 return []
+            if attempt:
+                self._check_contents(todo)
             try:
                 self._commit_on_head(todo, describe)
                 return todo
@@ -151,8 +161,10 @@ class Ledger:
                 transactions[self._name("edition", uri)] = self.edition(uri, fingerprint)
                 transactions[self._name("file", uri)] = _int63(_digest(fingerprint))
         remove = {path for entry in entries for path in entry.remove}
-        if remove:
-            remove &= set(self.table.fragments()["path"].to_pylist())
+        if remove:  # what is live now: another run may have come since the entries were made
+            files = {uri for entry in entries if entry.remove for uri in entry.files}
+            live = self.table.fragments().select(["path", "min.source"]).to_pylist()
+            remove = {f["path"] for f in live if f["path"] in remove or f["min.source"] in files}
         self.table = self.table.commit(
             [fragment for entry in entries for fragment in entry.fragments],
             remove=sorted(remove),
@@ -160,6 +172,16 @@ class Ledger:
             lineage=describe(entries, self.generation),
         )
         self._transactions.update(transactions)
+
+    def _check_contents(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            for uri, fingerprint in entry.files.items():
+                if not entry.remove and self.has_changed(uri, fingerprint):
+                    raise MismatchError(
+                        "another run has committed another content of this input file",
+                        where=uri,
+                        hint="run again when nobody writes to it",
+                    )
 
     def _name(self, kind: str, uri: str) -> str:
         return f"{kind}:{_digest(self.generation, uri)[:32]}"

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from etl import storage
 from etl.errors import MismatchError
 from etl.ledger import Ledger, keys_of
 from etl.recipe import Recipe, Step
 from etl.sources import Split, list_splits
-from etl.stages import Stage
+from etl.stages import Python, Stage
 from etl.stages.tokenize import Encoder
 from etl.table import Table
 
@@ -106,17 +107,27 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     content of an input file (unless ``replace_changed``), SourceError if the source matches nothing.
     """
     recipe = recipe.located()
+    for stage in recipe.stages:
+        if isinstance(stage, Python):
+            stage.load()  # a function that is not there is told before any work is done
     ledgers = {
         step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
         for step in recipe.steps
     }
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
+    for step, ledger in ledgers.items():
+        if step not in begin and (foreign := ledger.foreign_files()):
+            raise MismatchError(
+                f"{len(foreign)} data files of {step!r} were written by another program (OPTIMIZE?)",
+                where=storage.join(ledger.url, foreign[0]),
+                hint="restore the version before, or --rebuild; rows can not be traced to work done",
+            )
     splits = list(list_splits(recipe.source))
-    ledger = ledgers["documents"]
+    documents = ledgers["documents"]
     todo, changed = splits, frozenset[str]()
     if "documents" not in begin:
-        changed = frozenset(s.uri for s in splits if ledger.has_changed(s.uri, s.fingerprint))
-        todo = [s for s in splits if not ledger.is_done(split_key(ledger, s))]
+        changed = frozenset(s.uri for s in splits if documents.has_changed(s.uri, s.fingerprint))
+        todo = [s for s in splits if not documents.is_done(split_key(documents, s))]
     if changed and not replace_changed:
         raise MismatchError(
             f"{len(changed)} input files have changed since their rows were committed",

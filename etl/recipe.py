@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 
 from etl import storage
 from etl.errors import RecipeError
-from etl.recipe_file import RecipeFile
+from etl.recipe_file import RecipeFile, nearest
 from etl.sources import Columns, Source
 from etl.stages import STAGES, AnyStage, DedupExact, Filter, Stage, Tokenize, Transform
 
@@ -41,7 +41,8 @@ def _stage(value: Any) -> Any:
 
 
 StageList = Annotated[
-    tuple[Annotated[AnyStage, BeforeValidator(_stage)], ...], BeforeValidator(tuple)
+    tuple[Annotated[AnyStage, BeforeValidator(_stage)], ...],
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list | tuple) else value),
 ]
 """A list of stages, each as a recipe writes it or as an object."""
 
@@ -91,7 +92,7 @@ class Recipe(BaseModel):
         try:
             return cls.model_validate(data).located()
         except ValidationError as error:
-            raise file.explain(error, _fields) from error
+            raise file.explain(error, _fields, settings) from error
 
     @property
     def documents_stages(self) -> tuple[Stage, ...]:
@@ -233,17 +234,20 @@ def _override(data: dict[str, Any], setting: str) -> None:
     if not rest or head == "source":
         target, names = data, key.split(".")
         for name in names[:-1]:
-            target[name] = dict(target.get(name) or {})
+            inner = target.get(name) or {}
+            if not isinstance(inner, Mapping):
+                raise RecipeError(f"{name} has no keys, it is {inner!r}", where=f"--set {key}")
+            target[name] = dict(inner)
             target = target[name]
         target[names[-1]] = value
         return
-    kinds = [stage.get("kind") for stage in data["stages"] if isinstance(stage, Mapping)]
-    if kinds.count(head) != 1:
-        raise RecipeError(
-            f"the recipe has {kinds.count(head)} stages {head!r}",
-            where=f"--set {key}",
-            hint=f"its stages are {', '.join(map(str, kinds)) or 'none'}",
-        )
+    kinds = [str(stage.get("kind")) for stage in data["stages"] if isinstance(stage, Mapping)]
+    if head not in kinds:
+        hint = nearest(head, ["source", *kinds])
+        raise RecipeError(f"no key or stage {head!r}", where=f"--set {key}", hint=hint)
+    if kinds.count(head) > 1:
+        what = f"the recipe has {kinds.count(head)} stages {head!r}"
+        raise RecipeError(what, where=f"--set {key}", hint="change the file")
     place = kinds.index(head)
     data["stages"][place] = {**data["stages"][place], rest: value}
 

@@ -34,7 +34,11 @@ class RecipeFile:
         self.path = path
         self.folder = path.parent.absolute()
         self._root = root
-        self.data: dict[str, Any] = _Loader.data(root)
+        try:
+            self.data: dict[str, Any] = _Loader.data(root)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise RecipeError(f"not a recipe: {error.problem}", where=f"{path}:{line}") from error
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -82,10 +86,23 @@ class RecipeFile:
         return line + 1
 
     def explain(
-        self, error: ValidationError, known: Callable[[Sequence[str | int]], list[str]]
+        self,
+        error: ValidationError,
+        known: Callable[[Sequence[str | int]], list[str]],
+        settings: Sequence[str] = (),
     ) -> RecipeError:
-        """Pydantic's findings as one RecipeError that names line, key, value and the near miss."""
-        found = [self._explain(detail, known) for detail in error.errors()]
+        """Pydantic's findings as one RecipeError that names line, key, value and the near miss.
+
+        ``settings`` are the ``key=value`` that came from elsewhere: those have no line.
+        """
+        given = {setting.partition("=")[0]: setting for setting in settings}
+        found = []
+        for detail in error.errors():
+            name = ".".join(str(part) for part in detail["loc"] if not isinstance(part, int))
+            setting = given.get(name.removeprefix("stages."))
+            told = self._explain(detail, known)
+            where = told.where if setting is None else f"--set {setting}"
+            found.append(RecipeError(told.what, where=where, hint=told.hint))
         first, *others = found
         more = "".join(f"\n{other}" for other in others)
         return RecipeError(f"{first.what}{more}", where=first.where, hint=first.hint)
@@ -110,8 +127,13 @@ class RecipeFile:
             case "value_error":
                 text = detail["msg"].removeprefix("Value error, ")
                 return RecipeError(f"{name}: {text}" if name else text, where=where)
+        hint = None
+        if detail["type"] == "string_type" and isinstance(detail["input"], bool):
+            hint = "YAML reads yes, no, on and off as truth values: put quotes around them"
+        elif detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+            hint = f"write a mapping, as in `{name}: {{{next(iter(known((*location, ''))), 'key')}: ...}}`"
         message = detail["msg"][0].lower() + detail["msg"][1:]
-        return RecipeError(f"{name}: {message}, not {detail['input']!r}", where=where)
+        return RecipeError(f"{name}: {message}, not {detail['input']!r}", where=where, hint=hint)
 
 
 def _find(path: str) -> Path:

@@ -6,6 +6,7 @@ builds exactly-once on that. This is the only module that knows deltalake.
 """
 
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,7 @@ class Table:
     def exists(url: str) -> bool:
         """Whether a Delta table stands at the URL."""
         url = storage.normalize(url)
-        return bool(deltalake.DeltaTable.is_deltatable(url, storage.delta_options(url)))
+        return bool(deltalake.DeltaTable.is_deltatable(_place(url), storage.delta_options(url)))
 
     @classmethod
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
@@ -55,7 +56,7 @@ class Table:
         """
         url = storage.normalize(url)
         try:
-            delta = deltalake.DeltaTable(url, storage_options=storage.delta_options(url))
+            delta = deltalake.DeltaTable(_place(url), storage_options=storage.delta_options(url))
             if version is not None:
                 delta.load_as_version(version)
         except TableNotFoundError as error:
@@ -86,7 +87,7 @@ class Table:
             if storage.is_local(url):  # delta-rs wants the folder; make it with a clear error
                 storage.local_path(url).mkdir(parents=True, exist_ok=True)
             deltalake.DeltaTable.create(
-                url,
+                _place(url),
                 schema,
                 mode="ignore",
                 partition_by=list(layout.partition_by),
@@ -144,7 +145,9 @@ class Table:
     def history(self) -> list[dict[str, Any]]:
         """One dictionary per version, newest first: version, timestamp, operation, ``tokenlake``."""
         # Asked at an older version, delta-rs 1.6 lists the whole log and misnumbers it.
-        delta = deltalake.DeltaTable(self.url, storage_options=storage.delta_options(self.url))
+        delta = deltalake.DeltaTable(
+            _place(self.url), storage_options=storage.delta_options(self.url)
+        )
         entries = delta.history()
         return [entry for entry in entries if entry["version"] <= self.version]
 
@@ -188,6 +191,17 @@ class Table:
     def dataset(self) -> "pds.Dataset":
         """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
         return self._delta.to_pyarrow_dataset()
+
+
+def _place(url: str) -> str:
+    """A table's URL as delta-rs takes it: of a local one the path, in which # and ? are letters."""
+    if not storage.is_local(url):
+        return url
+    if re.search("%[0-9A-Fa-f]{2}", url):
+        raise StorageError(
+            "a local lake may not have an escape like %20 in its path", where=url, hint="rename it"
+        )
+    return str(storage.local_path(url))
 
 
 def _properties(

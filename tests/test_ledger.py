@@ -1,8 +1,11 @@
 """Exactly once: whoever commits, however often, a unit of work stands in the table once."""
 
+import json
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 import schemas
 from etl import storage
 from etl.errors import ConflictError, MismatchError
-from etl.fragment import DUPLICATES, FragmentWriter
+from etl.fragment import DUPLICATES, Fragment, FragmentWriter
 from etl.ledger import Entry, Ledger
 
 SCHEMA = schemas.DUPLICATES
@@ -138,3 +141,46 @@ def test_a_changed_file_is_seen_until_its_rows_are_replaced(tmp_path: Path) -> N
     ledger.commit([Entry(new.key, new.fragments, gone, {"s3://raw/a": "etag2"})], describe)
     assert sources(tmp_path) == ["new", "new"]
     assert not begun(tmp_path).has_changed("s3://raw/a", "etag2")
+
+
+def test_two_contents_of_one_file_are_not_mixed(tmp_path: Path) -> None:
+    stale = begun(tmp_path)
+    slow, quick = entry(stale, "first content"), entry(stale, "second content")
+    quick_ledger = begun(tmp_path)
+    quick_ledger.commit([Entry(quick.key, quick.fragments, files={"s3://raw/a": "2"})], describe)
+    with pytest.raises(MismatchError, match="another content"):
+        stale.commit([Entry(slow.key, slow.fragments, files={"s3://raw/a": "1"})], describe)
+    assert sources(tmp_path) == ["second content"]
+
+
+def test_a_replacement_removes_what_came_meanwhile(tmp_path: Path) -> None:
+    ledger = begun(tmp_path)
+    uri = "s3://raw/a"  # all rows of this file have it as their source
+    first, late, new = (entry(ledger, f"{name} of a") for name in ("first", "late", "new"))
+    ledger.commit([Entry(first.key, _of(ledger, first, uri), files={uri: "1"})], describe)
+    replacing, other = begun(tmp_path), begun(tmp_path)
+    other.commit([Entry(late.key, _of(ledger, late, uri), files={uri: "1"})], describe)
+    gone = [fragment.path for fragment in _of(ledger, first, uri)]
+    assert replacing.has_changed(uri, "2")
+    replacing.commit([Entry(new.key, new.fragments, gone, {uri: "2"})], describe)
+    assert sources(tmp_path) == ["new of a"]
+
+
+def _of(ledger: Ledger, unit: Entry, uri: str) -> list[Fragment]:
+    """The files of a unit, as if their rows were of another input file."""
+    return [
+        replace(f, statistics=f.statistics.replace(json.dumps(_name_of(f)), json.dumps(uri)))
+        for f in unit.fragments
+    ]
+
+
+def _name_of(fragment: Fragment) -> str:
+    return str(json.loads(fragment.statistics)["minValues"]["source"])
+
+
+def test_files_of_another_program_are_seen(tmp_path: Path) -> None:
+    ledger = begun(tmp_path)
+    ledger.commit([entry(ledger, name) for name in ("one", "two")], describe)
+    assert ledger.foreign_files() == []
+    deltalake.DeltaTable(str(tmp_path)).optimize.compact()
+    assert len(begun(tmp_path).foreign_files()) == 1

@@ -95,6 +95,9 @@ def test_round_trip_through_yaml(
         ("num_words > 50", "num_wrods > 50", 9, "num_wrods", "num_words"),
         ("num_words > 50", "num_words >", 9, "where", None),
         ("lake: lake", "lake: [1]", 5, "lake", None),
+        ("[de, en]", "[de, no]", 7, "not False", "put quotes around"),
+        ("source:\n  path: raw/*.parquet\n  columns:", "source: raw\nx:", 2, "source", "path"),
+        ("lake: lake", "? [a]\n: b", 5, "not a recipe", None),
         ("lake: lake", "name: again", 1, "stands twice", None),
         ("  - dedup_exact", "  - dedup_exact\n  - language", 6, "order is filters", None),
         (
@@ -154,8 +157,14 @@ def test_settings_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (recipe.seed, recipe.source.columns.id) == (3, "uid")
     assert recipe.source.columns.text == "content", "the others stay"
     assert recipe.lake == str(tmp_path / "here"), "relative to the working folder"
-    with pytest.raises(RecipeError, match="no_such"):
-        load(tmp_path, GOOD, "no_such.min_words=80")
+    with pytest.raises(RecipeError, match="no key or stage 'gopher_qualty'"):
+        load(tmp_path, GOOD, "gopher_qualty.min_words=80")
+    with pytest.raises(RecipeError, match="--set gopher_quality.min_words=many: "):
+        load(tmp_path, GOOD, "gopher_quality.min_words=many")
+    with pytest.raises(RecipeError, match="path has no keys"):
+        load(tmp_path, GOOD, "source.path.x=1")
+    with pytest.raises(RecipeError, match="--set stages=5"):
+        load(tmp_path, GOOD, "stages=5")
     with pytest.raises(RecipeError, match="min_wrods"):
         load(tmp_path, GOOD, "gopher_quality.min_wrods=80")
     with pytest.raises(RecipeError, match="write key=value"):

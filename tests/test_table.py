@@ -159,3 +159,21 @@ def test_a_place_that_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="cannot be created"):
         Table.create(str(tmp_path / "file" / "tokens"), schemas.TOKENS, TOKENS)
+
+
+def test_odd_letters_in_a_path(tmp_path: Path) -> None:
+    url = storage.normalize(tmp_path / "a lake? #1 ü=x")
+    table = Table.create(url, schemas.TOKENS, TOKENS)
+    table.commit(write(url, [token_rows([1, 2])]), transactions={"a": 1}, lineage={})
+    assert Table.open(url).dataset().count_rows() == 2
+    assert Table.open(url).transactions() == {"a": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a lake? #1 ü=x"]
+    with pytest.raises(StorageError, match="escape"):
+        Table.create(str(tmp_path / "a%20lake"), schemas.TOKENS, TOKENS)
+
+
+def test_a_long_source_is_known_by_its_statistics(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+    source = "s3://raw/" + "x" * 1000
+    table = table.commit(write(table.url, [token_rows([1], source)]), transactions={}, lineage={})
+    assert table.fragments()["min.source"].to_pylist() == [source]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from distributed import Client
+from distributed import Client, KilledWorker
 
 import schemas
 from etl.cluster import Cluster
@@ -163,7 +163,7 @@ class _Run:
                 dedup.data_files(units, decisions),
                 documents=documents.url,
                 duplicates=ledger.url,
-                name=uuid.uuid4().hex,
+                name=ledger.key(new[0].key),
             )
             found = sum(fragment.rows for fragment in fragments)
             result = Result("", rows=sum(u.rows for u in new), duplicates=found)
@@ -258,7 +258,7 @@ class _Run:
             self._on_progress(progress)
 
     def _put_aside(self, step: Step, place: Place, error: BaseException) -> None:
-        text = str(error) if isinstance(error, TokenlakeError) else repr(error)
+        text = _explained(error, place[0])
         self.report.quarantined.append(self._quarantine.put(step, *place, text))
 
     def _lineage(
@@ -314,6 +314,19 @@ def _place(unit: Split | Unit) -> Place:
     if isinstance(unit, Unit):
         return unit.source, unit.key
     return unit.uri, "" if unit.stop is None else f"{unit.start}-{unit.stop}"
+
+
+def _explained(error: BaseException, source: str) -> str:
+    """An error in one line, for a reader who sees the name of the file beside it."""
+    if isinstance(error, KilledWorker):
+        return (
+            f"the worker died {error.allowed_failures + 1} times on it (out of memory, or its code "
+            "ended the process); try a larger --memory-limit, or fewer --workers"
+        )
+    if not isinstance(error, TokenlakeError):
+        return repr(error)
+    elsewhere = f"{error.where}: " if error.where not in (None, source) else ""
+    return f"{elsewhere}{error.what}" + (f" ({error.hint})" if error.hint else "")
 
 
 def _now() -> str:

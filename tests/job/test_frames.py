@@ -6,7 +6,7 @@ import pytest
 from distributed import Client
 
 import etl
-from etl.errors import TableError
+from etl.errors import MismatchError, TableError
 from etl.job.run import run
 from etl.recipe import Recipe
 from etl.table import Table
@@ -44,3 +44,10 @@ def test_other_columns_are_refused(client: Client, recipe: Recipe, tmp_path: Pat
     etl.write(frame, url)
     with pytest.raises(TableError, match="num_words"):
         etl.write(frame.drop(columns="num_words"), url)
+
+
+def test_a_table_that_a_recipe_keeps_is_refused(client: Client, recipe: Recipe) -> None:
+    run(recipe, cluster=client)
+    frame = etl.apply(etl.read(recipe.source), recipe.stages)
+    with pytest.raises(MismatchError, match="kept by a recipe"):
+        etl.write(frame, recipe.table_url("documents"))

@@ -4,15 +4,17 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import deltalake
 import pytest
 from distributed import Client
 from tokenizers import Tokenizer
 
 from etl import storage
-from etl.errors import MismatchError
+from etl.errors import MismatchError, RecipeError
 from etl.job.run import run
 from etl.plan import make_plan
 from etl.recipe import Recipe
+from etl.stages import Python
 from etl.table import Table
 from tests.job.corpus import prose, records, write_jsonl, write_parquet
 
@@ -225,3 +227,19 @@ def test_lineage_adds_up(client: Client, recipe: Recipe) -> None:
     tokens = Table.open(recipe.table_url("tokens")).history()[0]["tokenlake"]
     assert [table["name"] for table in tokens["input_tables"]] == ["documents", "duplicates"]
     assert tokens["tokenizer"]["append_eos"] is True
+
+
+def test_tables_that_another_program_rewrote_are_refused(client: Client, recipe: Recipe) -> None:
+    run(recipe, cluster=client)
+    url = recipe.table_url("tokens")
+    deltalake.DeltaTable(str(storage.local_path(url))).optimize.compact()
+    with pytest.raises(MismatchError, match="another program"):
+        run(recipe, cluster=client)
+
+
+def test_a_function_that_is_not_there_is_told_before_any_work(recipe: Recipe) -> None:
+    missing = Python(call="tests.job.corpus:no_such_function")
+    recipe = recipe.model_copy(update={"stages": (missing, *recipe.stages)})
+    with pytest.raises(RecipeError, match="no_such_function"):
+        make_plan(recipe)
+    assert not Path(str(recipe.lake)).exists()
