@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class Cluster:
         with dask.config.set(_SETTINGS):
             if self.address is None:
                 with self._local() as cluster, Client(cluster) as client:
+                    client.run(_leave_interrupts_to_the_driver)
                     yield client
                 return
             try:
@@ -74,6 +76,11 @@ class Cluster:
                 memory_limit=self.memory_limit or "auto",
                 silence_logs=logging.CRITICAL,  # what a task raises is reported once, by the run
             )
+
+
+def _leave_interrupts_to_the_driver() -> None:
+    """Ctrl-C reaches every process of a terminal; the driver answers it, and ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def num_cores() -> int:
