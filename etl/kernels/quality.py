@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from etl.kernels import unicode
 from etl.kernels.jit import kernel
 from etl.kernels.lines import next_line, strip
-from etl.kernels.utf8 import Texts
+from etl.kernels.utf8 import Texts, num_chars
 from etl.kernels.words import CHARS, END, FLAGS, HAS_LETTER, START, next_segments
 
 COUNTS: Final = (
@@ -54,7 +54,7 @@ def _count(
         first, end = offsets[k], offsets[k + 1]
         out[0:7, k] = _words(data, first, end, classes, block)
         out[7:10, k] = _lines(data, first, end, classes)
-        out[10, k] = _chars(data, first, end)
+        out[10, k] = num_chars(data, first, end)
 
 
 @kernel
@@ -106,14 +106,6 @@ def _lines(
         )
         at = after
     return lines, bullet_lines, ellipsis_lines
-
-
-@kernel
-def _chars(data: NDArray[np.uint8], first: int, end: int) -> int:
-    chars = 0
-    for at in range(first, end):
-        chars += data[at] & 0xC0 != 0x80
-    return chars
 
 
 @kernel

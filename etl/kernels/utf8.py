@@ -83,3 +83,31 @@ def class_at(
         if point < NUM_CODE_POINTS:
             return np.int64(classes[point]), 4
     return OTHER, 1
+
+
+def count_chars(texts: Texts) -> NDArray[np.int64]:
+    """The code points of each document: int64 (n,); whatever a null holds is counted too.
+
+    >>> count_chars(texts(pa.array(["né", ""])))
+    array([2, 0])
+    """
+    out = np.zeros(len(texts.offsets) - 1, np.int64)
+    _count_chars(texts.offsets, texts.data, out)
+    return out
+
+
+@kernel
+def _count_chars(
+    offsets: NDArray[np.int64], data: NDArray[np.uint8], out: NDArray[np.int64]
+) -> None:
+    for k in range(len(out)):
+        out[k] = num_chars(data, offsets[k], offsets[k + 1])
+
+
+@kernel
+def num_chars(data: NDArray[np.uint8], first: int, end: int) -> int:
+    """The code points between two bytes."""
+    chars = 0
+    for at in range(first, end):
+        chars += data[at] & 0xC0 != 0x80
+    return chars

@@ -7,18 +7,20 @@ from pydantic import Field
 from etl.stages.base import Filter, Stage, Transform
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.gopher_quality import GopherQuality
+from etl.stages.gopher_repetition import GopherRepetition
 from etl.stages.language import Language
 from etl.stages.python import Python
 from etl.stages.tokenize import Tokenize
 from etl.stages.where import Where
 
 AnyStage = Annotated[
-    GopherQuality | Language | Where | Python | DedupExact | Tokenize,
+    GopherQuality | GopherRepetition | Language | Where | Python | DedupExact | Tokenize,
     Field(discriminator="kind"),
 ]
 
 STAGES: dict[str, type[Stage]] = {
     "gopher_quality": GopherQuality,
+    "gopher_repetition": GopherRepetition,
     "language": Language,
     "where": Where,
     "python": Python,
@@ -33,6 +35,7 @@ __all__ = [
     "DedupExact",
     "Filter",
     "GopherQuality",
+    "GopherRepetition",
     "Language",
     "Python",
     "Stage",

@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels import quality
-from etl.kernels.utf8 import texts
+from etl.kernels import paragraphs, quality, repetition
+from etl.kernels.utf8 import Texts, count_chars, texts
 from etl.stages import lid
 
 num_chars = pl.col("num_chars")
@@ -49,6 +49,51 @@ alpha_word_ratio = pl.col("alpha_word_ratio")
 num_stop_words = pl.col("num_stop_words")
 """Distinct ones among the, be, to, of, and, that, have, with, as they stand. Kernel: quality."""
 
+duplicate_line_ratio = pl.col("duplicate_line_ratio")
+"""Lines equal to one before, per line; here lines are stripped, blank ones left out. Kernel: paragraphs."""
+
+duplicate_line_char_ratio = pl.col("duplicate_line_char_ratio")
+"""Code points in lines equal to one before, per code point. Kernel: paragraphs."""
+
+duplicate_paragraph_ratio = pl.col("duplicate_paragraph_ratio")
+"""Paragraphs (between blank lines) equal to one before, per paragraph. Kernel: paragraphs."""
+
+duplicate_paragraph_char_ratio = pl.col("duplicate_paragraph_char_ratio")
+"""Code points in paragraphs equal to one before, per code point. Kernel: paragraphs."""
+
+terminal_line_ratio = pl.col("terminal_line_ratio")
+"""Lines that end in one of ``paragraphs.TERMINAL``, per line that is not blank. Kernel: paragraphs."""
+
+short_line_ratio = pl.col("short_line_ratio")
+"""Lines of at most 30 code points, per line that is not blank. Kernel: paragraphs."""
+
+top_2gram_char_ratio = pl.col("top_2gram_char_ratio")
+"""Code points in the most frequent run of 2 segments, per code point. Kernel: repetition."""
+
+top_3gram_char_ratio = pl.col("top_3gram_char_ratio")
+"""Code points in the most frequent run of 3 segments, per code point. Kernel: repetition."""
+
+top_4gram_char_ratio = pl.col("top_4gram_char_ratio")
+"""Code points in the most frequent run of 4 segments, per code point. Kernel: repetition."""
+
+duplicate_5gram_char_ratio = pl.col("duplicate_5gram_char_ratio")
+"""Code points in runs of 5 segments seen before, per code point. Kernel: repetition."""
+
+duplicate_6gram_char_ratio = pl.col("duplicate_6gram_char_ratio")
+"""Code points in runs of 6 segments seen before, per code point. Kernel: repetition."""
+
+duplicate_7gram_char_ratio = pl.col("duplicate_7gram_char_ratio")
+"""Code points in runs of 7 segments seen before, per code point. Kernel: repetition."""
+
+duplicate_8gram_char_ratio = pl.col("duplicate_8gram_char_ratio")
+"""Code points in runs of 8 segments seen before, per code point. Kernel: repetition."""
+
+duplicate_9gram_char_ratio = pl.col("duplicate_9gram_char_ratio")
+"""Code points in runs of 9 segments seen before, per code point. Kernel: repetition."""
+
+duplicate_10gram_char_ratio = pl.col("duplicate_10gram_char_ratio")
+"""Code points in runs of 10 segments seen before, per code point. Kernel: repetition."""
+
 lang = pl.col("lang")
 """The most likely language, a code of lid.176 (ISO 639-1, else -3); a string. Model: language."""
 
@@ -75,6 +120,21 @@ SIGNALS: Final[dict[str, Signal]] = {
     "ellipsis_line_ratio": Signal("quality", "share of lines"),
     "alpha_word_ratio": Signal("quality", "words with a letter per segment"),
     "num_stop_words": Signal("quality", "distinct words of 8"),
+    "duplicate_line_ratio": Signal("lines", "share of lines"),
+    "duplicate_line_char_ratio": Signal("lines", "share of code points"),
+    "duplicate_paragraph_ratio": Signal("lines", "share of paragraphs"),
+    "duplicate_paragraph_char_ratio": Signal("lines", "share of code points"),
+    "terminal_line_ratio": Signal("lines", "share of lines"),
+    "short_line_ratio": Signal("lines", "share of lines"),
+    "top_2gram_char_ratio": Signal("repetition", "share of code points"),
+    "top_3gram_char_ratio": Signal("repetition", "share of code points"),
+    "top_4gram_char_ratio": Signal("repetition", "share of code points"),
+    "duplicate_5gram_char_ratio": Signal("repetition", "share of code points"),
+    "duplicate_6gram_char_ratio": Signal("repetition", "share of code points"),
+    "duplicate_7gram_char_ratio": Signal("repetition", "share of code points"),
+    "duplicate_8gram_char_ratio": Signal("repetition", "share of code points"),
+    "duplicate_9gram_char_ratio": Signal("repetition", "share of code points"),
+    "duplicate_10gram_char_ratio": Signal("repetition", "share of code points"),
     "lang": Signal("language", "language code"),
     "lang_score": Signal("language", "probability"),
 }
@@ -120,6 +180,37 @@ def _quality(column: pa.ChunkedArray) -> dict[str, pa.Array]:
         "alpha_word_ratio": _per(counts["alpha_words"], segments),
         "num_stop_words": counts["stop_words"],
     }
+    return _columns(values, documents)
+
+
+def _lines(column: pa.ChunkedArray) -> dict[str, pa.Array]:
+    documents = texts(column)
+    found = paragraphs.count(documents).astype(np.float64)
+    counts = dict(zip(paragraphs.COUNTS, found, strict=True))
+    lines, chars = counts["lines"], count_chars(documents).astype(np.float64)
+    values = {
+        "duplicate_line_ratio": _per(counts["duplicate_lines"], lines),
+        "duplicate_line_char_ratio": _per(counts["duplicate_line_chars"], chars),
+        "duplicate_paragraph_ratio": _per(counts["duplicate_paragraphs"], counts["paragraphs"]),
+        "duplicate_paragraph_char_ratio": _per(counts["duplicate_paragraph_chars"], chars),
+        "terminal_line_ratio": _per(counts["terminal_lines"], lines),
+        "short_line_ratio": _per(counts["short_lines"], lines),
+    }
+    return _columns(values, documents)
+
+
+def _repetition(column: pa.ChunkedArray) -> dict[str, pa.Array]:
+    documents = texts(column)
+    chars = count_chars(documents).astype(np.float64)
+    names = [
+        *(f"top_{n}gram_char_ratio" for n in repetition.TOP),
+        *(f"duplicate_{n}gram_char_ratio" for n in repetition.DUPLICATE),
+    ]
+    found = repetition.repeated_chars(documents).astype(np.float64)
+    return _columns(dict(zip(names, _per(found, chars), strict=True)), documents)
+
+
+def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> dict[str, pa.Array]:
     null = None if documents.valid is None else ~documents.valid
     return {name: pa.array(array, pa.float64(), mask=null) for name, array in values.items()}
 
@@ -136,6 +227,8 @@ def _language(column: pa.ChunkedArray) -> dict[str, pa.Array]:
 
 GROUPS: Final[dict[str, Callable[[pa.ChunkedArray], dict[str, pa.Array]]]] = {
     "quality": _quality,
+    "lines": _lines,
+    "repetition": _repetition,
     "language": _language,
 }
 """Group -> the one pass over a column of texts that gives all its signals."""

@@ -27,11 +27,21 @@ def test_values():
         "ellipsis_line_ratio": 2 / 3,
         "alpha_word_ratio": 4 / 12,
         "num_stop_words": 1,
+        "duplicate_line_ratio": 0,
+        "duplicate_line_char_ratio": 0,
+        "duplicate_paragraph_ratio": 0,
+        "duplicate_paragraph_char_ratio": 0,
+        "terminal_line_ratio": 1,
+        "short_line_ratio": 1,
+        "top_2gram_char_ratio": 2 * 3 / 34,  # ". ."
+        "top_3gram_char_ratio": 9 / 34,  # "# Héllo ,": none is there twice, the first counts
+        "top_4gram_char_ratio": 14 / 34,
+        **{f"duplicate_{n}gram_char_ratio": 0 for n in range(5, 11)},
         "lang": row["lang"],
         "lang_score": row["lang_score"],
     }
     assert set(null.values()) == {None}
-    assert {empty[name] for name in SIGNALS if SIGNALS[name].group == "quality"} == {0}
+    assert {empty[name] for name in SIGNALS if SIGNALS[name].group != "language"} == {0}
 
 
 def test_only_what_is_asked_for_is_appended():

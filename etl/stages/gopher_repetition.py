@@ -1,0 +1,81 @@
+"""Gopher's repetition rules."""
+
+from typing import Literal
+
+from etl.stages.base import Filter, Rules, above
+from etl.stages.signals import (
+    duplicate_5gram_char_ratio,
+    duplicate_6gram_char_ratio,
+    duplicate_7gram_char_ratio,
+    duplicate_8gram_char_ratio,
+    duplicate_9gram_char_ratio,
+    duplicate_10gram_char_ratio,
+    duplicate_line_char_ratio,
+    duplicate_line_ratio,
+    duplicate_paragraph_char_ratio,
+    duplicate_paragraph_ratio,
+    top_2gram_char_ratio,
+    top_3gram_char_ratio,
+    top_4gram_char_ratio,
+)
+
+
+class GopherRepetition(Filter):
+    """Keep what does not repeat itself: the repetition rules of Gopher (Rae et al. 2021, arXiv 2112.11446,
+    table A1).
+
+    All thresholds are the paper's; None switches a rule off. N-grams are runs of words and punctuation
+    marks, counted as datatrove counts them (``etl.kernels.repetition``).
+    Words are those of UAX #29, lines are stripped and blank ones left out, which differs a little from its.
+    """
+
+    kind: Literal["gopher_repetition"] = "gopher_repetition"
+    max_duplicate_paragraph_ratio: float | None = 0.3
+    max_duplicate_paragraph_char_ratio: float | None = 0.2
+    max_duplicate_line_ratio: float | None = 0.3
+    max_duplicate_line_char_ratio: float | None = 0.2
+    max_top_2gram_char_ratio: float | None = 0.2
+    max_top_3gram_char_ratio: float | None = 0.18
+    max_top_4gram_char_ratio: float | None = 0.16
+    max_duplicate_5gram_char_ratio: float | None = 0.15
+    max_duplicate_6gram_char_ratio: float | None = 0.14
+    max_duplicate_7gram_char_ratio: float | None = 0.13
+    max_duplicate_8gram_char_ratio: float | None = 0.12
+    max_duplicate_9gram_char_ratio: float | None = 0.11
+    max_duplicate_10gram_char_ratio: float | None = 0.1
+
+    def rules(self) -> Rules:
+        """The first rule that holds rejects the document, as ``gopher_repetition.<name>``."""
+        return {
+            "duplicate_paragraphs": above(
+                duplicate_paragraph_ratio, self.max_duplicate_paragraph_ratio
+            ),
+            "duplicate_paragraph_chars": above(
+                duplicate_paragraph_char_ratio, self.max_duplicate_paragraph_char_ratio
+            ),
+            "duplicate_lines": above(duplicate_line_ratio, self.max_duplicate_line_ratio),
+            "duplicate_line_chars": above(
+                duplicate_line_char_ratio, self.max_duplicate_line_char_ratio
+            ),
+            "top_2gram": above(top_2gram_char_ratio, self.max_top_2gram_char_ratio),
+            "top_3gram": above(top_3gram_char_ratio, self.max_top_3gram_char_ratio),
+            "top_4gram": above(top_4gram_char_ratio, self.max_top_4gram_char_ratio),
+            "duplicate_5grams": above(
+                duplicate_5gram_char_ratio, self.max_duplicate_5gram_char_ratio
+            ),
+            "duplicate_6grams": above(
+                duplicate_6gram_char_ratio, self.max_duplicate_6gram_char_ratio
+            ),
+            "duplicate_7grams": above(
+                duplicate_7gram_char_ratio, self.max_duplicate_7gram_char_ratio
+            ),
+            "duplicate_8grams": above(
+                duplicate_8gram_char_ratio, self.max_duplicate_8gram_char_ratio
+            ),
+            "duplicate_9grams": above(
+                duplicate_9gram_char_ratio, self.max_duplicate_9gram_char_ratio
+            ),
+            "duplicate_10grams": above(
+                duplicate_10gram_char_ratio, self.max_duplicate_10gram_char_ratio
+            ),
+        }
