@@ -9,12 +9,13 @@ from etl.stages.dedup_exact import DedupExact
 from etl.stages.gopher_quality import GopherQuality
 from etl.stages.gopher_repetition import GopherRepetition
 from etl.stages.language import Language
+from etl.stages.length import Length
 from etl.stages.python import Python
 from etl.stages.tokenize import Tokenize
 from etl.stages.where import Where
 
 AnyStage = Annotated[
-    GopherQuality | GopherRepetition | Language | Where | Python | DedupExact | Tokenize,
+    GopherQuality | GopherRepetition | Language | Length | Where | Python | DedupExact | Tokenize,
     Field(discriminator="kind"),
 ]
 
@@ -22,6 +23,7 @@ STAGES: dict[str, type[Stage]] = {
     "gopher_quality": GopherQuality,
     "gopher_repetition": GopherRepetition,
     "language": Language,
+    "length": Length,
     "where": Where,
     "python": Python,
     "dedup_exact": DedupExact,
@@ -37,6 +39,7 @@ __all__ = [
     "GopherQuality",
     "GopherRepetition",
     "Language",
+    "Length",
     "Python",
     "Stage",
     "Tokenize",
