@@ -4,7 +4,7 @@ Words are all segments of ``etl.kernels.words``, punctuation marks included. An 
 consists of two (n - 1)-grams that do. So each level looks only at what the level before found twice, and
 an n-gram is a pair of numbers from it: exact, whatever the words contain; a word itself is known by 64
 bits. In prose half the words occur twice, a tenth of the 3-grams: all ten levels cost about two look-ups
-per word. Linear in the words; about 30 bytes of memory per word of the longest document.
+per word. Linear in the words; about 40 bytes of memory per word of the longest document.
 """
 
 from typing import Final, NamedTuple

@@ -25,9 +25,8 @@ class GopherRepetition(Filter):
     table A1).
 
     All thresholds are the paper's; None switches a rule off. N-grams are runs of words and punctuation
-    marks, counted as datatrove counts them (``etl.kernels.repetition``).
-    Words are those of UAX #29, lines are stripped and blank ones left out; its 0.10.1 gives the same verdict
-    on 95 % of 300 English pages.
+    marks (UAX #29), counted as datatrove counts them; lines are stripped, and blank ones left out.
+    datatrove 0.10.1, whose words are other ones, gives the same verdict on 95 % of 300 English pages.
     """
 
     kind: Literal["gopher_repetition"] = "gopher_repetition"
