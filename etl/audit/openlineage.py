@@ -12,7 +12,7 @@ from etl.audit.lineage import Node
 from etl.audit.versions import Version
 from etl.storage import is_local, local_path
 
-_PRODUCER = "https://pypi.org/project/tokenlake"
+_PRODUCER = "urn:tokenlake"
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _FACETS = "https://openlineage.io/spec/facets"
 
