@@ -96,9 +96,13 @@ class RecipeFile:
         ``settings`` are the ``key=value`` that came from elsewhere: those have no line.
         """
         given = {setting.partition("=")[0]: setting for setting in settings}
-        found = []
+        found: list[RecipeError] = []
+        named: set[str] = set()
         for detail in error.errors():
-            name = ".".join(str(part) for part in detail["loc"] if not isinstance(part, int))
+            name = _dotted(detail["loc"])
+            if name in named:  # each branch of a union has its say on one value
+                continue
+            named.add(name)
             setting = given.get(name.removeprefix("stages."))
             told = self._explain(detail, known)
             where = told.where if setting is None else f"--set {setting}"
@@ -112,7 +116,7 @@ class RecipeFile:
     ) -> RecipeError:
         location = tuple(detail["loc"])
         where = f"{self.path}:{self.line(location)}"
-        name = ".".join(str(part) for part in location if not isinstance(part, int))
+        name = _dotted(location)
         match detail["type"]:
             case "extra_forbidden":
                 last = str(location[-1])
@@ -134,6 +138,15 @@ class RecipeFile:
             hint = f"write a mapping, as in `{name}: {{{next(iter(known((*location, ''))), 'key')}: ...}}`"
         message = detail["msg"][0].lower() + detail["msg"][1:]
         return RecipeError(f"{name}: {message}, not {detail['input']!r}", where=where, hint=hint)
+
+
+def _dotted(location: Sequence[str | int]) -> str:
+    """The keys on the way to a value, without the places in lists and pydantic's names of branches.
+
+    >>> _dotted(("source", "path", "tuple[constrained-str, ...]", 0))
+    'source.path'
+    """
+    return ".".join(p for p in location if isinstance(p, str) and not re.search(r"[\[(-]", p))
 
 
 def _find(path: str) -> Path:

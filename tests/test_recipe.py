@@ -95,6 +95,7 @@ def test_round_trip_through_yaml(
         ("num_words > 50", "num_wrods > 50", 9, "num_wrods", "num_words"),
         ("num_words > 50", "num_words >", 9, "where", None),
         ("lake: lake", "lake: [1]", 5, "lake", None),
+        ("path: raw/*.parquet", "path:", 3, "source.path: input should be a valid string", None),
         ("[de, en]", "[de, no]", 7, "not False", "put quotes around"),
         ("source:\n  path: raw/*.parquet\n  columns:", "source: raw\nx:", 2, "source", "path"),
         ("lake: lake", "? [a]\n: b", 5, "not a recipe", None),
