@@ -89,8 +89,9 @@ def write(frame: dd.DataFrame, table_url: str, *, lineage: Mapping[str, Any] | N
     MismatchError if the table is one that ``run`` keeps.
     """
     url = storage.normalize(table_url)
-    schema = Table.open(url).schema if Table.exists(url) else _schema_of(frame, url)
-    if Table.exists(url) and "recipe" in Table.open(url).transactions():
+    table = Table.open(url) if Table.exists(url) else None
+    schema = _schema_of(frame, url) if table is None else table.schema
+    if table is not None and "recipe" in table.transactions():
         raise MismatchError(
             "this table is kept by a recipe", where=url, hint="write to another URL"
         )

@@ -165,9 +165,10 @@ def kept_units(documents: Table) -> list[Unit]:
 
 def stale_fragments(ledger: Ledger, live: Collection[str]) -> dict[str, list[str]]:
     """The live data files whose unit of work is no longer there, by input file."""
-    if ledger.table is None or not ledger.table.fragments().num_rows:
+    fragments = None if ledger.table is None else ledger.table.fragments()
+    if fragments is None or not fragments.num_rows:
         return {}
-    rows = ledger.table.fragments().select(["path", "min.source"]).to_pylist()
+    rows = fragments.select(["path", "min.source"]).to_pylist()
     found: dict[str, list[str]] = {}
     for row, key in zip(rows, keys_of(r["path"] for r in rows), strict=True):
         if key not in live:

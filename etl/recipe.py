@@ -201,9 +201,8 @@ def _locate(data: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _locate_stage(stage: Any, folder: Path) -> Any:
     if not isinstance(stage, Mapping) or stage.get("kind") not in STAGES:
         return stage
-    if (
-        stage["kind"] == "python" and stage.get("folder") is None
-    ):  # its modules lie beside the recipe
+    if stage["kind"] == "python" and stage.get("folder") is None:
+        # Its modules lie beside the recipe.
         stage = {**stage, "folder": "."}
     paths = [name for name in STAGES[stage["kind"]].paths if stage.get(name) is not None]
     return {**stage, **{name: _below(folder, stage[name]) for name in paths}}

@@ -24,18 +24,21 @@ class Decisions:
             assert ledger.table is not None
             fragments = ledger.table.fragments()
             if fragments.num_rows:
-                columns = [fragments[name].to_pylist() for name in ("path", "min.file", "max.file")]
+                columns = [
+                    fragments[name].to_pylist() for name in ("path", "min.source", "max.source")
+                ]
                 self._files = list(zip(*columns, strict=True))
 
     def include(self, unit: Unit) -> bool:
         """Whether the unit's rows are decided."""
         return self._ledger is None or self._ledger.is_done(self._ledger.key(unit.key))
 
-    def files(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """The data files of ``duplicates`` that may name rows of these data files of ``documents``."""
-        return tuple(
-            name for name, low, high in self._files if any(low <= path <= high for path in paths)
-        )
+    def files(self, source: str) -> tuple[str, ...]:
+        """The data files of ``duplicates`` that may name rows of an input file.
+
+        Each holds neighbouring sources; the names of data files begin with hashes, and have no order.
+        """
+        return tuple(name for name, low, high in self._files if low <= source <= high)
 
 
 def duplicate_rows(

@@ -58,7 +58,7 @@ def data_files(units: Sequence[Unit], decisions: Decisions) -> list[DataFile]:
             path,
             unit.rows,
             decided=(decided := decisions.include(unit)),
-            duplicates=decisions.files([path]) if decided else (),
+            duplicates=decisions.files(unit.source) if decided else (),
         )
         for number, (unit, path) in enumerate(pairs)
     ]

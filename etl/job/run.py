@@ -188,7 +188,7 @@ class _Run:
         stale = stale_fragments(ledger, live)
         duplicates = Decisions(self.ledgers.get("duplicates"))
         units = [
-            (unit, key, duplicates.files(unit.paths))
+            (unit, key, duplicates.files(unit.source))
             for key, unit in live.items()
             if not ledger.is_done(key) and duplicates.include(unit)
         ]
