@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_validator
@@ -19,6 +19,7 @@ from etl.errors import RecipeError
 from etl.recipe_file import RecipeFile, nearest
 from etl.sources import Columns, Source
 from etl.stages import STAGES, AnyStage, DedupExact, Filter, Stage, Tokenize, Transform
+from etl.stages.apply import Rejected
 
 Step = Literal["documents", "duplicates", "tokens"]
 STEPS: tuple[Step, ...] = ("documents", "duplicates", "tokens")
@@ -61,6 +62,7 @@ class Recipe(BaseModel):
     source: Source
     lake: str | None = None
     seed: int = 0
+    rejected: Rejected = Rejected()
     stages: StageList
 
     @field_validator("stages")
@@ -75,6 +77,12 @@ class Recipe(BaseModel):
                 )
             if type(before) is type(after) and _place(after) > 0:
                 raise ValueError(f"{after.kind} stands twice")
+        makers: dict[str, str] = {}
+        for stage in stages:
+            for column in stage.columns():
+                if column in makers:
+                    raise ValueError(f"two stages make the column {column!r}; name one of them")
+                makers[column] = stage.kind
         return stages
 
     @classmethod
@@ -145,6 +153,7 @@ class Recipe(BaseModel):
             identity = {
                 "source": self.source.identity(),
                 "seed": self.seed,
+                "rejected": self.rejected.model_dump(),
                 "stages": [stage.identity() for stage in self.documents_stages],
                 "hash": self.hash_normalization,
             }
@@ -230,7 +239,7 @@ def _override(data: dict[str, Any], setting: str) -> None:
     except yaml.YAMLError as error:
         raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
     head, _, rest = key.partition(".")
-    if not rest or head == "source":
+    if not rest or head in ("source", "rejected"):
         target, names = data, key.split(".")
         for name in names[:-1]:
             inner = target.get(name) or {}
@@ -242,7 +251,7 @@ def _override(data: dict[str, Any], setting: str) -> None:
         return
     kinds = [str(stage.get("kind")) for stage in data["stages"] if isinstance(stage, Mapping)]
     if head not in kinds:
-        hint = nearest(head, ["source", *kinds])
+        hint = nearest(head, ["source", "rejected", *kinds])
         raise RecipeError(f"no key or stage {head!r}", where=f"--set {key}", hint=hint)
     if kinds.count(head) > 1:
         what = f"the recipe has {kinds.count(head)} stages {head!r}"
@@ -256,15 +265,20 @@ def _fields(location: Sequence[str | int]) -> list[str]:
     match [part for part in location if isinstance(part, str)]:
         case [_]:
             return list(Recipe.model_fields)
-        case ["source", "columns", _]:
-            return list(Columns.model_fields)
-        case ["source", _]:
-            return list(Source.model_fields)
         case ["stages", kind, _] if kind in STAGES:
             return [name for name in STAGES[kind].model_fields if name != "kind"]
         case ["stages", *_]:
             return list(STAGES)
+        case [*place, _] if (model := _SECTIONS.get(".".join(place))) is not None:
+            return list(model.model_fields)
     return []
+
+
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {
+    "source": Source,
+    "source.columns": Columns,
+    "rejected": Rejected,
+}
 
 
 def json_schema() -> dict[str, Any]:
@@ -284,7 +298,7 @@ def json_schema() -> dict[str, Any]:
         "description": "What happens to a document, in order.",
         "items": {"anyOf": [{"enum": list(STAGES)}, named]},
     }
-    schema["$defs"] = {name: definitions[name] for name in ("Source", "Columns")}
+    schema["$defs"] = {name: definitions[name] for name in ("Source", "Columns", "Rejected")}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

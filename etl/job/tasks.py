@@ -80,7 +80,7 @@ class ReadSplit:
         if self.with_tokens and recipe.tokenize_stage is not None:
             tokens = _TokenWriter(recipe, tokens_key)
         for batch in read(split, recipe.source, batch_bytes=_BATCH_BYTES):
-            table = apply(batch, recipe.stages)
+            table = apply(batch, recipe.stages, rejected=recipe.rejected)
             result.rows += batch.num_rows
             result.text_bytes += batch["text"].nbytes
             is_kept = pc.equal(table["verdict"], "kept")

@@ -1,15 +1,19 @@
 """Documents through the filters and transforms of a recipe: signals first, verdicts after.
 
 The cost of a batch is one pass of each group of signals over the text between two transforms, and one
-Polars expression per filter. Groups marked as costly wait until the filters before them have spoken, and
-see only what is still kept; so do transforms.
+Polars expression per filter. Signals are computed and text is rewritten for documents that a filter has
+rejected, too, so that the table alone can tell what other thresholds would keep. Stages marked as costly
+see only what is still kept; so do all, if the recipe does without the signals of rejected documents.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict
 
 import schemas
 from etl.errors import StageError, TokenlakeError
@@ -18,154 +22,287 @@ from etl.stages.base import Filter, Stage, Transform
 from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
 from etl.stages.signals import COSTLY, SIGNALS, compute
 
+_FIXED: Final = frozenset(
+    schemas.documents([]).names
+)  # every table has them, lang and its score too
+_LASTING: Final = frozenset({"language"})  # what a rewritten text does not change
+_REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
+
+
+class Rejected(BaseModel):
+    """What the table holds of rejected documents besides their address and reason.
+
+    ``signals``: all of them, also those that a document would have come to after its rejection; without
+    them a run is faster, and ``etl tune`` cannot tell about these documents. ``text``: as it was when it
+    came to the stage that rejected it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    signals: bool = True
+    text: bool = False
+
+
+class Step(NamedTuple):
+    """A filter or transform in its place."""
+
+    place: int  # from 1, among the filters and transforms
+    stage: Filter | Transform
+    columns: Mapping[str, str]  # signal that it reads or makes -> the column that holds it
+
+
+def runs(stages: Iterable[Stage]) -> list[list[Step]]:
+    """The filters and transforms, cut so that a transform begins a run: a run judges one and the same text.
+
+    A signal has the column of its name. If filters before a transform have taken that one already, the
+    signal of the rewritten text has a column named after the transform: ``c4_num_words``.
+
+    >>> from etl.stages.where import Where
+    >>> [[step]] = runs([Where(keep="num_words > 50 AND url IS NOT NULL")])
+    >>> step.columns
+    {'num_words': 'num_words'}
+    """
+    cut: list[list[Filter | Transform]] = [[]]
+    for stage in stages:
+        if isinstance(stage, Transform):
+            cut.append([])
+        if isinstance(stage, Filter | Transform):
+            cut[-1].append(stage)
+    found: list[list[Step]] = []
+    taken: set[str] = set()
+    place = 0
+    for run in cut:
+        asked = {name for stage in run for name in stage.signals()} - _FIXED
+        shared = {name: _free_name(name, run[0].kind, taken) for name in SIGNALS if name in asked}
+        taken |= {*shared.values()}
+        steps = []
+        for stage in run:
+            place += 1
+            reads = {name: shared[name] for name in stage.signals() if name in shared}
+            steps.append(Step(place, stage, reads | {name: name for name in stage.columns()}))
+        found.append(steps)
+    return found
+
+
+def _free_name(name: str, kind: str, taken: set[str]) -> str:
+    names = (name, f"{kind}_{name}", *(f"{kind}{n}_{name}" for n in range(2, len(taken) + 2)))
+    return next(free for free in names if free not in taken)
+
 
 def signal_names(stages: Iterable[Stage]) -> list[str]:
-    """The float columns that these stages' rules read, in the order of ``SIGNALS``.
+    """The float columns of these stages: for each run those of ``SIGNALS`` in that order, then the own ones.
 
     >>> from etl.stages.where import Where
     >>> signal_names([Where(keep="num_words > 50 AND num_chars < 1e6")])
     ['num_chars', 'num_words']
     """
-    asked = {name for stage in stages if isinstance(stage, Filter) for name in stage.signals()}
-    fixed = schemas.documents([]).names  # lang and lang_score are columns of every table
-    return [name for name in SIGNALS if name in asked and name not in fixed]
+    names: dict[str, None] = {}
+    for run in runs(stages):
+        shared = {name: column for step in run for name, column in step.columns.items()}
+        names |= dict.fromkeys(shared[name] for name in SIGNALS if name in shared)
+        names |= dict.fromkeys(column for step in run for column in step.stage.columns())
+    return [*names]
 
 
 def apply(
-    table: pa.Table, stages: Sequence[Stage], *, keep_rejected_text: bool = False
+    table: pa.Table,
+    stages: Sequence[Stage],
+    *,
+    rejected: Rejected | None = None,
+    costs: dict[str, float] | None = None,
 ) -> pa.Table:
     """The same rows in the same order, judged: columns of ``schemas.documents(signal_names(stages))``.
 
     ``table`` has the columns of ``schemas.RAW``; a row that has a reason already stays rejected. Stages
     that need more than a batch (deduplication, tokenize) are passed over, but DedupExact says how
     ``content_hash`` is normalised. The text of rejected rows becomes null unless asked for. A signal
-    that was not computed is null. Raises StageError that names stage, source and rows.
+    that was not computed is null. To ``costs`` the seconds of each stage (``"2 c4"``: place and kind)
+    and each group of signals (``"signals.quality"``) are added. Raises StageError that names stage,
+    source and rows.
     """
-    documents = _start(table, signal_names(stages))
-    for run in _runs(stages):
-        computed: set[str] = set()  # groups of signals that stand for the text as it is
-        for stage in run:
-            kept = one_chunk(pc.is_null(documents["reason"]))
-            if not pc.any(kept).as_py():
-                break
-            with _named(stage, documents, kept):
-                if isinstance(stage, Transform):
-                    documents = _rewrite(documents, kept, stage)
-                    continue
-                groups = _groups(run, stage) - computed
-                documents = _compute(documents, kept, _asked(run, groups))
-                computed |= groups
-                documents = _judge(documents, kept, stage)
-    result = _finish(documents, stages, keep_rejected_text=keep_rejected_text)
+    rejected = rejected or Rejected()
+    batch = _Batch(table, signal_names(stages), rejected)
+    clock = _Clock(costs if costs is not None else {})
+    computed: set[str] = set()  # groups of signals that stand for the text as it is
+    for run in runs(stages):
+        computed &= _LASTING
+        for step in run:
+            rows = batch.seen_by(step.stage)
+            if not pc.any(rows).as_py():
+                continue
+            with _named(step.stage, batch.documents, rows):
+                if isinstance(step.stage, Transform):
+                    with clock.of(step):
+                        batch.rewrite(step.stage, rows)
+                else:
+                    groups = _groups(run, step) - computed
+                    computed |= groups
+                    for group in sorted(groups):
+                        with clock.of(f"signals.{group}"):
+                            batch.compute(_asked(run, group), rows)
+                    with clock.of(step):
+                        batch.judge(step, rows)
+    result = batch.finish(stages)
     assert result.num_rows == table.num_rows
     return result
 
 
-def _start(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The raw rows with every column of ``documents`` but the last two, signals null."""
-    raw = table.select(schemas.RAW.names).cast(schemas.RAW)
-    reason = pc.if_else(
-        pc.is_null(raw["text"]), pc.coalesce(raw["reason"], "source.null_text"), raw["reason"]
-    )
-    raw = raw.set_column(raw.schema.get_field_index("reason"), "reason", reason)
-    fields = [f for f in schemas.documents(names) if f.name not in ("content_hash", "verdict")]
-    columns = [
-        raw[field.name] if field.name in raw.column_names else pa.nulls(len(raw), field.type)
-        for field in fields
-    ]
-    return pa.table(columns, schema=pa.schema(fields))
-
-
-def _runs(stages: Sequence[Stage]) -> list[list[Filter | Transform]]:
-    """The stages cut so that a transform begins a run: its filters judge one and the same text."""
-    runs: list[list[Filter | Transform]] = [[]]
-    for stage in stages:
-        if isinstance(stage, Transform):
-            runs.append([])
-        if isinstance(stage, Filter | Transform):
-            runs[-1].append(stage)
-    return runs
-
-
-def _signals(stage: Stage) -> list[str]:
-    names = stage.signals() if isinstance(stage, Filter) else []
-    return [name for name in names if name in SIGNALS]
-
-
-def _groups(run: Sequence[Stage], stage: Stage) -> set[str]:
+def _groups(run: Sequence[Step], step: Step) -> set[str]:
     """What to compute before a filter: all cheap groups of its run, and the costly ones it reads."""
     cheap = {SIGNALS[name].group for other in run for name in _signals(other)} - COSTLY
-    return cheap | {SIGNALS[name].group for name in _signals(stage)}
+    return cheap | {SIGNALS[name].group for name in _signals(step)}
 
 
-def _asked(run: Sequence[Stage], groups: set[str]) -> list[str]:
-    """The signals of these groups that any filter of the run reads."""
-    asked = {name for stage in run for name in _signals(stage)}
-    return [name for name in SIGNALS if name in asked and SIGNALS[name].group in groups]
+def _asked(run: Sequence[Step], group: str) -> dict[str, str]:
+    """The signals of a group that any filter of the run reads, and their columns."""
+    asked = {name: step.columns.get(name, name) for step in run for name in _signals(step)}
+    return {name: asked[name] for name in SIGNALS if name in asked and SIGNALS[name].group == group}
 
 
-def _compute(documents: pa.Table, kept: pa.BooleanArray, names: Sequence[str]) -> pa.Table:
-    if not names:
-        return documents
-    found = compute(_rows(documents.select(["text"]), kept), names)
-    for name in names:
-        documents = _put(documents, name, kept, found[name])
-    return documents
+def _signals(step: Step) -> list[str]:
+    return [name for name in step.stage.signals() if name in SIGNALS]
 
 
-def _judge(documents: pa.Table, kept: pa.BooleanArray, stage: Filter) -> pa.Table:
-    reads = [n for n in stage.signals() if n in documents.column_names] or documents.column_names
-    reasons = stage.reasons(_rows(documents.select(reads), kept))
-    return _put(documents, "reason", kept, reasons)
+class _Batch:
+    """Documents on their way: their columns, of which ``text`` is as the stages have rewritten it so far."""
+
+    def __init__(self, table: pa.Table, names: Sequence[str], rejected: Rejected) -> None:
+        raw = table.select(schemas.RAW.names).cast(schemas.RAW)
+        no_text = pc.if_else(
+            pc.is_null(raw["text"]), "source.null_text", pa.scalar(None, pa.string())
+        )
+        reason = pc.coalesce(raw["reason"], no_text)
+        raw = raw.set_column(raw.schema.get_field_index("reason"), "reason", reason)
+        fields = [f for f in schemas.documents(names) if f.name not in ("content_hash", "verdict")]
+        columns = [
+            raw[field.name] if field.name in raw.column_names else pa.nulls(len(raw), field.type)
+            for field in fields
+        ]
+        self.documents = pa.table(columns, schema=pa.schema(fields))
+        self._names = names
+        self._rejected = rejected
+        self._live = self._kept()  # the rows whose text is what a stage would see
+        self._stored = self.documents["text"]  # as it was when a row was rejected
+
+    def _kept(self) -> pa.BooleanArray:
+        return one_chunk(pc.is_null(self.documents["reason"]))
+
+    def seen_by(self, stage: Stage) -> pa.BooleanArray:
+        """Which rows a stage sees: a mask."""
+        reads_text = "text" in stage.signals() and not stage.columns()  # and leaves no trace of it
+        if stage.costly or reads_text or not self._rejected.signals:
+            return pc.and_(self._live, self._kept())
+        return self._live
+
+    def compute(self, names: Mapping[str, str], rows: pa.BooleanArray) -> None:
+        """Put signals of the text into their columns."""
+        found = compute(_rows(self.documents.select(["text"]), rows), [*names])
+        for name, column in names.items():
+            self._put(column, rows, found[name])
+
+    def judge(self, step: Step, rows: pa.BooleanArray) -> None:
+        """Measure what the filter itself measures, and reject what its rules say."""
+        stage = step.stage
+        seen = _rows(self._view(step), rows)
+        if isinstance(stage, Filter) and (own := stage.columns()):
+            measured = stage.measure(seen).select([*own]).cast(_floats(own))
+            for name in own:
+                self._put(name, rows, measured[name])
+                seen = _with_column(seen, name, measured[name])
+        self._reject(rows, stage.reasons(seen))
+
+    def rewrite(self, stage: Transform, rows: pa.BooleanArray) -> None:
+        """Rewrite the rows; the stage may reject some, and changes no address."""
+        before = _rows(self.documents, rows)
+        after = stage.apply(before)
+        names = [*schemas.ADDRESS, *_REWRITTEN, "reason", *stage.columns()]
+        after = after.select(names).cast(pa.schema([self.documents.schema.field(n) for n in names]))
+        if after.num_rows != before.num_rows or any(after[n] != before[n] for n in schemas.ADDRESS):
+            raise StageError(f"{stage.kind} changed the number of rows, or their addresses")
+        for name in (*_REWRITTEN, *stage.columns()):
+            self._put(name, rows, after[name])
+        self._reject(rows, pc.coalesce(after["reason"], stage.reasons(after)))
+        kept = self._kept()
+        self._stored = pc.if_else(kept, self.documents["text"], self._stored)
+        if stage.costly or not self._rejected.signals:
+            self._live = pc.and_(self._live, kept)
+
+    def finish(self, stages: Sequence[Stage]) -> pa.Table:
+        """The rows as the table holds them."""
+        normalize: Normalize = next(
+            (stage.normalize for stage in stages if isinstance(stage, DedupExact)), "whitespace"
+        )
+        documents, kept = self.documents, self._kept()
+        hashes = content_hash(documents["text"], normalize)
+        documents = documents.append_column("content_hash", hashes)
+        documents = documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
+        if not pc.all(kept).as_py():
+            none = pa.scalar(None, pa.string())
+            stored = self._stored if self._rejected.text else none
+            text = pc.if_else(kept, documents["text"], stored)
+            documents = documents.set_column(documents.column_names.index("text"), "text", text)
+        return documents.cast(schemas.documents(self._names))
+
+    def _view(self, step: Step) -> pa.Table:
+        """The columns that a filter reads, signals under their own names; all, if it names none."""
+        reads = step.stage.signals() or [
+            name for name in self.documents.column_names if name not in step.columns.values()
+        ]
+        columns = {name: step.columns.get(name, name) for name in (*reads, *step.columns)}
+        there = {
+            n: self.documents[c] for n, c in columns.items() if c in self.documents.column_names
+        }
+        return pa.table(there)
+
+    def _reject(self, rows: pa.BooleanArray, reasons: pa.Array | pa.ChunkedArray) -> None:
+        """Give rows a reason that have none."""
+        before = _rows(self.documents.select(["reason"]), rows)["reason"]
+        self._put("reason", rows, pc.coalesce(before, reasons))
+
+    def _put(self, name: str, rows: pa.BooleanArray, values: pa.Array | pa.ChunkedArray) -> None:
+        """Replace a column's values in the rows of a mask."""
+        if len(values) != len(self.documents):
+            whole = one_chunk(self.documents[name])
+            values = pc.replace_with_mask(whole, rows, one_chunk(values))
+        self.documents = _with_column(self.documents, name, values)
 
 
-def _rewrite(documents: pa.Table, kept: pa.BooleanArray, stage: Transform) -> pa.Table:
-    """The kept rows rewritten; a transform may give a row a reason, and changes no address."""
-    before = _rows(documents, kept)
-    after = stage.apply(before).select(documents.column_names)
-    if after.num_rows != before.num_rows or any(after[n] != before[n] for n in schemas.ADDRESS):
-        raise StageError(f"{stage.kind} changed the number of rows, or their addresses")
-    for name in documents.column_names:
-        if name not in schemas.ADDRESS:
-            documents = _put(documents, name, kept, after[name])
-    return documents
+def _rows(table: pa.Table, rows: pa.BooleanArray) -> pa.Table:
+    return table if pc.all(rows).as_py() else table.filter(rows)
 
 
-def _rows(table: pa.Table, kept: pa.BooleanArray) -> pa.Table:
-    return table if pc.all(kept).as_py() else table.filter(kept)
+def _floats(names: Iterable[str]) -> pa.Schema:
+    return pa.schema([pa.field(name, pa.float64()) for name in names])
 
 
-def _put(table: pa.Table, name: str, kept: pa.BooleanArray, values: pa.Array) -> pa.Table:
-    """The table with a column's values replaced in the kept rows."""
+def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
     at = table.schema.get_field_index(name)
-    if len(values) != len(table):
-        values = pc.replace_with_mask(one_chunk(table[name]), kept, one_chunk(values))
     return table.set_column(at, table.schema.field(at), values)
 
 
-def _finish(documents: pa.Table, stages: Sequence[Stage], *, keep_rejected_text: bool) -> pa.Table:
-    normalize: Normalize = next(
-        (stage.normalize for stage in stages if isinstance(stage, DedupExact)), "whitespace"
-    )
-    kept = pc.is_null(documents["reason"])
-    documents = documents.append_column("content_hash", content_hash(documents["text"], normalize))
-    verdict = pc.if_else(kept, *schemas.VERDICTS)
-    documents = documents.append_column("verdict", verdict)
-    if not keep_rejected_text and not pc.all(kept).as_py():
-        text = pc.if_else(kept, documents["text"], pa.scalar(None, pa.string()))
-        documents = documents.set_column(documents.schema.get_field_index("text"), "text", text)
-    return documents.cast(schemas.documents(signal_names(stages)))
+class _Clock:
+    """Adds up seconds of wall time: a worker does one thing at a time, and waits for its children."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+
+    @contextmanager
+    def of(self, what: Step | str) -> Iterator[None]:
+        label = what if isinstance(what, str) else f"{what.place} {what.stage.kind}"
+        start = time.perf_counter()
+        yield
+        self._seconds[label] = self._seconds.get(label, 0.0) + time.perf_counter() - start
 
 
 @contextmanager
-def _named(stage: Stage, documents: pa.Table, kept: pa.BooleanArray) -> Iterator[None]:
+def _named(stage: Stage, documents: pa.Table, rows: pa.BooleanArray) -> Iterator[None]:
     """Raise what a stage raises as a StageError that says where; a user's own mistake says it itself."""
     try:
         yield
     except Exception as error:
         if isinstance(error, TokenlakeError) and error.where is not None:
             raise
-        address = _rows(documents.select(schemas.ADDRESS), kept)
+        address = _rows(documents.select(schemas.ADDRESS), rows)
         first, last = address.take([0, len(address) - 1]).to_pylist()
         end = f" to {last['row']}" if last["source"] == first["source"] else f" to {last['source']}"
         where = f"{first['source']} rows {first['row']}{end}"

@@ -28,6 +28,36 @@ class Stage(BaseModel):
     kind: str
     shorthand: ClassVar[str | None] = None  # the field that a bare value in a recipe sets
     paths: ClassVar[tuple[str, ...]] = ()  # the fields that hold a path or URL
+    costly: ClassVar[bool] = False  # whether it sees only what no filter before it has rejected
+
+    def columns(self) -> dict[str, str]:
+        """The signals that the stage itself makes, float64, each with its unit; they begin with its kind."""
+        return {}
+
+    def rules(self) -> Rules:
+        """The rules over signals, in order; the first that holds gives ``kind.rule`` as reason."""
+        return {}
+
+    def signals(self) -> list[str]:
+        """The columns that the stage reads; those of its rules, unless it says otherwise."""
+        names = [name for rule in self.rules().values() for name in rule.meta.root_names()]
+        return list(dict.fromkeys(names))
+
+    def reasons(self, table: pa.Table) -> pa.Array:
+        """For each row null (kept), or ``kind.rule`` of the first rule that holds.
+
+        The table has the columns that the rules read; a rule that is null does not reject.
+        """
+        rules = self.rules()
+        if not rules:
+            return pa.nulls(table.num_rows, pa.string())
+        verdict = pl.coalesce(
+            [pl.when(rule).then(pl.lit(f"{self.kind}.{name}")) for name, rule in rules.items()]
+        ).cast(pl.String)
+        names = [name for name in self.signals() if name in table.column_names]
+        frame = pl.DataFrame(table.select(names))
+        column = frame.select(reason=verdict)["reason"].to_arrow()
+        return column.cast(pa.string())
 
     def identity(self) -> dict[str, Any]:
         """What decides this stage's result, for the fingerprint; a file counts by its content."""
@@ -37,34 +67,20 @@ class Stage(BaseModel):
 class Filter(Stage):
     """A stage that keeps or rejects documents and changes none."""
 
-    def rules(self) -> Rules:
-        """The rules over signals, in order; the first that holds gives ``kind.rule`` as reason."""
-        return {}
+    def measure(self, table: pa.Table) -> pa.Table:
+        """The stage's own signals, row for row: a table of ``columns()``, float64, null where unknown.
 
-    def signals(self) -> list[str]:
-        """The columns that the rules read."""
-        names = [name for rule in self.rules().values() for name in rule.meta.root_names()]
-        return list(dict.fromkeys(names))
-
-    def reasons(self, table: pa.Table) -> pa.Array:
-        """For each row null (kept), or ``kind.rule`` of the first rule that holds.
-
-        The table has the columns named by ``signals()``; a rule that is null does not reject.
+        The table has the columns named by ``signals()``, as far as they are there already.
         """
-        verdict = pl.coalesce(
-            [
-                pl.when(rule).then(pl.lit(f"{self.kind}.{name}"))
-                for name, rule in self.rules().items()
-            ]
-        ).cast(pl.String)
-        frame = pl.DataFrame(table.select(self.signals()))
-        column = frame.select(reason=verdict)["reason"].to_arrow()
-        return column.cast(pa.string())
+        raise NotImplementedError
 
 
 class Transform(Stage):
-    """A stage that rewrites documents; signals needed after it are computed anew."""
+    """A stage that rewrites documents; signals needed after it are computed anew.
+
+    Its rules, over its own signals, judge the document as it stands rewritten.
+    """
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table with its text rewritten, row for row."""
+        """The table with its text rewritten and ``columns()`` in it, row for row."""
         raise NotImplementedError

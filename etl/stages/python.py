@@ -39,6 +39,7 @@ class Python(Filter):
     kind: Literal["python"] = "python"
     shorthand = "call"
     paths = ("folder",)
+    costly = True
     call: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     per: Literal["table", "document"] = "table"
     name: str | None = Field(default=None, min_length=1)  # the function's, unless given

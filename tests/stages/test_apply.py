@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 import schemas
 from etl.errors import StageError
 from etl.kernels import quality
-from etl.stages import DedupExact, GopherQuality, Language, Python, Transform, Where
-from etl.stages.apply import apply, signal_names
+from etl.stages import DedupExact, Filter, GopherQuality, Language, Python, Transform, Where
+from etl.stages.apply import Rejected, apply, signal_names
+from etl.stages.base import Rules
 from etl.stages.dedup_exact import content_hash
 from tests.stages.test_golden import raw
 
@@ -47,6 +49,40 @@ class Upper(Transform):
         at = table.column_names.index("reason")
         table = table.set_column(at, "reason", reason)
         return table.set_column(3, "text", pc.utf8_upper(table["text"]))
+
+
+class Marked(Filter):
+    """A filter for these tests with a signal of its own: how many e a text has."""
+
+    kind: Literal["marked"] = "marked"
+
+    def columns(self) -> dict[str, str]:
+        return {"marked_e": "letters"}
+
+    def signals(self) -> list[str]:
+        return ["text", "marked_e"]
+
+    def measure(self, table: pa.Table) -> pa.Table:
+        counts = [text.lower().count("e") for text in table["text"].to_pylist()]
+        return pa.table({"marked_e": counts})
+
+    def rules(self) -> Rules:
+        return {"many": pl.col("marked_e") > 3}
+
+
+class Costly(Transform):
+    """A transform for these tests that is too costly for what is rejected already."""
+
+    kind: Literal["costly"] = "costly"
+    costly = True
+
+    def columns(self) -> dict[str, str]:
+        return {"costly_seen": "1 if it was"}
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        return table.set_column(
+            table.column_names.index("costly_seen"), "costly_seen", pa.array([1.0] * len(table))
+        )
 
 
 def column(table: pa.Table, name: str) -> list:
@@ -82,7 +118,10 @@ def test_rows_that_are_rejected_already_pass_through():
 def test_text_of_rejected_rows():
     table = raw(["the word", "no"])
     assert column(apply(table, [GOPHER]), "text") == ["the word", None]
-    assert column(apply(table, [GOPHER], keep_rejected_text=True), "text") == ["the word", "no"]
+    assert column(apply(table, [GOPHER], rejected=Rejected(text=True)), "text") == [
+        "the word",
+        "no",
+    ]
     hashes = content_hash(table["text"], "whitespace").to_pylist()
     assert column(apply(table, [GOPHER]), "content_hash") == hashes
 
@@ -126,25 +165,41 @@ def test_signals_come_before_verdicts(monkeypatch):
     assert column(result, "num_lines") == [1, 1, 2]  # also of what the first filter rejects
 
 
-def test_language_waits_for_cheaper_verdicts():
+def test_all_signals_of_rejected_documents():
     long = "This is a sentence in the English language. "
     stages = [Where(keep="num_words > 1"), Language(keep=("en",)), Where(keep="lang = 'en'")]
-    result = apply(raw(["one", long]), stages)
-    assert column(result, "lang") == [None, "en"]
+    result = apply(raw(["English", long]), stages)
+    assert column(result, "lang") == ["en", "en"]
     assert column(result, "reason") == ["where.condition", None]
 
 
-def test_a_transform_makes_signals_anew(monkeypatch):
+def test_no_signals_of_rejected_documents():
+    long = "This is a sentence in the English language. "
+    stages = [Where(keep="num_words > 1"), Language(keep=("en",)), Upper(), Marked()]
+    result = apply(raw(["English", long]), stages, rejected=Rejected(signals=False))
+    assert column(result, "lang") == [None, "en"]
+    assert column(result, "marked_e") == [None, 6]
+    assert column(result, "reason") == ["where.condition", "marked.many"]
+
+
+def test_the_signals_of_each_text_have_their_columns(monkeypatch):
     sizes = []
     count = quality.count
     monkeypatch.setattr(quality, "count", lambda t: sizes.append(len(t.offsets) - 1) or count(t))
     keep = "num_stop_words > 0"
-    stages = [Where(keep=keep), Upper(), Where(keep=keep, name="after")]
-    result = apply(raw(["the end", "none", "the of"]), stages, keep_rejected_text=True)
+    stages = [
+        *(Where(keep=keep), Upper(), Where(keep=keep, name="after")),
+        *(Upper(), Where(keep="num_stop_words < 9 AND num_lines = 1")),
+    ]
+    result = apply(raw(["the end", "none", "the of"]), stages, rejected=Rejected(text=True))
     assert column(result, "reason") == ["where.after", "where.condition", "where.after"]
-    assert column(result, "num_stop_words") == [0, 0, 0]
+    assert column(result, "num_stop_words") == [1, 0, 2]
+    assert column(result, "upper_num_stop_words") == [0, 0, 0]
+    assert column(result, "upper2_num_stop_words") == [0, 0, 0]
     assert column(result, "text") == ["THE END", "none", "THE OF"]
-    assert sizes == [3, 2]  # the rejected row is left alone
+    assert sizes == [3, 3, 3]
+    names = ["num_stop_words", "upper_num_stop_words", "num_lines", "upper2_num_stop_words"]
+    assert signal_names(stages) == names
 
 
 def test_signals_are_kept_where_nothing_after_a_transform_asks_for_them():
@@ -155,9 +210,45 @@ def test_signals_are_kept_where_nothing_after_a_transform_asks_for_them():
 
 
 def test_a_transform_may_reject():
-    result = apply(raw(["go", "stop"]), [Upper(), Where(keep="num_chars > 0")])
+    stages = [Upper(), Where(keep="num_chars > 0"), Marked()]
+    result = apply(raw(["go", "stop"]), stages, rejected=Rejected(text=True))
     assert column(result, "reason") == [None, "upper.stop"]
-    assert column(result, "num_chars") == [2, None]
+    assert column(result, "num_chars") == [2, 4]
+    assert column(result, "marked_e") == [0, 0]
+    assert column(result, "text") == ["GO", "stop"]  # as it came to the stage
+
+
+def test_a_stage_with_signals_of_its_own():
+    stages = [Where(keep="num_chars < 9"), Marked(), Where(keep="num_chars > 1")]
+    assert signal_names(stages) == ["num_chars", "marked_e"]
+    result = apply(raw(["e", "EEEE", "eeeeeeeeee", None]), stages)
+    assert column(result, "marked_e") == [1, 4, 10, None]
+    expected = ["where.condition", "marked.many", "where.condition", "source.null_text"]
+    assert column(result, "reason") == expected
+
+
+def test_a_costly_stage_sees_what_is_kept():
+    stages = [Where(keep="num_chars < 3"), Marked(), Costly(), Where(keep="num_lines > 1")]
+    result = apply(raw(["e", "eeee"]), stages)
+    assert column(result, "text") == [None, None]
+    assert column(result, "marked_e") == [1, 4]
+    assert column(result, "num_chars") == [1, 4]
+    assert column(result, "costly_seen") == [1, None]
+    assert column(result, "num_lines") == [1, None]  # of a text that was never made
+
+
+def test_text_that_only_the_kept_have_to_fit():
+    stages = [Where(keep="num_chars < 2"), Where(keep="CAST(text AS int) > 3")]
+    reasons = [None, "where.condition", "where.condition"]
+    assert column(apply(raw(["7", "1", "no number"]), stages), "reason") == reasons
+
+
+def test_what_each_stage_costs():
+    costs: dict[str, float] = {}
+    apply(raw(["the", "of"]), [GOPHER, Upper(), Language(min_score=None)], costs=costs)
+    keys = ["signals.quality", "1 gopher_quality", "2 upper", "signals.language", "3 language"]
+    assert list(costs) == keys
+    assert all(seconds > 0 for seconds in costs.values())
 
 
 @pytest.mark.parametrize("mistake", ["drop", "renumber"])
@@ -170,7 +261,7 @@ def test_errors_name_stage_source_and_rows():
     stages = [Where(keep="num_chars > 1"), Upper(mistake="fail")]
     with pytest.raises(StageError) as caught:
         apply(raw(["a", "bb", "cc"]), stages)
-    assert str(caught.value) == "file:///a rows 1 to 2: upper failed: ZeroDivisionError: by zero"
+    assert str(caught.value) == "file:///a rows 0 to 2: upper failed: ZeroDivisionError: by zero"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
