@@ -1,0 +1,160 @@
+"""Runs of words looked up in a set of them, against sets of tuples of strings."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels import grams, unicode
+from etl.kernels.utf8 import texts as buffers
+from tests.kernels.test_words import TRICKY, naive_segments
+
+pieces = st.sampled_from(
+    [
+        "a ",
+        "b ",
+        "C ",
+        "é-",
+        "don't ",
+        "DON’T ",
+        "東",
+        "\n",
+        "\r\n",
+        "\x85",
+        "1,0 ",
+        "😀 ",
+        "Σ",
+        "a\u0301 ",
+    ]
+)
+documents = (
+    st.lists(pieces, max_size=30).map("".join)
+    | st.text(st.sampled_from(TRICKY), max_size=24)
+    | st.text(max_size=24)
+)
+
+
+def naive_words(text: str) -> list[str]:
+    """Words in lower case, without what joins their parts."""
+    words = []
+    for segment in naive_segments(text):
+        kinds = [int(unicode.classes()[ord(char)]) for char in segment]
+        if not any(
+            kind in (*range(unicode.UNIT, unicode.REGIONAL), *range(unicode.LETTER, unicode.JOINER))
+            for kind in kinds
+        ):
+            continue
+        left = (
+            char.lower()[0].replace("ς", "σ")
+            for char, kind in zip(segment, kinds, strict=True)
+            if kind == unicode.MARK or kind < unicode.JOINER
+        )
+        words.append("".join(left))
+    return words
+
+
+def naive_set(items: list[str], n: int, least: int) -> set[tuple[str, ...]]:
+    found = set()
+    for words in map(naive_words, items):
+        if len(words) >= n:
+            found |= {tuple(words[k : k + n]) for k in range(len(words) - n + 1)}
+        elif len(words) >= least:
+            found.add(tuple(words))
+    return found
+
+
+def naive_hits(text: str, known: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    words = naive_words(text)
+    runs = (
+        tuple(words[k : k + n]) for k in range(len(words)) for n in range(1, len(words) - k + 1)
+    )
+    return [run for run in runs if run in known]
+
+
+def index(groups: list[list[str]], n: int, least: int) -> grams.Grams:
+    items = pa.array([item for group in groups for item in group], pa.string())
+    of = np.repeat(np.arange(len(groups), dtype=np.uint8), [len(group) for group in groups])
+    return grams.index(buffers(items), of, words=n, short_words=least)
+
+
+@given(
+    st.lists(st.lists(documents, max_size=4), min_size=1, max_size=3),
+    st.lists(documents, max_size=4),
+    st.integers(1, 4).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))),
+)
+@example([["a b c d"], ["b c"]], ["x A b. C, d e a b c d", "b-c", "b c d"], (3, 2))
+@example([["İstanbul Ⱥ ΟΔΟΣ"]], ["istanbul ⱥ οδος"], (3, 3))
+def test_hits_are_those_of_sets(groups, texts, sizes):
+    n, least = sizes
+    known = index(groups, n, least)
+    hits, firsts = grams.count(buffers(pa.array(texts, pa.string())), known, len(groups))
+    for group, items in enumerate(groups):
+        expected = [naive_hits(text, naive_set(items, n, least)) for text in texts]
+        assert hits[group].tolist() == [len(found) for found in expected]
+        for at, found in zip(firsts[group], expected, strict=True):
+            assert (at >= 0) == bool(found)
+            assert not found or tuple(grams.text_of(known, at).split(" ")) in found
+
+
+@given(st.lists(documents, max_size=4))
+def test_an_item_is_found_in_itself(items):
+    known = index([items], 3, 1)
+    hits, _ = grams.count(buffers(pa.array(items, pa.string())), known, 1)
+    assert [int(hit) > 0 for hit in hits[0]] == [bool(naive_words(item)) for item in items]
+
+
+@pytest.mark.parametrize("at", [0, 4080, 4094, 4095, 9000])
+def test_blocks_hide_nothing(at):
+    """Long documents go through in pieces: a run across two of them is found, once."""
+    words = [f"w{k}" for k in range(9020)]
+    known = index([[" ".join(words[at : at + 13])], [" ".join(words[at + 2 : at + 12])]], 13, 8)
+    texts = [" ".join(words), " ".join([*words[: at + 12], "x", *words[at + 12 :]]), " " * 9000]
+    hits, _ = grams.count(buffers(pa.array(texts)), known, 2)
+    assert hits.tolist() == [[1, 0, 0], [1, 1, 0]]
+
+
+def test_a_short_item_before_the_end_of_a_block():
+    text = " ".join(f"w{k}" for k in range(4094))
+    known = index([[text.rpartition(" w4084 ")[2]]], 13, 8)
+    for end in ("", " ", " \n" * 5000, " x"):
+        hits, _ = grams.count(buffers(pa.array([text + end])), known, 1)
+        assert hits.tolist() == [[1]]
+
+
+def test_a_word_of_megabytes():
+    long = "ab" * 1_500_000
+    known = index([[f"x {long} y"]], 3, 3)
+    hits, firsts = grams.count(buffers(pa.array([f"x {long} y", f"x {long}a y"])), known, 1)
+    assert hits.tolist() == [[1, 0]]
+    assert grams.text_of(known, firsts[0, 0]) == f"x {long}"[:4096]
+
+
+def test_equal_hashes_are_told_apart():
+    """The same hash on purpose: only the words themselves decide."""
+    known = index([["a b c"]], 3, 3)
+    data = buffers(pa.array(["x y z"]))
+    (other,) = index([["x y z"]], 3, 3).hashes
+    upper = int(np.int64(other).view(np.uint64) >> np.uint64(64 - 1))
+    forged = known._replace(hashes=np.array([other]), buckets=np.array([0, 1 - upper, 1], np.int32))
+    assert len(known.buckets) == len(forged.buckets) == 3
+    assert grams.count(data, forged, 1)[0].tolist() == [[0]]
+
+
+def test_a_set_holds_each_of_a_group_once():
+    known = index([["a b c a b c a b c"], ["a b c"]], 3, 3)
+    assert len(known.hashes) == 4
+    assert not known.has_short
+
+
+@pytest.mark.parametrize("array", [pa.array([], pa.string()), pa.array([None, None], pa.string())])
+def test_nothing_to_look_at(array):
+    empty = index([[]], 13, 8)
+    assert grams.count(buffers(array), empty, 1)[0].sum() == 0
+    assert grams.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].shape == (1, len(array))
+    assert grams.count(buffers(pa.array(["a b c"])), empty, 1)[0].tolist() == [[0]]
+
+
+def test_slices():
+    array = pa.array(["x", "a b c d", None, "c d a b c"])[1:]
+    assert grams.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].tolist() == [[1, 0, 1]]
