@@ -8,7 +8,7 @@ from etl.errors import MismatchError
 from etl.ledger import Ledger, keys_of
 from etl.recipe import Recipe, Step
 from etl.sources import Split, list_splits
-from etl.stages import Python, Stage
+from etl.stages import Stage
 from etl.stages.tokenize import Encoder
 from etl.table import Table
 
@@ -108,8 +108,7 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     """
     recipe = recipe.located()
     for stage in recipe.stages:
-        if isinstance(stage, Python):
-            stage.load()  # a function that is not there is told before any work is done
+        stage.check()
     ledgers = {
         step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
         for step in recipe.steps

@@ -220,6 +220,8 @@ def _locate_stage(stage: Any, folder: Path) -> Any:
 def _below(folder: Path, path: Any) -> Any:
     if isinstance(path, list | tuple):
         return tuple(_below(folder, p) for p in path)
+    if isinstance(path, Mapping):
+        return {name: _below(folder, p) for name, p in path.items()}
     if not isinstance(path, str) or "://" in path or path.startswith(("/", "~")):
         return path
     return os.path.normpath(folder / path)

@@ -5,25 +5,44 @@ from typing import Annotated
 from pydantic import Field
 
 from etl.stages.base import Filter, Stage, Transform
+from etl.stages.decontaminate import Decontaminate
 from etl.stages.dedup_exact import DedupExact
+from etl.stages.fasttext import FastText
 from etl.stages.gopher_quality import GopherQuality
 from etl.stages.gopher_repetition import GopherRepetition
 from etl.stages.language import Language
 from etl.stages.length import Length
 from etl.stages.python import Python
+from etl.stages.sample import Sample
 from etl.stages.tokenize import Tokenize
+from etl.stages.url import Url
 from etl.stages.where import Where
 
 AnyStage = Annotated[
-    GopherQuality | GopherRepetition | Language | Length | Where | Python | DedupExact | Tokenize,
+    Url
+    | Sample
+    | Language
+    | GopherQuality
+    | GopherRepetition
+    | Length
+    | FastText
+    | Decontaminate
+    | Where
+    | Python
+    | DedupExact
+    | Tokenize,
     Field(discriminator="kind"),
 ]
 
 STAGES: dict[str, type[Stage]] = {
+    "url": Url,
+    "sample": Sample,
+    "language": Language,
     "gopher_quality": GopherQuality,
     "gopher_repetition": GopherRepetition,
-    "language": Language,
     "length": Length,
+    "fasttext": FastText,
+    "decontaminate": Decontaminate,
     "where": Where,
     "python": Python,
     "dedup_exact": DedupExact,
@@ -34,15 +53,19 @@ STAGES: dict[str, type[Stage]] = {
 __all__ = [
     "STAGES",
     "AnyStage",
+    "Decontaminate",
     "DedupExact",
+    "FastText",
     "Filter",
     "GopherQuality",
     "GopherRepetition",
     "Language",
     "Length",
     "Python",
+    "Sample",
     "Stage",
     "Tokenize",
     "Transform",
+    "Url",
     "Where",
 ]

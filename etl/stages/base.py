@@ -20,6 +20,11 @@ def above(signal: pl.Expr, limit: float | None) -> pl.Expr:
     return signal > pl.lit(limit)
 
 
+def _roots(rules: Rules) -> list[str]:
+    """The columns that rules read."""
+    return list(dict.fromkeys(n for rule in rules.values() for n in rule.meta.root_names()))
+
+
 class Stage(BaseModel):
     """One step of a recipe; unknown keys are refused and types are not coerced."""
 
@@ -40,8 +45,7 @@ class Stage(BaseModel):
 
     def signals(self) -> list[str]:
         """The columns that the stage reads; those of its rules, unless it says otherwise."""
-        names = [name for rule in self.rules().values() for name in rule.meta.root_names()]
-        return list(dict.fromkeys(names))
+        return _roots(self.rules())
 
     def reasons(self, table: pa.Table) -> pa.Array:
         """For each row null (kept), or ``kind.rule`` of the first rule that holds.
@@ -54,10 +58,12 @@ class Stage(BaseModel):
         verdict = pl.coalesce(
             [pl.when(rule).then(pl.lit(f"{self.kind}.{name}")) for name, rule in rules.items()]
         ).cast(pl.String)
-        names = [name for name in self.signals() if name in table.column_names]
-        frame = pl.DataFrame(table.select(names))
+        frame = pl.DataFrame(table.select(_roots(rules)))
         column = frame.select(reason=verdict)["reason"].to_arrow()
         return column.cast(pa.string())
+
+    def check(self) -> None:
+        """Raise what a user can mend, before any work is done: a list, a function, a label not there."""
 
     def identity(self) -> dict[str, Any]:
         """What decides this stage's result, for the fingerprint; a file counts by its content."""

@@ -53,6 +53,10 @@ class Python(Filter):
         found = {name: value for name, value in super().identity().items() if name != "folder"}
         return {**found, "sha256": self._file()[1]}
 
+    def check(self) -> None:
+        """Load the function once."""
+        self.load()
+
     def load(self) -> Callable[[Any], Any]:
         """The function; raises RecipeError if its module fails to import, or does not have it."""
         name, _, function = self.call.partition(":")

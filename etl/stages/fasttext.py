@@ -1,0 +1,149 @@
+"""Keep documents by the probability that a fastText classifier gives to a label."""
+
+import re
+from functools import lru_cache
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from etl.errors import RecipeError
+from etl.sources.source import nearest
+from etl.stages import files
+from etl.stages.base import Filter, Rules, above, below
+from etl.storage import FileInfo
+
+_PREFIX: Final = "__label__"
+_BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
+
+
+class FastText(Filter):
+    """Keep documents by the probability of a label under a supervised fastText model (.bin or .ftz).
+
+    ``label`` may leave out ``__label__``. The probability is the column ``fasttext_<name>``, the name
+    being the label's if none is given. A text is read as DCLM reads it (Li et al. 2024, arXiv
+    2406.11794, mlfoundations/dclm): stripped, its lines joined with blanks; of ``max_chars`` characters
+    only the first, where that is set. Train with text prepared in the same way.
+
+    Only documents that no stage before has rejected are classified.
+    """
+
+    kind: Literal["fasttext"] = "fasttext"
+    paths = ("model",)
+    costly: ClassVar[bool] = True
+    model: str
+    label: str = Field(min_length=1)
+    name: str = Field(default="", pattern=r"^([a-z][a-z0-9_]*)?$")  # empty: the label's
+    min_score: float | None = Field(default=None, ge=0, le=1)
+    max_score: float | None = Field(default=None, ge=0, le=1)
+    max_chars: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _has_name(self) -> Self:
+        if not re.fullmatch(r"[a-z0-9_]+", self._name):
+            raise ValueError(f"the label {self.label!r} makes no name of a column: give a `name`")
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """The settings, with the model's sha256 in place of its path.
+
+        Raises RecipeError if the model is not there.
+        """
+        return {**super().identity(), "model": files.sha256(self.model)}
+
+    def columns(self) -> dict[str, str]:
+        """``fasttext_<name>``."""
+        return {f"fasttext_{self._name}": "probability"}
+
+    def rules(self) -> Rules:
+        """``fasttext.<name>_low`` and ``fasttext.<name>_high``."""
+        score = pl.col(f"fasttext_{self._name}")
+        return {
+            f"{self._name}_low": below(score, self.min_score),
+            f"{self._name}_high": above(score, self.max_score),
+        }
+
+    def signals(self) -> list[str]:
+        """``text`` and the probability, whatever the limits are."""
+        return ["text", *self.columns()]
+
+    def measure(self, table: pa.Table) -> pa.Table:
+        """The probability of the label, float64; null where ``text`` is.
+
+        Raises RecipeError if the model cannot be loaded, or does not have the label.
+        """
+        score = self.load().score
+        scores = [None if line is None else score(line, self.label) for line in self._lines(table)]
+        return pa.table({f"fasttext_{self._name}": pa.array(scores, pa.float64())})
+
+    def load(self) -> "Model":
+        """The model, loaded once per process, and again only if its file changes.
+
+        Raises RecipeError if it is not there, is no supervised model, or does not have the label.
+        """
+        return self._known(_load(self._file()))
+
+    def check(self) -> None:
+        """Load the model once, and forget it: the driver classifies nothing."""
+        self._known(_load.__wrapped__(self._file()))
+
+    def _file(self) -> FileInfo:
+        found = files.current(self.model)
+        if len(found) > 1:
+            raise RecipeError(f"{len(found)} files, not one model", where=self.model)
+        return found[0]
+
+    def _known(self, model: "Model") -> "Model":
+        if model.full(self.label) not in model.labels:
+            known = [label.removeprefix(_PREFIX) for label in model.labels]
+            hint = nearest(self.label.removeprefix(_PREFIX), known)
+            what = f"the model has no label {self.label!r}"
+            raise RecipeError(what, where=self._file().uri, hint=hint)
+        return model
+
+    @property
+    def _name(self) -> str:
+        return self.name or re.sub(r"\W", "_", self.label.removeprefix(_PREFIX)).lower()
+
+    def _lines(self, table: pa.Table) -> list[str | None]:
+        """Each text as the one line that fastText reads."""
+        texts = table["text"]
+        if self.max_chars is not None:
+            texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)
+        lines = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _BREAKS, " ")
+        return list(lines.to_pylist())
+
+
+class Model(NamedTuple):
+    """A loaded model, and the labels that it knows, sorted."""
+
+    predict: Any
+    labels: tuple[str, ...]
+
+    def full(self, label: str) -> str:
+        """A label as the model has it."""
+        return label if label in self.labels else _PREFIX + label
+
+    def score(self, line: str, label: str) -> float:
+        """The probability of a label, 0 to 1."""
+        # At a threshold of 0.0 fastText leaves out the least likely.
+        labels, scores = self.predict(line, len(self.labels), -1.0)
+        found = float(scores[labels.index(self.full(label))])
+        return min(found, 1.0)  # fastText adds 1e-5 before its logarithms
+
+
+@lru_cache(maxsize=2)  # DCLM's takes 2.4 GB
+def _load(file: FileInfo) -> Model:
+    import fasttext
+
+    with files.local(file) as path:
+        try:
+            model = fasttext.load_model(str(path))
+            labels, _ = model.predict("", -1, -1.0)
+        except (ValueError, RuntimeError, MemoryError) as error:
+            what = f"is no supervised fastText model ({error})"
+            hint = "train one with `fasttext supervised`, in a .bin or .ftz file"
+            raise RecipeError(what, where=file.uri, hint=hint) from error
+    return Model(model.predict, tuple(sorted(labels)))

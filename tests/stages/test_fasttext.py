@@ -1,0 +1,188 @@
+"""Classifiers: a model of a few hundred bytes, written here, and one that others have trained."""
+
+import math
+import struct
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from etl.errors import RecipeError
+from etl.stages import FastText, lid
+from etl.stages.apply import apply
+from tests.stages.test_golden import raw
+
+WORDS = {"good": (1.0, 0.0), "bad": (0.0, 1.0), "</s>": (0.0, 0.0)}  # word -> its vector
+LABELS = {"__label__hq": (2.0, 0.0), "__label__low quality": (0.0, 2.0)}  # label -> its weights
+
+
+def write_model(path: Path, labels=tuple(LABELS), *, supervised: bool = True) -> str:
+    """A fastText model (version 12): softmax over the mean of the words' vectors."""
+    dim, words = 2, list(WORDS)
+    out = struct.pack("<ii", 793712314, 12)
+    # The settings in their order, from the dimension to the sampling threshold; the loss is softmax.
+    model = 3 if supervised else 2
+    out += struct.pack("<12id", dim, 5, 1, 1, 5, 1, 3, model, 0, 0, 0, 100, 1e-4)
+    out += struct.pack("<iiiqq", len(words) + len(labels), len(words), len(labels), 100, -1)
+    for kind, names in ((0, words), (1, labels)):
+        for name in names:
+            out += name.encode() + b"\0" + struct.pack("<qb", 10, kind)
+    for vectors in (
+        [WORDS[word] for word in words],
+        [LABELS[label] for label in LABELS][: len(labels)],
+    ):
+        out += struct.pack("<?qq", False, len(vectors), dim)
+        out += b"".join(struct.pack("<2f", *vector) for vector in vectors)
+    path.write_bytes(out)
+    return str(path)
+
+
+def expected(text: str, label: str = "__label__hq") -> float:
+    """The softmax, by hand."""
+    words = [*(word for word in text.split(" ") if word in WORDS), "</s>"]
+    mean = [sum(WORDS[word][k] for word in words) / len(words) for k in range(2)]
+    powers = {
+        name: math.exp(sum(weight * x for weight, x in zip(weights, mean, strict=True)))
+        for name, weights in LABELS.items()
+    }
+    return powers[label] / sum(powers.values())
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_model(tmp_path / "tiny.bin")
+
+
+def scores(stage: FastText, *texts: str | None) -> list[float | None]:
+    (column,) = stage.columns()
+    return stage.measure(pa.table({"text": pa.array(texts, pa.string())}))[column].to_pylist()
+
+
+def test_probabilities_are_those_of_the_formula(model):
+    texts = ["good", "bad", "good bad bad", "unknown", "", "__label__hq bad"]
+    found = scores(FastText(model=model, label="hq"), *texts, None)
+    assert found[-1] is None
+    assert found[:-1] == [pytest.approx(expected(text), abs=2e-5) for text in texts]
+    other = scores(FastText(model=model, label="__label__low quality"), "good")
+    assert other == [pytest.approx(1 - expected("good"), abs=2e-5)]
+
+
+@pytest.mark.parametrize(
+    "line_break", ["\n", "\r\n", "\n\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"]
+)
+def test_a_text_is_one_line(model, line_break):
+    texts = [f"bad{line_break}good{line_break}bad", f"{line_break}\xa0\tbad good bad \u3000"]
+    assert (
+        scores(FastText(model=model, label="hq"), *texts)
+        == [pytest.approx(expected("bad good bad"), abs=2e-5)] * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("chars", "text"), [(4, "good"), (8, "good bad"), (7, "good ba"), (None, "good bad bad")]
+)
+def test_as_many_characters_as_asked_for(model, chars, text):
+    found = scores(FastText(model=model, label="hq", max_chars=chars), "good bad bad")
+    assert found == [pytest.approx(expected(text), abs=2e-5)]
+
+
+def test_names():
+    stage = FastText(model="m", label="hq", min_score=0.5, max_score=0.9)
+    assert stage.columns() == {"fasttext_hq": "probability"}
+    assert list(stage.rules()) == ["hq_low", "hq_high"]
+    assert [*FastText(model="m", label="__label__Low Quality").columns()] == [
+        "fasttext_low_quality"
+    ]
+    assert [*FastText(model="m", label="好", name="good").columns()] == ["fasttext_good"]
+    with pytest.raises(
+        ValidationError, match="the label '好' makes no name of a column: give a `name`"
+    ):
+        FastText(model="m", label="好")
+    with pytest.raises(ValidationError):
+        FastText(model="m", label="hq", name="A b")
+
+
+def test_at_the_thresholds():
+    table = pa.table({"fasttext_hq": pa.array([None, 0.49, 0.5, 0.9, 0.91])})
+    stage = FastText(model="m", label="hq", min_score=0.5, max_score=0.9)
+    assert stage.reasons(table).to_pylist() == [
+        None,
+        "fasttext.hq_low",
+        None,
+        None,
+        "fasttext.hq_high",
+    ]
+    none = FastText(model="m", label="hq")
+    assert none.reasons(table).to_pylist() == [None] * 5
+    zero = FastText(model="m", label="hq", max_score=0.0)
+    assert zero.reasons(table).to_pylist() == [None, *["fasttext.hq_high"] * 4]
+
+
+def test_only_what_is_kept_is_classified(model):
+    stages = [
+        FastText(model=model, label="hq", min_score=0.5),
+        FastText(model=model, label="low quality"),
+    ]
+    result = apply(raw(["good good", "bad bad"]), stages)
+    assert result["reason"].to_pylist() == [None, "fasttext.hq_low"]
+    assert [score is None for score in result["fasttext_low_quality"].to_pylist()] == [False, True]
+
+
+def test_an_unknown_label(model):
+    with pytest.raises(RecipeError) as caught:
+        FastText(model=model, label="hqq").check()
+    assert str(caught.value) == (
+        f"file://{model}: the model has no label 'hqq'\n"
+        "  hint: did you mean 'hq'? there is: hq, low quality"
+    )
+
+
+def test_models_that_are_none(tmp_path):
+    with pytest.raises(RecipeError, match="none.bin: there is no such file"):
+        FastText(model=str(tmp_path / "none.bin"), label="hq").identity()
+    (tmp_path / "text.bin").write_bytes(b"no model")
+    vectors = write_model(tmp_path / "vectors.bin", supervised=False)
+    for path in (str(tmp_path / "text.bin"), vectors):
+        with pytest.raises(RecipeError, match="is no supervised fastText model"):
+            FastText(model=path, label="hq").check()
+    write_model(tmp_path / "other.bin")
+    with pytest.raises(RecipeError, match="3 files, not one model"):
+        FastText(model=str(tmp_path / "*.bin"), label="hq").check()
+
+
+def test_identity_is_the_content(model, tmp_path):
+    stage = FastText(model=model, label="hq")
+    other = tmp_path / "moved.bin"
+    other.write_bytes(Path(model).read_bytes())
+    assert stage.identity() == FastText(model=str(other), label="hq").identity()
+    assert stage.identity() != FastText(model=str(other), label="hq", max_chars=9).identity()
+    before = stage.identity()
+    write_model(Path(model), labels=tuple(LABELS)[:1])
+    assert stage.identity() != before
+    assert scores(stage, "bad") == [1.0]
+
+
+def test_a_model_in_a_store(s3, model):
+    import s3fs
+
+    s3fs.S3FileSystem().put(model, f"{s3}/tiny.bin")
+    remote = FastText(model=f"{s3}/tiny.bin", label="hq")
+    assert remote.identity() == FastText(model=model, label="hq").identity()
+    assert scores(remote, "good") == scores(FastText(model=model, label="hq"), "good")
+
+
+def test_a_trained_model(data):
+    """The language identifier is a supervised model: its probabilities are ``lang_score``."""
+    model = lid._path()
+    path = data / "docs" / "docs-00000.parquet"
+    texts = pq.read_table(path, columns=["text"])["text"][::150]
+    langs, found = (column.to_pylist() for column in lid.identify(texts))
+    stage = FastText(model=str(model), label="de", max_chars=lid.MAX_CHARS)
+    measured = stage.measure(pa.table({"text": texts}))["fasttext_de"].to_pylist()
+    both = list(zip(langs, found, measured, strict=True))
+    german = [(score, own) for lang, score, own in both if lang == "de"]
+    assert len(german) >= 3
+    assert all(own == pytest.approx(score, abs=0.02) for score, own in german)
+    assert all(own <= 0.5 for lang, _, own in both if lang != "de")

@@ -1,0 +1,245 @@
+"""URLs against lists: what is taken apart, what matches, and what a list may hold."""
+
+import gzip
+import re
+import unicodedata
+from urllib.parse import unquote
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from etl.errors import RecipeError
+from etl.stages import Url, addresses, files
+
+URLS = [
+    "https://www.Example.org/Free-Games?x=1#top",
+    "http://example.org:80/free/",
+    "ftp://user:pw@a.b.example.org./",
+    "https://notexample.org/",
+    "https://example.org.evil.net/",
+    "http://10.0.0.1/x",
+    "http://[::1]:8080/x",
+    "",
+    None,
+]
+SPACE = " \t\n\f\r"
+pieces = st.sampled_from(
+    [*":/?#@.-_%[] \n", "http", "://", "//", "%20", "%d0%bf", "www", "Example", "org", "80", "443"]
+) | st.sampled_from(["10", *"aÉßİ東😀\u200d", "e\u0301"])
+
+urls = st.lists(pieces, max_size=14).map("".join) | st.text(max_size=20)
+
+
+def naive_parts(url: str) -> tuple[str, str, str]:
+    """Host, port with its colon, and what follows up to the fragment."""
+    url = url.lstrip(SPACE)
+    scheme, sign, rest = url.partition("//")
+    if sign and (scheme == "" or re.fullmatch(r"[A-Za-z][A-Za-z0-9+.\-]*:", scheme)):
+        url = rest
+    size = next((k for k, char in enumerate(url) if char in "/?#"), len(url))
+    authority, rest = url[:size], url[size:].partition("#")[0]
+    kept = authority.rpartition("@")[2]
+    found = re.match(r"\[[^\]]*\]", kept)
+    host = found[0] if found else kept.partition(":")[0]
+    after = kept[len(host) :]
+    digits = len(after[1:]) - len(after[1:].lstrip("0123456789"))
+    port = after[: 1 + digits] if after[:1] == ":" else ""
+    return host.lower().strip(SPACE).rstrip("."), port, after[len(port) :] + rest
+
+
+def naive_words(url: str) -> list[str]:
+    kept = [
+        char if unicodedata.category(char)[0] in "LMN" else " " for char in unquote(url).lower()
+    ]
+    return "".join(kept).split()
+
+
+def known_to_both(text: str) -> bool:
+    """Whether Python and Polars agree on what the characters are: theirs is a later Unicode."""
+    return all(unicodedata.category(char) not in ("Cn", "Co") for char in unquote(text).lower())
+
+
+@given(st.lists(urls, max_size=5))
+def test_hosts_and_pages(texts):
+    found = zip(
+        addresses.hosts(pl.Series(texts, dtype=pl.String)),
+        addresses.pages(pl.Series(texts, dtype=pl.String)),
+        strict=True,
+    )
+    for text, (host, page) in zip(texts, found, strict=True):
+        assume(known_to_both(text))
+        expected, port, rest = naive_parts(text)
+        assert host == expected
+        port = "" if port in ("", ":", ":80", ":443") else port
+        assert page == expected + port + rest.rstrip(SPACE).rstrip("/")
+
+
+@given(urls)
+def test_words(text):
+    assume(known_to_both(text))
+    assert addresses.words(pl.Series([text])).to_list() == [naive_words(text)]
+    assert addresses.squeezed(pl.Series([text])).to_list() == ["".join(naive_words(text))]
+
+
+@given(st.lists(st.sampled_from("a b1 10 - 日本".split()), max_size=6).map(".".join))
+def test_parents(name):
+    labels = name.split(".")
+    above = [".".join(labels[k:]) for k in range(len(labels))]
+    expected = [n for n in above[1:] if not n.rpartition(".")[2].isdigit() and n.rpartition(".")[2]]
+    found = [found[0] for found in addresses.parents(pl.Series([name]))]
+    assert found == [name, *expected]
+
+
+def test_a_host_of_a_million_labels():
+    assert len(addresses.parents(pl.Series(["a." * 1_000_000 + "b"]))) == 127
+
+
+@pytest.fixture
+def matches(tmp_path):
+    """The matches of a list with some entries."""
+
+    def count(name: str, *entries: str) -> list[float | None]:
+        path = tmp_path / f"{name}.txt"
+        path.write_text("\n".join(entries), "utf-8")
+        stage = Url(**{name: str(path)})
+        (column,) = stage.columns()
+        return stage.measure(pa.table({"url": pa.array(URLS)}))[column].to_pylist()
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "expected"),
+    [
+        ("domains", "example.org", [1, 1, 1, 0, 0, 0, 0, 0, None]),
+        ("domains", "*.EXAMPLE.org.", [1, 1, 1, 0, 0, 0, 0, 0, None]),
+        ("domains", ".b.example.org", [0, 0, 1, 0, 0, 0, 0, 0, None]),
+        ("domains", "0.0.1", [0, 0, 0, 0, 0, 0, 0, 0, None]),
+        ("domains", "10.0.0.1", [0, 0, 0, 0, 0, 1, 0, 0, None]),
+        ("hosts", "example.org", [0, 1, 0, 0, 0, 0, 0, 0, None]),
+        ("hosts", "www.example.org", [1, 0, 0, 0, 0, 0, 0, 0, None]),
+        ("hosts", "[::1]", [0, 0, 0, 0, 0, 0, 1, 0, None]),
+        ("urls", "example.org/free", [0, 1, 0, 0, 0, 0, 0, 0, None]),
+        ("urls", "HTTPS://Example.org/free/#x", [0, 1, 0, 0, 0, 0, 0, 0, None]),
+        ("urls", "www.example.org/Free-Games", [0, 0, 0, 0, 0, 0, 0, 0, None]),
+        ("urls", "www.example.org/Free-Games?x=1", [1, 0, 0, 0, 0, 0, 0, 0, None]),
+        ("urls", "[::1]:8080/x", [0, 0, 0, 0, 0, 0, 1, 0, None]),
+        ("words", "free", [1, 1, 0, 0, 0, 0, 0, 0, None]),
+        ("words", "Free-Games", [0, 0, 0, 0, 0, 0, 0, 0, None]),
+        ("soft_words", "ORG", [1, 1, 1, 1, 1, 0, 0, 0, None]),
+        ("substrings", "egam", [1, 0, 0, 0, 0, 0, 0, 0, None]),
+        ("substrings", "free games", [1, 0, 0, 0, 0, 0, 0, 0, None]),
+    ],
+)
+def test_matches(matches, name, entry, expected):
+    assert matches(name, entry) == expected
+    assert matches(name, "# a comment", "", f"  {entry}\r", "zzz.invalid") == expected
+
+
+def test_each_entry_counts_once(matches):
+    assert matches("soft_words", "org", "ORG", "free", "org")[0] == 2
+    assert matches("domains", "example.org", "www.example.org", "org")[0] == 3
+    assert matches("substrings", "free", "freeg", "games")[0] == 3
+
+
+def test_an_empty_list_matches_nothing(matches):
+    for name in Url.paths:
+        assert matches(name, "# nothing yet") == [*[0] * 8, None]
+
+
+@pytest.mark.parametrize(("least", "reason"), [(1, "url.soft_words"), (2, None), (3, None)])
+def test_soft_words_at_the_threshold(least, reason):
+    stage = Url(soft_words="any", min_soft_words=least)
+    assert stage.reasons(pa.table({"url_soft_words": [1.0]})).to_pylist() == [reason]
+    assert stage.reasons(pa.table({"url_soft_words": [float(least)]})).to_pylist() == [
+        "url.soft_words"
+    ]
+    assert stage.reasons(pa.table({"url_soft_words": pa.nulls(1, pa.float64())})).to_pylist() == [
+        None
+    ]
+
+
+def test_several_files_some_packed(tmp_path):
+    (tmp_path / "a.txt").write_text("\ufeffexample.org\n", "utf-8")
+    for name, entry in (("b", "a.example"), ("c", "b.example")):
+        with gzip.open(tmp_path / f"{name}.gz", "wb") as file:
+            file.write(entry.encode())
+    stage = Url(hosts=[str(tmp_path / "a.txt"), str(tmp_path / "*.gz")])
+    table = pa.table(
+        {"url": [f"https://{host}/" for host in ("example.org", "a.example", "b.example")]}
+    )
+    assert stage.measure(table)["url_hosts"].to_pylist() == [1, 1, 1]
+
+
+def test_a_list_in_a_store(s3, tmp_path):
+    import s3fs
+
+    data = gzip.compress(b"example.org\n")
+    s3fs.S3FileSystem().pipe(f"{s3}/list.gz", data)
+    stage = Url(domains=f"{s3}/list.gz")
+    assert stage.measure(pa.table({"url": URLS}))["url_domains"].to_pylist()[:4] == [1, 1, 1, 0]
+    (tmp_path / "list.gz").write_bytes(data)
+    assert stage.identity() == Url(domains=str(tmp_path / "list.gz")).identity()
+
+
+def test_identity_is_the_content(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("a.org")
+    other.write_text("a.org")
+    assert Url(hosts=str(one)).identity() == Url(hosts=str(other)).identity()
+    other.write_text("b.org")
+    assert Url(hosts=str(one)).identity() != Url(hosts=str(other)).identity()
+    table = pa.table({"url": ["http://b.org"]})
+    assert Url(hosts=str(other)).measure(table)["url_hosts"].to_pylist() == [1]
+    other.write_text("c.org")
+    assert Url(hosts=str(other)).measure(table)["url_hosts"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "message"),
+    [
+        ("domains", "example.org/path", "'example.org/path' is no name of a host"),
+        ("hosts", "https://example.org", "is no name of a host"),
+        ("hosts", "a b", "is no name of a host"),
+        ("domains", "*.", "'\\*.' has nothing to look for"),
+        ("words", "--", "'--' has nothing to look for"),
+        ("substrings", "%", "'%' has nothing to look for"),
+        ("urls", "http://", "'http://' has nothing to look for"),
+    ],
+)
+def test_entries_that_cannot_match(matches, name, entry, message):
+    with pytest.raises(RecipeError, match=f"{name}.txt: the entry .*{message}"):
+        matches(name, "fine.example", entry)
+
+
+def test_lists_that_cannot_be_read(tmp_path):
+    table = pa.table({"url": URLS})
+    with pytest.raises(RecipeError, match="none.txt: there is no such file"):
+        Url(words=str(tmp_path / "none.txt")).identity()
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"fine\ncaf\xe9\n")
+    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is no UTF-8"):
+        Url(words=str(path)).measure(table)
+    path = tmp_path / "broken.gz"
+    path.write_bytes(gzip.compress(b"example.org\n" * 1000)[:-9])
+    with pytest.raises(RecipeError, match="broken.gz: cannot be read"):
+        Url(words=str(path)).measure(table)
+
+
+def test_without_a_list_nothing_is_rejected():
+    assert Url().rules() == Url().columns() == {}
+    assert Url().reasons(pa.table({"url": URLS})).to_pylist() == [None] * 9
+    assert Url().measure(pa.table({"url": URLS})).num_columns == 0
+
+
+def test_what_is_remote_is_asked_for_seldom(s3):
+    import s3fs
+
+    fs = s3fs.S3FileSystem()
+    fs.pipe(f"{s3}/list", b"a")
+    first, second, third = (files.current(f"{s3}/list") for _ in range(3))
+    assert first == files.find(f"{s3}/list")
+    assert second is first or third is second  # ten seconds may have begun between two of them
