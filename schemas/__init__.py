@@ -13,6 +13,7 @@ from schemas.tables import (
     TOKENS,
     VERDICTS,
     documents,
+    rule_of,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "Lineage",
     "TokenizerRecord",
     "documents",
+    "rule_of",
 ]

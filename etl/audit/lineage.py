@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 import schemas
 from etl import storage
-from etl.audit.lookup import tally
+from etl.audit.lookup import tally_rules
 from etl.audit.trace import Trace, trace
 from etl.audit.versions import Version, current, history, live_inputs, newest, versions_of
 from etl.errors import StorageError
@@ -214,11 +214,11 @@ def _changed_counts(tables: list[Table], gone: pa.Table, come: pa.Table) -> dict
         is_kept = pc.equal(files["partition.verdict"], "kept")
         total["kept"] += sign * _sum(files.filter(is_kept), "rows")
         try:
-            reasons = tally(table, "reason", files.filter(pc.invert(is_kept)))
+            rules = tally_rules(table, files.filter(pc.invert(is_kept)))
         except StorageError:  # vacuumed: what came and went is known, but not why
             return None
-        for reason, count in reasons.items():
-            total[str(reason)] += sign * count
+        for rule, count in rules.items():
+            total[rule] += sign * count
     return {name: count for name, count in sorted(total.items()) if count}
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import schemas
 from etl import storage
 from etl.errors import TableError
 from etl.table import Table
@@ -102,6 +103,14 @@ def tally(table: Table, column: str, fragments: pa.Table) -> Counter[str | None]
     with ThreadPoolExecutor(_THREADS) as pool:
         for values in pool.map(lambda path: _values(table.url, path, column), todo):
             total.update(values)
+    return total
+
+
+def tally_rules(documents: Table, fragments: pa.Table) -> Counter[str]:
+    """How many documents each rule has rejected in some data files; details of a reason count together."""
+    total: Counter[str] = Counter()
+    for reason, count in tally(documents, "reason", fragments).items():
+        total["none" if reason is None else schemas.rule_of(reason)] += count
     return total
 
 

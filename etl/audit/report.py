@@ -5,6 +5,7 @@ No text is read.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import storage
-from etl.audit.lookup import tally
+from etl.audit.lookup import tally, tally_rules
 from etl.audit.versions import newest, table_of, versions_of
 from etl.job.quarantine import Quarantine, Quarantined
 from etl.table import Table
@@ -51,7 +52,7 @@ class LakeReport:
     tables: list[TableReport]
     rows: int
     kept: int
-    rejected: dict[str, int]  # by reason, most frequent first
+    rejected: dict[str, int]  # by rule, most frequent first
     duplicates: dict[str, int]  # by kind
     tokenized: int  # documents with tokens
     tokens: int
@@ -77,7 +78,7 @@ def report(lake: str) -> LakeReport:
             tables[name] = table
     files = {name: table.fragments() for name, table in tables.items()}
     kept, rejected = _by_verdict(files["documents"])
-    reasons = tally(tables["documents"], "reason", rejected)
+    reasons = tally_rules(tables["documents"], rejected)
     languages = tally(tables["documents"], "lang", kept)
     kinds: Counter[str | None] = Counter()
     if "duplicates" in tables:
@@ -148,7 +149,7 @@ def _by_source(files: pa.Table, **columns: str) -> pl.DataFrame:
     )
 
 
-def _sorted(counts: Counter[str | None]) -> dict[str, int]:
+def _sorted(counts: Mapping[str, int] | Mapping[str | None, int]) -> dict[str, int]:
     """Most frequent first; ties by name."""
     named = {"none" if name is None else name: count for name, count in counts.items()}
     return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))

@@ -89,8 +89,8 @@ class ReadSplit:
             rejected.append(bad)
             result.kept += good.num_rows
             for count in pc.value_counts(bad["reason"]).to_pylist():
-                reason = count["values"]
-                result.rejected[reason] = result.rejected.get(reason, 0) + count["counts"]
+                rule = schemas.rule_of(count["values"])
+                result.rejected[rule] = result.rejected.get(rule, 0) + count["counts"]
             if tokens is not None:
                 tokens.append(good)
         result.documents = kept.close() + rejected.close()

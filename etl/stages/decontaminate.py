@@ -42,7 +42,6 @@ class Decontaminate(Filter):
     """
 
     kind: Literal["decontaminate"] = "decontaminate"
-    shorthand = "sets"
     paths = ("sets",)
     sets: dict[Name, str] = Field(min_length=1, max_length=255)
     column: str | dict[Name, str] = "text"

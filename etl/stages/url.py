@@ -130,9 +130,9 @@ def _count_words(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
 def _count_substrings(urls: pl.Series, patterns: pl.Series) -> NDArray[np.float64]:
     if patterns.is_empty():
         return np.zeros(len(urls))
-    squeezed = addresses.squeezed(urls).to_frame("squeezed").lazy()
-    matches = pl.col("squeezed").str.extract_many(patterns.implode(), overlapping=True)
-    found = squeezed.select(count=matches.list.n_unique()).collect()["count"]
+    squeezed = addresses.squeezed(urls).to_frame("url")
+    matches = pl.col("url").str.extract_many(pl.lit(patterns).implode(), overlapping=True)
+    found = squeezed.select(count=matches.list.n_unique())["count"]
     return found.fill_null(0).cast(pl.Float64).to_numpy()
 
 
@@ -161,7 +161,7 @@ def _hashes(names: list[str]) -> _Keys:
     return np.fromiter((digest(name.encode()) for name in names), np.uint64, len(names))
 
 
-@lru_cache(maxsize=12)  # the lists of two stages
+@lru_cache(maxsize=12)  # the lists of two stages; reading one takes 2 us an entry
 def _load(name: str, listed: tuple[FileInfo, ...]) -> _Keys | pl.Series:
     """The entries of one list: as keys, or those of ``substrings`` as they are."""
     if name == "substrings":

@@ -60,6 +60,11 @@ def scores(stage: FastText, *texts: str | None) -> list[float | None]:
     return stage.measure(pa.table({"text": pa.array(texts, pa.string())}))[column].to_pylist()
 
 
+def test_the_golden_file_has_this_model(model):
+    golden = Path(__file__).parent / "golden/files/classifier.bin"
+    assert golden.read_bytes() == Path(model).read_bytes()
+
+
 def test_probabilities_are_those_of_the_formula(model):
     texts = ["good", "bad", "good bad bad", "unknown", "", "__label__hq bad"]
     found = scores(FastText(model=model, label="hq"), *texts, None)

@@ -1,7 +1,7 @@
 """Each stage's golden file: documents at, below and above its thresholds, and what becomes of them.
 
-A document's ``text`` is a string, or a list of [piece, repetitions]; its ``stages`` stand in for those of
-the file; ``expect`` names columns of ``documents``.
+A document's ``text`` is a string, or a list of [piece, repetitions]; it may have an ``id`` and a ``url``;
+its ``stages`` stand in for those of the file; ``expect`` names columns of ``documents``.
 """
 
 import json
@@ -24,10 +24,10 @@ CASES = [
 ]
 
 
-def raw(texts) -> pa.Table:
+def raw(texts, **columns) -> pa.Table:
     """Rows as a source yields them."""
     rows = range(len(texts))
-    columns = {"source": ["file:///a"] * len(texts), "row": rows, "text": texts}
+    columns |= {"source": ["file:///a"] * len(texts), "row": rows, "text": texts}
     return pa.table(
         [pa.array(columns.get(f.name, [None] * len(texts)), f.type) for f in schemas.RAW],
         schema=schemas.RAW,
@@ -36,12 +36,13 @@ def raw(texts) -> pa.Table:
 
 @pytest.mark.parametrize("case", CASES)
 def test_golden(case, monkeypatch):
-    monkeypatch.chdir(HERE)  # where example_filters is
+    monkeypatch.chdir(HERE)  # where example_filters and golden/files are
     text = case["text"]
     if not isinstance(text, str):
         text = "".join(piece * times for piece, times in text)
     stages = TypeAdapter(list[AnyStage]).validate_python(case["stages"])
-    (row,) = apply(raw([text]), stages).to_pylist()
+    given = {name: [case[name]] for name in ("id", "url") if name in case}
+    (row,) = apply(raw([text], **given), stages).to_pylist()
     row["content_hash"] = row["content_hash"].hex()
     assert {name: row[name] for name in case["expect"]} == case["expect"]
     assert row["verdict"] == ("kept" if row["reason"] is None else "rejected")

@@ -26,6 +26,42 @@ def test_settings_as_yaml_gives_them():
         Language(keep="de")
 
 
+def reasons(stage, *rows):
+    table = pa.table({"lang": [row[0] for row in rows], "lang_score": [row[1] for row in rows]})
+    return stage.reasons(table).to_pylist()
+
+
+def test_a_least_score_for_each_language():
+    stage = Language(keep={"de": 0.8, "en": None, "ja": 0.0}, min_score=0.5)
+    assert reasons(stage, ("de", 0.79), ("de", 0.8)) == ["language.score", None]
+    assert reasons(stage, ("en", 0.49), ("en", 0.5)) == ["language.score", None]
+    assert reasons(stage, ("ja", 0.0), ("fr", 0.9)) == [None, "language.other"]
+    assert reasons(stage, (None, None), ("de", None), (None, 0.1)) == [None, None, "language.score"]
+    any_score = Language(keep={"de": 0.8, "en": None}, min_score=None)
+    assert reasons(any_score, ("en", 0.0), ("de", 0.79)) == [None, "language.score"]
+
+
+def test_a_score_of_all_languages():
+    stage = Language(keep=dict.fromkeys(lid.languages(), 0.4), min_score=None)
+    for score, reason in ((0.39, "language.score"), (0.4, None)):
+        assert {*reasons(stage, *((code, score) for code in lid.languages()))} == {reason}
+
+
+def test_scores_that_are_none():
+    with pytest.raises(ValidationError, match="unknown language 'eng'"):
+        Language(keep={"eng": 0.5})
+    with pytest.raises(ValidationError, match="less than or equal to 1"):
+        Language(keep={"en": 65})
+
+
+def test_a_list_has_the_identity_that_it_always_had():
+    assert Language(keep=("de", "en")).model_dump(mode="json") == {
+        "kind": "language",
+        "keep": ["de", "en"],
+        "min_score": 0.65,
+    }
+
+
 def test_both_columns_are_asked_for_whatever_the_rules():
     assert Language(min_score=None).signals() == ["lang", "lang_score"]
 

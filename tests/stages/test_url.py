@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from etl.errors import RecipeError
@@ -137,6 +137,38 @@ def matches(tmp_path):
 def test_matches(matches, name, entry, expected):
     assert matches(name, entry) == expected
     assert matches(name, "# a comment", "", f"  {entry}\r", "zzz.invalid") == expected
+
+
+def naive_counts(name: str, entries: list[str], url: str) -> int:
+    host, port, rest = naive_parts(url)
+    labels = host.split(".")
+    above = [host, *(".".join(labels[k:]) for k in range(1, len(labels)))]
+    page = (
+        host + ("" if port in ("", ":", ":80", ":443") else port) + rest.rstrip(SPACE).rstrip("/")
+    )
+    seen = {
+        "domains": set(above[:1] + [n for n in above[1:] if not n.rpartition(".")[2].isdigit()]),
+        "hosts": {host},
+        "urls": {page},
+        "words": set(naive_words(url)),
+        "soft_words": set(naive_words(url)),
+    }
+    if name == "substrings":
+        return sum(entry in "".join(naive_words(url)) for entry in set(entries))
+    return len(seen[name] & set(entries))
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(Url.paths),
+    st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("".join), max_size=4),
+    st.lists(st.text(st.sampled_from("ab./-:@?"), max_size=12), max_size=5),
+)
+def test_counts_are_those_of_sets(tmp_path_factory, name, entries, texts):
+    path = tmp_path_factory.mktemp("lists") / "list"
+    path.write_text("\n".join(entries))
+    found = Url(**{name: str(path)}).measure(pa.table({"url": pa.array(texts, pa.string())}))
+    assert found[f"url_{name}"].to_pylist() == [naive_counts(name, entries, url) for url in texts]
 
 
 def test_each_entry_counts_once(matches):

@@ -1,0 +1,38 @@
+"""A reason may say more than its rule: what is stored has the detail, what is counted does not."""
+
+import json
+from pathlib import Path
+
+from distributed import Client
+
+from etl.audit.lineage import diff
+from etl.audit.report import report
+from etl.job.run import run
+from etl.recipe import Recipe
+from etl.table import Table
+
+QUIZ = [" ".join(f"{item}{word}" for word in range(20)) for item in ("a", "b", "c")]
+
+
+def test_details_are_counted_together(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "quiz.txt").write_text("\n".join(QUIZ))
+    texts = [*QUIZ, *QUIZ[:2], "nothing of that kind"]
+    lines = [json.dumps({"text": f"document {k}: {text}"}) for k, text in enumerate(texts)]
+    (tmp_path / "crawl").mkdir()
+    (tmp_path / "crawl" / "1.jsonl").write_text("\n".join(lines[:2]))
+    recipe = Recipe(
+        name="details",
+        source={"path": str(tmp_path / "crawl")},
+        lake=str(tmp_path / "lake"),
+        stages=[{"decontaminate": {"sets": {"quiz": str(tmp_path / "quiz.txt")}}}],
+    )
+    assert run(recipe, cluster=client).rejected == {"decontaminate.quiz": 2}
+    first = Table.open(recipe.table_url("documents")).version
+    (tmp_path / "crawl" / "2.jsonl").write_text("\n".join(lines[2:]))
+    assert run(recipe, cluster=client).rejected == {"decontaminate.quiz": 3}
+    table = Table.open(recipe.table_url("documents"))
+    stored = table.dataset().to_table(columns=["reason"])["reason"].to_pylist()
+    assert len(set(stored)) == 4  # three n-grams, and none
+    assert report(str(recipe.lake)).rejected == {"decontaminate.quiz": 5}
+    changed = diff(recipe.table_url("documents"), first, table.version)
+    assert changed.counts == {"decontaminate.quiz": 3, "kept": 1}
