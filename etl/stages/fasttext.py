@@ -1,7 +1,9 @@
 """Keep documents by the probability that a fastText classifier gives to a label."""
 
 import re
+import struct
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import polars as pl
@@ -16,6 +18,9 @@ from etl.stages.base import Filter, Rules, above, below
 from etl.storage import FileInfo
 
 _PREFIX: Final = "__label__"
+_MAGIC: Final = 793712314
+_HEAD: Final = struct.Struct("<i4xi24xi24x8xi")
+_TAIL: Final = struct.Struct("<?qq")
 _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
 
 
@@ -139,11 +144,35 @@ def _load(file: FileInfo) -> Model:
     import fasttext
 
     with files.local(file) as path:
+        if wrong := _wrong(path):
+            hint = "train one with `fasttext supervised`, or fetch it again"
+            raise RecipeError(wrong, where=file.uri, hint=hint)
         try:
             model = fasttext.load_model(str(path))
-            labels, _ = model.predict("", -1, -1.0)
         except (ValueError, RuntimeError, MemoryError) as error:
-            what = f"is no supervised fastText model ({error})"
-            hint = "train one with `fasttext supervised`, in a .bin or .ftz file"
-            raise RecipeError(what, where=file.uri, hint=hint) from error
+            raise RecipeError(f"is no fastText model ({error})", where=file.uri) from error
+    labels, _ = model.predict("", -1, -1.0)
     return Model(model.predict, tuple(sorted(labels)))
+
+
+def _wrong(path: Path) -> str | None:
+    """What is wrong with a model's file: fastText reads on for minutes behind the end of one cut short.
+
+    Layout of fastText 0.9, little-endian: magic and version (int32), dimension and 6 settings (int32),
+    kind (int32, 3 is supervised), 4 settings (int32) and one (float64), words and labels, words, labels
+    (int32); at the end of a .bin the matrix of the labels: quantized (bool), rows and columns (int64),
+    numbers (float32).
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size or (found := _HEAD.unpack(head))[0] != _MAGIC:
+            return "is no fastText model"
+        _, dimension, kind, labels = found
+        if kind != 3:
+            return "is no supervised fastText model: it has no labels"
+        if path.suffix != ".bin":
+            return None
+        file.seek(max(0, path.stat().st_size - 4 * labels * dimension - _TAIL.size))
+        tail = file.read(_TAIL.size)
+    whole = len(tail) == _TAIL.size and _TAIL.unpack(tail) == (False, labels, dimension)
+    return None if whole else "is a fastText model cut short"

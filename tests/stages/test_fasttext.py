@@ -10,6 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from etl.errors import RecipeError
+from etl.plan import make_plan
+from etl.recipe import Recipe
 from etl.stages import FastText, lid
 from etl.stages.apply import apply
 from tests.stages.test_golden import raw
@@ -147,14 +149,35 @@ def test_an_unknown_label(model):
 def test_models_that_are_none(tmp_path):
     with pytest.raises(RecipeError, match="none.bin: there is no such file"):
         FastText(model=str(tmp_path / "none.bin"), label="hq").identity()
-    (tmp_path / "text.bin").write_bytes(b"no model")
+    (tmp_path / "text.bin").write_bytes(b"no model" * 20)
+    with pytest.raises(RecipeError, match="text.bin: is no fastText model"):
+        FastText(model=str(tmp_path / "text.bin"), label="hq").check()
     vectors = write_model(tmp_path / "vectors.bin", supervised=False)
-    for path in (str(tmp_path / "text.bin"), vectors):
-        with pytest.raises(RecipeError, match="is no supervised fastText model"):
-            FastText(model=path, label="hq").check()
+    with pytest.raises(RecipeError, match="vectors.bin: is no supervised fastText model"):
+        FastText(model=vectors, label="hq").check()
     write_model(tmp_path / "other.bin")
     with pytest.raises(RecipeError, match="3 files, not one model"):
         FastText(model=str(tmp_path / "*.bin"), label="hq").check()
+
+
+@pytest.mark.parametrize("size", [257, 240, 150, 76, 75, 3, 0])
+def test_a_model_that_is_cut_short(model, size):
+    Path(model).write_bytes(Path(model).read_bytes()[:size])
+    message = "is a fastText model cut short" if size >= 76 else "is no fastText model"
+    with pytest.raises(RecipeError, match=message):
+        FastText(model=model, label="hq").check()
+
+
+def test_a_plan_tells_before_any_work_is_done(model, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "good"}')
+    recipe = Recipe(
+        name="x",
+        source={"path": str(tmp_path / "a.jsonl")},
+        lake=str(tmp_path / "lake"),
+        stages=[FastText(model=model, label="hqq")],
+    )
+    with pytest.raises(RecipeError, match="the model has no label 'hqq'"):
+        make_plan(recipe)
 
 
 def test_identity_is_the_content(model, tmp_path):
