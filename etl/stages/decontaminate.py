@@ -35,10 +35,14 @@ class Decontaminate(Filter):
     in a document; ``min_hits`` of them reject it, as ``decontaminate.<set>: <the first n-gram>``.
 
     Words are compared in lower case and without punctuation; where a script has no spaces, a character
-    is a word. GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C) took 13-grams out of its training
-    data, and looked for its sets' items with 8 to 13. So here an item of fewer than ``ngram`` words counts
-    as a whole if it has ``min_words``; a shorter one is not looked for, and a log line says how many these
-    are. PaLM (Chowdhery et al. 2022, arXiv 2204.02311, section 8) measured the share of an item's 8-grams.
+    is a word. An item of fewer than ``ngram`` words counts as a whole if it has ``min_words``; a shorter
+    one is not looked for, and a log line says how many these are.
+
+    GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C) cut 13-grams, with 200 characters around them,
+    out of its training data, and later looked for its sets by n-grams of 8 to 13 words. Gopher (Rae et al.
+    2021, arXiv 2112.11446, appendix A.1) left out documents that resemble a test document (Jaccard index
+    of 13-grams over 0.8). PaLM (Chowdhery et al. 2022, arXiv 2204.02311, section 8) took an item for seen
+    where 70 % of its 8-grams were. Here one 13-gram is enough, and the whole document goes.
     """
 
     kind: Literal["decontaminate"] = "decontaminate"

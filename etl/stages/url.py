@@ -44,7 +44,7 @@ class Url(Filter):
     - ``words``: a word of the URL, one is enough; ``soft_words``: of these ``min_soft_words`` are;
     - ``substrings``: what stands anywhere in the URL's letters and digits, over punctuation.
 
-    The rules are those of RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G.1) as datatrove
+    The rules are those of RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G) as datatrove
     0.10.1 has them. It looks for words in the URL as written; here capitals and percent signs hide
     nothing, and letters of all scripts are letters. Lists may have millions of entries.
     """
