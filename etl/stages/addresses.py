@@ -14,7 +14,7 @@ _PARTS: Final = (
     rf"^[{_SPACE}]*(?:(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//)?(?:[^/?#]*@)?"
     r"(?P<host>\[[^\]/?#]*\]|[^/?#:]*)(?P<port>:[0-9]*)?(?P<rest>[^#]*)"
 )
-_MAX_LABELS: Final = 127  # RFC 1035: 255 bytes
+_MAX_HOST_BYTES: Final = 255  # RFC 1035
 _DEFAULT_PORTS: Final = ("", ":", ":80", ":443")
 
 
@@ -45,18 +45,18 @@ def pages(urls: pl.Series) -> pl.Series:
 def parents(names: pl.Series) -> list[pl.Series]:
     """The host names, then without their first label, and so on: series with null where none is left.
 
-    An address of numbers has no parents.
+    An address of numbers has no parents, nor has what is too long for a name.
 
     >>> [found.to_list() for found in parents(pl.Series(["a.b.org", "10.0.0.1"]))]
     [['a.b.org', '10.0.0.1'], ['b.org', None], ['org', None]]
     """
-    found = []
-    for _ in range(_MAX_LABELS):
-        if names.null_count() == len(names):
-            break
-        found.append(names)
+    found = [names]
+    names = names.set(names.str.len_bytes() > _MAX_HOST_BYTES, None)
+    while True:
         names = names.str.extract(r"^[^.\[]*\.(.*[^.0-9][^.]*)$", 1)
-    return found
+        if names.null_count() == len(names):
+            return found
+        found.append(names)
 
 
 def words(urls: pl.Series) -> pl.Series:

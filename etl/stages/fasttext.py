@@ -41,7 +41,9 @@ class FastText(Filter):
     costly: ClassVar[bool] = True
     model: str
     label: str = Field(min_length=1)
-    name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")  # the label's, unless given
+    name: str | None = Field(
+        default=None, pattern=r"^[a-z][a-z0-9_]*$"
+    )  # the label's, unless given
     min_score: float | None = Field(default=None, ge=0, le=1)
     max_score: float | None = Field(default=None, ge=0, le=1)
     max_chars: int | None = Field(default=None, ge=1)
