@@ -1,0 +1,72 @@
+"""Texts made of byte ranges against slices of bytes."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels.rewrite import Spans, keep, replace
+from etl.kernels.utf8 import texts as buffers
+
+words = st.none() | st.text(st.sampled_from("aé東😀\u0301\u200d\u05d0\n"), max_size=12)
+joints = st.sampled_from(["", "\n", "<é>"])
+
+
+@st.composite
+def cuts(draw):
+    """Documents, and for each the characters at which spans begin and end."""
+    documents = draw(st.lists(words, max_size=5))
+    places = []
+    for text in documents:
+        bounds = sorted(draw(st.lists(st.integers(0, len(text or "")), max_size=6)))
+        places.append(bounds[: len(bounds) // 2 * 2])
+    return documents, places
+
+
+def naive_keep(text: str, bounds: list[int], joint: str) -> str:
+    return joint.join(text[a:b] for a, b in zip(bounds[::2], bounds[1::2], strict=True))
+
+
+def naive_replace(text: str, bounds: list[int], mask: str) -> str:
+    bounds = [0, *bounds, len(text)]
+    return naive_keep(text, bounds, mask)
+
+
+def spans(documents, places, array) -> Spans:
+    """The bounds in bytes of the array's buffer."""
+    offsets, starts, ends, first = buffers(array).offsets, [], [], [0]
+    for text, bounds, offset in zip(documents, places, offsets, strict=False):
+        found = [offset + len((text or "")[:at].encode()) for at in bounds]
+        starts += found[::2]
+        ends += found[1::2]
+        first.append(len(starts))
+    return Spans(*(np.array(values, np.int64) for values in (starts, ends, first)))
+
+
+@given(cuts(), joints)
+@example((["", "a", ""], [[], [0, 0, 1, 1], []]), "<é>")  # empty spans, and empty documents beside
+def test_spans_are_those_of_slices(case, joint):
+    documents, places = case
+    pairs = list(zip(documents, places, strict=True))
+    array = pa.array(["before", *documents, "after"], pa.string())[1:-1]
+    found = spans(documents, places, array)
+    kept = keep(buffers(array), found, separator=joint.encode())
+    kept.validate(full=True)
+    assert kept.type == pa.string()
+    assert kept.to_pylist() == [t if t is None else naive_keep(t, b, joint) for t, b in pairs]
+    masked = replace(buffers(array), found, mask=joint.encode())
+    masked.validate(full=True)
+    assert masked.to_pylist() == [t if t is None else naive_replace(t, b, joint) for t, b in pairs]
+    assert found.counts().tolist() == [len(bounds) // 2 for bounds in places]
+
+
+def test_what_takes_2_gib_is_a_large_string(monkeypatch):
+    monkeypatch.setattr("etl.kernels.rewrite._MOST_BYTES", 5)
+    array = pa.array(["abc", None, "def"])
+    whole = Spans(np.array([0, 3]), np.array([3, 6]), np.array([0, 1, 1, 2]))
+    kept = keep(buffers(array), whole)
+    assert kept.type == pa.large_string()
+    assert kept.to_pylist() == ["abc", None, "def"]
+    assert (
+        keep(buffers(array[:2]), Spans(*(a[:1] for a in whole[:2]), whole[2][:3])).type == "string"
+    )
