@@ -14,7 +14,7 @@ from etl.sources import Split
 # What decides a result beside the recipe: the code, and the libraries that compute in it.
 _LIBRARIES = (
     "tokenlake", "pyarrow", "polars", "numba", "deltalake", "tokenizers", "gigatoken",
-    "fasttext-predict", "xxhash",
+    "fasttext-predict", "xxhash", "ftfy",
 )  # fmt: skip
 
 

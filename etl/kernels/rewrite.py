@@ -45,7 +45,7 @@ def keep(texts: Texts, spans: Spans, *, separator: bytes = b"") -> pa.Array:
     _measure(spans.starts, spans.ends, spans.first_span, len(joint), offsets)
     data = np.empty(offsets[-1], np.uint8)
     _copy(texts.data, spans.starts, spans.ends, spans.first_span, joint, data)
-    return _strings(offsets, data, texts.valid)
+    return strings(offsets, data, texts.valid)
 
 
 def replace(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
@@ -64,9 +64,13 @@ def replace(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
     return keep(texts, gaps, separator=mask)
 
 
-def _strings(
+def strings(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], valid: NDArray[np.bool_] | None
 ) -> pa.Array:
+    """The array of these buffers, which are those of ``Texts`` with offsets from 0: string, null for null.
+
+    It is a large_string if it takes 2 GiB or more.
+    """
     small = offsets[-1] <= _MOST_BYTES
     kind, width = (pa.string(), np.int32) if small else (pa.large_string(), np.int64)
     nulls = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

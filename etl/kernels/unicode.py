@@ -124,3 +124,17 @@ def classes() -> NDArray[np.uint8]:
     table[[ord(char) for char in _LINE_BREAKS]] = LINE
     table.flags.writeable = False
     return table
+
+
+@cache
+def folds() -> NDArray[np.int32]:
+    """The code point that each becomes where case does not matter: int32, shape (0x20000,), read-only.
+
+    Simple case folding, one code point for one: "ß" stays, and is not "ss". Above the table is no case.
+    """
+    points = range(_FIRST_WITHOUT_NAMES)
+    folded = [chr(point).casefold() for point in points]
+    pairs = zip(points, folded, strict=True)
+    table = np.array([ord(to) if len(to) == 1 else point for point, to in pairs], np.int32)
+    table.flags.writeable = False
+    return table

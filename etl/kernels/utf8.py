@@ -85,6 +85,25 @@ def class_at(
     return OTHER, 1
 
 
+@kernel
+def point_at(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
+    """The code point at a byte, and its width in bytes (1 to 4).
+
+    What is no UTF-8 is a replacement character (U+FFFD) per byte; nothing is read at or after ``end``.
+    """
+    point, width = np.int64(data[at]), 1
+    if point >= 0x80:
+        width = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
+        if point < 0xC0 or at + width > end:
+            return 0xFFFD, 1
+        point &= 0xFF >> (width + 1)
+        for k in range(1, width):
+            point = point << 6 | np.int64(data[at + k]) & 0x3F
+        if point >= NUM_CODE_POINTS:
+            return 0xFFFD, 1
+    return point, width
+
+
 def count_chars(texts: Texts) -> NDArray[np.int64]:
     """The code points of each document: int64 (n,); whatever a null holds is counted too.
 

@@ -12,9 +12,12 @@ from etl.stages.gopher_quality import GopherQuality
 from etl.stages.gopher_repetition import GopherRepetition
 from etl.stages.language import Language
 from etl.stages.length import Length
+from etl.stages.line_dedup import LineDedup
+from etl.stages.paragraph_dedup import ParagraphDedup
 from etl.stages.python import Python
 from etl.stages.sample import Sample
 from etl.stages.tokenize import Tokenize
+from etl.stages.unicode import Unicode
 from etl.stages.url import Url
 from etl.stages.where import Where
 
@@ -29,6 +32,9 @@ AnyStage = Annotated[
     | Decontaminate
     | Where
     | Python
+    | Unicode
+    | LineDedup
+    | ParagraphDedup
     | DedupExact
     | Tokenize,
     Field(discriminator="kind"),
@@ -45,6 +51,9 @@ STAGES: dict[str, type[Stage]] = {
     "decontaminate": Decontaminate,
     "where": Where,
     "python": Python,
+    "unicode": Unicode,
+    "line_dedup": LineDedup,
+    "paragraph_dedup": ParagraphDedup,
     "dedup_exact": DedupExact,
     "tokenize": Tokenize,
 }
@@ -61,11 +70,14 @@ __all__ = [
     "GopherRepetition",
     "Language",
     "Length",
+    "LineDedup",
+    "ParagraphDedup",
     "Python",
     "Sample",
     "Stage",
     "Tokenize",
     "Transform",
+    "Unicode",
     "Url",
     "Where",
 ]

@@ -1,0 +1,39 @@
+"""What the stages share that cut a document's repeated lines or paragraphs."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import pyarrow as pa
+
+from etl.kernels.repeats import CASE, DIGITS, SPACE, without_repeats
+from etl.kernels.rewrite import keep
+from etl.kernels.utf8 import count_chars, one_chunk
+from etl.kernels.utf8 import texts as buffers
+from etl.stages.rewritten import rewritten
+
+Ignore = Literal["case", "space", "digits"]
+
+_BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
+
+
+def cut(
+    table: pa.Table,
+    *,
+    columns: tuple[str, ...],
+    paragraphs: bool,
+    min_chars: int,
+    ignore: Iterable[Ignore],
+) -> pa.Table:
+    """The table without repeats in its text; the columns are how many went, their code points, what stays."""
+    text = one_chunk(table["text"])
+    documents = buffers(text)
+    bits = sum(_BITS[name] for name in {*ignore})
+    spans, numbers = without_repeats(
+        documents, paragraphs=paragraphs, min_chars=min_chars, ignore=bits
+    )
+    before = left = count_chars(documents)
+    if numbers.any():
+        text = keep(documents, spans)
+        left = count_chars(buffers(text))
+    counts = (numbers, before - left, left)
+    return rewritten(table, text, dict(zip(columns, counts, strict=True)))

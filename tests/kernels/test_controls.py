@@ -1,0 +1,92 @@
+"""Line ends and control characters against ``str.splitlines`` and Unicode's categories."""
+
+import unicodedata
+
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels.controls import CONTROLS, LINE_ENDS, REMOVED, clean
+from etl.kernels.rewrite import strings
+from etl.kernels.utf8 import point_at
+from etl.kernels.utf8 import texts as buffers
+from tests.kernels.test_words import TRICKY
+
+BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
+ODD = [
+    *BREAKS,
+    "\r\n",
+    "\t",
+    "\0",
+    "\x7f",
+    "\x80",
+    "\x9f",
+    "\ufeff",
+    "\ufffa",
+    "\u206f",
+    "\u200d\u200c",
+]
+texts = (
+    st.lists(
+        st.sampled_from([*ODD, "a", "é", "東", "😀", " ", "\u2027", "\u2030", "\xa0"]), max_size=20
+    ).map("".join)
+    | st.text(st.sampled_from(TRICKY), max_size=30)
+    | st.text(max_size=40)
+)
+
+
+def naive(text: str, line_ends: bool, controls: bool) -> tuple[str, int, int]:
+    replaced = removed = 0
+    if line_ends:
+        lines = text.splitlines(keepends=True)
+        bare = text.splitlines()
+        ends = [line[len(rest) :] for line, rest in zip(lines, bare, strict=True)]
+        replaced = sum(end not in ("", "\n") for end in ends)
+        text = "".join(rest + ("\n" if end else "") for rest, end in zip(bare, ends, strict=True))
+    if controls:
+        kept = "".join(char for char in text if not is_control(char))
+        text, removed = kept, len(text) - len(kept)
+    return text, replaced, removed
+
+
+def is_control(char: str) -> bool:
+    if char in "\ufeff\ufff9\ufffa\ufffb" or 0x206A <= ord(char) <= 0x206F:
+        return True
+    return unicodedata.category(char) == "Cc" and char not in f"\t{BREAKS}"
+
+
+@given(st.lists(texts, max_size=4), st.booleans(), st.booleans())
+@example(["\r", "\r\r\n", "\n\r", "\x1f\x85", "\u2028" * 3], True, True)
+def test_texts_are_those_of_python(documents, line_ends, controls):
+    array = pa.array(["\r", *documents, "\n\xc2"], pa.string())[1:-1]
+    offsets, data, counts = clean(buffers(array), line_ends=line_ends, controls=controls)
+    found = strings(offsets, data, None)
+    found.validate(full=True)
+    rows = [*zip(found.to_pylist(), *counts[[LINE_ENDS, REMOVED]].tolist(), strict=True)]
+    assert rows == [naive(text, line_ends, controls) for text in documents]
+    if line_ends and not controls:  # the same lines as before
+        assert [row[0].splitlines() for row in rows] == [text.splitlines() for text in documents]
+
+
+def test_the_list_of_controls_is_complete():
+    listed = [
+        point
+        for first, last in zip(CONTROLS[::2], CONTROLS[1::2], strict=True)
+        for point in range(first, last + 1)
+    ]
+    every = (chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000)
+    assert listed == [ord(char) for char in every if is_control(char)]
+
+
+@given(st.text(max_size=10), st.binary(max_size=4))
+def test_code_points_are_those_of_python(text, rest):
+    data = buffers(pa.array([text.encode() + rest], pa.binary()).view(pa.string())).data
+    at, points = 0, []
+    while at < len(text.encode()):
+        point, width = point_at(data, at, len(text.encode()))
+        points.append(point)
+        at += width
+    assert points == [*map(ord, text)]
+    while at < len(data):  # no UTF-8: at least one byte at a time, none after the end
+        at += point_at(data, at, len(data))[1]
+    assert at == len(data)
