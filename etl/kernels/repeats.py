@@ -237,7 +237,7 @@ def _keep(
             elif blank_end == line:
                 blank_end += 1
         else:
-            if is_cut and num > 0 and blank < blank_end:
+            if is_cut and blank < blank_end:
                 num = _add(room.starts[blank], room.starts[blank_end], num, starts, ends)
             after = room.starts[line + 1] if line + 1 < lines else end
             num = _add(room.starts[line if is_cut else begin], after, num, starts, ends)

@@ -14,6 +14,7 @@ from etl.stages.language import Language
 from etl.stages.length import Length
 from etl.stages.line_dedup import LineDedup
 from etl.stages.paragraph_dedup import ParagraphDedup
+from etl.stages.pii import Pii
 from etl.stages.python import Python
 from etl.stages.sample import Sample
 from etl.stages.tokenize import Tokenize
@@ -33,6 +34,7 @@ AnyStage = Annotated[
     | Where
     | Python
     | Unicode
+    | Pii
     | LineDedup
     | ParagraphDedup
     | DedupExact
@@ -52,6 +54,7 @@ STAGES: dict[str, type[Stage]] = {
     "where": Where,
     "python": Python,
     "unicode": Unicode,
+    "pii": Pii,
     "line_dedup": LineDedup,
     "paragraph_dedup": ParagraphDedup,
     "dedup_exact": DedupExact,
@@ -72,6 +75,7 @@ __all__ = [
     "Length",
     "LineDedup",
     "ParagraphDedup",
+    "Pii",
     "Python",
     "Sample",
     "Stage",
