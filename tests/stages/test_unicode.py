@@ -81,7 +81,7 @@ def test_ascii_that_has(text):
 
 
 def test_real_documents(data):
-    documents = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text"]).slice(0, 2000)
+    documents = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text"]).slice(0, 800)
     result = Unicode().apply(documents)
     for before, row in zip(documents["text"].to_pylist(), result.to_pylist(), strict=True):
         assert row["text"] == unicodedata.normalize("NFC", naive(before, True, True)[0])
