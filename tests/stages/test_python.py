@@ -7,7 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from etl.errors import RecipeError, StageError
+from etl.stages.apply import apply
 from etl.stages.python import Python
+from etl.stages.where import Where
+from tests.stages.test_golden import raw
 
 HERE = str(Path(__file__).parent)
 TABLE = pa.table({"source": ["a.parquet"] * 3, "row": [1, 2, 3], "text": ["a", "b", "c"]})
@@ -105,7 +108,8 @@ def test_identity_is_the_code_and_not_its_place(tmp_path):
         filters(folder, "def f(table):\n    return [True] * 3\n")
     one, two = (Python(call="my_filters:f", folder=str(folder)) for folder in folders)
     assert one.identity() == two.identity()
-    assert set(one.identity()) == {"kind", "call", "per", "name", "sha256"}
+    names = {"kind", "call", "per", "name", "min_score", "max_score", "sees", "sha256"}
+    assert set(one.identity()) == names
     filters(folders[1], "def f(table):\n    return [False] * 3\n")
     assert one.identity() != two.identity()
     assert one.reasons(TABLE).to_pylist() == [None] * 3
@@ -153,3 +157,96 @@ def test_numpy_verdicts_per_document(tmp_path):
     )
     stage = Python(call="my_filters:f", folder=str(tmp_path), per="document")
     assert stage.reasons(TABLE).to_pylist() == ["python.f", None, None]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "pa.array([0.5, 2.0, None])",
+        "pa.chunked_array([[0.5, 2.0], [None]])",
+        "[0.5, 2.0, None]",
+        "np.array([0.5, 2.0, np.nan])",
+        "pl.Series([0.5, 2.0, float('nan')])",
+    ],
+)
+def test_a_score_is_a_column(result, tmp_path):
+    imports = "import numpy as np, polars as pl, pyarrow as pa"
+    filters(tmp_path, f"{imports}\ndef f(table):\n    return {result}\n")
+    stage = Python(call="my_filters:f", folder=str(tmp_path), max_score=1)
+    assert stage.columns() == {"python_f": "score"}
+    measured = stage.measure(TABLE)
+    assert measured.schema == pa.schema([("python_f", pa.float64())])
+    assert measured["python_f"].to_pylist() == [0.5, 2.0, None]
+    assert stage.reasons(measured).to_pylist() == [None, "python.f_high", None]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reasons"),
+    [
+        ({"min_score": 1.0}, ["python.size_low", None, None]),
+        ({"max_score": 1.0}, [None, None, "python.size_high"]),
+        ({"min_score": 1, "max_score": 1}, ["python.size_low", None, "python.size_high"]),
+        ({"min_score": 0.0}, [None, None, None]),
+        ({"max_score": 0.0}, [None, "python.size_high", "python.size_high"]),
+    ],
+)
+@pytest.mark.parametrize("per", ["table", "document"])
+def test_limits_of_a_score_are_kept(limits, reasons, per, tmp_path):
+    code = (
+        "import pyarrow.compute as pc\n"
+        "def of_table(t):\n    return pc.utf8_length(t['text'])\n"
+        "def of_document(d):\n    return len(d['text'])\n"
+    )
+    filters(tmp_path, code)
+    stage = Python(
+        call=f"my_filters:of_{per}", folder=str(tmp_path), per=per, name="size", **limits
+    )
+    result = apply(raw(["", "a", "bb"]), [stage])
+    assert result["reason"].to_pylist() == reasons
+    assert result["python_size"].to_pylist() == [0.0, 1.0, 2.0]
+
+
+def test_a_score_is_given_to_what_is_still_kept():
+    stage = Python(call="example_filters:number", folder=HERE, per="document", min_score=2)
+    result = apply(raw(["a", "bb", "ccc"]), [Where(keep="num_chars < 3"), stage])
+    assert result["reason"].to_pylist() == ["python.number_low", None, "where.condition"]
+    assert result["python_number"].to_pylist() == [1.0, 2.0, None]
+
+
+def test_a_score_is_given_to_all_if_asked_for():
+    stage = Python(
+        call="example_filters:number", folder=HERE, per="document", min_score=2, sees="all"
+    )
+    result = apply(raw(["a", "bb", "ccc", None]), [Where(keep="num_chars < 3"), stage])
+    assert result["python_number"].to_pylist() == [1.0, 2.0, 3.0, None]
+    assert result["reason"].to_pylist()[:3] == ["python.number_low", None, "where.condition"]
+    with pytest.raises(ValidationError, match="`sees: all` is for a score"):
+        Python(call="example_filters:number", sees="all")
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("[True, False, None]", "values of type bool"),
+        ("['a', 'b', 'c']", "values of type string"),
+        ("[1.0]", "1 values for a table of 3 rows"),
+    ],
+)
+def test_no_scores(result, message, tmp_path):
+    filters(tmp_path, f"def f(table):\n    return {result}\n")
+    stage = Python(call="my_filters:f", folder=str(tmp_path), min_score=0.0)
+    with pytest.raises(StageError, match=message) as caught:
+        stage.measure(TABLE)
+    assert "one number" in str(caught.value.hint)
+    stage = Python(call="example_filters:polite", folder=HERE, per="document", min_score=0.0)
+    with pytest.raises(StageError, match=r"a.parquet row 1: .* returned False") as caught:
+        stage.measure(TABLE)
+    assert caught.value.hint == "return a number, or None"
+
+
+def test_the_name_of_a_score_is_a_columns():
+    with pytest.raises(ValidationError, match="the name of a score is a column's.*'my score'"):
+        Python(call="my_filters:f", name="my score", min_score=0.0)
+    assert Python(call="my_filters:f", name="my verdict").columns() == {}
+    with pytest.raises(ValidationError, match="finite"):
+        Python(call="my_filters:f", max_score=float("nan"))
