@@ -6,7 +6,7 @@ It holds nothing of how it is run (workers, memory, credentials), so that its fi
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 
 from etl import storage
 from etl.errors import RecipeError
-from etl.recipe_file import RecipeFile, nearest
+from etl.recipe_file import RecipeFile, override
 from etl.sources import Columns, Source
 from etl.stages import STAGES, AnyStage, DedupExact, Filter, Stage, Tokenize, Transform
 from etl.stages.apply import Rejected
@@ -93,10 +93,28 @@ class Recipe(BaseModel):
         dotted keys (``gopher_quality.min_words=80``), and paths in them relative to the working folder.
         Raises RecipeError with file and line.
         """
-        file = RecipeFile.read(path)
+        return cls._of(RecipeFile.read(path), settings)
+
+    @classmethod
+    def recorded(
+        cls, canonical: Mapping[str, Any], *, where: str, settings: Sequence[str] = ()
+    ) -> "Recipe":
+        """The recipe of a lineage record, with settings overridden; ``where`` names the record for errors.
+
+        Files that it names by their content alone are not there: it judges, and cannot be run. Raises
+        RecipeError as ``load`` does.
+        """
+        stages = [
+            {name: value for name, value in stage.items() if name in _known(stage)}
+            for stage in canonical["stages"]
+        ]
+        return cls._of(RecipeFile.of({**canonical, "stages": stages}, where), settings)
+
+    @classmethod
+    def _of(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
         data = _locate({**file.data, "stages": file.stages(_stage)}, file.folder)
         for setting in settings:
-            _override(data, setting)
+            override(data, setting)
         try:
             return cls.model_validate(data).located()
         except ValidationError as error:
@@ -192,6 +210,12 @@ class Recipe(BaseModel):
         return Recipe.model_validate(_locate(self.model_dump(), Path(folder).absolute()))
 
 
+def _known(stage: Mapping[str, Any]) -> Collection[str]:
+    """The keys of a recorded stage that are its settings; others say what it was made with."""
+    model = STAGES.get(str(stage["kind"]))
+    return stage.keys() if model is None else model.model_fields.keys()
+
+
 def _place(stage: Stage) -> int:
     return {DedupExact: 1, Tokenize: 2}.get(type(stage), 0)
 
@@ -225,41 +249,6 @@ def _below(folder: Path, path: Any) -> Any:
     if not isinstance(path, str) or "://" in path or path.startswith(("/", "~")):
         return path
     return os.path.normpath(folder / path)
-
-
-def _override(data: dict[str, Any], setting: str) -> None:
-    """Apply one ``key=value`` of the command line; raises RecipeError for a key that is not there."""
-    key, sign, text = setting.partition("=")
-    if not sign:
-        raise RecipeError(
-            f"cannot read the setting {setting!r}",
-            where="--set",
-            hint="write key=value, as in gopher_quality.min_words=80",
-        )
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
-    head, _, rest = key.partition(".")
-    if not rest or head in ("source", "rejected"):
-        target, names = data, key.split(".")
-        for name in names[:-1]:
-            inner = target.get(name) or {}
-            if not isinstance(inner, Mapping):
-                raise RecipeError(f"{name} has no keys, it is {inner!r}", where=f"--set {key}")
-            target[name] = dict(inner)
-            target = target[name]
-        target[names[-1]] = value
-        return
-    kinds = [str(stage.get("kind")) for stage in data["stages"] if isinstance(stage, Mapping)]
-    if head not in kinds:
-        hint = nearest(head, ["source", "rejected", *kinds])
-        raise RecipeError(f"no key or stage {head!r}", where=f"--set {key}", hint=hint)
-    if kinds.count(head) > 1:
-        what = f"the recipe has {kinds.count(head)} stages {head!r}"
-        raise RecipeError(what, where=f"--set {key}", hint="change the file")
-    place = kinds.index(head)
-    data["stages"][place] = {**data["stages"][place], rest: value}
 
 
 def _fields(location: Sequence[str | int]) -> list[str]:

@@ -4,9 +4,10 @@
 """
 
 import difflib
+import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,6 +63,13 @@ class RecipeFile:
         _check_and_fill(root, file)
         return cls(file, root)
 
+    @classmethod
+    def of(cls, data: Mapping[str, Any], where: str) -> Self:
+        """Data as if a file held it; ``where`` stands in errors for the file."""
+        root = yaml.compose(json.dumps(data), Loader=yaml.SafeLoader)
+        assert isinstance(root, yaml.MappingNode)
+        return cls(Path(where), root)
+
     def stages(self, parse: Callable[[Any], Any]) -> list[Any]:
         """The stages as ``parse`` sees each of them; raises RecipeError if they are no list."""
         stages = self.data.get("stages")
@@ -95,7 +103,11 @@ class RecipeFile:
 
         ``settings`` are the ``key=value`` that came from elsewhere: those have no line.
         """
-        given = {setting.partition("=")[0]: setting for setting in settings}
+        given: dict[str, str] = {}
+        for text in settings:
+            key = text.partition("=")[0]
+            kind, _, rest = key.partition(".")
+            given |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
         found: list[RecipeError] = []
         named: set[str] = set()
         for detail in error.errors():
@@ -138,6 +150,66 @@ class RecipeFile:
             hint = f"write a mapping, as in `{name}: {{{next(iter(known((*location, ''))), 'key')}: ...}}`"
         message = detail["msg"][0].lower() + detail["msg"][1:]
         return RecipeError(f"{name}: {message}, not {detail['input']!r}", where=where, hint=hint)
+
+
+def override(data: dict[str, Any], setting: str) -> None:
+    """Apply one ``key=value`` of the command line; raises RecipeError for a key that is not there."""
+    key, sign, text = setting.partition("=")
+    if not sign:
+        raise RecipeError(
+            f"cannot read the setting {setting!r}",
+            where="--set",
+            hint="write key=value, as in gopher_quality.min_words=80",
+        )
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
+    head, _, rest = key.partition(".")
+    if not rest or head in ("source", "rejected"):
+        target, names = data, key.split(".")
+        for name in names[:-1]:
+            inner = target.get(name) or {}
+            if not isinstance(inner, Mapping):
+                raise RecipeError(f"{name} has no keys, it is {inner!r}", where=f"--set {key}")
+            target[name] = dict(inner)
+            target = target[name]
+        target[names[-1]] = value
+        return
+    name, _, field = rest.rpartition(".")
+    place = _find_stage(data["stages"], head, name, where=f"--set {key}")
+    data["stages"][place] = {**data["stages"][place], field: value}
+
+
+def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> int:
+    """The place of the one stage of a kind, or of the one that has a name: its own, or its function's."""
+    found = [(n, stage) for n, stage in enumerate(stages) if isinstance(stage, Mapping)]
+    of_kind = {n: stage_name(stage) for n, stage in found if stage.get("kind") == kind}
+    if not of_kind:
+        hint = nearest(kind, ["source", "rejected", *(str(s.get("kind")) for _, s in found)])
+        raise RecipeError(f"no key or stage {kind!r}", where=where, hint=hint)
+    places = [place for place, other in of_kind.items() if not name or other == name]
+    if len(places) == 1:
+        return places[0]
+    names = [f"{kind}.{other}" for other in dict.fromkeys(of_kind.values()) if other]
+    if name:
+        count = len(places) or "no"
+        raise RecipeError(
+            f"the recipe has {count} stages {kind!r} named {name!r}",
+            where=where,
+            hint=nearest(f"{kind}.{name}", names) or f"leave out {name!r}",
+        )
+    hint = f"say which: {', '.join(names)}" if names else "change the file"
+    raise RecipeError(f"the recipe has {len(places)} stages {kind!r}", where=where, hint=hint)
+
+
+def stage_name(stage: Mapping[str, Any]) -> str:
+    """What a stage of a recipe is called among others of its kind: its ``name``, or that of its function.
+
+    >>> stage_name({"kind": "python", "call": "my_filters:is_prose"})
+    'is_prose'
+    """
+    return str(stage.get("name") or str(stage.get("call", "")).partition(":")[2])
 
 
 def _dotted(location: Sequence[str | int]) -> str:

@@ -203,3 +203,37 @@ def test_shipped_recipes_load(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_nearest_word() -> None:
     assert nearest("langage", ["language", "where"]) == "did you mean 'language'?"
     assert nearest("zzz", ["language", "where"]) == "known here: language, where"
+
+
+def test_one_of_several_stages_is_set_by_its_name(tmp_path: Path) -> None:
+    text = """
+name: names
+source: {path: data}
+stages:
+  - where: {keep: num_words > 1, name: short}
+  - where: {keep: num_words < 100, name: long}
+  - python: my_filters:is_prose
+  - python: {call: "my_filters:is_prose", name: again}
+  - length
+"""
+    (tmp_path / "my_filters.py").write_text("def is_prose(table): return [True]")
+    (tmp_path / "names.yaml").write_text(text)
+
+    def stages(*settings: str) -> list[dict[str, object]]:
+        recipe = Recipe.load(tmp_path / "names.yaml", settings=settings)
+        return [stage.model_dump(exclude_defaults=True) for stage in recipe.stages]
+
+    assert stages("where.short.keep=num_words > 7")[0]["keep"] == "num_words > 7"
+    assert stages("where.long.keep=num_words > 7")[1]["keep"] == "num_words > 7"
+    assert stages("python.is_prose.per=document")[2]["per"] == "document"
+    assert stages("python.again.min_score=3.5")[3]["min_score"] == 3.5
+    assert stages("length.min_words=3")[4] == {"min_words": 3}
+    for setting, message in [
+        ("where.keep=num_words > 7", "say which: where.short, where.long"),
+        ("where.shrt.keep=num_words > 7", "did you mean 'where.short'?"),
+        ("length.short.min_words=3", "leave out 'short'"),
+        ("python.again.per=word", "--set python.again.per=word: stages.python.per: input"),
+    ]:
+        with pytest.raises(RecipeError) as caught:
+            stages(setting)
+        assert message in str(caught.value)
