@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from etl.audit.report import LakeReport
     from etl.audit.trace import Place
     from etl.audit.verify import Problem
+    from etl.job.costs import StageCost
     from etl.job.progress import RunReport
     from etl.job.quarantine import Quarantined
     from etl.plan import Plan
@@ -53,6 +54,7 @@ def run_report(report: "RunReport") -> Iterator[str]:
     for name, version in report.versions.items():
         yield f"{name:<11} version {version}"
     yield f"took        {duration(report.seconds)}"
+    yield from _costs(report.costs)
 
 
 def quarantined(note: "Quarantined") -> str:
@@ -225,6 +227,7 @@ def lake_report(report: "LakeReport") -> Iterator[str]:
     yield from columns(header, rows, numbers=(1, 2, 3, 4))
     if len(report.sources) > _MAX_SOURCES_SHOWN:
         yield f"... and {len(report.sources) - _MAX_SOURCES_SHOWN} more (--json lists all)"
+    yield from _costs(report.costs)
     for note in report.quarantined:
         yield quarantined(note)
 
@@ -266,6 +269,20 @@ def _rejected(counts: dict[str, int]) -> Iterator[str]:
     yield f"rejected    {sum(counts.values()):,}"
     for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         yield f"  {reason:<32} {count:,}"
+
+
+def _costs(costs: Sequence["StageCost"]) -> Iterator[str]:
+    """What each part of the work has cost, in seconds of one worker."""
+    rows = []
+    for cost in costs:
+        speed = cost.megabytes_per_second
+        rejected = f"{cost.rejected:,}" if cost.rejected else ""
+        shown = "" if speed is None else f"{speed:,.1f}"
+        rows.append([cost.name, f"{cost.documents:,}", rejected, f"{cost.seconds:,.1f}", shown])
+    if rows:
+        yield ""
+        header = ["stage", "documents", "rejected", "seconds", "MB/s"]
+        yield from columns(header, rows, numbers=(1, 2, 3, 4))
 
 
 def _trace(found: "Trace") -> Iterator[str]:

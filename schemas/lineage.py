@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-FORMAT_VERSION: Literal[1] = 1
+FORMAT_VERSION: Literal[2] = 2
 
 
 class _Record(BaseModel):
@@ -40,6 +40,7 @@ class Counts(_Record):
     duplicates: int = 0
     tokens: int = 0
     text_bytes: int = 0
+    costs: dict[str, float] = {}  # seconds of workers by part of the work: etl/job/costs.py
 
 
 class TokenizerRecord(_Record):
@@ -57,7 +58,7 @@ class TokenizerRecord(_Record):
 class Lineage(_Record):
     """One commit's record, as ``history()`` of the table shows it under ``tokenlake``."""
 
-    format: Literal[1] = FORMAT_VERSION
+    format: Literal[1, 2] = FORMAT_VERSION  # 2: with counts.costs
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of what decides the rows of this table

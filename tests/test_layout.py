@@ -28,7 +28,7 @@ FLOORS = (
     # what to do
     ("etl.recipe_file", "etl.recipe", "etl.plan"),
     # doing it
-    ("etl.cluster", "etl.job", "etl.job.decisions", "etl.job.quarantine"),
+    ("etl.cluster", "etl.job", "etl.job.costs", "etl.job.decisions", "etl.job.quarantine"),
     ("etl.job.tasks", "etl.job.progress", "etl.job.record", "etl.job.replaced", "etl.job.waves"),
     ("etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from etl import storage
 from etl.audit.lookup import tally, tally_rules
-from etl.audit.versions import newest, table_of, versions_of
+from etl.audit.versions import current, newest, table_of, versions_of
+from etl.job.costs import StageCost, stage_costs
 from etl.job.quarantine import Quarantine, Quarantined
 from etl.table import Table
 
@@ -58,6 +59,7 @@ class LakeReport:
     tokens: int
     languages: dict[str, int]  # kept documents by language, where the recipe finds it
     sources: list[SourceReport]
+    costs: list[StageCost]  # of the runs that made what stands there; empty if an older version did
     quarantined: list[Quarantined] = field(default_factory=list)
 
     @property
@@ -95,6 +97,7 @@ def report(lake: str) -> LakeReport:
         tokens=sum(source.tokens for source in sources),
         languages=_sorted(languages) if set(languages) - {None} else {},
         sources=sources,
+        costs=_costs(tables),
         quarantined=Quarantine(url).notes(),
     )
 
@@ -112,6 +115,19 @@ def _table(name: str, table: Table, files: pa.Table) -> TableReport:
         fingerprint=record.fingerprint if record else None,
         committed=versions[0].time.isoformat(timespec="seconds"),
     )
+
+
+def _costs(tables: dict[str, Table]) -> list[StageCost]:
+    """What the stages cost, summed over the commits behind the tables as they are."""
+    records = {
+        name: [v.lineage for v in current(versions_of(table)) if v.lineage is not None]
+        for name, table in tables.items()
+    }
+    if not records["documents"]:
+        return []
+    counts = {name: [record.counts for record in found] for name, found in records.items()}
+    stages = records["documents"][-1].canonical["stages"]
+    return stage_costs(stages, counts["documents"], counts.get("tokens", []))
 
 
 def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -6,6 +6,7 @@ waves.py       many units of work through Dask, a bounded number at a time
 tasks.py       what a worker does with one unit of work; no Dask
 decisions.py   what the table of duplicates says of a unit
 replaced.py    rows that take the place of others come in one commit
+costs.py       what each stage costs
 progress.py    how far a run is, and what it did
 record.py      the lineage record of a commit
 quarantine.py  what could not be read

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from etl.job.costs import StageCost
 from etl.job.quarantine import Quarantined
 from etl.job.tasks import Result
 from etl.recipe import Step
@@ -45,6 +46,7 @@ class RunReport:
     tokens: int = 0
     text_bytes: int = 0
     seconds: float = 0.0
+    costs: list[StageCost] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
 

@@ -33,11 +33,14 @@ def counts(results: Iterable[Result]) -> schemas.Counts:
     """The sums over results."""
     total: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
+    costs: Counter[str] = Counter()
     for result in results:
         rejected.update(result.rejected)
+        costs.update(result.costs)
         for name in ("rows", "kept", "duplicates", "tokens", "text_bytes"):
             total[name] += getattr(result, name)
-    return schemas.Counts(**total, rejected=dict(sorted(rejected.items())))
+    seconds = {name: round(costs[name], 3) for name in sorted(costs)}
+    return schemas.Counts(**total, rejected=dict(sorted(rejected.items())), costs=seconds)
 
 
 def input_files(results: Iterable[Result], splits: Mapping[str, Split]) -> list[schemas.InputFile]:

@@ -19,6 +19,7 @@ from etl.cluster import Cluster
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup
+from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
 from etl.job.progress import Progress, RunReport
 from etl.job.quarantine import Quarantine
@@ -28,7 +29,7 @@ from etl.job.tasks import ReadSplit, Result, TokenizeUnit
 from etl.job.waves import stream
 from etl.ledger import Describe, Entry
 from etl.plan import Plan, Unit, kept_units, make_plan, split_key, stale_fragments
-from etl.recipe import Recipe, Step
+from etl.recipe import STEPS, Recipe, Step
 from etl.sources import Split, count_records, number
 from etl.stages.apply import signal_names
 from etl.stages.tokenize import Encoder, Tokenize
@@ -67,6 +68,7 @@ def run(
                 on_client(client)
             job.execute(client)
     report = job.report
+    report.costs = job.costs()
     report.seconds = time.monotonic() - started
     report.versions = {s: led.table.version for s, led in plan.ledgers.items() if led.table}
     return report
@@ -83,6 +85,7 @@ class _Run:
         self._on_progress = on_progress
         self._quarantine = Quarantine(str(self.recipe.lake))
         self._started = _now()
+        self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 
     def execute(self, client: Client) -> None:
         """The steps, in the order in which a document takes them."""
@@ -93,6 +96,11 @@ class _Run:
             self._deduplicate(client)
         if "tokens" in self.ledgers:
             self._tokenize(client)
+
+    def costs(self) -> list[StageCost]:
+        """What each part of the work has cost."""
+        stages = [stage.model_dump(mode="json") for stage in self.recipe.stages]
+        return stage_costs(stages, self._counts["documents"], self._counts["tokens"])
 
     def _begin(self, step: Step) -> None:
         schema, layout = {
@@ -127,7 +135,7 @@ class _Run:
             ]
             self._commit("documents", entries, results, splits=splits)
             if fused is not None:  # what replaces old rows is tokenized by the second pass
-                new = [replace(r, key=fused.key(r.key)) for r in results]
+                new = [replace(r, key=fused.key(r.key), costs={}) for r in results]
                 new = [r for r in new if not replaced.paths(r.source)]
                 self._commit("tokens", [Entry(r.key, r.token_files) for r in new], new)
 
@@ -244,6 +252,7 @@ class _Run:
         committed = self.ledgers[step].commit(entries, self._lineage(step, results, splits=splits))
         keys = {entry.key for entry in committed}
         total = counts(result for result in results if result.key in keys)
+        self._counts[step].append(total)
         report = self.report
         if step == "documents":
             report.rows += total.rows

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import schemas
 from etl import storage
 from etl.fragment import DOCUMENTS, TOKENS, Fragment, FragmentWriter
+from etl.job.costs import READ, TOKENIZE, WRITE, clock, clocked
 from etl.job.decisions import duplicate_rows
 from etl.plan import Unit
 from etl.recipe import Recipe
@@ -40,6 +41,7 @@ class Result:
     text_bytes: int = 0
     documents: list[Fragment] = field(default_factory=list)
     token_files: list[Fragment] = field(default_factory=list)
+    costs: dict[str, float] = field(default_factory=dict)  # seconds by part of the work
     failed: bool = False
 
     def to_json(self) -> str:
@@ -78,22 +80,25 @@ class ReadSplit:
         )
         tokens = None
         if self.with_tokens and recipe.tokenize_stage is not None:
-            tokens = _TokenWriter(recipe, tokens_key)
-        for batch in read(split, recipe.source, batch_bytes=_BATCH_BYTES):
-            table = apply(batch, recipe.stages, rejected=recipe.rejected)
+            tokens = _TokenWriter(recipe, tokens_key, result.costs)
+        batches = read(split, recipe.source, batch_bytes=_BATCH_BYTES)
+        for batch in clocked(batches, result.costs, READ):
+            table = apply(batch, recipe.stages, rejected=recipe.rejected, costs=result.costs)
             result.rows += batch.num_rows
             result.text_bytes += batch["text"].nbytes
             is_kept = pc.equal(table["verdict"], "kept")
             good, bad = table.filter(is_kept), table.filter(pc.invert(is_kept))
-            kept.append(good)
-            rejected.append(bad)
+            with clock(result.costs, WRITE):
+                kept.append(good)
+                rejected.append(bad)
             result.kept += good.num_rows
             for count in pc.value_counts(bad["reason"]).to_pylist():
                 rule = schemas.rule_of(count["values"])
                 result.rejected[rule] = result.rejected.get(rule, 0) + count["counts"]
             if tokens is not None:
                 tokens.append(good)
-        result.documents = kept.close() + rejected.close()
+        with clock(result.costs, WRITE):
+            result.documents = kept.close() + rejected.close()
         if tokens is not None:
             result.tokens, result.token_files = tokens.close()
         assert result.rows == result.kept + sum(result.rejected.values()), "a row is lost"
@@ -117,9 +122,10 @@ class TokenizeUnit:
         dropped = np.empty(0, np.int64)
         if duplicates:
             dropped = duplicate_rows(self.recipe.table_url("duplicates"), duplicates, unit.paths)
-        tokens = _TokenWriter(self.recipe, result.key)
+        tokens = _TokenWriter(self.recipe, result.key, result.costs)
         for path in unit.paths:
-            for table in _kept_documents(storage.join(url, path)):
+            tables = _kept_documents(storage.join(url, path))
+            for table in clocked(tables, result.costs, f"{TOKENIZE}.read"):
                 is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
                 new = table.filter(pa.array(is_new))
                 result.rows += table.num_rows
@@ -135,8 +141,9 @@ class TokenizeUnit:
 class _TokenWriter:
     """Tokenizes documents and writes them to ``tokens``; its first batch is checked by the guard."""
 
-    def __init__(self, recipe: Recipe, key: str) -> None:
+    def __init__(self, recipe: Recipe, key: str, costs: dict[str, float]) -> None:
         assert recipe.tokenize_stage is not None
+        self._costs = costs
         self._encoder = Encoder.of(recipe.tokenize_stage)
         self._writer = FragmentWriter(recipe.table_url("tokens"), schemas.TOKENS, TOKENS, name=key)
         self._tokens = 0
@@ -145,16 +152,19 @@ class _TokenWriter:
     def append(self, documents: pa.Table) -> None:
         if documents.num_rows == 0:
             return
-        if not self._checked:
-            self._encoder.check(documents)
-            self._checked = True
-        rows = tokenize(documents, self._encoder)
+        with clock(self._costs, TOKENIZE):
+            if not self._checked:
+                self._encoder.check(documents)
+                self._checked = True
+            rows = tokenize(documents, self._encoder)
         self._tokens += int(pc.sum(rows["num_tokens"]).as_py())
-        self._writer.append(rows)
+        with clock(self._costs, f"{TOKENIZE}.write"):
+            self._writer.append(rows)
 
     def close(self) -> tuple[int, list[Fragment]]:
         """The number of tokens, and the files."""
-        return self._tokens, self._writer.close()
+        with clock(self._costs, f"{TOKENIZE}.write"):
+            return self._tokens, self._writer.close()
 
 
 def _kept_documents(uri: str) -> Iterator[pa.Table]:

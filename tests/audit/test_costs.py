@@ -1,0 +1,122 @@
+"""What the stages cost: counted in the workers, kept in the lineage, told by the reports."""
+
+import pytest
+from distributed import Client
+
+import schemas
+from cli import render
+from etl.audit.lineage import history
+from etl.audit.report import report
+from etl.job.costs import StageCost, clock, clocked, stage_costs
+from etl.job.run import run
+from etl.recipe import Recipe
+
+STAGES = [
+    {"kind": "where", "name": "url"},
+    {"kind": "where", "name": "url_long"},
+    {"kind": "gopher_quality"},
+    {"kind": "python", "call": "own:toxic", "name": None},
+    {"kind": "dedup_exact"},
+    {"kind": "tokenize"},
+]
+
+
+def test_documents_go_from_stage_to_stage() -> None:
+    counts = [
+        schemas.Counts(
+            rows=50,
+            kept=30,
+            text_bytes=4_000_000,
+            rejected={
+                "source.null_text": 1,
+                "where.url": 2,
+                "where.url_long": 3,
+                "gopher_quality.short": 4,
+                "python.toxic_high": 5,
+                "python.other": 5,
+            },
+            costs={"1 where": 1.0, "read": 0.5, "signals.quality": 2.0, "write": 0.25},
+        ),
+        schemas.Counts(rows=50, kept=50, text_bytes=4_000_000, costs={"4 python": 8.0}),
+    ]
+    tokens = [schemas.Counts(rows=80, kept=70, text_bytes=6_000_000, costs={"tokenize.read": 2.0})]
+    found = stage_costs(STAGES, counts, tokens)
+    assert found == [
+        StageCost("read", 100, 1, 0.5, 8_000_000),
+        StageCost("signals.quality", 100, 0, 2.0, 8_000_000),
+        StageCost("1 where", 99, 2, 1.0, 8_000_000),
+        StageCost("2 where", 97, 3, 0, 8_000_000),
+        StageCost("3 gopher_quality", 94, 4, 0, 8_000_000),
+        StageCost("4 python", 90, 10, 8.0, 8_000_000),
+        StageCost("write", 100, 0, 0.25, 8_000_000),
+        StageCost("tokenize.read", 70, 0, 2.0, 6_000_000),
+    ]
+    assert found[1].megabytes_per_second == 4.0
+    assert found[3].megabytes_per_second is None
+
+
+def test_tokenizing_in_the_first_pass_sees_what_is_kept() -> None:
+    costs = {"read": 1.0, "tokenize": 2.0}
+    counts = schemas.Counts(rows=9, kept=7, text_bytes=10, rejected={"where.url": 2}, costs=costs)
+    assert stage_costs(STAGES, [counts])[-1] == StageCost("tokenize", 7, 0, 2.0, 10)
+
+
+def test_nothing_counted_is_nothing_told() -> None:
+    assert stage_costs(STAGES, [schemas.Counts(rows=3, kept=3)]) == []
+
+
+def test_a_clock_adds_up_also_when_the_work_fails() -> None:
+    costs: dict[str, float] = {"a": 1.0}
+    with pytest.raises(ZeroDivisionError), clock(costs, "a"):
+        _ = 1 / 0
+    assert costs["a"] > 1.0
+    assert list(clocked([1, None, 2], costs, "b")) == [1, None, 2]
+    assert costs["b"] > 0
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_a_run_and_the_report_of_its_lake_tell_the_same(
+    made: Recipe, client: Client, tmp_path: object, is_fused: bool
+) -> None:
+    stages = [s for s in made.stages if not (is_fused and s.kind == "dedup_exact")]
+    recipe = made.model_copy(update={"lake": f"{tmp_path}/lake", "stages": tuple(stages)})
+    one = run(recipe, cluster=client)
+    names = ["read", "signals.quality", "1 gopher_quality", "write"]
+    names += [] if is_fused else ["tokenize.read"]
+    assert [cost.name for cost in one.costs] == [*names, "tokenize", "tokenize.write"]
+    assert sum(cost.seconds for cost in one.costs) > 0
+    by_name = {cost.name: cost for cost in one.costs}
+    assert by_name["1 gopher_quality"].documents == one.rows - by_name["read"].rejected
+    assert by_name["tokenize"].documents == one.kept - one.duplicates
+    assert sum(cost.rejected for cost in one.costs) == one.rows - one.kept
+    found = report(str(recipe.lake))
+    assert found.costs == one.costs
+    seconds = {
+        name: value
+        for table in ("documents", "tokens")
+        for version in history(recipe.table_url(table))
+        if version.lineage is not None
+        for name, value in version.lineage.counts.costs.items()
+    }
+    assert seconds == {cost.name: cost.seconds for cost in one.costs}
+    lines = list(render.run_report(one))
+    assert lines[-len(one.costs) - 1].split() == [
+        "stage",
+        "documents",
+        "rejected",
+        "seconds",
+        "MB/s",
+    ]
+    assert lines[-1].startswith("tokenize.write")
+    assert lines[-1] in list(render.lake_report(found))
+    assert run(recipe, cluster=client).costs == []
+
+
+def test_records_of_the_format_before_are_read(made: Recipe) -> None:
+    record = history(made.table_url("documents"))[0].lineage
+    assert record is not None
+    assert record.format == schemas.FORMAT_VERSION == 2
+    data = record.model_dump(mode="json")
+    del data["counts"]["costs"]
+    old = schemas.Lineage.model_validate({**data, "format": 1})
+    assert old.counts.costs == {}
