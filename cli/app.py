@@ -359,6 +359,39 @@ def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> No
 
 @app.command(
     epilog=_examples(
+        "etl tune lake --set gopher_quality.min_words=80",
+        "etl tune lake --sweep gopher_quality.min_words=20,50,80,100",
+    )
+)
+def tune(
+    lake: options.LakeArgument,
+    *,
+    settings: options.Settings = None,
+    over: Annotated[
+        str | None,
+        typer.Option("--sweep", metavar="KEY=A,B,C", help="Try each of these values of a setting."),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what other thresholds would keep, from stored signals: no text is read.
+
+    Counts are those that a run with these settings gives; a ~ stands before an estimate.
+    """
+    from cli import render, render_tuning
+    from etl.audit.tune import sweep
+    from etl.audit.tune import tune as judge
+
+    if over is not None:
+        found = sweep(lake, over, settings or ())
+        render.output(found, render_tuning.sweep, to_json=as_json)
+    elif settings:
+        render.output(judge(lake, settings), render_tuning.tuning, to_json=as_json)
+    else:
+        raise typer.BadParameter("give --set KEY=VALUE or --sweep KEY=A,B,C")
+
+
+@app.command(
+    epilog=_examples(
         "etl schema > recipe.schema.json",
     )
 )

@@ -1,8 +1,8 @@
 """Tokenlake: raw text in object storage -> versioned, auditable token tables -> PyTorch.
 
 >>> import etl
->>> sorted(name for name in etl.__all__ if name.islower())
-['apply', 'diff', 'graph', 'history', 'read', 'read_table', 'report', 'run', 'trace', 'verify', 'write']
+>>> print(*sorted(name for name in etl.__all__ if name.islower()))
+apply diff graph history read read_table report run sweep trace tune verify write
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from etl.audit.lineage import diff, graph, history, trace
     from etl.audit.report import report
+    from etl.audit.tune import sweep, tune
     from etl.audit.verify import verify
     from etl.cluster import Cluster
     from etl.errors import TokenlakeError
@@ -38,7 +39,9 @@ _HOMES = {
     "read_table": "etl.frames",
     "report": "etl.audit.report",
     "run": "etl.job.run",
+    "sweep": "etl.audit.tune",
     "trace": "etl.audit.lineage",
+    "tune": "etl.audit.tune",
     "verify": "etl.audit.verify",
     "write": "etl.frames",
 }
@@ -59,7 +62,9 @@ __all__ = [
     "read_table",
     "report",
     "run",
+    "sweep",
     "trace",
+    "tune",
     "verify",
     "write",
 ]

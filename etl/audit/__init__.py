@@ -5,6 +5,10 @@ lineage.py      the graph down to the source files, and what changed between two
 openlineage.py  that graph as OpenLineage events
 trace.py        one document, from its source to its tokens or to the reason why it has none
 lookup.py       single rows out of many data files, by the statistics in the log
-report.py       what became of the documents of a lake
+report.py       what became of the documents of a lake, and what each stage cost
+tune.py         what other thresholds would keep
+thresholds.py   which settings are thresholds
+replay.py       the filters judged again over stored columns
+tallies.py      what is kept now and then, counted
 verify.py       whether files, counts and addresses agree: file_checks.py, row_checks.py
 """

@@ -1,0 +1,247 @@
+"""Judged again from columns alone, documents fare as in a run with the other settings."""
+
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etl.audit.replay import columns_of, judge_again, judges, reached, with_stages
+from etl.errors import TableError
+from etl.stages import (
+    Filter,
+    GopherQuality,
+    GopherRepetition,
+    Length,
+    Python,
+    Stage,
+    Transform,
+    Where,
+)
+from etl.stages.apply import Rejected, apply, runs
+from tests.stages.test_golden import raw
+
+STAGES = str(Path(__file__).parent.parent / "stages")
+TEXTS = st.lists(
+    st.none()
+    | st.lists(
+        st.sampled_from(
+            ["the ", "and ", "of that ", "word ", "# ", "…\n", "\n", "- ", "東京", "3 "]
+        ),
+        max_size=30,
+    ).map("".join),
+    min_size=1,
+    max_size=8,
+)
+
+
+class Lines(Transform):
+    """A transform for these tests: it leaves out short lines, and rejects what has few others."""
+
+    kind: Literal["lines"] = "lines"
+    min_chars: int = 3
+    min_lines: int = 1
+
+    def columns(self):
+        return {"lines_left": "lines"}
+
+    def rules(self):
+        return {"few": pl.col("lines_left") < self.min_lines}
+
+    def apply(self, table):
+        found = [
+            [line for line in text.splitlines() if len(line) >= self.min_chars]
+            for text in table["text"].to_pylist()
+        ]
+        texts = pa.array(["\n".join(lines) for lines in found], pa.string())
+        table = table.set_column(table.column_names.index("text"), "text", texts)
+        counts = pa.array([len(lines) for lines in found], pa.float64())
+        return table.set_column(table.column_names.index("lines_left"), "lines_left", counts)
+
+
+class Late(Lines):
+    """The same, but only for what is still kept."""
+
+    kind: Literal["late"] = "late"  # type: ignore[assignment]
+    costly = True
+
+    def columns(self):
+        return {"late_left": "lines"}
+
+    def rules(self):
+        return {"few": pl.col("late_left") < self.min_lines}
+
+    def apply(self, table):
+        names = table.column_names
+        plain = super().apply(table.rename_columns([n.replace("late_", "lines_") for n in names]))
+        return plain.rename_columns(names)
+
+
+class Letters(Filter):
+    """A filter for these tests: its own signal, and reasons that say more than its rules."""
+
+    kind: Literal["letters"] = "letters"
+    letter: str = "e"
+    max_letters: int | None = 4
+
+    def columns(self):
+        return {"letters_found": "letters"}
+
+    def signals(self):
+        return ["text", "letters_found"]
+
+    def measure(self, table):
+        return pa.table({"letters_found": pc.count_substring(table["text"], self.letter)})
+
+    def rules(self):
+        return {"many": pl.col("letters_found") > pl.lit(self.max_letters)}
+
+    def reasons(self, table):
+        said = pc.binary_join_element_wise("letters.e in", table["text"], " ").cast(pa.string())
+        return pc.if_else(pc.is_null(super().reasons(table)), pa.scalar(None, pa.string()), said)
+
+
+def stored(texts: list[str | None], stages: list[Stage], **rejected: bool) -> pl.DataFrame:
+    """The columns of the table that a run makes, without text."""
+    return pl.DataFrame(apply(raw(texts), stages, rejected=Rejected(**rejected)).drop(["text"]))
+
+
+def again(
+    frame: pl.DataFrame, before: list[Stage], after: list[Stage], *, has_all_signals: bool = True
+) -> pl.DataFrame:
+    made_by = judges(before, has_all_signals=has_all_signals)
+    changed = with_stages(made_by, after)
+    frame = frame.select(columns_of(made_by, changed))
+    return judge_again(frame, reached(frame, made_by), changed)
+
+
+def is_same(then: str | None, reason: str | None) -> bool:
+    """Whether it is the reason, or all of it that can be known without the text."""
+    return then == reason or (then == "letters.many" and str(reason).startswith("letters.e in"))
+
+
+def limits(low: int = 0, high: int = 6) -> st.SearchStrategy[int | None]:
+    return st.none() | st.integers(low, high)
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> tuple[list[Stage], list[Stage]]:
+    """Stages in one order with two settings each, of which only thresholds differ."""
+
+    def both(model, **strategies):
+        return [model(**{n: draw(s) for n, s in strategies.items()}) for _ in range(2)]
+
+    ratio = st.sampled_from([None, 0.0, 0.1, 0.3, 0.9])
+    off = dict.fromkeys(("min_mean_word_length", "min_alpha_word_ratio"), st.none())
+    pairs = [
+        both(GopherQuality, min_words=limits(), min_stop_words=limits(0, 3),
+             max_symbol_word_ratio=ratio, **off),
+        both(GopherRepetition, max_duplicate_line_ratio=ratio, max_top_2gram_char_ratio=ratio,
+             max_duplicate_5gram_char_ratio=ratio),
+        both(Length, min_chars=limits(0, 40), max_words=limits(1, 12)),
+        both(Lines, min_lines=st.integers(0, 3)),
+        both(Letters, max_letters=limits(0, 3)),
+        both(Where, keep=st.sampled_from(["num_words > 2", "num_words < 3 OR row = 0", "num_words < 9"])),
+        both(Where, name=st.just("late"), keep=st.sampled_from(["num_words > 1", "num_words > 3"])),
+    ]  # fmt: skip
+    chosen = draw(st.permutations(pairs))[: draw(st.integers(1, len(pairs)))]
+    return [before for before, _ in chosen], [after for _, after in chosen]
+
+
+@settings(max_examples=50)
+@given(TEXTS, recipes())
+def test_the_verdicts_are_those_of_a_run(texts, recipe):
+    before, after = recipe
+    found = again(stored(texts, before), before, after)
+    assert found["unknown"].to_list() == [None] * len(texts)
+    for then, reason in zip(found["then"], stored(texts, after)["reason"], strict=True):
+        assert is_same(then, reason)
+
+
+@settings(max_examples=50)
+@given(TEXTS, recipes(), st.integers(0, 7), st.sampled_from(["polite", "number"]), st.booleans())
+def test_what_is_unknown_is_said_and_the_rest_is_right(texts, recipe, at, function, all_signals):
+    before, after = recipe
+    own: list[Stage] = [
+        Python(call=f"example_filters:{function}", folder=STAGES, per="document",
+               min_score=None if function == "polite" else 9),
+        Where(keep="text NOT LIKE '%word%'", name="text"),
+        Late(),
+    ]  # fmt: skip
+    before, after = [*before[:at], *own, *before[at:]], [*after[:at], *own, *after[at:]]
+    frame = stored(texts, before, signals=all_signals)
+    found = again(frame, before, after, has_all_signals=all_signals)
+    expected = stored(texts, after)["reason"].to_list()
+    for then, unknown, reason in zip(found["then"], found["unknown"], expected, strict=True):
+        if unknown is None:
+            assert is_same(then, reason)
+        else:
+            assert then is None
+
+
+def test_documents_that_would_come_to_a_function():
+    polite = Python(call="example_filters:polite", folder=STAGES, per="document")
+    before = [Length(min_words=2), polite]
+    after = [Length(min_words=1), polite]
+    texts = ["hello you", "hey you", "HELLO YOU", "hey", ""]
+    found = again(stored(texts, before), before, after)
+    assert found.rows() == [
+        (None, None),
+        ("python.polite", None),
+        ("python.loud", None),
+        (None, 2),
+        ("length.few_words", None),
+    ]
+
+
+def test_a_score_can_be_judged_again_where_it_was_given():
+    score = Python(call="example_filters:number", folder=STAGES, per="document", min_score=3)
+    higher = score.model_copy(update={"min_score": 4.0})
+    before, after = [Length(max_chars=5), score], [Length(max_chars=6), higher]
+    found = again(stored(["ab", "abc", "abcd", "abcdef"], before), before, after)
+    assert found.rows() == [
+        ("python.number_low", None),
+        ("python.number_low", None),
+        (None, None),
+        (None, 2),
+    ]
+
+
+def test_a_score_of_all_can_be_judged_again_for_all():
+    number = {"call": "example_filters:number", "folder": STAGES, "per": "document", "sees": "all"}
+    before = [Length(max_chars=3), Python(**number, min_score=2)]
+    after = [Length(max_chars=6), Python(**number, max_score=5)]
+    found = again(stored(["a", "abc", "abcd", "abcdef"], before), before, after)
+    assert found["then"].to_list() == [None, None, None, "python.number_high"]
+    assert found["unknown"].to_list() == [None] * 4
+
+
+def test_what_could_not_be_read_stays_rejected():
+    before, after = [Length(min_chars=2)], [Length()]
+    found = again(stored([None, "a"], before), before, after)
+    assert found["then"].to_list() == ["source.null_text", None]
+
+
+def test_signals_at_a_place_are_those_of_its_text():
+    stages = [Where(keep="num_words > 0"), Lines(), Length()]
+    first, _, last = judges(stages, has_all_signals=True)
+    assert first.columns["num_words"] == "num_words"
+    assert last.columns["num_words"] == "lines_num_words"
+    assert first.missing() == last.missing() == []
+    other = with_stages([first], [Where(keep="num_chars > 3 AND lang = 'en'")])[0]
+    assert other.missing() == ["lang", "num_chars"]
+    assert [step.place for run in runs(stages) for step in run] == [1, 2, 3]
+
+
+def test_columns_that_do_not_give_the_stored_reasons():
+    stages = [Length(min_chars=2)]
+    frame = stored(["a", "bb"], stages).with_columns(num_chars=pl.lit(1.0))
+    with pytest.raises(TableError, match=r"1 documents .* \(length.few_chars instead of kept\)"):
+        again(frame, stages, stages)
+    frame = stored(["a", "bb"], stages).with_columns(num_chars=pl.lit(5.0))
+    with pytest.raises(TableError, match=r"\(kept instead of length.few_chars\)"):
+        again(frame, stages, stages)

@@ -1,0 +1,328 @@
+"""What `etl tune` tells from columns is what a run with the other settings does."""
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from typer.testing import CliRunner
+
+from cli.app import app
+from etl.audit.report import report
+from etl.audit.tune import Tuning, sweep, tune
+from etl.errors import RecipeError, TableError
+from etl.job.run import run
+from etl.recipe import Recipe
+from etl.stages import STAGES, Stage
+from etl.table import Table
+from tests.job.corpus import prose, write_jsonl, write_parquet
+
+Lake = Callable[..., str]
+
+FILTERS = """
+def short_words(document):
+    return max(map(len, document["text"].split())) < 12
+
+def letters(table):
+    return [float(text.lower().count("r")) for text in table["text"].to_pylist()]
+"""
+GERMAN = "Der schnelle braune Fuchs springt über den faulen Hund, und der Hund schläft weiter. "
+
+
+def texts(start: int, stop: int) -> list[str]:
+    """Prose of 10 to 120 words, lists, repetitions, German, long words, and copies of all of them."""
+    found = []
+    for number in range(start, stop):
+        text = prose(number % 37, words=10 * (1 + number % 12))
+        if number % 5 == 1:
+            text = text.replace(" ", "\n- ")
+        if number % 7 == 2:
+            text = f"{text}\n" * (1 + number % 3)
+        if number % 9 == 4:
+            text = GERMAN * (1 + number % 8)
+        if number % 13 == 6:
+            text += " incomprehensibility"
+        found.append(text)
+    return found
+
+
+def records(start: int, stop: int) -> list[dict[str, str | None]]:
+    return [
+        {"doc_id": f"doc-{start + n}", "body": None if n == 7 else text, "link": f"https://x/{n}"}
+        for n, text in enumerate(texts(start, stop))
+    ]
+
+
+@pytest.fixture(scope="module")
+def lake(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Lake:
+    """Makes a lake of the same input with other settings, each once; without any, the one to tune."""
+    folder = tmp_path_factory.mktemp("tune")
+    crawl = folder / "crawl"
+    crawl.mkdir()
+    write_parquet(crawl / "a.parquet", records(0, 120))
+    write_parquet(crawl / "b.parquet", records(60, 160))
+    write_jsonl(crawl / "c.jsonl", records(160, 200))
+    (folder / "own.py").write_text(FILTERS)
+    stages = [
+        {"where": "url NOT LIKE '%/13'"},
+        {"language": {"min_score": 0.3}},
+        "gopher_repetition",
+        {"gopher_quality": {"min_words": 30, "min_alpha_word_ratio": 0.5}},
+        {"length": {"max_words": 500}},
+        {"python": {"call": "own:short_words", "per": "document", "folder": str(folder)}},
+        "dedup_exact",
+        {"tokenize": str(tiny_tokenizer)},
+    ]
+    recipe = {
+        "name": "tune",
+        "source": {
+            "path": str(crawl),
+            "columns": {"text": "body", "id": "doc_id", "url": "link"},
+            "split_bytes": 8192,
+        },
+        "stages": stages,
+    }
+    made: dict[tuple[str, ...], str] = {}
+
+    def make(*settings: str, keep: int | None = None) -> str:
+        """``keep``: only so many of the filters."""
+        key = (str(keep), *settings)
+        if key not in made:
+            made[key] = str(folder / f"lake{len(made)}")
+            chosen = stages if keep is None else [*stages[:keep], *stages[-2:]]
+            file = folder / "recipe.yaml"
+            file.write_text(json.dumps({**recipe, "stages": chosen, "lake": made[key]}))
+            assert run(Recipe.load(file, settings=settings), cluster=client).ok
+        return made[key]
+
+    return make
+
+
+def told(found: Tuning) -> dict[str, object]:
+    """What it says of the other settings, as ``done`` says it of a lake."""
+    return {
+        "kept": found.whole.then.kept,
+        "unique": found.whole.then.unique,
+        "rejected": {name: then for name, (_, then) in found.rules.items() if then},
+        "languages": {part.name: part.then.kept for part in found.languages if part.then.kept},
+        "sources": {p.name: (p.rows, p.then.kept, p.then.unique) for p in found.sources},
+    }
+
+
+def done(lake: str) -> dict[str, object]:
+    """What a run has done."""
+    found = report(lake)
+    return {
+        "kept": found.kept,
+        "unique": found.tokenized,
+        "rejected": found.rejected,
+        "languages": found.languages,
+        "sources": {s.source: (s.rows, s.kept, s.tokenized) for s in found.sources},
+    }
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("gopher_quality.min_words=60",),
+        ("gopher_quality.min_words=5", "gopher_quality.min_stop_words=null"),
+        ("gopher_repetition.max_duplicate_line_ratio=0.6", "language.keep=[en]"),
+        (
+            "gopher_repetition.max_top_2gram_char_ratio=null",
+            "gopher_repetition.max_top_3gram_char_ratio=null",
+            "gopher_repetition.max_duplicate_5gram_char_ratio=0.9",
+        ),
+        ("length.max_words=80", "language.min_score=null"),
+        ("where.keep=url LIKE '%4%' AND num_words < 100", "gopher_quality.max_bullet_line_ratio=0"),
+    ],
+)
+def test_the_counts_are_those_of_a_run(lake: Lake, settings: tuple[str, ...]) -> None:
+    found = tune(lake(keep=5), settings)
+    assert told(found) == done(lake(*settings, keep=5))
+    assert told(found) != done(lake(keep=5)), "the settings change something"
+    assert found.unknown == {}
+    assert found.whole.unknown == 0
+
+
+def test_now_is_what_the_lake_holds(lake: Lake) -> None:
+    found = tune(lake(), ["gopher_quality.min_words=30"])
+    assert told(found) == done(lake())
+    assert found.whole.now == found.whole.then
+    assert found.whole.now.tokens == report(lake()).tokens
+    assert found.whole.now.estimated == 0
+    assert found.whole.rows == 260
+    assert [p.now.tokens for p in sorted(found.sources, key=lambda part: part.name)] == [
+        source.tokens for source in report(lake()).sources
+    ]
+
+
+def test_tokens_of_what_would_still_be_kept_are_exact(lake: Lake) -> None:
+    settings = ["gopher_quality.min_words=60"]
+    found = tune(lake(keep=5), settings).whole.then
+    assert (found.tokens, found.estimated) == (report(lake(*settings, keep=5)).tokens, 0)
+
+
+def test_tokens_of_what_would_be_kept_anew_are_estimated(lake: Lake) -> None:
+    settings = ["gopher_quality.min_words=5", "gopher_quality.min_stop_words=null"]
+    found = tune(lake(keep=5), settings).whole
+    real = report(lake(*settings, keep=5)).tokens
+    assert found.now.tokens is not None
+    assert found.then.tokens is not None
+    assert found.then.estimated > 0
+    new = real - found.now.tokens
+    assert abs(found.then.tokens - real) < 0.1 * new
+
+
+def test_what_a_function_has_not_judged_is_unknown(lake: Lake) -> None:
+    settings = ["gopher_quality.min_words=5"]
+    found, real = tune(lake(), settings), done(lake(*settings))
+    assert found.unknown == {"6 python": found.whole.unknown}
+    assert found.whole.unknown > 0
+    assert found.whole.then.kept == found.whole.now.kept
+    assert isinstance(real["kept"], int)
+    assert found.whole.then.kept < real["kept"] < found.whole.then.kept + found.whole.unknown
+    stricter = ["gopher_quality.min_words=60"]
+    assert tune(lake(), stricter).unknown == {}
+    assert told(tune(lake(), stricter)) == done(lake(*stricter))
+
+
+def test_a_score_is_tuned(lake: Lake, tmp_path: Path, client: Client) -> None:
+    (tmp_path / "own.py").write_text(FILTERS)
+    crawl = write_parquet(tmp_path / "a.parquet", records(0, 60))
+
+    def make(name: str, low: float, high: float | None) -> str:
+        score = {"call": "own:letters", "min_score": low, "max_score": high}
+        recipe = Recipe(
+            name="score",
+            source={"path": str(crawl), "columns": {"text": "body"}},
+            lake=str(tmp_path / name),
+            stages=[{"length": {"min_words": 20}}, {"python": {**score, "folder": str(tmp_path)}}],
+        )
+        assert run(recipe, cluster=client).ok
+        return str(recipe.lake)
+
+    found = tune(make("one", 5, None), ["python.min_score=10", "python.max_score=30"])
+    real = report(make("other", 10, 30))
+    assert found.whole.then.kept == real.kept
+    assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
+    assert set(real.rejected) >= {"python.letters_low", "python.letters_high"}
+    assert (found.whole.then.unique, found.whole.then.tokens) == (None, None)
+
+
+def test_without_the_signals_of_rejected_documents(
+    lake: Lake, tmp_path: Path, client: Client
+) -> None:
+    crawl = write_parquet(tmp_path / "a.parquet", records(0, 60))
+    recipe = Recipe(
+        name="few",
+        source={"path": str(crawl), "columns": {"text": "body"}},
+        lake=str(tmp_path / "lake"),
+        rejected={"signals": False},
+        stages=[{"length": {"min_words": 30}}, "gopher_repetition"],
+    )
+    run(recipe, cluster=client)
+    found = tune(str(recipe.lake), ["length.min_words=20"])
+    assert found.unknown == {"2 gopher_repetition": found.whole.unknown}
+    assert (
+        found.whole.unknown
+        == found.rules["length.few_words"][0] - found.rules["length.few_words"][1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("gopher_quality.min_word=3", "did you mean 'min_words'?"),
+        ("gopher.min_words=3", "did you mean 'gopher_quality'?"),
+        ("gopher_quality.min_words=many", "should be a valid integer, not 'many'"),
+        ("language.keep=[xx]", "unknown language 'xx'"),
+        ("seed=3", "it is no setting of a filter"),
+        ("rejected.signals=false", "it is no setting of a filter"),
+        ("dedup_exact.normalize=none", "it is no setting of a filter"),
+        ("tokenize.append_eos=false", "it is no setting of a filter"),
+        ("python.per=table", "`python` does not judge by columns"),
+        ("python.min_score=0.5", "`python` does not judge by columns"),
+        ("where.keep=text LIKE '%the%'", "`where` does not judge by columns"),
+        ("where.keep=terminal_line_ratio > 0.1", "no column holds terminal_line_ratio"),
+        ("gopher_quality", "cannot read the setting"),
+    ],
+)
+def test_what_is_no_threshold_is_refused(lake: Lake, setting: str, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        tune(lake(), [setting])
+    assert message in str(caught.value)
+    assert "--set" in str(caught.value)
+
+
+def test_a_sweep_is_one_tuning_for_each_value(lake: Lake) -> None:
+    values = ["null", "20", "80"]
+    found = sweep(
+        lake(keep=5), f"gopher_quality.min_words={', '.join(values)}", ["length.max_words=90"]
+    )
+    assert found == [
+        tune(lake(keep=5), ["length.max_words=90", f"gopher_quality.min_words={value}"])
+        for value in values
+    ]
+    with pytest.raises(RecipeError, match="key=value,value"):
+        sweep(lake(keep=5), "gopher_quality.min_words")
+
+
+def test_a_lake_that_no_recipe_made(tmp_path: Path, lake: Lake) -> None:
+    with pytest.raises(TableError, match="there is no Delta table"):
+        tune(str(tmp_path), ["a.b=1"])
+    documents = Table.open(f"{lake()}/documents")
+    from etl.fragment import DOCUMENTS
+
+    Table.create(f"{tmp_path}/documents", documents.schema, DOCUMENTS)
+    with pytest.raises(TableError, match="no recipe has made"):
+        tune(str(tmp_path), ["a.b=1"])
+
+
+def test_the_command(lake: Lake) -> None:
+    def etl(*words: str) -> str:
+        result = CliRunner().invoke(app, ["tune", *words])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    settings = ["--set", "gopher_quality.min_words=5"]
+    found = tune(lake(), settings[1:])
+    assert json.loads(etl(lake(), *settings, "--json"))["whole"]["rows"] == found.whole.rows
+    text = etl(lake(), *settings)
+    assert f"unknown: {found.whole.unknown:,} documents would now come to `6 python`" in text
+    now, then = found.rules["gopher_quality.short"]
+    (line,) = [line for line in text.splitlines() if line.startswith("gopher_quality.short")]
+    assert line.split()[1:] == [f"{now}", f"{then}", f"{then - now:+}"]
+    table = etl(lake(keep=5), "--sweep", "gopher_quality.min_words=5,60").splitlines()
+    assert table[2].split()[:2] == ["gopher_quality.min_words", "kept"]
+    assert [line.split()[0] for line in table[3:6]] == ["now", "5", "60"]
+    assert "~" in table[4]
+    assert "~" not in table[5]
+
+
+def fields_read(function: object) -> set[str]:
+    """The names after ``self.`` in a method."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+@pytest.mark.parametrize("model", STAGES.values(), ids=STAGES)
+def test_no_threshold_is_read_where_signals_are_made(model: type[Stage]) -> None:
+    """A setting that changes rules is taken for a threshold: it must change nothing else."""
+    if "columns" not in vars(model):
+        return
+    makers = [vars(model)[name] for name in ("measure", "apply") if name in vars(model)]
+    made = {name for maker in makers for name in fields_read(maker)}
+    helpers = [vars(model)[name] for name in made if inspect.isfunction(vars(model).get(name))]
+    made |= {name for helper in helpers for name in fields_read(helper)}
+    judged = fields_read(model.rules) - {"kind"}
+    assert made & judged & set(model.model_fields) == set()
