@@ -12,7 +12,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, overload
 
 import dask
 import dask.dataframe as dd
@@ -32,6 +32,8 @@ from etl.stages import Stage
 from etl.stages.apply import apply as apply_stages
 from etl.stages.apply import signal_names
 from etl.table import Table
+
+Stages = Sequence[Stage | str | Mapping[str, Any]]
 
 _LAYOUTS = {"documents": DOCUMENTS, "duplicates": DUPLICATES, "tokens": TOKENS}
 
@@ -53,13 +55,24 @@ def read(source: Source | str) -> dd.DataFrame:
     return dd.from_map(_read_split, splits, source=source, meta=_meta(schemas.RAW), label="read")
 
 
-def apply(frame: dd.DataFrame, stages: Sequence[Stage | str | Mapping[str, Any]]) -> dd.DataFrame:
+@overload
+def apply(frame: dd.DataFrame, stages: Stages) -> dd.DataFrame: ...
+@overload
+def apply(frame: pa.Table, stages: Stages) -> pa.Table: ...
+def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.Table:
     """The documents after the stages, kept and rejected, with signals, reason and verdict.
 
     ``stages`` are written as in a recipe, or are stage objects. Deduplication and tokenization need the
-    runner and are refused by none: they do nothing here.
+    runner and are refused by none: they do nothing here. An Arrow table needs a column ``text`` alone;
+    its rows are numbered, unless it has the columns ``source`` and ``row``.
+
+    >>> table = pa.table({"text": ["Too short.", "Long enough to be kept by this."]})
+    >>> apply(table, [{"length": {"min_words": 5}}])["reason"].to_pylist()
+    ['length.few_words', None]
     """
     parsed = TypeAdapter(StageList).validate_python(list(stages))
+    if isinstance(frame, pa.Table):
+        return apply_stages(_raw(frame), parsed)
     meta = _meta(schemas.documents(signal_names(parsed)))
     return frame.map_partitions(_apply_stages, parsed, meta=meta)
 
@@ -120,6 +133,25 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
 def to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     """A DataFrame as an Arrow table of the schema."""
     return pa.Table.from_pandas(frame, preserve_index=False).select(schema.names).cast(schema)
+
+
+def _raw(table: pa.Table) -> pa.Table:
+    """Documents with the columns of ``schemas.RAW``; those that the table does not have are made up."""
+    if "text" not in table.column_names:
+        known = ", ".join(table.column_names)
+        raise TableError("the documents have no column 'text'", hint=f"they have {known}")
+    size = table.num_rows
+    made_up = {
+        "source": pa.repeat(pa.scalar("table"), size),
+        "row": pa.array(range(size), pa.int64()),
+    }
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else made_up.get(field.name, pa.nulls(size, field.type))
+        for field in schemas.RAW
+    ]
+    return pa.table(columns, schema=schemas.RAW)
 
 
 def _meta(schema: pa.Schema) -> pd.DataFrame:

@@ -1,0 +1,77 @@
+"""What docs/ shows is so: its modules and recipes are written, its Python and its commands are run."""
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block of a page, in order."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def stable(text: str) -> list[str]:
+    """Lines without what differs from run to run: times, and the blanks that align them."""
+    return [
+        re.sub(r"\s*[\d,]+\.\d+", " 0.0", re.sub(r" +", " ", line)) for line in text.splitlines()
+    ]
+
+
+def shell(block: str) -> None:
+    """Run the commands of a block; the lines that it shows below one must be among those printed."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        program, *words = shlex.split(command)
+        assert program == "etl", command
+        code = "from cli import main; main()"
+        result = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+        printed = stable(result.stdout)
+        missing = [line for line in stable(shown) if line.strip() not in ("", "...")]
+        missing = [line for line in missing if line not in printed]
+        assert missing == [], f"{command}\n{result.stdout}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "sample").symlink_to(ROOT / "pipelines" / "sample")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for number, (language, block) in enumerate(blocks(page)):
+        file = re.match(r"# (\w+\.(?:py|yaml))(, further on)?\n", block)
+        if file is not None:
+            with Path(file[1]).open("a" if file[2] else "w") as output:
+                output.write(block)
+        elif language == "console":
+            shell(block)
+        elif language == "python":
+            test = doctest.DocTestParser().get_doctest(block, names, page.name, str(page), number)
+            assert test.examples, block
+            said: list[str] = []
+            doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+            names = test.globs
+            assert said == [], "".join(said)
+        else:
+            raise AssertionError(f"nobody runs a block of {language!r}")
+
+
+def test_there_are_pages() -> None:
+    assert "own-filter" in [page.stem for page in PAGES]
