@@ -156,7 +156,9 @@ def judge_again(frame: pl.DataFrame, place: pl.Series, recipe: Sequence[Judge]) 
             verdict: pl.Expr = pl.when(was_here).then("reason")
             missing = pl.col("place") < judge.place
         else:
-            verdict = pl.when(was_here).then(_in_full(judge)).otherwise("verdict")
+            its_own = pl.when(was_here).then(_given(judge, recipe))
+            in_full = pl.when(was_here).then(_in_full(judge)).otherwise("verdict")
+            verdict = pl.coalesce(its_own, in_full)
             missing = pl.col("missing")
         is_open = pl.col("then").is_null() & pl.col("unknown").is_null()
         state = state.with_columns(
@@ -203,7 +205,11 @@ def _missing(frame: pl.DataFrame, place: pl.Series, judge: Judge) -> pl.Series:
 
 
 def _given(judge: Judge, made_by: Sequence[Judge]) -> pl.Expr:
-    """The stored reason, where only this stage can have given it and its rules do not tell."""
+    """The stored reason, where only this stage can have given it and its rules do not tell.
+
+    A transform may reject of itself, without a rule; it is ``costly`` then, or nobody knows what it
+    would say of documents that are rejected already.
+    """
     reason = pl.col("reason")
     if judge.is_opaque and judge.labels:
         return pl.when(reason.is_in(judge.labels)).then(reason)

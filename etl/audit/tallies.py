@@ -57,8 +57,11 @@ class Tallies:
         sides = {NOW: frame["reason"].is_null()}
         for case, judged in enumerate(cases):
             outcome = frame.select("lang", pl.col("reason").alias(NOW)).hstack(judged)
+            rule = (
+                pl.col(NOW, "then").str.split(": ").list.first()
+            )  # what comes after tells of one text
             # As tuples: a string of a frame would hold the memory of all of the batch.
-            for *found, rows in outcome.group_by("lang", NOW, "then", "unknown").len().iter_rows():
+            for *found, rows in outcome.group_by("lang", rule, "unknown").len().iter_rows():
                 self.rows[case, source, *found] += rows
             sides[str(case)] = judged["then"].is_null() & judged["unknown"].is_null()
         lang = pl.col("lang").cast(pl.Categorical)

@@ -38,7 +38,7 @@ class Thresholds:
                 continue
             if old.is_opaque or new.is_opaque:
                 raise _no_threshold(f"`{new.stage.kind}` does not judge by columns", setting)
-            if _same_rules(old.stage, new.stage):
+            if not _is_threshold(old.stage, new.stage):
                 raise _no_threshold("it changes the text or a signal of the documents", setting)
             if missing := new.missing():
                 raise _no_threshold(f"no column holds {', '.join(missing)} for this stage", setting)
@@ -57,6 +57,9 @@ def _without_filters(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"stages": rest})
 
 
-def _same_rules(one: Stage, other: Stage) -> bool:
-    first, second = one.rules(), other.rules()
-    return first.keys() == second.keys() and all(first[n].meta.eq(second[n]) for n in first)
+def _is_threshold(old: Stage, new: Stage) -> bool:
+    """Whether the fields that differ decide verdicts alone."""
+    if not old.columns() and not isinstance(old, Transform):
+        return True  # there is nothing else that they could decide
+    names = [n for n in type(old).model_fields if getattr(old, n) != getattr(new, n)]
+    return {*names} <= {*old.thresholds}

@@ -34,6 +34,8 @@ class Stage(BaseModel):
     shorthand: ClassVar[str | None] = None  # the field that a bare value in a recipe sets
     paths: ClassVar[tuple[str, ...]] = ()  # the fields that hold a path or URL
     costly: ClassVar[bool] = False  # whether it sees only what no filter before it has rejected
+    # The fields that rules() alone reads, of a stage that makes signals or rewrites text; of others: all.
+    thresholds: ClassVar[tuple[str, ...]] = ()
 
     def columns(self) -> dict[str, str]:
         """The signals that the stage itself makes, float64, each with its unit; they begin with its kind."""

@@ -48,6 +48,7 @@ class Python(Filter):
     kind: Literal["python"] = "python"
     shorthand = "call"
     paths = ("folder",)
+    thresholds = ("min_score", "max_score")
     call: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     per: Literal["table", "document"] = "table"
     name: str | None = Field(default=None, min_length=1)  # the function's, unless given

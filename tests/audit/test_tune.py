@@ -211,6 +211,10 @@ def test_a_score_is_tuned(lake: Lake, tmp_path: Path, client: Client) -> None:
     assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
     assert set(real.rejected) >= {"python.letters_low", "python.letters_high"}
     assert (found.whole.then.unique, found.whole.then.tokens) == (None, None)
+    with pytest.raises(RecipeError, match="changes the text or a signal"):
+        tune(f"{tmp_path}/one", ["python.sees=all"])
+    with pytest.raises(RecipeError, match="changes the text or a signal"):
+        tune(f"{tmp_path}/one", ["python.name=other"])
 
 
 def test_without_the_signals_of_rejected_documents(
@@ -316,13 +320,11 @@ def fields_read(function: object) -> set[str]:
 
 
 @pytest.mark.parametrize("model", STAGES.values(), ids=STAGES)
-def test_no_threshold_is_read_where_signals_are_made(model: type[Stage]) -> None:
-    """A setting that changes rules is taken for a threshold: it must change nothing else."""
-    if "columns" not in vars(model):
-        return
+def test_thresholds_are_read_by_rules_alone(model: type[Stage]) -> None:
+    assert {*model.thresholds} <= {*model.model_fields}
+    assert {*model.thresholds} <= fields_read(model.rules)
     makers = [vars(model)[name] for name in ("measure", "apply") if name in vars(model)]
     made = {name for maker in makers for name in fields_read(maker)}
     helpers = [vars(model)[name] for name in made if inspect.isfunction(vars(model).get(name))]
     made |= {name for helper in helpers for name in fields_read(helper)}
-    judged = fields_read(model.rules) - {"kind"}
-    assert made & judged & set(model.model_fields) == set()
+    assert made & {*model.thresholds} == set()
