@@ -47,6 +47,7 @@ class Decontaminate(Filter):
 
     kind: Literal["decontaminate"] = "decontaminate"
     paths = ("sets",)
+    thresholds = ("min_hits",)
     sets: dict[Name, str] = Field(min_length=1, max_length=255)
     column: str | dict[Name, str] = "text"
     ngram: int = Field(default=13, ge=1, le=100)

@@ -38,6 +38,7 @@ class FastText(Filter):
 
     kind: Literal["fasttext"] = "fasttext"
     paths = ("model",)
+    thresholds = ("min_score", "max_score")
     costly: ClassVar[bool] = True
     model: str
     label: str = Field(min_length=1)

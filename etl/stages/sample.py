@@ -33,6 +33,7 @@ class Sample(Filter):
 
     kind: Literal["sample"] = "sample"
     shorthand = "fraction"
+    thresholds = ("fraction",)
     fraction: float = Field(ge=0, le=1)
     by: By = "row"
     seed: int = Field(default=0, ge=0, lt=1 << 64)

@@ -51,6 +51,7 @@ class Url(Filter):
 
     kind: Literal["url"] = "url"
     paths = ("domains", "hosts", "urls", "words", "soft_words", "substrings")
+    thresholds = ("min_soft_words",)
     domains: Paths = ()
     hosts: Paths = ()
     urls: Paths = ()

@@ -217,6 +217,37 @@ def test_a_score_is_tuned(lake: Lake, tmp_path: Path, client: Client) -> None:
         tune(f"{tmp_path}/one", ["python.name=other"])
 
 
+def test_filters_with_signals_and_files_of_their_own(tmp_path: Path, client: Client) -> None:
+    crawl = write_parquet(tmp_path / "a.parquet", records(0, 60))
+    (tmp_path / "quiz.txt").write_text("in the morning\nway from here\n")
+
+    def make(name: str, fraction: float, min_hits: int) -> str:
+        sets = {"sets": {"quiz": str(tmp_path / "quiz.txt")}, "ngram": 3, "min_words": 3}
+        recipe = Recipe(
+            name="own",
+            source={"path": str(crawl), "columns": {"text": "body"}},
+            lake=str(tmp_path / name),
+            stages=[
+                {"sample": fraction},
+                {"decontaminate": {**sets, "min_hits": min_hits}},
+                {"length": {"min_words": 20}},
+            ],
+        )
+        assert run(recipe, cluster=client).ok
+        return str(recipe.lake)
+
+    one = make("one", 0.5, 1)
+    for fraction, min_hits in [(0.9, 1), (0.2, 2), (1.0, 3)]:
+        found = tune(one, [f"sample.fraction={fraction}", f"decontaminate.min_hits={min_hits}"])
+        real = report(make(f"{fraction}", fraction, min_hits))
+        assert found.whole.then.kept == real.kept
+        assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
+        assert found.unknown == {}
+    for setting in ("sample.seed=3", "decontaminate.ngram=4", "decontaminate.sets={other: x}"):
+        with pytest.raises(RecipeError, match="changes the text or a signal"):
+            tune(one, [setting])
+
+
 def test_without_the_signals_of_rejected_documents(
     lake: Lake, tmp_path: Path, client: Client
 ) -> None:
