@@ -7,7 +7,8 @@ import pyarrow as pa
 from etl.errors import SourceError
 from etl.sources.source import Split
 
-_READ_BYTES = 1 << 18
+READ_BYTES = 1 << 18
+"""What is read of a stream at a time."""
 
 
 def unpacked(file: pa.NativeFile, split: Split) -> pa.NativeFile:
@@ -32,7 +33,7 @@ def blocks(
     max_line_bytes: int,
     start: int = 0,
     stop: int | None = None,
-    read_bytes: int = _READ_BYTES,
+    read_bytes: int = READ_BYTES,
 ) -> Iterator[str]:
     """Blocks of whole lines of a stream that stands at ``start``, to ``stop`` or its end.
 
@@ -66,7 +67,7 @@ def line_start(file: pa.NativeFile, offset: int) -> int:
         return 0
     position = offset - 1
     file.seek(position)
-    while chunk := file.read(_READ_BYTES):
+    while chunk := file.read(READ_BYTES):
         end = chunk.find(b"\n")
         if end >= 0:
             return int(position + end + 1)
@@ -87,7 +88,7 @@ def count_lines(file: pa.NativeFile, split: Split) -> int:
     start, stop = seek_lines(file, split)
     left = stop - start
     count, last = 0, b"\n"
-    while chunk := file.read(min(left, _READ_BYTES)):
+    while chunk := file.read(min(left, READ_BYTES)):
         left -= len(chunk)
         count += chunk.count(b"\n")
         last = chunk[-1:]

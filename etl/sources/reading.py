@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError, StorageError
-from etl.sources import arrow, csv, jsonl, parquet, rows
+from etl.sources import arrow, csv, jsonl, parquet, rows, text
 from etl.sources.source import Source, Split
 
 
@@ -39,6 +39,12 @@ def _tables(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table
             return jsonl.read(split, source)
         case "csv":
             return csv.read(split, source)
+        case "text":
+            return text.read(split, source)
+        case "warc":
+            from etl.sources import warc  # its parsers are loaded where they are needed
+
+            return warc.read(split, source)
         case "arrow":
             return arrow.read(split, source, batch_bytes)
         case "parquet" | "delta":

@@ -9,6 +9,10 @@ source.null_text     the text is null
 source.empty_text    the text is empty, or nothing but white space
 source.invalid_utf8  the text is not Unicode; ``metadata`` holds the error and what can be read
 source.too_large     longer than ``max_text_bytes``
+source.damaged       a stretch of a WARC file that cannot be read; ``metadata`` says why
+source.http_status   a page of a WARC file that was answered with other than 2xx
+source.not_text      a record of a WARC file that is an image, a program, or the like
+source.undecodable   a page of a WARC file, in no known character set
 ==================== ==============================================================================
 """
 
@@ -116,9 +120,18 @@ class Gathered:
         self._reasons.append(None)
         self._size += len(text or "") + len(metadata or "")
 
-    def reject(self, row: int, reason: str, error: str, *, raw: str) -> None:
-        """Take a bad record by its beginning and the error."""
-        self._records.append((row, None, None, None, complaint(error, raw)))
+    def reject(
+        self,
+        row: int,
+        reason: str,
+        error: str,
+        *,
+        raw: str,
+        key: str | None = None,
+        url: str | None = None,
+    ) -> None:
+        """Take a bad record by its beginning and the error, and by its id and URL if it has them."""
+        self._records.append((row, None, key, url, complaint(error, raw)))
         self._reasons.append(f"source.{reason}")
 
     def take(self) -> Iterator[pa.Table]:

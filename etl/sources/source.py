@@ -10,15 +10,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from etl.errors import SourceError
 
-Format = Literal["parquet", "jsonl", "csv", "arrow", "delta"]
+Format = Literal["parquet", "jsonl", "csv", "arrow", "delta", "warc", "text"]
 
 _ENDINGS: tuple[tuple[Format, tuple[str, ...]], ...] = (
     ("parquet", (".parquet",)),
     ("jsonl", (".jsonl", ".ndjson", ".json")),
     ("csv", (".csv", ".tsv")),
     ("arrow", (".arrow", ".feather", ".ipc")),
+    ("warc", (".warc", ".wet", ".wat")),
+    ("text", (".txt",)),
 )
-_LINE_FORMATS = ("jsonl", "csv")
+_PACKED_FORMATS = ("jsonl", "csv", "warc", "text")
 
 
 def _as_tuple(value: object) -> object:
@@ -54,7 +56,8 @@ class Source(BaseModel):
     path: Annotated[Name | Names, BeforeValidator(_as_tuple)]
     """A URL, a glob, a folder, or several of them."""
     format: Format | None = None
-    """None: each file's ending tells; a folder with a ``_delta_log`` is a Delta table."""
+    """None: each file's ending tells; a folder with a ``_delta_log`` is a Delta table. ``warc`` is
+    WARC and WET, with the page of a record as the text; ``text`` takes a file for one document."""
     columns: Annotated[Columns, Field(strict=False)] = Columns()
     metadata: Annotated[Literal["all"] | tuple[Name, ...], BeforeValidator(_as_tuple)] = ()
     """Further input columns to keep, as one JSON object a row with sorted keys."""
@@ -118,12 +121,12 @@ class Split:
 
     @property
     def compression(self) -> Literal["gzip", "zstd"] | None:
-        """The compression around a line format, by the file's ending.
+        """The compression around lines or a text, by the file's ending.
 
         >>> Split(uri="file:///a.jsonl.gz", size=1, fingerprint="", format="jsonl").compression
         'gzip'
         """
-        if self.format not in _LINE_FORMATS:
+        if self.format not in _PACKED_FORMATS:
             return None
         name = self.uri.lower()
         return "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else None
@@ -132,12 +135,12 @@ class Split:
 def format_of(uri: str) -> Format | None:
     """The format that a file's ending tells, or None.
 
-    >>> format_of("s3://crawl/part-0.JSONL.zst"), format_of("notes.txt")
+    >>> format_of("s3://crawl/part-0.JSONL.zst"), format_of("notes.md")
     ('jsonl', None)
     """
     name = uri.lower()
     for kind, endings in _ENDINGS:
-        packed = ("", ".gz", ".zst") if kind in _LINE_FORMATS else ("",)
+        packed = ("", ".gz", ".zst") if kind in _PACKED_FORMATS else ("",)
         if name.endswith(tuple(ending + after for ending in endings for after in packed)):
             return kind
     return None

@@ -1,0 +1,164 @@
+"""The text of a WARC record: its HTTP header read, its encodings undone, its characters decoded.
+
+The character set is found as a browser finds it: a byte order mark, the HTTP header, the page's own
+``meta``, else a guess (WHATWG, Encoding and HTML standards, by resiliparse 2). What that cannot read
+becomes U+FFFD; if more than one character in a hundred does, the guess is tried against the declaration.
+"""
+
+import codecs
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastwarc.warc import WarcRecord
+from resiliparse.parse.encoding import detect_encoding, detect_mime, map_encoding_to_html5
+
+from etl.sources.records import Record
+
+_MAX_HTTP_HEADER_BYTES = 1 << 20
+_SNIFFED = 1445  # WHATWG MIME Sniffing, 5.2: the length of a resource header
+_MAX_UNDECODED_RATIO = (
+    0.01  # chosen here: a byte here and there is a page, a hundredth of it is noise
+)
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_NO_PROSE = ("text/css", "text/dns", "text/javascript", "text/ecmascript")
+_ALSO_TEXT = ("application/xhtml+xml", "application/xml")
+# What WHATWG's labels mean in Python's words, where the plain name is a smaller set.
+_WIDER = {
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+    "iso8859-11": "cp874",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload:
+    """What a record holds: a text, or the name of a reason why there is none, and what is said of it."""
+
+    text: str | None = None
+    problem: str | None = None  # malformed | http_status | not_text | undecodable | too_large
+    error: str = ""  # the problem in words
+    facts: dict[str, Any] = field(default_factory=dict)  # content_type, status, charset, undecoded
+
+
+def payload(record: Record, *, max_bytes: int) -> Payload:
+    """The text of a response, resource or conversion record, of at most ``max_bytes`` before decoding."""
+    kind = _mime(record.fields.get("content-type"))
+    if kind == "application/http":
+        return _of_response(record, max_bytes)
+    # The block of a conversion is UTF-8 by the specification of WET.
+    return _text(
+        record.block, declared=record.fields.get("content-type", ""), record=record, facts={}
+    )
+
+
+def _of_response(record: Record, max_bytes: int) -> Payload:
+    try:
+        response, body = _response(record, max_bytes)
+    except OSError as error:
+        return Payload(problem="malformed", error=f"the HTTP header cannot be read ({error})")
+    status = response.http_headers.status_code
+    if status is None:
+        return Payload(problem="malformed", error="there is no HTTP header")
+    declared = response.http_headers.get("Content-Type") or ""
+    facts = {"status": status, "content_type": _mime(declared)}
+    if not 200 <= status < 300:
+        return Payload(problem="http_status", error=f"HTTP status {status}", facts=facts)
+    if len(body) > max_bytes:
+        error = f"more than {max_bytes} bytes when its content encoding is undone"
+        return Payload(problem="too_large", error=error, facts=facts)
+    return _text(body, declared=declared, record=record, facts=facts)
+
+
+def _response(record: Record, max_bytes: int) -> tuple[Any, bytes]:
+    """The parsed record and its body; an encoding that is declared and not there is passed over."""
+    content_type = "application/http; msgtype=response"
+    head = (
+        f"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(record.block)}\r\n\r\n"
+    )
+    whole = head.encode() + record.block
+    for encodings in ("all", "transfer", "content"):
+        try:
+            return _parsed(whole, encodings, max_bytes)
+        except OSError:
+            continue
+    return _parsed(whole, "none", max_bytes)
+
+
+def _parsed(whole: bytes, encodings: Any, max_bytes: int) -> tuple[Any, bytes]:
+    found = WarcRecord.from_bytes(whole)
+    # Lenient: many archives hold headers with bare line feeds.
+    found.parse_http(encodings, _MAX_HTTP_HEADER_BYTES, quirks_mode=True)
+    return found, found.reader.read(max_bytes + 1)
+
+
+def _text(content: bytes, *, declared: str, record: Record, facts: dict[str, Any]) -> Payload:
+    mime = _mime(record.fields.get("warc-identified-payload-type")) or _mime(declared)
+    facts = {**facts, "content_type": mime}
+    if mime and not _is_text(mime):
+        return Payload(problem="not_text", error=f"content type {mime}", facts=facts)
+    sniffed = _mime(detect_mime(content[:_SNIFFED]))
+    if sniffed and not _is_text(sniffed) and sniffed != "application/octet-stream":
+        return Payload(problem="not_text", error=f"it begins as {sniffed}", facts=facts)
+    charset = _CHARSET.search(declared)
+    text, encoding, undecoded = decode(content, charset[1] if charset else None)
+    facts["charset"] = encoding
+    if "\0" in text[:_SNIFFED]:
+        return Payload(problem="not_text", error="it begins with binary data", facts=facts)
+    if undecoded:
+        facts["undecoded"] = undecoded
+    if undecoded > _MAX_UNDECODED_RATIO * len(text):
+        error = f"{undecoded} of {len(text)} characters are not {encoding}"
+        return Payload(problem="undecodable", error=error, facts=facts)
+    return Payload(text=text, facts=facts)
+
+
+def decode(content: bytes, declared: str | None) -> tuple[str, str, int]:
+    """The text, the encoding that it was read in, and how many characters became U+FFFD.
+
+    >>> decode("Grüße".encode("latin-1"), "ISO-8859-1")
+    ('Grüße', 'cp1252', 0)
+    >>> decode("Grüße".encode(), None)
+    ('Grüße', 'utf-8', 0)
+    """
+    for mark, encoding in _BOMS:
+        if content.startswith(mark):
+            return _decoded(content.removeprefix(mark), encoding)
+    found = _decoded(content, _python_name(declared) or _guess(content, from_html_meta=True))
+    if found[2] > _MAX_UNDECODED_RATIO * len(found[0]):
+        other = _decoded(content, _guess(content, from_html_meta=False))
+        found = min(found, other, key=lambda each: each[2])
+    return found
+
+
+def _decoded(content: bytes, encoding: str) -> tuple[str, str, int]:
+    text = content.decode(encoding, "replace")
+    return text, encoding, text.count("\ufffd")
+
+
+def _guess(content: bytes, *, from_html_meta: bool) -> str:
+    found = detect_encoding(content, from_html_meta=from_html_meta)
+    return _python_name(found) or "utf-8"
+
+
+def _python_name(label: str | None) -> str | None:
+    """What a declaration means, by WHATWG's table of labels; None if it means nothing."""
+    found = map_encoding_to_html5(label.strip().lower(), fallback_utf8=False) if label else None
+    return _WIDER.get(found, found) if found else None
+
+
+def _mime(content_type: str | None) -> str:
+    return (content_type or "").partition(";")[0].strip().lower()
+
+
+def _is_text(mime: str) -> bool:
+    prose = mime.startswith("text/") and mime not in _NO_PROSE
+    return prose or mime in _ALSO_TEXT or (mime.endswith("+xml") and mime != "image/svg+xml")

@@ -1,0 +1,100 @@
+"""WARC files and the WET files made of them: one document for each response, resource or conversion.
+
+``row`` counts these records in a file from 0, and with them what is damaged; other records (warcinfo,
+request, metadata, revisit, continuation) are no documents, so that a WAT file has none. ``id`` is
+WARC-Record-ID, ``url`` WARC-Target-URI; ``source.columns`` is not looked at. ``text`` is the page as it
+was sent, HTML as a rule. ``source.metadata`` may name, all of them as far as known:
+
+============ ===================================================================================
+record       response, resource or conversion
+date         WARC-Date
+content_type as found by the crawler, else as declared
+status       of HTTP
+charset      that the text was read in, by Python's name
+languages    WARC-Identified-Content-Language of a WET file, such as ``eng,deu``
+undecoded    characters that became U+FFFD, if there are any
+truncated    WARC-Truncated: why the crawler broke off, if it did
+digest       WARC-Payload-Digest
+============ ===================================================================================
+
+Documents without a text are rows with a reason: ``source.http_status`` (other than 2xx, which Common
+Crawl keeps apart as well, under ``crawldiagnostics``), ``source.not_text``, ``source.undecodable`` (more
+than 1 % of the characters), ``source.malformed`` (no HTTP header), ``source.too_large``,
+``source.damaged`` (a stretch of the file that cannot be read; what follows it is).
+
+A file cannot be cut into splits. Memory holds a record, of ``2 * max_text_bytes`` at most.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from etl import storage
+from etl.errors import SourceError
+from etl.sources.members import Members
+from etl.sources.payload import payload
+from etl.sources.records import Record, records
+from etl.sources.rows import Gathered, json_text
+from etl.sources.source import Source, Split
+
+DOCUMENTS = ("response", "resource", "conversion")
+"""The types of records that are documents."""
+
+_FACTS = {
+    "record": "warc-type",
+    "date": "warc-date",
+    "languages": "warc-identified-content-language",
+    "truncated": "warc-truncated",
+    "digest": "warc-payload-digest",
+}
+
+
+def read(split: Split, source: Source) -> Iterator[pa.Table]:
+    """The file's documents as tables of schema RAW; raises SourceError if it holds no record at all."""
+    row, is_warc, gathered = 0, False, Gathered(split.uri)
+    with storage.open_input(split.uri) as file:
+        content = Members(file, uri=split.uri)
+        for record in records(content, max_bytes=source.max_record_bytes):
+            is_warc = is_warc or bool(record.fields)
+            kind = record.fields.get("warc-type", "").lower()
+            if record.problem != "damaged" and kind not in DOCUMENTS:
+                continue
+            _add(record, row, source, gathered)
+            row += 1
+            if is_warc and gathered.full:
+                yield from gathered.take()
+    if row and not is_warc:
+        raise SourceError(
+            "this is no WARC file: it holds no record",
+            where=split.uri,
+            hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
+        )
+    yield from gathered.take()
+
+
+def _add(record: Record, row: int, source: Source, gathered: Gathered) -> None:
+    key, url = _address(record)
+    if record.problem is not None:
+        reason, error = record.problem, record.error
+        return gathered.reject(row, reason, error, raw=record.header, key=key, url=url)
+    found = payload(record, max_bytes=source.max_record_bytes)
+    if found.problem is not None:
+        return gathered.reject(row, found.problem, found.error, raw=record.header, key=key, url=url)
+    metadata = _metadata(record, found.facts, source)
+    return gathered.add(row, found.text, key=key, url=url, metadata=metadata)
+
+
+def _address(record: Record) -> tuple[str | None, str | None]:
+    """The record's id and URL; some writers put the URL into angle brackets."""
+    url = record.fields.get("warc-target-uri")
+    return record.fields.get("warc-record-id"), url.strip("<>") if url else None
+
+
+def _metadata(record: Record, facts: dict[str, Any], source: Source) -> str | None:
+    if not source.metadata:
+        return None
+    fields = {name: record.fields.get(header) for name, header in _FACTS.items()}
+    known = {name: value for name, value in {**fields, **facts}.items() if value}
+    names = known if source.metadata == "all" else source.metadata
+    return json_text({name: known[name] for name in names if name in known})
