@@ -39,6 +39,8 @@ class Members:
     def __init__(self, file: pa.NativeFile, *, uri: str) -> None:
         self.damage: str | None = None
         """Why the stream ends here, if not because the file does."""
+        self.begun = False
+        """Whether what was read last is of a member that has not been read to its end."""
         self._file = file
         self._held = b""  # read from the file and not looked at
         self._at = 0  # offset of what is held
@@ -61,14 +63,14 @@ class Members:
                 if not self._held.strip(b"\0"):  # padding, which gzip itself passes over
                     self._taken(len(self._held))
                     continue
-                self._start, self._unpacker = self._at, self._new()
+                self._start, self._unpacker, self.begun = self._at, self._new(), False
             if found := self._unpacked(self._unpacker):
                 return found
         return b""
 
     def resume(self) -> bool:
         """Go to the next member that begins with a record; False if there is none."""
-        self._unpacker, self._held, self.damage = None, b"", None
+        self._unpacker, self._held, self.damage, self.begun = None, b"", None, False
         self._at = self._start + 1
         self._file.seek(self._at)
         while True:
@@ -97,6 +99,7 @@ class Members:
         if unpacker.eof:
             left = len(unpacker.unused_data)
             self._unpacker = None
+        self.begun = not unpacker.eof and (self.begun or bool(found))
         self._taken(len(step) - left)
         return found
 
@@ -135,9 +138,7 @@ def _gunzip() -> Any:
 def _dictionary(file: pa.NativeFile, head: bytes, uri: str) -> zstandard.ZstdCompressionDict:
     size = int.from_bytes(head[4:], "little")
     try:
-        if size > _MAX_DICTIONARY_BYTES:
-            raise zstandard.ZstdError(f"it has {size} bytes")
-        content = file.read(size)
+        content = file.read(min(size, _MAX_DICTIONARY_BYTES))
         if content.startswith(_ZSTD):
             stream = zstandard.ZstdDecompressor().stream_reader(content)
             content = stream.read(_MAX_DICTIONARY_BYTES)

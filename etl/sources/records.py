@@ -99,13 +99,14 @@ class _Reader:
                 why = self._content.damage
                 return self._damaged(record, f"{found}; {why}" if why else found)
         if not self._ends_at(end):
-            return self._damaged(record, "what follows it is no record: its length is wrong")
+            why = self._content.damage or "what follows it is no record: its length is wrong"
+            return self._damaged(record, why)
         block = bytes(self._held[start:end])
         del self._held[:end]
         return Record(header=record.header, fields=record.fields, block=block)
 
     def _ends_at(self, end: int) -> bool:
-        """Whether a record, or nothing, follows there; damage is nothing."""
+        """Whether a record, or nothing, follows there: damage too, unless it is that of its own member."""
         while True:
             start = _blanks_end(self._held, end)
             if _VERSION.match(self._held, start):
@@ -114,7 +115,8 @@ class _Reader:
             if len(rest) == _MAX_VERSION_BYTES:
                 return False
             if not self._more():  # the next header may be cut short in its first line
-                return _MAGIC.startswith(rest[: len(_MAGIC)])
+                inside = self._content.damage is not None and self._content.begun
+                return not inside and _MAGIC.startswith(rest[: len(_MAGIC)])
 
     def _too_large(self, record: Record, start: int, length: int) -> Record:
         """Pass over the block without holding it; it may be less than it says."""

@@ -7,6 +7,7 @@ from pydantic import Field
 from etl.stages.base import Filter, Stage, Transform
 from etl.stages.decontaminate import Decontaminate
 from etl.stages.dedup_exact import DedupExact
+from etl.stages.extract import Extract
 from etl.stages.fasttext import FastText
 from etl.stages.gopher_quality import GopherQuality
 from etl.stages.gopher_repetition import GopherRepetition
@@ -24,6 +25,7 @@ from etl.stages.where import Where
 
 AnyStage = Annotated[
     Url
+    | Extract
     | Sample
     | Language
     | GopherQuality
@@ -44,6 +46,7 @@ AnyStage = Annotated[
 
 STAGES: dict[str, type[Stage]] = {
     "url": Url,
+    "extract": Extract,
     "sample": Sample,
     "language": Language,
     "gopher_quality": GopherQuality,
@@ -67,6 +70,7 @@ __all__ = [
     "AnyStage",
     "Decontaminate",
     "DedupExact",
+    "Extract",
     "FastText",
     "Filter",
     "GopherQuality",

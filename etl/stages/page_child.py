@@ -1,0 +1,118 @@
+"""The process that turns pages into text: a script that imports no more than an extractor.
+
+It is started by ``etl.stages.pages`` and ends when its input does, so also when its parent is killed.
+The kernel itself ends it when a page takes too long, whatever code it hangs in.
+
+Input: batches, each a count, as many lengths (little-endian uint32), and the pages, UTF-8. Output: for
+each page one byte, a length, and the text or what went wrong, UTF-8; first of all one such for itself.
+"""
+
+import json
+import logging
+import os
+import resource
+import signal
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import BinaryIO
+
+COUNT = struct.Struct("<I")
+ANSWER = struct.Struct("<cI")
+TEXT, FAILED = b"t", b"f"
+
+WAITING = 10
+"""Seconds on the clock for a second of processor time: a busy machine must not decide what is kept."""
+
+_MAX_MEMORY_BYTES = 4 << 30  # chosen here: of addresses, so twice what a page of the limit takes
+_WARM_UP = (
+    "<html><body><article><p>One sentence, to load what is loaded late.</p></article></body></html>"
+)
+
+
+def extractor(name: str) -> Callable[[str], str]:
+    """The function from a page to its text, empty if there is none.
+
+    >>> print(extractor("resiliparse")("<title>No</title><body><h1>Yes</h1><p>and <b>more</b></p>"))
+    Yes
+    <BLANKLINE>
+    and more
+    """
+    if name == "resiliparse":
+        from resiliparse.extract.html2text import extract_plain_text
+
+        return lambda page: extract_plain_text(page, main_content=True, alt_texts=False)
+    from trafilatura import extract
+
+    # As FineWeb did, but without `deduplicate`: that makes a page depend on those before it.
+    return lambda page: extract(page, favor_precision=True, include_comments=False) or ""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """End this process if the block takes more processor time, or ten times that on the clock."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, WAITING * seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def main(settings: str) -> None:
+    """Answer batches until the input ends."""
+    limits = (signal.SIGPROF, signal.SIGALRM)
+    for each in limits:  # whatever the parent does with them
+        signal.signal(each, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, limits)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    logging.disable()
+    given = json.loads(settings)
+    pages = sys.stdin.buffer
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a stray print is no answer
+    try:
+        extract = extractor(given["extractor"])
+        extract(_WARM_UP)
+    except ImportError as error:
+        _answer(answers, FAILED, str(error))
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+    _answer(answers, TEXT, "")
+    while batch := _batch(pages):
+        for page in batch:
+            kind, text = _outcome(extract, page, given["seconds"])
+            _answer(answers, kind, text)
+
+
+def _outcome(extract: Callable[[str], str], page: memoryview, seconds: float) -> tuple[bytes, str]:
+    try:
+        with limited(seconds):
+            return TEXT, extract(str(page, "utf-8"))
+    except Exception as error:  # noqa: BLE001  # whatever an extractor makes of a page, the next one has its turn
+        return FAILED, f"{type(error).__name__}: {error}"
+
+
+def _batch(pages: BinaryIO) -> list[memoryview]:
+    """The next batch, whole, so that the parent has written all of it when the first answer comes."""
+    head = pages.read(COUNT.size)
+    if len(head) < COUNT.size:
+        return []
+    lengths = array("I", pages.read(4 * COUNT.unpack(head)[0]))
+    content = memoryview(pages.read(sum(lengths)))
+    ends = accumulate(lengths)
+    return [content[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def _answer(answers: BinaryIO, kind: bytes, text: str) -> None:
+    content = text.encode("utf-8", "replace")
+    answers.write(ANSWER.pack(kind, len(content)) + content)
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,170 @@
+"""Pages to text in a child process, which a page that hangs or crashes takes with it, and nothing else.
+
+The child is an interpreter of its own (no fork: it works inside Dask's workers and notebooks), kept for
+as long as this process lives. Pages go to it by the megabyte and come back one by one, so that one that
+ends the child costs itself: the child is started anew, and goes on with the page after it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from etl.errors import StageError
+from etl.stages import page_child
+
+Extractor = Literal["resiliparse", "trafilatura"]
+
+_BATCH_BYTES = 1 << 20
+_BATCH_PAGES = 1024
+_PIPE_BYTES = 1 << 20  # as much as Linux grants without privileges
+_CLOSING_SECONDS = 5
+_LIMITS = (-signal.SIGPROF, -signal.SIGALRM)
+
+
+class Outcome(NamedTuple):
+    """What became of a page: its text, or the reason's name and what went wrong in words."""
+
+    text: str | None = None
+    problem: Literal["timeout", "failed"] | None = None
+    error: str = ""
+
+
+def extract(
+    pages: Sequence[bytes | memoryview], *, extractor: Extractor, seconds: float
+) -> Iterator[Outcome]:
+    """The outcome of each page (UTF-8) in order; one may take so many seconds of processor time.
+
+    Raises StageError if the extractor is not installed.
+    """
+    return _of_this_process(os.getpid(), extractor, seconds).extract(pages)
+
+
+@lru_cache(maxsize=2)
+def _of_this_process(pid: int, extractor: Extractor, seconds: float) -> "_Extraction":  # noqa: ARG001
+    """The child of a process, which a fork must not share."""
+    return _Extraction(extractor, seconds)
+
+
+class _Child:
+    """A running child."""
+
+    def __init__(self, extractor: Extractor, seconds: float) -> None:
+        settings = json.dumps({"extractor": extractor, "seconds": seconds})
+        # -P: its folder has a module named as one of the standard library's.
+        self.process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", str(Path(page_child.__file__)), settings],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pipesize=_PIPE_BYTES,
+            bufsize=_PIPE_BYTES,
+            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+        )
+        self.close = weakref.finalize(self, _close, self.process, os.getpid())
+        self.used = False  # whether it has answered for a page
+        ready = self.answer()
+        if ready is None or ready.problem:
+            self.close()
+            why = ready.error if ready else f"its process ended with {self.process.returncode}"
+            raise StageError(f"{extractor} cannot be used: {why}", hint=f"pip install {extractor}")
+
+    def send(self, pages: Sequence[bytes | memoryview]) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(page_child.COUNT.pack(len(pages)))
+            self.process.stdin.write(array("I", map(len, pages)).tobytes())
+            self.process.stdin.writelines(pages)
+            self.process.stdin.flush()
+        except BrokenPipeError:  # it has ended already, which its answers will tell
+            return
+
+    def answer(self) -> Outcome | None:
+        """What it says of the next page; None if it has ended."""
+        assert self.process.stdout is not None
+        head = self.process.stdout.read(page_child.ANSWER.size)
+        if len(head) < page_child.ANSWER.size:
+            return None
+        kind, length = page_child.ANSWER.unpack(head)
+        content = self.process.stdout.read(length)
+        if len(content) < length:
+            return None
+        text = content.decode()
+        return Outcome(text) if kind == page_child.TEXT else Outcome(None, "failed", text)
+
+
+class _Extraction:
+    """Pages to text by one child after another; threads take turns."""
+
+    def __init__(self, extractor: Extractor, seconds: float) -> None:
+        self._settings = (extractor, seconds)
+        self._seconds = seconds
+        self._child: _Child | None = None
+        self._turn = threading.Lock()
+
+    def extract(self, pages: Sequence[bytes | memoryview]) -> Iterator[Outcome]:
+        start = 0
+        while start < len(pages):
+            stop = start + 1
+            size = len(pages[start])
+            while stop < min(len(pages), start + _BATCH_PAGES):
+                size += len(pages[stop])
+                if size > _BATCH_BYTES:
+                    break
+                stop += 1
+            with self._turn:
+                found = self._answers(pages[start:stop])
+            yield from found
+            start = stop
+
+    def _answers(self, batch: Sequence[bytes | memoryview]) -> list[Outcome]:
+        found: list[Outcome] = []
+        while len(found) < len(batch):
+            child = self._child = self._child or _Child(*self._settings)
+            child.send(batch[len(found) :])
+            while len(found) < len(batch) and (answer := child.answer()) is not None:
+                found.append(answer)
+                child.used = True
+            if len(found) < len(batch):
+                found += self._ended(child)
+        return found
+
+    def _ended(self, child: _Child) -> list[Outcome]:
+        """The outcome of the page at which the child ended.
+
+        If it was not the limit, a fresh child has a try: what pages before have left in memory must
+        not decide.
+        """
+        code = child.process.wait()
+        child.close()
+        self._child = None
+        if code in _LIMITS:
+            error = f"more than {self._seconds} s of processor time"
+            if code == -signal.SIGALRM:
+                error = f"more than {page_child.WAITING * self._seconds} s"
+            return [Outcome(None, "timeout", error)]
+        if child.used:
+            return []
+        return [Outcome(None, "failed", f"the extractor's process ended with {code}")]
+
+
+def _close(process: subprocess.Popen[bytes], owner: int) -> None:
+    """End a child; in a fork it is not ours."""
+    if process.stdin is None or process.stdout is None or os.getpid() != owner:
+        return
+    with suppress(BrokenPipeError):  # what is left in the buffer has no reader
+        process.stdin.close()
+    process.stdout.close()
+    try:
+        process.wait(_CLOSING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
