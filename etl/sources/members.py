@@ -39,8 +39,8 @@ class Members:
     def __init__(self, file: pa.NativeFile, *, uri: str) -> None:
         self.damage: str | None = None
         """Why the stream ends here, if not because the file does."""
-        self.begun = False
-        """Whether what was read last is of a member that has not been read to its end."""
+        self.unproven = 0
+        """How many of the last bytes are of a member that has not been read to its end."""
         self._file = file
         self._held = b""  # read from the file and not looked at
         self._at = 0  # offset of what is held
@@ -63,14 +63,14 @@ class Members:
                 if not self._held.strip(b"\0"):  # padding, which gzip itself passes over
                     self._taken(len(self._held))
                     continue
-                self._start, self._unpacker, self.begun = self._at, self._new(), False
+                self._start, self._unpacker, self.unproven = self._at, self._new(), 0
             if found := self._unpacked(self._unpacker):
                 return found
         return b""
 
     def resume(self) -> bool:
         """Go to the next member that begins with a record; False if there is none."""
-        self._unpacker, self._held, self.damage, self.begun = None, b"", None, False
+        self._unpacker, self._held, self.damage, self.unproven = None, b"", None, 0
         self._at = self._start + 1
         self._file.seek(self._at)
         while True:
@@ -99,7 +99,7 @@ class Members:
         if unpacker.eof:
             left = len(unpacker.unused_data)
             self._unpacker = None
-        self.begun = not unpacker.eof and (self.begun or bool(found))
+        self.unproven = 0 if unpacker.eof else self.unproven + len(found)
         self._taken(len(step) - left)
         return found
 
@@ -120,9 +120,9 @@ def _packing(file: pa.NativeFile, uri: str) -> tuple[Callable[[], _Unpacker] | N
     """What makes an unpacker of a member (None: the file is plain), and how members begin."""
     head = file.read(8)
     if head.startswith(_ZSTD_DICTIONARY):
-        unpacker = zstandard.ZstdDecompressor(dict_data=_dictionary(file, head, uri))
+        content = file.read(min(int.from_bytes(head[4:], "little"), _MAX_DICTIONARY_BYTES))
         file.seek(0)  # the frame of the dictionary is passed over like any of its kind
-        return unpacker.decompressobj, _ZSTD
+        return _with_dictionary(content, uri), _ZSTD
     file.seek(0)
     if head.startswith(_ZSTD):
         return zstandard.ZstdDecompressor().decompressobj, _ZSTD
@@ -135,17 +135,20 @@ def _gunzip() -> Any:
     return zlib.decompressobj(wbits=31)
 
 
-def _dictionary(file: pa.NativeFile, head: bytes, uri: str) -> zstandard.ZstdCompressionDict:
-    size = int.from_bytes(head[4:], "little")
+def _with_dictionary(content: bytes, uri: str) -> Callable[[], _Unpacker]:
     try:
-        content = file.read(min(size, _MAX_DICTIONARY_BYTES))
-        if content.startswith(_ZSTD):
-            stream = zstandard.ZstdDecompressor().stream_reader(content)
-            content = stream.read(_MAX_DICTIONARY_BYTES)
-        return zstandard.ZstdCompressionDict(content)
-    except (zstandard.ZstdError, ValueError, MemoryError) as error:
+        if content.startswith(_ZSTD):  # the dictionary is packed itself
+            if zstandard.frame_content_size(content) > _MAX_DICTIONARY_BYTES:
+                raise zstandard.ZstdError("it is too large")  # noqa: TRY301
+            unpacker = zstandard.ZstdDecompressor()
+            content = unpacker.decompress(content, max_output_size=_MAX_DICTIONARY_BYTES)
+        dictionary = zstandard.ZstdCompressionDict(content)
+        found = zstandard.ZstdDecompressor(dict_data=dictionary)
+        found.decompressobj()  # raises if it is no dictionary
+    except zstandard.ZstdError as error:
         raise SourceError(
             f"its zstd dictionary cannot be used ({error})",
             where=uri,
             hint="fetch the file again",
         ) from error
+    return found.decompressobj

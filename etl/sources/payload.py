@@ -7,6 +7,8 @@ becomes U+FFFD; if more than one character in a hundred does, the guess is tried
 
 import codecs
 import re
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,7 @@ from resiliparse.parse.encoding import detect_encoding, detect_mime, map_encodin
 
 from etl.sources.records import Record
 
+_GZIP = b"\x1f\x8b"
 _MAX_HTTP_HEADER_BYTES = 1 << 20
 _SNIFFED = 1445  # WHATWG MIME Sniffing, 5.2: the length of a resource header
 _MAX_UNDECODED_RATIO = (
@@ -50,13 +53,12 @@ class Payload:
 
 def payload(record: Record, *, max_bytes: int) -> Payload:
     """The text of a response, resource or conversion record, of at most ``max_bytes`` before decoding."""
-    kind = _mime(record.fields.get("content-type"))
-    if kind == "application/http":
+    declared = record.fields.get("content-type", "")
+    if _mime(declared) == "application/http":
         return _of_response(record, max_bytes)
-    # The block of a conversion is UTF-8 by the specification of WET.
-    return _text(
-        record.block, declared=record.fields.get("content-type", ""), record=record, facts={}
-    )
+    if record.fields.get("warc-type", "").lower() == "conversion":
+        declared = f"{_mime(declared)}; charset=utf-8"  # as Common Crawl's WET files are
+    return _text(record.block, declared=declared, record=record, facts={})
 
 
 def _of_response(record: Record, max_bytes: int) -> Payload:
@@ -86,10 +88,8 @@ def _response(record: Record, max_bytes: int) -> tuple[Any, bytes]:
     )
     whole = head.encode() + record.block
     for encodings in ("all", "transfer", "content"):
-        try:
+        with suppress(OSError, zlib.error):
             return _parsed(whole, encodings, max_bytes)
-        except OSError:
-            continue
     return _parsed(whole, "none", max_bytes)
 
 
@@ -97,7 +97,10 @@ def _parsed(whole: bytes, encodings: Any, max_bytes: int) -> tuple[Any, bytes]:
     found = WarcRecord.from_bytes(whole)
     # Lenient: many archives hold headers with bare line feeds.
     found.parse_http(encodings, _MAX_HTTP_HEADER_BYTES, quirks_mode=True)
-    return found, found.reader.read(max_bytes + 1)
+    body = found.reader.read(max_bytes + 1)
+    if encodings != "none" and body.startswith(_GZIP):  # by a name that is not known
+        body = zlib.decompressobj(wbits=31).decompress(body, max_bytes + 1)
+    return found, body
 
 
 def _text(content: bytes, *, declared: str, record: Record, facts: dict[str, Any]) -> Payload:
@@ -115,7 +118,7 @@ def _text(content: bytes, *, declared: str, record: Record, facts: dict[str, Any
         return Payload(problem="not_text", error="it begins with binary data", facts=facts)
     if undecoded:
         facts["undecoded"] = undecoded
-    if undecoded > _MAX_UNDECODED_RATIO * len(text):
+    if _is_noise((text, encoding, undecoded)):
         error = f"{undecoded} of {len(text)} characters are not {encoding}"
         return Payload(problem="undecodable", error=error, facts=facts)
     return Payload(text=text, facts=facts)
@@ -126,17 +129,26 @@ def decode(content: bytes, declared: str | None) -> tuple[str, str, int]:
 
     >>> decode("Grüße".encode("latin-1"), "ISO-8859-1")
     ('Grüße', 'cp1252', 0)
-    >>> decode("Grüße".encode(), None)
-    ('Grüße', 'utf-8', 0)
+    >>> decode(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None)
+    ('<meta charset=koi8-r>Да', 'koi8-r', 0)
     """
     for mark, encoding in _BOMS:
         if content.startswith(mark):
             return _decoded(content.removeprefix(mark), encoding)
-    found = _decoded(content, _python_name(declared) or _guess(content, from_html_meta=True))
-    if found[2] > _MAX_UNDECODED_RATIO * len(found[0]):
-        other = _decoded(content, _guess(content, from_html_meta=False))
-        found = min(found, other, key=lambda each: each[2])
+    guess = _python_name(detect_encoding(content)) or "utf-8"
+    encoding = _python_name(declared) or _of_meta(content, guess)
+    found = _decoded(content, encoding)
+    if encoding != guess and _is_noise(found):
+        found = min(found, _decoded(content, guess), key=lambda each: each[2])
     return found
+
+
+def _of_meta(content: bytes, guess: str) -> str:
+    """What the page says of itself, else UTF-8 if it is that, else the guess."""
+    found = _python_name(detect_encoding(content, from_html_meta=True)) or guess
+    if found != guess:
+        return found
+    return found if _decoded(content, "utf-8")[2] else "utf-8"
 
 
 def _decoded(content: bytes, encoding: str) -> tuple[str, str, int]:
@@ -144,9 +156,9 @@ def _decoded(content: bytes, encoding: str) -> tuple[str, str, int]:
     return text, encoding, text.count("\ufffd")
 
 
-def _guess(content: bytes, *, from_html_meta: bool) -> str:
-    found = detect_encoding(content, from_html_meta=from_html_meta)
-    return _python_name(found) or "utf-8"
+def _is_noise(found: tuple[str, str, int]) -> bool:
+    text, _, undecoded = found
+    return undecoded > _MAX_UNDECODED_RATIO * len(text)
 
 
 def _python_name(label: str | None) -> str | None:

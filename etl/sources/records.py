@@ -16,8 +16,8 @@ _MAX_VERSION_BYTES = 64
 _SHOWN_BYTES = 1000
 _MAGIC = b"WARC/"
 _BLANKS = re.compile(rb"[\r\n \t\0]*")
-_VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
+_VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
+_HEADER_END = re.compile(rb"\r*\n\r*\n")  # some tools add a carriage return
 _CONTINUED = re.compile(r"\r?\n[ \t]+")
 
 
@@ -115,18 +115,18 @@ class _Reader:
             if len(rest) == _MAX_VERSION_BYTES:
                 return False
             if not self._more():  # the next header may be cut short in its first line
-                inside = self._content.damage is not None and self._content.begun
-                return not inside and _MAGIC.startswith(rest[: len(_MAGIC)])
+                broken = self._content.unproven if self._content.damage else 0
+                return broken <= len(self._held) - end and _MAGIC.startswith(rest[: len(_MAGIC)])
 
     def _too_large(self, record: Record, start: int, length: int) -> Record:
-        """Pass over the block without holding it; it may be less than it says."""
-        left = length + start
-        while left > len(self._held):
-            left -= len(self._held)
+        """Pass over the block without holding it; if the file ends in it, its length may be wrong."""
+        passed, end = 0, start + length
+        while len(self._held) < end - passed:
+            passed += len(self._held)
             self._held.clear()
             if not self._more():
-                break
-        del self._held[:left]
+                return self._damaged(record, f"{passed - start} of {length} bytes are there")
+        del self._held[: end - passed]
         what = f"a record of {length} bytes, where {self._max} are the limit"
         return Record(header=record.header, fields=record.fields, problem="too_large", error=what)
 

@@ -12,7 +12,7 @@ content_type as found by the crawler, else as declared
 status       of HTTP
 charset      that the text was read in, by Python's name
 languages    WARC-Identified-Content-Language of a WET file, such as ``eng,deu``
-undecoded    characters that became U+FFFD, if there are any
+undecoded    characters that are U+FFFD, if there are any
 truncated    WARC-Truncated: why the crawler broke off, if it did
 digest       WARC-Payload-Digest
 ============ ===================================================================================

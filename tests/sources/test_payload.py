@@ -1,0 +1,192 @@
+"""What a record holds: encodings undone, characters decoded as a browser does, what is no text refused."""
+
+import gzip
+import zlib
+
+import brotli
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl.sources.payload import Payload, decode, payload
+from etl.sources.records import Record
+from tests.sources.archives import PAGE, http
+
+_HTTP = "application/http; msgtype=response"
+
+
+def _page(block: bytes, kind: str = "response", content_type: str = _HTTP, **fields) -> Payload:
+    header = {"warc-type": kind, "content-type": content_type}
+    header |= {name.replace("_", "-"): value for name, value in fields.items()}
+    return payload(Record(fields=header, block=block), max_bytes=1 << 20)
+
+
+def _chunked(body: bytes) -> bytes:
+    return b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (PAGE, {}),
+        (gzip.compress(PAGE), {"Content_Encoding": "gzip"}),
+        (gzip.compress(PAGE), {"Content_Encoding": "x-gzip"}),
+        (zlib.compress(PAGE), {"Content_Encoding": "deflate"}),
+        (brotli.compress(PAGE), {"Content_Encoding": "br"}),
+        (zstandard.compress(PAGE), {"Content_Encoding": "zstd"}),
+        (brotli.compress(gzip.compress(PAGE)), {"Content_Encoding": "gzip, br"}),
+        (_chunked(PAGE), {"Transfer_Encoding": "chunked"}),
+        (
+            _chunked(gzip.compress(PAGE)),
+            {"Transfer_Encoding": "chunked", "Content_Encoding": "gzip"},
+        ),
+        # what crawlers leave in the header although they have undone it
+        (PAGE, {"Content_Encoding": "gzip"}),
+        (PAGE, {"Content_Encoding": "unheard-of"}),
+        (PAGE, {"Transfer_Encoding": "chunked"}),
+        (gzip.compress(PAGE), {"Transfer_Encoding": "chunked", "Content_Encoding": "gzip"}),
+        (_chunked(PAGE), {"Transfer_Encoding": "chunked", "Content_Encoding": "gzip"}),
+    ],
+)
+def test_encodings_are_undone(body: bytes, fields: dict[str, str]) -> None:
+    assert _page(http(body, **fields)).text == PAGE.decode()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"HTTP/1.1 200 OK\nContent-Type: text/html\n\n" + PAGE,
+        b"HTTP/1.1 200\r\nContent-Type: text/html\r\n\r\n" + PAGE,
+        b"HTTP/2 200 \r\ncontent-type: TEXT/HTML ;charset='UTF-8'\r\n\r\n" + PAGE,
+        b"HTTP/1.1 200 OK\r\nX: \xff\r\nX-\xff: 1\r\nContent-Type: text/html\r\n\r\n" + PAGE,
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n" + PAGE,
+    ],
+)
+def test_headers_as_servers_send_them(block: bytes) -> None:
+    assert _page(block).text == PAGE.decode()
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [(199, "http_status"), (200, None), (299, None), (300, "http_status"), (404, "http_status")],
+)
+def test_pages_that_were_answered_with_success(status: int, problem: str | None) -> None:
+    found = _page(http(PAGE, status=f"{status} Whatever"))
+    assert found.problem == problem
+    assert found.facts["status"] == status
+
+
+@pytest.mark.parametrize("block", [b"", b"<html>", b"garbage\r\n" * 9, b"\r\n\r\n", b"x" * 99])
+def test_what_is_no_response(block: bytes) -> None:
+    found = _page(block)
+    assert (found.problem, found.text) == ("malformed", None)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "is_text"),
+    [
+        ("text/html", True),
+        ("Text/HTML; charset=utf-8", True),
+        ("application/xhtml+xml", True),
+        ("text/plain", True),
+        ("application/rss+xml", True),
+        (None, True),  # nothing is said, and it begins like text
+        ("text/css", False),
+        ("text/javascript", False),
+        ("text/dns", False),
+        ("application/json", False),
+        ("application/pdf", False),
+        ("image/svg+xml", False),
+        ("image/png", False),
+        ("nonsense", False),
+    ],
+)
+def test_which_content_types_are_text(content_type: str | None, is_text: bool) -> None:
+    found = _page(http(PAGE, Content_Type=content_type))
+    assert (found.problem is None) == is_text
+    assert found.problem in (None, "not_text")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"%PDF-1.7\n%abc",
+        b"\x89PNG\r\n\x1a\n" + bytes(9),
+        b"\xff\xd8\xff\xe0\x00\x10JFIF",
+        b"PK\x03\x04" + bytes(20),
+        gzip.compress(PAGE)[:10] + b"\xff" * 9,
+        bytes(9),
+    ],
+)
+def test_what_is_called_html_and_is_none(body: bytes) -> None:
+    assert _page(http(body)).problem == "not_text"
+
+
+def test_what_the_crawler_found_counts_more_than_what_the_server_says() -> None:
+    found = _page(http(PAGE, Content_Type="image/png"), warc_identified_payload_type="text/html")
+    assert (found.text, found.facts["content_type"]) == (PAGE.decode(), "text/html")
+    found = _page(http(PAGE), warc_identified_payload_type="application/pdf")
+    assert found.problem == "not_text"
+
+
+@pytest.mark.parametrize(
+    ("content", "declared", "text", "encoding"),
+    [
+        ("\ufeffä".encode(), "latin-1", "ä", "utf-8"),
+        ("\ufeffä".encode("utf-16-le"), "utf-8", "ä", "utf-16-le"),
+        ("\ufeffä".encode("utf-16-be"), None, "ä", "utf-16-be"),
+        ("“ä”".encode("cp1252"), "ISO-8859-1", "“ä”", "cp1252"),
+        ("ąę".encode("iso8859-2"), '"iso-8859-2"', "ąę", "iso8859-2"),
+        ("①髙".encode("cp932"), "Shift_JIS", "①髙", "cp932"),
+        ("똠방".encode("cp949"), "euc-kr", "똠방", "cp949"),
+        ("€镕".encode("gb18030"), "gb2312", "€镕", "gb18030"),
+        (b"<meta charset='koi8-r'>" + "Да".encode("koi8-r"), None, None, "koi8-r"),
+        (b"<meta charset=latin1>" + "Да".encode(), "utf-8", None, "utf-8"),
+        ("ó".encode(), None, "ó", "utf-8"),
+        (b"words", None, "words", "utf-8"),
+        (b"", None, "", "utf-8"),
+        ("Привет, как дела? ".encode("cp1251") * 9, None, "Привет, как дела? " * 9, "cp1251"),
+        # a declaration that is wrong, or means nothing
+        ("Привет, как дела? ".encode("cp1251") * 9, "utf-8", "Привет, как дела? " * 9, "cp1251"),
+        ("ä".encode(), "none-such", "ä", "utf-8"),
+        ("ä".encode(), "x-user-defined", "ä", "utf-8"),
+    ],
+)
+def test_the_character_set(
+    content: bytes, declared: str | None, text: str | None, encoding: str
+) -> None:
+    label = declared.strip('"') if declared else None
+    found, used, undecoded = decode(content, label)
+    assert (found if text is not None else None, used, undecoded) == (text, encoding, 0)
+    if declared and not content.startswith((b"\xef", b"\xff", b"\xfe")):
+        body = _page(http(content, Content_Type=f"text/html; charset={declared}"))
+        assert body.facts["charset"] == encoding
+
+
+@pytest.mark.parametrize(
+    ("bad", "of", "problem"),
+    [(0, 100, None), (1, 100, None), (2, 199, "undecodable"), (2, 200, None), (2, 201, None)],
+)
+def test_a_byte_here_and_there_is_no_loss(bad: int, of: int, problem: str | None) -> None:
+    content = "ж".encode() * (of - bad) + b"\xff" * bad
+    found = _page(http(content))
+    assert found.problem == problem
+    assert found.facts.get("undecoded", 0) == bad
+    assert (found.text is None) == (problem is not None)
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufffd")),
+    st.sampled_from(["utf-8", "UTF8", "unicode-1-1-utf-8"]),
+)
+def test_utf_8_is_read_as_it_was_written(text: str, label: str) -> None:
+    assert decode(text.encode(), label) == (text.removeprefix("\ufeff"), "utf-8", 0)
+
+
+@given(st.binary(max_size=200), st.none() | st.sampled_from(["utf-8", "big5", "utf-16", "", "?"]))
+def test_any_bytes_become_characters(content: bytes, label: str | None) -> None:
+    text, encoding, undecoded = decode(content, label)
+    text.encode()  # no surrogates
+    assert undecoded == text.count("\ufffd")
+    assert "".encode(encoding) in (b"", b"\xff\xfe", b"\xfe\xff")

@@ -1,0 +1,414 @@
+"""WARC and WET: each document a row, each damage a row, and what follows damage is read."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import schemas
+from etl import storage
+from etl.errors import SourceError
+from etl.sources import Source, list_splits, read
+from tests.sources.archives import PACKINGS, PAGE, conversion, pack, record, response
+
+
+def _rows(path: Path | str, **given_settings) -> list[dict[str, Any]]:
+    source = Source(path=str(path), **given_settings)
+    tables = [table for split in list_splits(source) for table in read(split, source)]
+    assert all(table.schema.equals(schemas.RAW) for table in tables)
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert [row["row"] for row in rows] == list(range(len(rows)))
+    assert all((row["text"] is None) == (row["reason"] is not None) for row in rows)
+    return rows
+
+
+def _read(tmp_path: Path, content: bytes, name: str = "a.warc", **given_settings):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return _rows(path, **given_settings)
+
+
+def _outcome(tmp_path: Path, content: bytes, **given_settings) -> list[str]:
+    """Each row's text, or its reason."""
+    return [row["reason"] or row["text"] for row in _read(tmp_path, content, **given_settings)]
+
+
+def _texts(*numbers: int) -> list[str]:
+    return [f"text {number}" for number in numbers]
+
+
+def _wet(*numbers: int) -> list[bytes]:
+    return [conversion(number, f"text {number}") for number in numbers]
+
+
+def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
+    records = [
+        record("warcinfo", 0, b"software: none", Content_Type="application/warc-fields"),
+        record("request", 1, b"GET / HTTP/1.1\r\n\r\n", Content_Type="application/http"),
+        response(2),
+        record("metadata", 3, b"fetchTimeMs: 1", Content_Type="application/warc-fields"),
+        record("revisit", 4, b"", Content_Type="application/http; msgtype=response"),
+        record("resource", 5, b"plain words", Content_Type="text/plain"),
+        conversion(6, "Wörter", WARC_Identified_Content_Language="deu,eng"),
+    ]
+    rows = _read(tmp_path, b"".join(records), metadata="all")
+    date = "2026-10-01T00:00:00Z"
+    assert rows == [
+        {
+            "id": f"<urn:uuid:{number}>",
+            "source": f"file://{tmp_path}/a.warc",
+            "row": row,
+            "text": text,
+            "url": f"https://example.org/{number}",
+            "metadata": json.dumps({"date": date, **more}, sort_keys=True, separators=(",", ":")),
+            "reason": None,
+        }
+        for row, (number, text, more) in enumerate(
+            [
+                (
+                    2,
+                    PAGE.decode(),
+                    {
+                        "record": "response",
+                        "content_type": "text/html",
+                        "status": 200,
+                        "charset": "utf-8",
+                    },
+                ),
+                (
+                    5,
+                    "plain words",
+                    {"record": "resource", "content_type": "text/plain", "charset": "utf-8"},
+                ),
+                (
+                    6,
+                    "Wörter",
+                    {
+                        "record": "conversion",
+                        "content_type": "text/plain",
+                        "charset": "utf-8",
+                        "languages": "deu,eng",
+                    },
+                ),
+            ]
+        )
+    ]
+
+
+def test_metadata_by_name(tmp_path) -> None:
+    content = response(1)
+    assert _read(tmp_path, content)[0]["metadata"] is None
+    [row] = _read(tmp_path, content, metadata=("status", "languages"))
+    assert row["metadata"] == '{"status":200}'
+
+
+@pytest.mark.parametrize("how", PACKINGS)
+@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst", "a.warc.wet.gz", "a.wat"])
+def test_what_packs_a_file_is_seen_from_its_content(tmp_path, how: str, name: str) -> None:
+    content = pack(_wet(*range(30)), how)
+    rows = _read(tmp_path, content, name)
+    assert [row["text"] for row in rows] == _texts(*range(30))
+
+
+def test_a_url_in_angle_brackets_and_a_header_over_several_lines(tmp_path) -> None:
+    content = record("conversion", 1, b"text", WARC_Target_URI="<https://a/>", X="one\r\n  two")
+    [row] = _read(tmp_path, content)
+    assert (row["url"], row["text"]) == ("https://a/", "text")
+
+
+# Damage
+
+
+def test_a_damaged_member_costs_itself(tmp_path) -> None:
+    for packed in (gzip.compress, zstandard.compress):
+        members = [packed(each) for each in _wet(0, 1, 2)]
+        broken = bytearray(members[1])
+        broken[len(broken) // 2] ^= 0xFF
+        for middle in (bytes(broken), members[1][:-9], members[1][:30], b"junk" * 9):
+            content = members[0] + middle + members[2]
+            assert _outcome(tmp_path, content) == ["text 0", "source.damaged", "text 2"]
+
+
+def test_a_wrong_checksum_is_damage(tmp_path) -> None:
+    members = [gzip.compress(each) for each in _wet(0, 1, 2)]
+    broken = bytearray(members[1])
+    broken[-6] ^= 0xFF
+    content = members[0] + bytes(broken) + members[2]
+    assert _outcome(tmp_path, content) == ["text 0", "source.damaged", "text 2"]
+
+
+@pytest.mark.parametrize("how", PACKINGS)
+@pytest.mark.parametrize("cut", [3, 20])
+def test_a_file_cut_short_says_so(tmp_path, how: str, cut: int) -> None:
+    content = pack([conversion(n, f"text {n}" * 9) for n in range(3)], how)
+    found = _read(tmp_path, content[:-cut])
+    if how == "plain" and cut == 3:  # blank lines are all that is lacking
+        assert [row["reason"] for row in found] == [None, None, None]
+        return
+    assert [row["reason"] for row in found] == [None, None, "source.damaged"]
+    assert found[2]["metadata"] is not None
+
+
+@pytest.mark.parametrize("how", ["plain", "gzip", "one gzip", "zstd"])
+@pytest.mark.parametrize(
+    "length", [0, 3, 11, 300, "7x", "-1", "", "٣", "9" * 30, None, "1 2"], ids=str
+)
+def test_a_wrong_length_costs_its_own_record(tmp_path, how: str, length: Any) -> None:
+    bad = record("conversion", 1, b"text 1", Content_Length=length)
+    content = pack([*_wet(0), bad, *_wet(2, 3)], how)
+    assert _outcome(tmp_path, content) == ["text 0", "source.damaged", *_texts(2, 3)]
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"\nWARC/", b"WARC/x\r\n\r\n", b"x" * 200_000])
+def test_junk_between_records(tmp_path, junk: bytes) -> None:
+    first, second = _wet(0, 1)
+    outcome = _outcome(tmp_path, first + b"\r\n\r\n" + second + b"\r\n")
+    assert outcome == _texts(0, 1)  # white space is no junk
+    found = _outcome(tmp_path, first + junk + b"\r\n" + second)
+    # The record before junk has no proof of its length.
+    assert found[-1:] == ["text 1"]
+    assert set(found[:-1]) == {"source.damaged"}
+
+
+def test_a_damaged_record_is_named_by_its_header(tmp_path) -> None:
+    [row] = _read(tmp_path, conversion(7, "text " * 100)[:-300])
+    assert (row["id"], row["url"]) == ("<urn:uuid:7>", "https://example.org/7")
+    found = json.loads(row["metadata"])
+    assert found["error"] == "204 of 500 bytes are there"
+    assert "WARC-Type: conversion" in found["raw"]
+
+
+def test_a_cut_header(tmp_path) -> None:
+    whole = _wet(0, 1)
+    for size in (3, 5, 12, 100):
+        found = _outcome(tmp_path, whole[0] + whole[1][:size])
+        assert found == ["text 0", "source.damaged"]
+
+
+def test_padding_behind_the_last_member(tmp_path) -> None:
+    assert _outcome(tmp_path, pack(_wet(0, 1), "gzip") + b"\0" * 512) == _texts(0, 1)
+
+
+def test_what_is_no_warc_file(tmp_path) -> None:
+    arc = b"filedesc://a.arc 0.0.0.0 20260101000000 text/plain 76\n1 0 A\nURL IP-address\n\n" * 9
+    for content in (arc, gzip.compress(arc), b"PK\x03\x04" + bytes(99), b"x", b"\x1f\x8b\x08"):
+        with pytest.raises(SourceError, match="no WARC file") as caught:
+            _read(tmp_path, content)
+        assert "convert ARC files" in str(caught.value.hint)
+    assert _read(tmp_path, b"") == []
+    assert _read(tmp_path, gzip.compress(b"")) == []
+
+
+_TOO_LARGE = zstandard.compress(bytes((16 << 20) + 1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\x28\xb5\x2f\xfd" + b"\xff" * 12, b"\x37\xa4\x30\xec" + b"junk" * 5, _TOO_LARGE],
+    ids=["no zstd", "no dictionary", "too large"],
+)
+def test_a_dictionary_that_cannot_be_used(tmp_path, content: bytes) -> None:
+    frame = b"\x5d\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content
+    with pytest.raises(SourceError, match=r"a\.warc: its zstd dictionary cannot be used"):
+        _read(tmp_path, frame + zstandard.compress(_wet(0)[0]))
+
+
+def test_a_record_over_the_limit_is_rejected_unread(tmp_path) -> None:
+    """The limit is ``2 * max_text_bytes`` and 1 MiB."""
+    limit = 2 * 1000 + (1 << 20)
+    for size, outcome in ((limit, "source.too_large"), (limit + 1, "source.too_large")):
+        long = conversion(1, "x" * size)
+        for how in ("plain", "gzip"):
+            content = pack([*_wet(0), long, *_wet(2)], how)
+            rows = _read(tmp_path, content, max_text_bytes=1000)
+            assert [row["reason"] or row["text"] for row in rows] == ["text 0", outcome, "text 2"]
+            assert (rows[1]["metadata"] is not None) == (size > limit)  # refused as a record
+    boundary = conversion(1, "x" * 1000) + conversion(2, "x" * 1001)
+    assert _outcome(tmp_path, boundary, max_text_bytes=1000) == ["x" * 1000, "source.too_large"]
+    cut = conversion(1, "x", length=limit + 1)
+    assert _outcome(tmp_path, cut, max_text_bytes=1000) == ["source.damaged"]
+
+
+def test_a_body_that_grows_over_the_limit_when_unpacked(tmp_path) -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    content = response(1, bomb, Content_Encoding="gzip") + response(2)
+    found = _outcome(tmp_path, content, max_text_bytes=1000)
+    assert found == ["source.too_large", PAGE.decode()]
+
+
+# Properties
+
+_BLOCKS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+    | st.sampled_from(
+        ["a\r\n\r\nWARC/1.0\r\nWARC-Type: conversion\r\n", "\r\n\r\n", "\x1f\x8b\x08"]
+    ),
+    max_size=6,
+)
+
+
+@given(_BLOCKS, st.sampled_from(["plain", "gzip", "one gzip", "zstd"]))
+def test_every_record_is_read_as_it_was_written(tmp_path_factory, texts, how) -> None:
+    path = tmp_path_factory.mktemp("warc") / "a.warc"
+    path.write_bytes(pack([conversion(n, text) for n, text in enumerate(texts)], how))
+    bom = "\ufeff"
+    wanted = [text.removeprefix(bom) for text in texts]
+    found = _rows(path)
+    assert [row["text"] for row in found] == [text if text.strip() else None for text in wanted]
+
+
+@settings(max_examples=100)
+@given(
+    st.sampled_from(["plain", "gzip", "one gzip", "zstd"]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=8)), max_size=3),
+    st.floats(0, 1),
+)
+def test_damage_never_crashes_and_never_changes_a_text(tmp_path_factory, how, strokes, cut) -> None:
+    texts = [f"text {n} " * (1 + 40 * n) for n in range(5)]
+    content = bytearray(pack([conversion(n, text) for n, text in enumerate(texts)], how))
+    del content[int(cut * len(content)) + 1 :]
+    for place, stroke in strokes:
+        at = int(place * len(content))
+        content[at : at + len(stroke)] = stroke
+    path = tmp_path_factory.mktemp("warc") / "a.warc"
+    path.write_bytes(bytes(content))
+    try:
+        rows = _rows(path)
+    except SourceError:  # not one record is left
+        rows = []
+    if how == "plain":  # without checksums a text may be another one, and its id too
+        return
+    read_ = {row["id"]: row["text"] for row in rows if row["reason"] is None}
+    assert read_.items() <= {f"<urn:uuid:{n}>": text for n, text in enumerate(texts)}.items()
+
+
+@given(st.sampled_from([gzip.compress, zstandard.compress]), st.integers(0, 900))
+def test_a_cut_leaves_what_is_before_it(tmp_path_factory, packed, cut: int) -> None:
+    members = [packed(each) for each in _wet(0, 1, 2)]
+    whole = [n for n in range(3) if len(b"".join(members[: n + 1])) <= cut]
+    left = cut - len(b"".join(members[: len(whole)]))
+    path = tmp_path_factory.mktemp("warc") / "a.warc"
+    path.write_bytes(b"".join(members)[:cut])
+    wanted = _texts(*whole) + ["source.damaged"] * (left > 0 and len(whole) < 3)
+    try:
+        assert [row["reason"] or row["text"] for row in _rows(path)] == wanted
+    except SourceError:
+        assert wanted == ["source.damaged"]
+
+
+def test_an_object_store(s3: str) -> None:
+    content = pack(_wet(*range(50)), "gzip")
+    broken = content[: len(content) // 2] + b"junk" + content[len(content) // 2 + 4 :]
+    for name, each in (("a.warc.gz", content), ("b.warc.wet.gz", broken)):
+        with storage.open_output(f"{s3}/crawl/{name}") as file:
+            file.write(each)
+    assert [row["text"] for row in _rows(f"{s3}/crawl/a.warc.gz")] == _texts(*range(50))
+    found = Counter(row["reason"] for row in _rows(f"{s3}/crawl/b.warc.wet.gz"))
+    assert found["source.damaged"] == 1
+    assert found[None] >= 48
+
+
+# Archives of others
+
+_NONE = "no WARC file"
+_EXPECTED: dict[str, dict[str, int] | str] = {
+    "dolma/sample-0000.warc.gz": {"kept": 24},
+    "dolma/sample-0001.warc.gz": {"kept": 17},
+    "chatnoir-resiliparse/block-sized-records.warc": {},
+    "chatnoir-resiliparse/block-sized-records.warc.gz": {},
+    "chatnoir-resiliparse/clipped.warc.gz": {"damaged": 1},
+    "chatnoir-resiliparse/clueweb-quirk.warc.gz": {"kept": 29},
+    "chatnoir-resiliparse/warcfile.warc": {"kept": 16},
+    "chatnoir-resiliparse/warcfile.warc.gz": {"kept": 16},
+    "ia-web-commons/IAH-20080430204825-00000-blackbook-truncated.arc": _NONE,
+    "ia-web-commons/IAH-urls-wget.warc.gz": {"http_status": 9, "kept": 7, "not_text": 3},
+    "ia-web-commons/IAH-urls-wget.warc": {"http_status": 9, "kept": 7, "not_text": 3},
+    "ia-web-commons/mutliple-headers.warc": {"kept": 1},
+    "ia-web-commons/html-lang-attribute.warc": {"kept": 5},
+    "ia-web-commons/link-extraction-test.warc": {"kept": 9},
+    "ia-web-commons/meta-itemprop.warc": {"kept": 1},
+    "ia-web-commons/text-extraction-test.warc": {"kept": 1, "not_text": 1},
+    "ia-web-commons/title-extraction-embedded-SVG.warc": {"kept": 1},
+    "whirlwind-python/whirlwind.warc": {"kept": 1},
+    "whirlwind-python/whirlwind.warc.gz": {"kept": 1},
+    "whirlwind-python/whirlwind.warc.wat": {},
+    "whirlwind-python/whirlwind.warc.wat.gz": {},
+    "whirlwind-python/whirlwind.warc.wet": {"kept": 1},
+    "whirlwind-python/whirlwind.warc.wet.gz": {"kept": 1},
+    "jwarc/cc.warc.gz": {"kept": 1},
+    "jwarc/gzip_extra_sl.warc.gz": {},
+    "warc-specifications/hello-world.warc": {"kept": 3},
+    "warc-specifications/hello-world.warc.gz": {"kept": 3},
+    "warc-specifications/20130729-heritrix-original.warc.gz": {"kept": 1},
+    "warc-specifications/20130729-heritrix-revisit-with-http-headers.warc.gz": {},
+    "warc-specifications/20141124-heritrix-server-not-modified.warc.gz": {},
+    "warc-specifications/20141129-heritrix-original.warc.gz": {"kept": 1},
+    "warc-specifications/20141129-heritrix-revisit-with-http-headers-and-new-warc-headers.warc.gz": {},
+    "pywb/invalid_example_1.wacz": _NONE,
+    "pywb/valid_example_1.wacz": _NONE,
+    "pywb/bad.arc": _NONE,
+    "pywb/dupes.warc.gz": {"http_status": 1, "kept": 1, "not_text": 1},
+    "pywb/example-extra.warc": {"kept": 1, "malformed": 1},
+    "pywb/example-url-agnostic-orig.warc.gz": {"kept": 1},
+    "pywb/example-url-agnostic-revisit.warc.gz": {},
+    "pywb/example-wget-1-14.warc.gz": {"kept": 4},
+    "pywb/example-wpull.warc.gz": {"kept": 2},
+    "pywb/example.arc": _NONE,
+    "pywb/example.arc.gz": _NONE,
+    "pywb/example.warc": {"damaged": 1, "http_status": 1, "kept": 1},
+    "pywb/example.warc.gz": {"http_status": 1, "kept": 1},
+    "pywb/example2.warc.gz": {"kept": 1},
+    "pywb/httpbin-resource.warc.gz": {"not_text": 1},
+    "pywb/iana.warc.gz": {"http_status": 4, "kept": 16, "not_text": 28},
+    "pywb/missing-status-text.warc": {"http_status": 1},
+    "pywb/post-test.warc.gz": {"not_text": 3},
+    "warcio/bad.arc": _NONE,
+    "warcio/example-bad-non-chunked.warc.gz": {"kept": 1},
+    "warcio/example-digest.warc": {},
+    "warcio/example-iana.org-chunked.warc": {"kept": 1},
+    "warcio/example-resource.warc.gz": {"kept": 1},
+    "warcio/example-space-in-target-uri.warc.gz": {"not_text": 1},
+    "warcio/example-space-in-url.arc": _NONE,
+    "warcio/example-trunc.warc": {"kept": 1},
+    "warcio/example-wget-bad-target-uri.warc.gz": {"kept": 3},
+    "warcio/example-wrong-chunks.warc.gz": {"kept": 1},
+    "warcio/example.arc": _NONE,
+    "warcio/example.arc.gz": _NONE,
+    "warcio/example.warc": {"kept": 1},
+    "warcio/example.warc.gz": {"kept": 1},
+    "warcio/post-test.warc.gz": {"not_text": 3},
+}
+"""What becomes of the documents of each file: ``project/file``; many are broken on purpose."""
+
+
+def test_archives_of_other_projects(data) -> None:
+    found: dict[str, dict[str, int] | str] = {}
+    for path in sorted((data / "raw" / "warc").rglob("*.*")):
+        if not path.is_file():
+            continue
+        project = path.relative_to(data / "raw" / "warc").parts[0].partition("+")[2]
+        try:
+            rows = _rows(path, format="warc", metadata="all")
+        except SourceError as error:
+            found[f"{project}/{path.name}"] = _NONE if _NONE in error.what else error.what
+            continue
+        reasons = Counter((row["reason"] or "source.kept").partition(".")[2] for row in rows)
+        found[f"{project}/{path.name}"] = dict(reasons)
+    assert found == _EXPECTED
+
+
+def test_pages_of_a_crawl(data) -> None:
+    pages = _rows(data / "web" / "mdn-pages.warc.gz", metadata=("charset", "undecoded"))
+    texts = _rows(data / "web" / "mdn-pages.warc.wet.gz")
+    assert len(pages) == len(texts) == 2040
+    assert {row["reason"] for row in pages + texts} == {None}
+    found = Counter(row["metadata"] for row in pages)
+    assert found.pop('{"charset":"utf-8"}') == 2037  # three have U+FFFD in them
+    assert found.total() == 3
+    assert [row["url"] for row in pages] == [row["url"] for row in texts]
