@@ -74,8 +74,8 @@ def _of_response(record: Record, max_bytes: int) -> Payload:
     if not 200 <= status < 300:
         return Payload(problem="http_status", error=f"HTTP status {status}", facts=facts)
     if len(body) > max_bytes:
-        error = f"more than {max_bytes} bytes when its content encoding is undone"
-        return Payload(problem="too_large", error=error, facts=facts)
+        what = f"more than {max_bytes} bytes when its content encoding is undone"
+        return Payload(problem="too_large", error=what, facts=facts)
     return _text(body, declared=declared, record=record, facts=facts)
 
 

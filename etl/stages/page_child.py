@@ -28,6 +28,7 @@ WAITING = 10
 """Seconds on the clock for a second of processor time: a busy machine must not decide what is kept."""
 
 _MAX_MEMORY_BYTES = 4 << 30  # chosen here: of addresses, so twice what a page of the limit takes
+_BOM = "\ufeff"
 _WARM_UP = (
     "<html><body><article><p>One sentence, to load what is loaded late.</p></article></body></html>"
 )
@@ -44,11 +45,15 @@ def extractor(name: str) -> Callable[[str], str]:
     if name == "resiliparse":
         from resiliparse.extract.html2text import extract_plain_text
 
-        return lambda page: extract_plain_text(page, main_content=True, alt_texts=False)
+        return lambda page: extract_plain_text(
+            page.removeprefix(_BOM), main_content=True, alt_texts=False
+        )
     from trafilatura import extract
 
     # As FineWeb did, but without `deduplicate`: that makes a page depend on those before it.
-    return lambda page: extract(page, favor_precision=True, include_comments=False) or ""
+    return lambda page: (
+        extract(page.removeprefix(_BOM), favor_precision=True, include_comments=False) or ""
+    )
 
 
 @contextmanager

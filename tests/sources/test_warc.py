@@ -58,7 +58,16 @@ def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
         conversion(6, "Wörter", WARC_Identified_Content_Language="deu,eng"),
     ]
     rows = _read(tmp_path, b"".join(records), metadata="all")
-    date = "2026-10-01T00:00:00Z"
+    found: list[tuple[int, str, dict[str, Any]]] = [
+        (2, PAGE.decode(), {"record": "response", "content_type": "text/html", "status": 200}),
+        (5, "plain words", {"record": "resource", "content_type": "text/plain"}),
+        (
+            6,
+            "Wörter",
+            {"record": "conversion", "content_type": "text/plain", "languages": "deu,eng"},
+        ),
+    ]
+    always = {"charset": "utf-8", "date": "2026-10-01T00:00:00Z"}
     assert rows == [
         {
             "id": f"<urn:uuid:{number}>",
@@ -66,38 +75,10 @@ def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
             "row": row,
             "text": text,
             "url": f"https://example.org/{number}",
-            "metadata": json.dumps({"date": date, **more}, sort_keys=True, separators=(",", ":")),
+            "metadata": json.dumps({**always, **facts}, sort_keys=True, separators=(",", ":")),
             "reason": None,
         }
-        for row, (number, text, more) in enumerate(
-            [
-                (
-                    2,
-                    PAGE.decode(),
-                    {
-                        "record": "response",
-                        "content_type": "text/html",
-                        "status": 200,
-                        "charset": "utf-8",
-                    },
-                ),
-                (
-                    5,
-                    "plain words",
-                    {"record": "resource", "content_type": "text/plain", "charset": "utf-8"},
-                ),
-                (
-                    6,
-                    "Wörter",
-                    {
-                        "record": "conversion",
-                        "content_type": "text/plain",
-                        "charset": "utf-8",
-                        "languages": "deu,eng",
-                    },
-                ),
-            ]
-        )
+        for row, (number, text, facts) in enumerate(found)
     ]
 
 

@@ -1,0 +1,84 @@
+"""The web as a source: WARC, WET and HTML in Parquet, from the crawl's record to the table."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from etl.audit.trace import trace
+from etl.job.run import run
+from etl.recipe import Recipe
+from tests.job.corpus import prose
+from tests.job.test_run import rows
+from tests.sources.archives import conversion, pack, record, response
+from tests.stages.test_extract import HANGS
+
+
+def _page(text: str) -> str:
+    head = "<!DOCTYPE html><html><head><meta charset=utf-8><title>T</title></head>"
+    navigation = "<nav><a href='/'>Home</a><a href='/all'>All</a></nav>"
+    return f"{head}<body>{navigation}<main><p>{text}</p></main><script>x < y</script></body></html>"
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Path:
+    """The same five texts as WARC, WET and Parquet, and with them what a crawl has besides."""
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+    texts = [prose(number) for number in range(5)]
+    archive = [
+        record("warcinfo", 100, b"software: none"),
+        *(response(number, _page(text).encode()) for number, text in enumerate(texts)),
+        response(5, b"moved", status="301 Moved"),
+        response(6, b"\x89PNG\r\n\x1a\n" + bytes(99), Content_Type="image/png"),
+        response(7, HANGS.encode()),
+        response(8, b"<html><body></body></html>"),
+        response(
+            9, _page("die Straße").encode("latin-1"), Content_Type="text/html; charset=latin1"
+        ),
+    ]
+    content = pack(archive, "gzip") + b"\x1f\x8b\x08 and the rest is lost"
+    (folder / "a.warc.gz").write_bytes(content)
+    wet = [conversion(number, text) for number, text in enumerate(texts)]
+    (folder / "b.warc.wet.gz").write_bytes(pack(wet, "gzip"))
+    table = pa.table({"html": [_page(text) for text in texts], "doc": [*"01234"]})
+    pq.write_table(table, folder / "c.parquet")
+    return folder
+
+
+def test_a_crawl_becomes_documents(client: Client, crawl: Path, tmp_path: Path) -> None:
+    recipe = Recipe(
+        name="web",
+        source={"path": str(crawl), "columns": {"text": "html", "id": "doc"}},
+        lake=str(tmp_path / "lake"),
+        stages=[{"extract": {"seconds": 0.3}}],
+    )
+    assert run(recipe, cluster=client).ok
+    found = {(Path(str(r["source"])).name, r["row"]): r for r in rows(recipe.lake, "documents")}
+    for name in ("a.warc.gz", "b.warc.wet.gz", "c.parquet"):
+        assert [found[name, number]["text"] for number in range(5)] == [
+            prose(number) for number in range(5)
+        ]
+    rest = {row: found["a.warc.gz", row] for row in range(5, 11)}
+    assert {row: each["reason"] for row, each in rest.items()} == {
+        5: "source.http_status",
+        6: "source.not_text",
+        7: "extract.timeout",
+        8: "extract.empty",
+        9: None,
+        10: "source.damaged",
+    }
+    assert rest[9]["text"] == "die Straße"
+    assert len(found) == 5 + 6 + 5 + 5
+    assert "0.3 s of processor time" in json.loads(str(rest[7]["metadata"]))["error"]
+    assert found["b.warc.wet.gz", 0]["extract_html_chars"] is None
+    page = len(_page(prose(0)))
+    assert found["a.warc.gz", 0]["extract_html_chars"] == page
+    assert found["c.parquet", 0]["extract_html_chars"] == page
+
+    [followed] = trace(str(recipe.lake), source=str(crawl / "a.warc.gz"), row=7)
+    assert (followed.id, followed.url) == ("<urn:uuid:7>", "https://example.org/7")
+    assert followed.reason == "extract.timeout"
