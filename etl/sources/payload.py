@@ -135,20 +135,23 @@ def decode(content: bytes, declared: str | None) -> tuple[str, str, int]:
     for mark, encoding in _BOMS:
         if content.startswith(mark):
             return _decoded(content.removeprefix(mark), encoding)
-    guess = _python_name(detect_encoding(content)) or "utf-8"
-    encoding = _python_name(declared) or _of_meta(content, guess)
-    found = _decoded(content, encoding)
-    if encoding != guess and _is_noise(found):
-        found = min(found, _decoded(content, guess), key=lambda each: each[2])
+    found = _decoded(content, _python_name(declared) or _undeclared(content))
+    if _is_noise(found):
+        found = min(found, _decoded(content, _guess(content)), key=lambda each: each[2])
     return found
 
 
-def _of_meta(content: bytes, guess: str) -> str:
-    """What the page says of itself, else UTF-8 if it is that, else the guess."""
+def _undeclared(content: bytes) -> str:
+    """What the page says of itself, else UTF-8 if it is that, else a guess."""
+    guess = _guess(content)
     found = _python_name(detect_encoding(content, from_html_meta=True)) or guess
     if found != guess:
         return found
     return found if _decoded(content, "utf-8")[2] else "utf-8"
+
+
+def _guess(content: bytes) -> str:
+    return _python_name(detect_encoding(content)) or "utf-8"
 
 
 def _decoded(content: bytes, encoding: str) -> tuple[str, str, int]:

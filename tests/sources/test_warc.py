@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,20 @@ from etl import storage
 from etl.errors import SourceError
 from etl.sources import Source, list_splits, read
 from tests.sources.archives import PACKINGS, PAGE, conversion, pack, record, response
+
+
+@pytest.fixture(autouse=True)
+def nothing_hangs() -> Iterator[None]:
+    """A test that goes round in circles fails, whatever file made it do so."""
+
+    def stop(number: int, _: object) -> None:
+        raise TimeoutError(f"signal {number}: it hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(300)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def _rows(path: Path | str, **given_settings) -> list[dict[str, Any]]:
