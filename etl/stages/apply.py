@@ -139,7 +139,7 @@ def apply(
                     computed |= groups
                     for group in sorted(groups):
                         with clock.of(f"signals.{group}"):
-                            batch.compute(_asked(run, group), rows)
+                            batch.compute(_asked(run, group), batch.readable())
                     with clock.of(step):
                         batch.judge(step, rows)
     result = batch.finish(stages)
@@ -187,12 +187,16 @@ class _Batch:
     def _kept(self) -> pa.BooleanArray:
         return one_chunk(pc.is_null(self.documents["reason"]))
 
+    def readable(self) -> pa.BooleanArray:
+        """The rows whose signals are wanted: a mask."""
+        return self._live if self._rejected.signals else pc.and_(self._live, self._kept())
+
     def seen_by(self, stage: Stage) -> pa.BooleanArray:
-        """Which rows a stage sees: a mask."""
+        """The rows that a stage sees: a mask."""
         reads_text = "text" in stage.signals() and not stage.columns()  # and leaves no trace of it
-        if stage.costly or reads_text or not self._rejected.signals:
+        if stage.costly or reads_text:
             return pc.and_(self._live, self._kept())
-        return self._live
+        return self.readable()
 
     def compute(self, names: Mapping[str, str], rows: pa.BooleanArray) -> None:
         """Put signals of the text into their columns."""

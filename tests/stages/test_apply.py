@@ -237,6 +237,16 @@ def test_a_costly_stage_sees_what_is_kept():
     assert column(result, "num_lines") == [1, None]  # of a text that was never made
 
 
+def test_a_costly_filter_does_not_hide_signals_from_those_after_it():
+    stages = [
+        Where(keep="num_chars < 2"),
+        Upper(),
+        Python(call="example_filters:has_digit", folder=HERE),
+        Where(keep="num_lines > 1"),
+    ]
+    assert column(apply(raw(["e", "eeee"]), stages), "num_lines") == [1, 1]
+
+
 def test_text_that_only_the_kept_have_to_fit():
     stages = [Where(keep="num_chars < 2"), Where(keep="CAST(text AS int) > 3")]
     reasons = [None, "where.condition", "where.condition"]
