@@ -23,6 +23,17 @@ def kernel(function: _Function) -> _Function:
     return compiled
 
 
+def inner(function: _Function) -> _Function:
+    """Compile a function that only other kernels call and that makes no array.
+
+    It does not count references to its arrays, up and down, atomically: that would cost a function of a
+    few instructions more than they do. Its callers hold the arrays. It becomes a part of its callers'
+    code, since an array passed on is nine words on the stack: that halves the time of a word in brackets.
+    """
+    compiled: _Function = numba.njit(nogil=True, _nrt=False, forceinline=True)(function)  # type: ignore[call-overload]
+    return compiled
+
+
 @cache
 def _stamp(folder: Path) -> str:
     """The sha256 of all Python files of a folder."""

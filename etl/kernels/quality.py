@@ -5,90 +5,109 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels import unicode
-from etl.kernels.jit import kernel
+from etl.kernels.jit import inner
 from etl.kernels.lines import next_line, strip
-from etl.kernels.utf8 import Texts, num_chars
-from etl.kernels.words import CHARS, END, FLAGS, HAS_LETTER, START, next_segments
+from etl.kernels.spacy import HAS_LETTER, IS_WORD
+from etl.kernels.words import CHARS, END, FLAGS, START
 
 COUNTS: Final = (
-    "segments",  # between word boundaries, without white space and controls
-    "words",  # segments with a letter or a digit
+    "segments",  # words, numbers, punctuation marks
+    "words",  # segments with a character that is no punctuation
     "alpha_words",  # segments with a letter
     "word_chars",  # code points in words
+    "stop_words",  # distinct ones of STOP_WORDS
     "hashes",  # '#'
     "ellipses",  # '...' (without overlap) and '…'
-    "stop_words",  # distinct ones of STOP_WORDS
+    "chars",  # code points
+    "newlines",  # line feeds
     "lines",  # as str.splitlines, blank ones included
     "bullet_lines",  # begin, after white space, with '-' or '•'
     "ellipsis_lines",  # end, before white space, in '...' or '…'
-    "chars",  # code points
 )
-"""The rows of ``count``, in order."""
+"""What is counted of a document, in order."""
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
 """Rae et al. 2021, appendix A.1.1; compared as they stand, in lower case."""
 
 _STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
 _LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # at most 7 bytes fit a code
-_HASH, _DASH, _DOT = (ord(char) for char in "#-.")
+_HASH, _DASH, _DOT, _LINE_FEED = (ord(char) for char in "#-.\n")
 _BULLET, _ELLIPSIS = 0xA2, 0xA6  # the last byte of '•' and '…', after E2 80
 
 
-def count(texts: Texts) -> NDArray[np.int64]:
-    """The counts of each document: int64 (len(COUNTS), n); whatever a null holds is counted too."""
-    out = np.zeros((len(COUNTS), len(texts.offsets) - 1), np.int64)
-    _count(texts.offsets, texts.data, unicode.classes(), out)
-    return out
+@inner
+def add_words(
+    data: NDArray[np.uint8], block: NDArray[np.int64], num: int, out: NDArray[np.int64]
+) -> None:
+    """Add a block of segments to the counts of a document; ``stop_words`` holds a bit for each."""
+    words = alpha_words = word_chars = stops = 0
+    for k in range(num):
+        flags = block[k, FLAGS]
+        alpha_words += flags & HAS_LETTER
+        if flags & IS_WORD:
+            first, last = block[k, START], block[k, END]
+            words += 1
+            word_chars += block[k, CHARS]
+            if last - first <= _LONGEST_STOP:
+                code = 0
+                for j in range(_LONGEST_STOP):  # without a branch; the last byte is repeated
+                    code |= np.int64(data[min(first + j, last - 1)]) << 8 * j
+                stops |= _stop_bit(code & (1 << 8 * (last - first)) - 1)
+    out[0] += num
+    out[1] += words
+    out[2] += alpha_words
+    out[3] += word_chars
+    out[4] |= stops
 
 
-@kernel
-def _count(
-    offsets: NDArray[np.int64],
+@inner
+def finish(
     data: NDArray[np.uint8],
+    first: int,
+    end: int,
+    out: NDArray[np.int64],
+) -> None:
+    """Complete the counts of a document whose words have been added, but for symbols and lines."""
+    out[4] = _num_bits(out[4])
+    chars = newlines = 0
+    for at in range(first, end):
+        chars += data[at] & 0xC0 != 0x80
+        newlines += data[at] == _LINE_FEED
+    out[7], out[8] = chars, newlines
+
+
+@inner
+def finish_marks(
+    data: NDArray[np.uint8],
+    first: int,
+    end: int,
     classes: NDArray[np.uint8],
     out: NDArray[np.int64],
 ) -> None:
-    block = np.empty((1024, 4), np.int64)  # 32 KB: stays in the processor's cache
-    for k in range(len(offsets) - 1):
-        first, end = offsets[k], offsets[k + 1]
-        out[0:7, k] = _words(data, first, end, classes, block)
-        out[7:10, k] = _lines(data, first, end, classes)
-        out[10, k] = num_chars(data, first, end)
+    """Count the hashes, the ellipses, and the lines."""
+    out[5], out[6] = _symbols(data, first, end)
+    out[9], out[10], out[11] = _lines(data, first, end, classes)
 
 
-@kernel
-def _words(
-    data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8], block: NDArray[np.int64]
-) -> tuple[int, int, int, int, int, int, int]:
-    segments = words = alpha_words = word_chars = hashes = ellipses = stops = 0
-    dots, dots_end = 0, -1  # a run of full stops, and the byte after it
+@inner
+def _symbols(data: NDArray[np.uint8], first: int, end: int) -> tuple[int, int]:
+    """The hashes and the ellipses."""
+    hashes = ellipses = 0
+    for at in range(first, end):
+        hashes += data[at] == _HASH
+    at = first
     while at < end:
-        at, num = next_segments(data, at, end, classes, block)
-        segments += num
-        for k in range(num):
-            first, last, chars = block[k, START], block[k, END], block[k, CHARS]
-            if block[k, FLAGS]:
-                words += 1
-                alpha_words += block[k, FLAGS] & HAS_LETTER
-                word_chars += chars
-                if last - first <= _LONGEST_STOP:
-                    code = 0
-                    for j in range(_LONGEST_STOP):  # without a branch; the last byte is repeated
-                        code |= np.int64(data[min(first + j, last - 1)]) << 8 * j
-                    stops |= _stop_bit(code & (1 << 8 * (last - first)) - 1)
-            elif data[first] == _HASH:
-                hashes += 1
-            elif data[first] == _DOT:
-                dots = dots % 3 + 1 if dots_end == first else 1
-                dots_end = first + 1
-                ellipses += dots == 3
-            elif data[first] == 0xE2 and last - first >= 3:
-                ellipses += data[first + 1] == 0x80 and data[first + 2] == _ELLIPSIS
-    return segments, words, alpha_words, word_chars, hashes, ellipses, _num_bits(stops)
+        byte = data[at]
+        if byte == _DOT and at + 2 < end and data[at + 1] == _DOT and data[at + 2] == _DOT:
+            ellipses += 1
+            at += 2
+        elif byte == 0xE2:
+            ellipses += _is_general(data, at, end, _ELLIPSIS)
+        at += 1
+    return hashes, ellipses
 
 
-@kernel
+@inner
 def _lines(
     data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
 ) -> tuple[int, int, int]:
@@ -108,13 +127,13 @@ def _lines(
     return lines, bullet_lines, ellipsis_lines
 
 
-@kernel
+@inner
 def _is_general(data: NDArray[np.uint8], at: int, end: int, last: int) -> bool:
     """Whether the character at a byte is that of General Punctuation whose UTF-8 ends in ``last``."""
     return at + 3 <= end and data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == last
 
 
-@kernel
+@inner
 def _stop_bit(code: int) -> int:
     """The bit of the stop word with these bytes, or 0."""
     bits = 0
@@ -123,7 +142,7 @@ def _stop_bit(code: int) -> int:
     return bits
 
 
-@kernel
+@inner
 def _num_bits(bits: int) -> int:
     count = 0
     while bits:

@@ -1,10 +1,10 @@
 """How much of a document repeats itself: its words, their 2-grams, and so on to their 10-grams.
 
-Words are all segments of ``etl.kernels.words``, punctuation marks included. An n-gram that occurs twice
-consists of two (n - 1)-grams that do. So each level looks only at what the level before found twice, and
-an n-gram is a pair of numbers from it: exact, whatever the words contain; a word itself is known by 64
-bits. In prose half the words occur twice, a tenth of the 3-grams: all ten levels cost about two look-ups
-per word. Linear in the words; about 40 bytes of memory per word of the longest document.
+Words are segments, punctuation marks included. An n-gram that occurs twice consists of two (n - 1)-grams
+that do. So each level looks only at what the level before found twice, and an n-gram is a pair of numbers
+from it: exact, whatever the words contain; a word itself is known by 64 bits. In prose half the words occur
+twice, a tenth of the 3-grams: all ten levels cost about two look-ups per word. Linear in the words; about
+40 bytes of memory per word of the longest document.
 """
 
 from typing import Final, NamedTuple
@@ -12,11 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels import unicode
 from etl.kernels.jit import kernel
 from etl.kernels.numbering import TABLE_ROOM, number
-from etl.kernels.utf8 import Texts
-from etl.kernels.words import CHARS, END, START, next_segments
+from etl.kernels.words import CHARS, END, START
 
 TOP: Final = (2, 3, 4)
 """The n of the n-grams of which the most frequent one counts."""
@@ -25,11 +23,10 @@ DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 """The n of the n-grams of which every second and later occurrence counts."""
 
 _FIRST_N, _LAST_TOP, _LAST_N = TOP[0], TOP[-1], DUPLICATE[-1]
-_BLOCK: Final = 1024  # segments at a time: 32 KB, stays in the processor's cache
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
-class _Room(NamedTuple):
+class Words(NamedTuple):
     """Arrays for a document of n words, used again for the next one."""
 
     keys: NDArray[np.int64]  # (n,) what is equal where the n-grams are
@@ -40,42 +37,10 @@ class _Room(NamedTuple):
     table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
 
 
-def repeated_chars(texts: Texts) -> NDArray[np.int64]:
-    """Code points in repeated n-grams of each document: int64 (len(TOP + DUPLICATE), n).
-
-    For TOP those of the most frequent n-gram, the first one of several, words joined by one blank, times
-    its occurrences. For DUPLICATE an n-gram that was seen before counts without blanks, and is jumped
-    over; one that was not is remembered, and the next begins a word later.
-    """
-    out = np.zeros((len(TOP) + len(DUPLICATE), len(texts.offsets) - 1), np.int64)
-    _repeated_chars(texts.offsets, texts.data, unicode.classes(), out)
-    return out
-
-
 @kernel
-def _repeated_chars(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    classes: NDArray[np.uint8],
-    out: NDArray[np.int64],
-) -> None:
-    block = np.empty((_BLOCK, 4), np.int64)
-    room = _new_room(4 * _BLOCK)
-    for k in range(len(offsets) - 1):
-        at, end = offsets[k], offsets[k + 1]
-        words = 0
-        while at < end:
-            at, num = next_segments(data, at, end, classes, block)
-            if words + num > len(room.keys):
-                room = _grown(room, words)
-            _add_words(data, block, num, room, words)
-            words += num
-        _all_levels(room, words, out[:, k])
-
-
-@kernel
-def _new_room(words: int) -> _Room:
-    return _Room(
+def new_words(words: int) -> Words:
+    """Room for a document of so many words."""
+    return Words(
         np.empty(words, np.int64),
         np.zeros(words + 1, np.int32),
         np.empty(words, np.int32),
@@ -86,30 +51,40 @@ def _new_room(words: int) -> _Room:
 
 
 @kernel
-def _grown(room: _Room, words: int) -> _Room:
+def grown(room: Words, words: int) -> Words:
     """Twice the room, with what the words so far have put into it."""
-    larger = _new_room(2 * len(room.keys))
+    larger = new_words(2 * len(room.keys))
     larger.keys[:words] = room.keys[:words]
     larger.ends[: words + 1] = room.ends[: words + 1]
     return larger
 
 
 @kernel
-def _add_words(
-    data: NDArray[np.uint8], block: NDArray[np.int64], num: int, room: _Room, words: int
+def add_words(
+    data: NDArray[np.uint8], block: NDArray[np.int64], num: int, room: Words, words: int
 ) -> None:
+    """Append a block of segments to the ``words`` that are there; the room must suffice."""
     keys, ends = room.keys, room.ends
     for k in range(num):
-        key = np.int64(_SEED)
-        for at in range(block[k, START], block[k, END]):
-            key = (key ^ np.int64(data[at])) * _PRIME
-        keys[words + k] = key
+        start, end = block[k, START], block[k, END]
+        key, word = np.int64(_SEED) ^ (end - start), np.int64(0)
+        for at in range(start, end):
+            word = word << 8 | np.int64(data[at])
+            if (at - start) & 7 == 7:  # eight bytes at a time
+                key = (key ^ word) * _PRIME
+                key, word = key ^ (key >> 32), np.int64(0)
+        keys[words + k] = (key ^ word) * _PRIME
         ends[words + k + 1] = ends[words + k] + block[k, CHARS]
 
 
 @kernel
-def _all_levels(room: _Room, words: int, out: NDArray[np.int64]) -> None:
-    """The nine numbers of a document; ``size`` candidates are left at each level."""
+def repeated_chars(room: Words, words: int, out: NDArray[np.int64]) -> None:
+    """Code points in the repeated n-grams of a document: int64 (len(TOP + DUPLICATE),).
+
+    For TOP those of the most frequent n-gram, the first one of several, words joined by one blank, times
+    its occurrences. For DUPLICATE an n-gram that was seen before counts without blanks, and is jumped
+    over; one that was not is remembered, and the next begins a word later.
+    """
     size = words
     for k in range(words):
         room.places[k] = k
@@ -124,7 +99,7 @@ def _all_levels(room: _Room, words: int, out: NDArray[np.int64]) -> None:
 
 
 @kernel
-def _only_repeated(room: _Room, size: int) -> int:
+def _only_repeated(room: Words, size: int) -> int:
     """Keep the candidates that have an equal, in order."""
     places, firsts, counts = room.places, room.firsts, room.counts
     kept = 0
@@ -136,7 +111,7 @@ def _only_repeated(room: _Room, size: int) -> int:
 
 
 @kernel
-def _pair(room: _Room, size: int) -> int:
+def _pair(room: Words, size: int) -> int:
     """The candidates of the next level: those whose next word begins a candidate too."""
     keys, places, firsts = room.keys, room.places, room.firsts
     pairs = 0
@@ -149,7 +124,7 @@ def _pair(room: _Room, size: int) -> int:
 
 
 @kernel
-def _top(room: _Room, size: int, n: int, words: int) -> int:
+def _top(room: Words, size: int, n: int, words: int) -> int:
     if words < n:
         return 0
     firsts, counts = room.firsts, room.counts
@@ -162,7 +137,7 @@ def _top(room: _Room, size: int, n: int, words: int) -> int:
 
 
 @kernel
-def _duplicates(room: _Room, size: int, n: int) -> int:
+def _duplicates(room: Words, size: int, n: int) -> int:
     """The count of what has been seen becomes 0."""
     places, firsts, counts, ends = room.places, room.firsts, room.counts, room.ends
     chars = free = 0  # free: the first word behind what has been counted

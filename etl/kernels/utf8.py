@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from etl.kernels.jit import kernel
-from etl.kernels.unicode import NUM_CODE_POINTS, OTHER
+from etl.kernels.jit import inner, kernel
+from etl.kernels.unicode import NUM_CODE_POINTS
 
 
 class Texts(NamedTuple):
@@ -58,50 +58,37 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-@kernel
-def class_at(
-    data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
-) -> tuple[int, int]:
-    """The class of the code point at a byte, and its width in bytes (1 to 4).
+@inner
+def point_at(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
+    """The code point at a byte, and its width in bytes (1 to 4).
 
-    What is no UTF-8 is a character of class OTHER per byte; nothing is read at or after ``end``.
+    What is no UTF-8 is a character U+FFFF per byte; nothing is read at or after ``end``.
     """
     lead = np.int64(data[at])
     if lead < 0x80:
-        return np.int64(classes[lead]), 1
+        return lead, 1
     if lead < 0xE0:
         if lead >= 0xC0 and at + 2 <= end:
-            point = (lead & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F
-            return np.int64(classes[point]), 2
+            return (lead & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F, 2
     elif lead < 0xF0:
         if at + 3 <= end:
             point = (lead & 0x0F) << 12 | (np.int64(data[at + 1]) & 0x3F) << 6
-            return np.int64(classes[point | np.int64(data[at + 2]) & 0x3F]), 3
+            return point | np.int64(data[at + 2]) & 0x3F, 3
     elif at + 4 <= end:
         point = (lead & 0x07) << 18 | (np.int64(data[at + 1]) & 0x3F) << 12
         point |= (np.int64(data[at + 2]) & 0x3F) << 6 | np.int64(data[at + 3]) & 0x3F
         if point < NUM_CODE_POINTS:
-            return np.int64(classes[point]), 4
-    return OTHER, 1
+            return point, 4
+    return 0xFFFF, 1
 
 
-@kernel
-def point_at(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """The code point at a byte, and its width in bytes (1 to 4).
-
-    What is no UTF-8 is a replacement character (U+FFFD) per byte; nothing is read at or after ``end``.
-    """
-    point, width = np.int64(data[at]), 1
-    if point >= 0x80:
-        width = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-        if point < 0xC0 or at + width > end:
-            return 0xFFFD, 1
-        point &= 0xFF >> (width + 1)
-        for k in range(1, width):
-            point = point << 6 | np.int64(data[at + k]) & 0x3F
-        if point >= NUM_CODE_POINTS:
-            return 0xFFFD, 1
-    return point, width
+@inner
+def class_at(
+    data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
+) -> tuple[int, int]:
+    """The class of the code point at a byte, and its width in bytes (1 to 4)."""
+    point, width = point_at(data, at, end)
+    return np.int64(classes[point]), width
 
 
 def count_chars(texts: Texts) -> NDArray[np.int64]:
@@ -123,7 +110,7 @@ def _count_chars(
         out[k] = num_chars(data, offsets[k], offsets[k + 1])
 
 
-@kernel
+@inner
 def num_chars(data: NDArray[np.uint8], first: int, end: int) -> int:
     """The code points between two bytes."""
     chars = 0

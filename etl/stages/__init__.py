@@ -5,10 +5,12 @@ from typing import Annotated
 from pydantic import Field
 
 from etl.stages.base import Filter, Stage, Transform
+from etl.stages.c4 import C4
 from etl.stages.decontaminate import Decontaminate
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.extract import Extract
 from etl.stages.fasttext import FastText
+from etl.stages.fineweb_quality import FinewebQuality
 from etl.stages.gopher_quality import GopherQuality
 from etl.stages.gopher_repetition import GopherRepetition
 from etl.stages.language import Language
@@ -30,6 +32,8 @@ AnyStage = Annotated[
     | Language
     | GopherQuality
     | GopherRepetition
+    | C4
+    | FinewebQuality
     | Length
     | FastText
     | Decontaminate
@@ -51,6 +55,8 @@ STAGES: dict[str, type[Stage]] = {
     "language": Language,
     "gopher_quality": GopherQuality,
     "gopher_repetition": GopherRepetition,
+    "c4": C4,
+    "fineweb_quality": FinewebQuality,
     "length": Length,
     "fasttext": FastText,
     "decontaminate": Decontaminate,
@@ -66,6 +72,7 @@ STAGES: dict[str, type[Stage]] = {
 """The kinds as a recipe names them."""
 
 __all__ = [
+    "C4",
     "STAGES",
     "AnyStage",
     "Decontaminate",
@@ -73,6 +80,7 @@ __all__ = [
     "Extract",
     "FastText",
     "Filter",
+    "FinewebQuality",
     "GopherQuality",
     "GopherRepetition",
     "Language",

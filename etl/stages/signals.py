@@ -12,93 +12,102 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels import paragraphs, quality, repetition
-from etl.kernels.utf8 import Texts, count_chars, texts
+from etl.kernels import counts, paragraphs, quality, repetition
+from etl.kernels.utf8 import Texts, texts
 from etl.stages import lid
 
 num_chars = pl.col("num_chars")
-"""Code points. Kernel: quality."""
+"""Code points. Group: words."""
 
 num_lines = pl.col("num_lines")
-"""Lines as ``str.splitlines`` splits them, blank ones included. Kernel: quality."""
+"""Lines as ``str.splitlines`` splits them, blank ones included. Group: words."""
 
 num_segments = pl.col("num_segments")
-"""Words, numbers, punctuation marks and symbols between word boundaries (UAX #29). Kernel: quality."""
+"""Words, numbers, punctuation marks and symbols, as ``etl.kernels.spacy`` cuts them. Group: words."""
 
 num_words = pl.col("num_words")
-"""Segments with a letter or a digit. Kernel: quality."""
+"""Segments that are not just punctuation. Group: words."""
 
 mean_word_length = pl.col("mean_word_length")
-"""Code points per word. Kernel: quality."""
+"""Code points per word. Group: words."""
 
 symbol_word_ratio = pl.col("symbol_word_ratio")
-"""'#' per segment. Kernel: quality."""
+"""'#' per segment. Group: words."""
 
 ellipsis_word_ratio = pl.col("ellipsis_word_ratio")
-"""'...' and '…' per segment. Kernel: quality."""
+"""'...' and '…' per segment. Group: words."""
 
 bullet_line_ratio = pl.col("bullet_line_ratio")
-"""Lines that begin, after white space, with '-' or '•', per line. Kernel: quality."""
+"""Lines that begin, after white space, with '-' or '•', per line. Group: words."""
 
 ellipsis_line_ratio = pl.col("ellipsis_line_ratio")
-"""Lines that end, before white space, in '...' or '…', per line. Kernel: quality."""
+"""Lines that end, before white space, in '...' or '…', per line. Group: words."""
 
 alpha_word_ratio = pl.col("alpha_word_ratio")
-"""Words with a letter, per segment. Kernel: quality."""
+"""Words with a letter, per segment. Group: words."""
+
+newline_word_ratio = pl.col("newline_word_ratio")
+"""Line feeds per segment. Group: words."""
 
 num_stop_words = pl.col("num_stop_words")
-"""Distinct ones among the, be, to, of, and, that, have, with, as they stand. Kernel: quality."""
+"""Distinct ones among the, be, to, of, and, that, have, with, as they stand. Group: words."""
 
 duplicate_line_ratio = pl.col("duplicate_line_ratio")
-"""Lines equal to one before, per line; here lines are stripped, blank ones left out. Kernel: paragraphs."""
+"""Lines equal to one before, per line that is not empty. Group: lines."""
 
 duplicate_line_char_ratio = pl.col("duplicate_line_char_ratio")
-"""Code points in lines equal to one before, per code point. Kernel: paragraphs."""
+"""Code points in lines equal to one before, per code point. Group: lines."""
 
 duplicate_paragraph_ratio = pl.col("duplicate_paragraph_ratio")
-"""Paragraphs (between blank lines) equal to one before, per paragraph. Kernel: paragraphs."""
+"""Paragraphs (between blank lines) equal to one before, per paragraph. Group: lines."""
 
 duplicate_paragraph_char_ratio = pl.col("duplicate_paragraph_char_ratio")
-"""Code points in paragraphs equal to one before, per code point. Kernel: paragraphs."""
+"""Code points in paragraphs equal to one before, per code point. Group: lines."""
 
 terminal_line_ratio = pl.col("terminal_line_ratio")
-"""Lines that end in one of ``paragraphs.TERMINAL``, per line that is not blank. Kernel: paragraphs."""
+"""Lines that end in a character which ends a sentence, per line that is not blank. Group: lines."""
+
+quoted_line_ratio = pl.col("quoted_line_ratio")
+"""Lines that end in such a character, or in \" or ', per line that is not blank. Group: lines."""
 
 short_line_ratio = pl.col("short_line_ratio")
-"""Lines of at most 30 code points, per line that is not blank. Kernel: paragraphs."""
+"""Lines of at most 30 code points, per line that is not blank. Group: lines."""
+
+duplicate_text_ratio = pl.col("duplicate_text_ratio")
+"""Code points in full lines equal to one before, per code point that is no line feed. Group: lines."""
 
 top_2gram_char_ratio = pl.col("top_2gram_char_ratio")
-"""Code points in the most frequent run of 2 segments, per code point. Kernel: repetition."""
+"""Code points in the most frequent run of 2 segments, per code point. Group: words."""
 
 top_3gram_char_ratio = pl.col("top_3gram_char_ratio")
-"""Code points in the most frequent run of 3 segments, per code point. Kernel: repetition."""
+"""Code points in the most frequent run of 3 segments, per code point. Group: words."""
 
 top_4gram_char_ratio = pl.col("top_4gram_char_ratio")
-"""Code points in the most frequent run of 4 segments, per code point. Kernel: repetition."""
+"""Code points in the most frequent run of 4 segments, per code point. Group: words."""
 
 duplicate_5gram_char_ratio = pl.col("duplicate_5gram_char_ratio")
-"""Code points in runs of 5 segments seen before, per code point. Kernel: repetition."""
+"""Code points in runs of 5 segments seen before, per code point. Group: words."""
 
 duplicate_6gram_char_ratio = pl.col("duplicate_6gram_char_ratio")
-"""Code points in runs of 6 segments seen before, per code point. Kernel: repetition."""
+"""Code points in runs of 6 segments seen before, per code point. Group: words."""
 
 duplicate_7gram_char_ratio = pl.col("duplicate_7gram_char_ratio")
-"""Code points in runs of 7 segments seen before, per code point. Kernel: repetition."""
+"""Code points in runs of 7 segments seen before, per code point. Group: words."""
 
 duplicate_8gram_char_ratio = pl.col("duplicate_8gram_char_ratio")
-"""Code points in runs of 8 segments seen before, per code point. Kernel: repetition."""
+"""Code points in runs of 8 segments seen before, per code point. Group: words."""
 
 duplicate_9gram_char_ratio = pl.col("duplicate_9gram_char_ratio")
-"""Code points in runs of 9 segments seen before, per code point. Kernel: repetition."""
+"""Code points in runs of 9 segments seen before, per code point. Group: words."""
 
 duplicate_10gram_char_ratio = pl.col("duplicate_10gram_char_ratio")
-"""Code points in runs of 10 segments seen before, per code point. Kernel: repetition."""
+"""Code points in runs of 10 segments seen before, per code point. Group: words."""
 
 lang = pl.col("lang")
-"""The most likely language, a code of lid.176 (ISO 639-1, else -3); a string. Model: language."""
+"""The most likely language, a code of lid.176 (ISO 639-1, else -3); a string. Group: language."""
 
 lang_score = pl.col("lang_score")
-"""The probability of ``lang``, 0 to 1. Model: language."""
+"""The probability of ``lang``, 0 to 1. Group: language."""
 
 
 class Signal(NamedTuple):
@@ -108,35 +117,46 @@ class Signal(NamedTuple):
     unit: str
 
 
+_WORDS: Final[dict[str, Signal]] = {
+    "num_chars": Signal("words", "code points"),
+    "num_lines": Signal("words", "lines"),
+    "num_segments": Signal("words", "segments"),
+    "num_words": Signal("words", "words"),
+    "mean_word_length": Signal("words", "code points per word"),
+    "symbol_word_ratio": Signal("words", "'#' per segment"),
+    "ellipsis_word_ratio": Signal("words", "ellipses per segment"),
+    "bullet_line_ratio": Signal("words", "share of lines"),
+    "ellipsis_line_ratio": Signal("words", "share of lines"),
+    "alpha_word_ratio": Signal("words", "words with a letter per segment"),
+    "newline_word_ratio": Signal("words", "line feeds per segment"),
+    "num_stop_words": Signal("words", "distinct words of 8"),
+    "top_2gram_char_ratio": Signal("words", "share of code points"),
+    "top_3gram_char_ratio": Signal("words", "share of code points"),
+    "top_4gram_char_ratio": Signal("words", "share of code points"),
+    "duplicate_5gram_char_ratio": Signal("words", "share of code points"),
+    "duplicate_6gram_char_ratio": Signal("words", "share of code points"),
+    "duplicate_7gram_char_ratio": Signal("words", "share of code points"),
+    "duplicate_8gram_char_ratio": Signal("words", "share of code points"),
+    "duplicate_9gram_char_ratio": Signal("words", "share of code points"),
+    "duplicate_10gram_char_ratio": Signal("words", "share of code points"),
+}
+
+SPACED: Final = "spaced_"
+"""The prefix of a signal whose words are what stands between white space."""
+
 SIGNALS: Final[dict[str, Signal]] = {
-    "num_chars": Signal("quality", "code points"),
-    "num_lines": Signal("quality", "lines"),
-    "num_segments": Signal("quality", "segments"),
-    "num_words": Signal("quality", "words"),
-    "mean_word_length": Signal("quality", "code points per word"),
-    "symbol_word_ratio": Signal("quality", "'#' per segment"),
-    "ellipsis_word_ratio": Signal("quality", "ellipses per segment"),
-    "bullet_line_ratio": Signal("quality", "share of lines"),
-    "ellipsis_line_ratio": Signal("quality", "share of lines"),
-    "alpha_word_ratio": Signal("quality", "words with a letter per segment"),
-    "num_stop_words": Signal("quality", "distinct words of 8"),
+    **_WORDS,
     "duplicate_line_ratio": Signal("lines", "share of lines"),
     "duplicate_line_char_ratio": Signal("lines", "share of code points"),
     "duplicate_paragraph_ratio": Signal("lines", "share of paragraphs"),
     "duplicate_paragraph_char_ratio": Signal("lines", "share of code points"),
     "terminal_line_ratio": Signal("lines", "share of lines"),
+    "quoted_line_ratio": Signal("lines", "share of lines"),
     "short_line_ratio": Signal("lines", "share of lines"),
-    "top_2gram_char_ratio": Signal("repetition", "share of code points"),
-    "top_3gram_char_ratio": Signal("repetition", "share of code points"),
-    "top_4gram_char_ratio": Signal("repetition", "share of code points"),
-    "duplicate_5gram_char_ratio": Signal("repetition", "share of code points"),
-    "duplicate_6gram_char_ratio": Signal("repetition", "share of code points"),
-    "duplicate_7gram_char_ratio": Signal("repetition", "share of code points"),
-    "duplicate_8gram_char_ratio": Signal("repetition", "share of code points"),
-    "duplicate_9gram_char_ratio": Signal("repetition", "share of code points"),
-    "duplicate_10gram_char_ratio": Signal("repetition", "share of code points"),
+    "duplicate_text_ratio": Signal("lines", "share of code points"),
     "lang": Signal("language", "language code"),
     "lang_score": Signal("language", "probability"),
+    **{SPACED + name: Signal("spaced", signal.unit) for name, signal in _WORDS.items()},
 }
 """All signals in the order of their columns."""
 
@@ -153,7 +173,7 @@ def compute(table: pa.Table, names: Sequence[str]) -> pa.Table:
     groups = dict.fromkeys(SIGNALS[name].group for name in names)
     found: dict[str, pa.Array] = {}
     for group in groups:
-        found |= GROUPS[group](table["text"])
+        found |= GROUPS[group](table["text"], names)
     for name in names:
         at = table.column_names.index(name) if name in table.column_names else None
         if at is None:
@@ -163,51 +183,66 @@ def compute(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table
 
 
-def _quality(column: pa.ChunkedArray) -> dict[str, pa.Array]:
+_REPEATED: Final = (
+    *(f"top_{n}gram_char_ratio" for n in repetition.TOP),
+    *(f"duplicate_{n}gram_char_ratio" for n in repetition.DUPLICATE),
+)
+_MARKED: Final = (
+    *("symbol_word_ratio", "ellipsis_word_ratio"),
+    *("num_lines", "bullet_line_ratio", "ellipsis_line_ratio"),
+)
+
+
+def _words(
+    column: pa.ChunkedArray, names: Sequence[str], *, by_space: bool = False
+) -> dict[str, pa.Array]:
     documents = texts(column)
-    counts = dict(zip(quality.COUNTS, quality.count(documents).astype(np.float64), strict=True))
-    segments, lines = counts["segments"], counts["lines"]
+    prefix = SPACED if by_space else ""
+    asked = {name.removeprefix(prefix) for name in names}
+    repeated = not asked.isdisjoint(_REPEATED)
+    marks = not asked.isdisjoint(_MARKED)
+    found, repetitions = counts.count(documents, by_space=by_space, marks=marks, repeated=repeated)
+    count = dict(zip(quality.COUNTS, found.astype(np.float64), strict=True))
+    segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
-        "num_chars": counts["chars"],
+        "num_chars": chars,
         "num_lines": lines,
         "num_segments": segments,
-        "num_words": counts["words"],
-        "mean_word_length": _per(counts["word_chars"], counts["words"]),
-        "symbol_word_ratio": _per(counts["hashes"], segments),
-        "ellipsis_word_ratio": _per(counts["ellipses"], segments),
-        "bullet_line_ratio": _per(counts["bullet_lines"], lines),
-        "ellipsis_line_ratio": _per(counts["ellipsis_lines"], lines),
-        "alpha_word_ratio": _per(counts["alpha_words"], segments),
-        "num_stop_words": counts["stop_words"],
+        "num_words": count["words"],
+        "mean_word_length": _per(count["word_chars"], count["words"]),
+        "symbol_word_ratio": _per(count["hashes"], segments),
+        "ellipsis_word_ratio": _per(count["ellipses"], segments),
+        "bullet_line_ratio": _per(count["bullet_lines"], lines),
+        "ellipsis_line_ratio": _per(count["ellipsis_lines"], lines),
+        "alpha_word_ratio": _per(count["alpha_words"], segments),
+        "newline_word_ratio": _per(count["newlines"], segments),
+        "num_stop_words": count["stop_words"],
     }
-    return _columns(values, documents)
+    if repeated:
+        values |= dict(zip(_REPEATED, _per(repetitions.astype(np.float64), chars), strict=True))
+    return {prefix + name: array for name, array in _columns(values, documents).items()}
 
 
-def _lines(column: pa.ChunkedArray) -> dict[str, pa.Array]:
+def _spaced(column: pa.ChunkedArray, names: Sequence[str]) -> dict[str, pa.Array]:
+    return _words(column, names, by_space=True)
+
+
+def _lines(column: pa.ChunkedArray, _: Sequence[str]) -> dict[str, pa.Array]:
     documents = texts(column)
     found = paragraphs.count(documents).astype(np.float64)
-    counts = dict(zip(paragraphs.COUNTS, found, strict=True))
-    lines, chars = counts["lines"], count_chars(documents).astype(np.float64)
+    count = dict(zip(paragraphs.COUNTS, found, strict=True))
+    chars, full = count["chars"], count["full_lines"]
     values = {
-        "duplicate_line_ratio": _per(counts["duplicate_lines"], lines),
-        "duplicate_line_char_ratio": _per(counts["duplicate_line_chars"], chars),
-        "duplicate_paragraph_ratio": _per(counts["duplicate_paragraphs"], counts["paragraphs"]),
-        "duplicate_paragraph_char_ratio": _per(counts["duplicate_paragraph_chars"], chars),
-        "terminal_line_ratio": _per(counts["terminal_lines"], lines),
-        "short_line_ratio": _per(counts["short_lines"], lines),
+        "duplicate_line_ratio": _per(count["duplicate_lines"], count["lines"]),
+        "duplicate_line_char_ratio": _per(count["duplicate_line_chars"], chars),
+        "duplicate_paragraph_ratio": _per(count["duplicate_paragraphs"], count["paragraphs"]),
+        "duplicate_paragraph_char_ratio": _per(count["duplicate_paragraph_chars"], chars),
+        "terminal_line_ratio": _per(count["terminal_lines"], full),
+        "quoted_line_ratio": _per(count["quoted_lines"], full),
+        "short_line_ratio": _per(count["short_lines"], full),
+        "duplicate_text_ratio": _per(count["duplicate_full_line_chars"], chars - count["feeds"]),
     }
     return _columns(values, documents)
-
-
-def _repetition(column: pa.ChunkedArray) -> dict[str, pa.Array]:
-    documents = texts(column)
-    chars = count_chars(documents).astype(np.float64)
-    names = [
-        *(f"top_{n}gram_char_ratio" for n in repetition.TOP),
-        *(f"duplicate_{n}gram_char_ratio" for n in repetition.DUPLICATE),
-    ]
-    found = repetition.repeated_chars(documents).astype(np.float64)
-    return _columns(dict(zip(names, _per(found, chars), strict=True)), documents)
 
 
 def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> dict[str, pa.Array]:
@@ -220,18 +255,18 @@ def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.f
     return count / np.maximum(whole, 1)
 
 
-def _language(column: pa.ChunkedArray) -> dict[str, pa.Array]:
+def _language(column: pa.ChunkedArray, _: Sequence[str]) -> dict[str, pa.Array]:
     labels, scores = lid.identify(column)
     return {"lang": labels, "lang_score": scores}
 
 
-GROUPS: Final[dict[str, Callable[[pa.ChunkedArray], dict[str, pa.Array]]]] = {
-    "quality": _quality,
+GROUPS: Final[dict[str, Callable[[pa.ChunkedArray, Sequence[str]], dict[str, pa.Array]]]] = {
+    "words": _words,
+    "spaced": _spaced,
     "lines": _lines,
-    "repetition": _repetition,
     "language": _language,
 }
-"""Group -> the one pass over a column of texts that gives all its signals."""
+"""Group -> the one pass over a column of texts that gives its signals, at least those named."""
 
 COSTLY: Final = frozenset({"language"})
 """Groups that are worth waiting for the verdicts before: they are computed for what is still kept."""

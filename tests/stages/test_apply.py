@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import schemas
 from etl.errors import StageError
-from etl.kernels import quality
+from etl.kernels import counts
 from etl.stages import DedupExact, Filter, GopherQuality, Language, Python, Transform, Where
 from etl.stages.apply import Rejected, apply, signal_names
 from etl.stages.base import Rules
@@ -157,8 +157,13 @@ def test_the_result_does_not_depend_on_the_batch(documents, data):
 
 def test_signals_come_before_verdicts(monkeypatch):
     sizes = []
-    count = quality.count
-    monkeypatch.setattr(quality, "count", lambda t: sizes.append(len(t.offsets) - 1) or count(t))
+    count = counts.count
+
+    def counted(texts, **how):
+        sizes.append(len(texts.offsets) - 1)
+        return count(texts, **how)
+
+    monkeypatch.setattr(counts, "count", counted)
     stages = [Where(keep="num_words > 1"), Where(keep="num_lines < 2"), GOPHER]
     result = apply(raw(["one", "the word", "the\nword"]), stages)
     assert sizes == [3]  # one pass for three filters
@@ -184,8 +189,13 @@ def test_no_signals_of_rejected_documents():
 
 def test_the_signals_of_each_text_have_their_columns(monkeypatch):
     sizes = []
-    count = quality.count
-    monkeypatch.setattr(quality, "count", lambda t: sizes.append(len(t.offsets) - 1) or count(t))
+    count = counts.count
+
+    def counted(texts, **how):
+        sizes.append(len(texts.offsets) - 1)
+        return count(texts, **how)
+
+    monkeypatch.setattr(counts, "count", counted)
     keep = "num_stop_words > 0"
     stages = [
         *(Where(keep=keep), Upper(), Where(keep=keep, name="after")),
@@ -256,7 +266,7 @@ def test_text_that_only_the_kept_have_to_fit():
 def test_what_each_stage_costs():
     costs: dict[str, float] = {}
     apply(raw(["the", "of"]), [GOPHER, Upper(), Language(min_score=None)], costs=costs)
-    keys = ["signals.quality", "1 gopher_quality", "2 upper", "signals.language", "3 language"]
+    keys = ["signals.words", "1 gopher_quality", "2 upper", "signals.language", "3 language"]
     assert list(costs) == keys
     assert all(seconds > 0 for seconds in costs.values())
 

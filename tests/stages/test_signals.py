@@ -4,9 +4,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from etl.kernels import quality
+from etl.kernels import counts
 from etl.stages import signals
-from etl.stages.signals import GROUPS, SIGNALS, compute
+from etl.stages.signals import GROUPS, SIGNALS, SPACED, compute
 
 TEXT = "# Héllo, it's 3.14…\n- the end...\n\n"
 
@@ -18,25 +18,44 @@ def test_values():
         "text": TEXT,
         "num_chars": 34,
         "num_lines": 3,
-        "num_segments": 12,  # # Héllo , it's 3.14 … - the end . . .
-        "num_words": 5,
-        "mean_word_length": (5 + 4 + 4 + 3 + 3) / 5,
-        "symbol_word_ratio": 1 / 12,
-        "ellipsis_word_ratio": 2 / 12,
+        "num_segments": 11,  # # Héllo , it 's 3.14 … - the end ...
+        "num_words": 6,
+        "mean_word_length": (5 + 2 + 2 + 4 + 3 + 3) / 6,
+        "symbol_word_ratio": 1 / 11,
+        "ellipsis_word_ratio": 2 / 11,
         "bullet_line_ratio": 1 / 3,
         "ellipsis_line_ratio": 2 / 3,
-        "alpha_word_ratio": 4 / 12,
+        "alpha_word_ratio": 5 / 11,
+        "newline_word_ratio": 3 / 11,
         "num_stop_words": 1,
         "duplicate_line_ratio": 0,
         "duplicate_line_char_ratio": 0,
         "duplicate_paragraph_ratio": 0,
         "duplicate_paragraph_char_ratio": 0,
-        "terminal_line_ratio": 1,
+        "terminal_line_ratio": 1 / 2,  # … ends no sentence
+        "quoted_line_ratio": 1 / 2,
         "short_line_ratio": 1,
-        "top_2gram_char_ratio": 2 * 3 / 34,  # ". ."
-        "top_3gram_char_ratio": 9 / 34,  # "# Héllo ,": none is there twice, the first counts
-        "top_4gram_char_ratio": 14 / 34,
+        "duplicate_text_ratio": 0,
+        "top_2gram_char_ratio": 7 / 34,  # "# Héllo": none is there twice, the first counts
+        "top_3gram_char_ratio": 9 / 34,
+        "top_4gram_char_ratio": 12 / 34,
         **{f"duplicate_{n}gram_char_ratio": 0 for n in range(5, 11)},
+        "spaced_num_chars": 34,
+        "spaced_num_lines": 3,
+        "spaced_num_segments": 7,  # # Héllo, it's 3.14… - the end...
+        "spaced_num_words": 7,
+        "spaced_mean_word_length": (1 + 6 + 4 + 5 + 1 + 3 + 6) / 7,
+        "spaced_symbol_word_ratio": 1 / 7,
+        "spaced_ellipsis_word_ratio": 2 / 7,
+        "spaced_bullet_line_ratio": 1 / 3,
+        "spaced_ellipsis_line_ratio": 2 / 3,
+        "spaced_alpha_word_ratio": 4 / 7,
+        "spaced_newline_word_ratio": 3 / 7,
+        "spaced_num_stop_words": 1,
+        "spaced_top_2gram_char_ratio": 8 / 34,
+        "spaced_top_3gram_char_ratio": 13 / 34,
+        "spaced_top_4gram_char_ratio": 19 / 34,
+        **{f"spaced_duplicate_{n}gram_char_ratio": 0 for n in range(5, 11)},
         "lang": row["lang"],
         "lang_score": row["lang_score"],
     }
@@ -62,16 +81,25 @@ def test_an_unknown_signal():
 
 def test_every_signal_is_a_column_of_its_name():
     columns = {name: value for name, value in vars(signals).items() if isinstance(value, pl.Expr)}
-    assert list(columns) == list(SIGNALS)
     assert {name: column.meta.output_name() for name, column in columns.items()} == {
-        name: name for name in SIGNALS
+        name: name for name in SIGNALS if not name.startswith(SPACED)
     }
+    spaced = {name for name, signal in SIGNALS.items() if signal.group == "spaced"}
+    words = {name for name, signal in SIGNALS.items() if signal.group == "words"}
+    assert spaced == {SPACED + name for name in words}
     assert {signal.group for signal in SIGNALS.values()} == set(GROUPS)
 
 
 def test_a_group_is_computed_once(monkeypatch):
     calls = []
-    count = quality.count
-    monkeypatch.setattr(quality, "count", lambda texts: calls.append(1) or count(texts))
+    count = counts.count
+
+    def counted(texts, **how):
+        calls.append(how)
+        return count(texts, **how)
+
+    monkeypatch.setattr(counts, "count", counted)
     compute(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
-    assert calls == [1]
+    assert calls == [{"by_space": False, "marks": True, "repeated": False}]
+    compute(pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"])
+    assert [how["by_space"] for how in calls[1:]] == [False, True]

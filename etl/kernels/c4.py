@@ -1,0 +1,335 @@
+"""C4's cleaning of a page: which lines stay, without their citation marks, and how many sentences they have.
+
+The rules are those of Raffel et al. 2020 (section 2.2) as datatrove 0.10.1 applies them, in its order;
+letters are compared without regard to case where they are ASCII. The new text is never longer than the old.
+"""
+
+from string import ascii_lowercase, digits
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from etl.kernels.english import PUNCTUATION, SENTENCE_END, SPACE, Tables, tables
+from etl.kernels.jit import inner, kernel
+from etl.kernels.lines import next_line, strip
+from etl.kernels.rewrite import strings
+from etl.kernels.spacy import Room, new_room, next_words
+from etl.kernels.unicode import DIGIT
+from etl.kernels.utf8 import Texts, class_at, point_at
+from etl.kernels.words import END, START
+
+COUNTS: Final = (
+    "long_word_lines",  # left out: with a word of more than max_word_chars
+    "open_lines",  # left out: without . ? ! " ' at the end, or with ... there
+    "short_lines",  # left out: with fewer than min_words words
+    "javascript_lines",  # left out: that say so
+    "policy_lines",  # left out: with one of POLICIES
+    "lorem_ipsum_lines",  # among the others: that say so
+    "brace_lines",  # among the others: with a '{'
+    "sentences",  # in the lines that stay
+)
+"""The rows of the counts, in order."""
+
+POLICIES: Final = (
+    *("terms of use", "privacy policy", "cookie policy"),
+    *("uses cookies", "use of cookies", "use cookies"),
+)
+
+_PHRASES: Final = ("lorem ipsum", "javascript", *POLICIES)
+_LOREM, _JAVASCRIPT, _POLICY = 1, 2, 0xFC  # bits of phrases
+_ANCHORS: Final = ("ps", "ja", "ms", "cy", "ki", "ki", "ki", "ki")  # rare pairs of letters in them
+_MARKS: Final = ("[edit]", "[citation needed]")
+_QUOTE, _APOSTROPHE, _DOT, _QUESTION, _EXCLAMATION = (ord(char) for char in "\"'.?!")
+# Bytes of a line: white space, may end a sentence, not ASCII, opens a citation, ends none before it.
+_BLANK, _END, _OTHER, _MARK, _GOES_ON = range(1, 6)
+_OPENING, _CLOSING, _BRACE, _FEED = (ord(char) for char in "[]{\n")
+
+
+class Rules(NamedTuple):
+    """Which rules hold."""
+
+    terminal: bool
+    min_words: int
+    max_word_chars: int
+    javascript: bool
+    policy: bool
+    citations: bool
+
+
+def clean(texts: Texts, rules: Rules) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The lines of each document that stay, and its counts: string, int64 (len(COUNTS), n)."""
+    num = len(texts.offsets) - 1
+    counts = np.zeros((num, len(COUNTS)), np.int64)
+    offsets = np.zeros(num + 1, np.int64)
+    data = np.empty(texts.offsets[-1] - texts.offsets[0] + num, np.uint8)
+    _clean(texts.offsets, texts.data, tables(), rules, counts, offsets, data)
+    return strings(offsets, data, texts.valid), counts.T
+
+
+def _phrases(phrases: tuple[str, ...], anchors: tuple[str, ...]) -> NDArray[np.uint8]:
+    """uint8 (phrases, longest + 2): the length, where the anchor is, and the bytes."""
+    found = np.zeros((len(phrases), 2 + max(map(len, phrases))), np.uint8)
+    for row, phrase, anchor in zip(found, phrases, anchors, strict=True):
+        row[0], row[1] = len(phrase), phrase.index(anchor)
+        row[2 : len(phrase) + 2] = np.frombuffer(phrase.encode(), np.uint8)
+    return found
+
+
+def _pairs() -> NDArray[np.uint8]:
+    """uint8 (1024,): the phrases that have two letters for an anchor, a bit each; 5 bits of each letter."""
+    found = np.zeros(1024, np.uint8)
+    for k, anchor in enumerate(_ANCHORS):
+        found[(ord(anchor[0]) & 31) << 5 | ord(anchor[1]) & 31] |= 1 << k
+    return found
+
+
+def _kinds() -> NDArray[np.uint8]:
+    """uint8 (256,): what to make of a byte of a line."""
+    found = np.zeros(256, np.uint8)
+    found[0x80:] = _OTHER
+    found[[byte for byte in range(0x80) if chr(byte).isspace()]] = _BLANK
+    for char in ".?!":
+        found[ord(char)] = _END
+    found[_OPENING] = _MARK
+    found[[ord(char) for char in ascii_lowercase + digits]] = _GOES_ON
+    return found
+
+
+_PHRASE_TABLE: Final = _phrases(_PHRASES, _ANCHORS)
+_MARK_TABLE: Final = _phrases(_MARKS, ("e", "c"))
+_PAIRS: Final = _pairs()
+_KINDS: Final = _kinds()
+
+
+@kernel
+def _clean(
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    tables: Tables,
+    rules: Rules,
+    counts: NDArray[np.int64],
+    out_offsets: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
+    room = new_room()
+    for k in range(len(offsets) - 1):
+        at, end = offsets[k], offsets[k + 1]
+        start = free = out_offsets[k]
+        while at < end:
+            line_end, after = next_line(data, at, end)
+            first, last = strip(data, at, line_end, tables.classes)
+            at = after
+            line = free + (free > start)  # where it goes: behind a line feed
+            stop = _clean_line(data, first, last, tables, rules, counts[k], line, out)
+            if stop >= 0:
+                counts[k, 7] += _sentences(out, line, stop, tables, room)
+                if free > start:
+                    out[free] = _FEED
+                free = stop
+        first, last = strip(out, start, free, tables.classes)
+        for j in range(last - first):
+            out[start + j] = out[first + j]
+        out_offsets[k + 1] = start + last - first
+
+
+@inner
+def _clean_line(
+    data: NDArray[np.uint8],
+    first: int,
+    last: int,
+    tables: Tables,
+    rules: Rules,
+    counts: NDArray[np.int64],
+    line: int,
+    out: NDArray[np.uint8],
+) -> int:
+    """Write a line to ``out`` from ``line`` on; the byte after it, or -1 if it is left out."""
+    words = longest = chars = 0
+    stop, kept_from = line, first  # what stands before kept_from is a citation
+    at = first
+    while at < last:
+        byte, width = data[at], 1
+        kind = _KINDS[byte]
+        if kind == _OTHER:
+            point, width = point_at(data, at, last)
+            kind = _BLANK if tables.flags[point] & SPACE else _OTHER
+        elif kind == _MARK and rules.citations and at >= kept_from:
+            kept_from = at + _citation(data, at, last, tables.classes)
+        if at >= kept_from:
+            for k in range(at, at + width):
+                out[stop] = data[k]
+                stop += 1
+        if kind == _BLANK:
+            chars = 0
+        else:
+            words += chars == 0
+            chars += 1
+            longest = max(longest, chars)
+        at += width
+    if longest > rules.max_word_chars:
+        counts[0] += 1
+        return -1
+    if rules.terminal and not _is_terminated(out, line, stop):
+        counts[1] += 1
+        return -1
+    if words < rules.min_words:
+        counts[2] += 1
+        return -1
+    phrases, braces = _find(out, line, stop)
+    lorem, javascript = phrases & _LOREM, phrases & _JAVASCRIPT
+    counts[5] += lorem > 0
+    if rules.javascript and javascript:
+        counts[3] += 1
+        return -1
+    counts[6] += braces
+    if rules.policy and phrases & _POLICY:
+        counts[4] += 1
+        return -1
+    return stop
+
+
+@inner
+def _citation(data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]) -> int:
+    """How many bytes of a mark like [12] or [edit] begin at an opening bracket; 0 if it is none."""
+    k = at + 1
+    while k < end and data[k] != _CLOSING:
+        kind, width = class_at(data, k, end, classes)
+        if kind != DIGIT:
+            break
+        k += width
+    if k < end and data[k] == _CLOSING:
+        return k + 1 - at
+    for mark in range(len(_MARK_TABLE)):
+        size = np.int64(_MARK_TABLE[mark, 0])
+        if at + size <= end:
+            same = 0
+            while same < size and data[at + same] == _MARK_TABLE[mark, same + 2]:
+                same += 1
+            if same == size:
+                return size
+    return 0
+
+
+@inner
+def _is_terminated(data: NDArray[np.uint8], first: int, last: int) -> bool:
+    if first == last:
+        return False
+    byte = data[last - 1]
+    if byte == _DOT:
+        return last - first < 3 or data[last - 2] != _DOT or data[last - 3] != _DOT
+    return bool(byte == _QUESTION or byte == _EXCLAMATION or byte == _QUOTE or byte == _APOSTROPHE)
+
+
+@inner
+def _find(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, bool]:
+    """The phrases that a line has, a bit each, and whether it has a brace."""
+    found, braces, before = 0, False, np.int64(0)
+    for at in range(first, last):
+        byte = np.int64(data[at])
+        braces |= byte == _BRACE
+        some = _PAIRS[before | byte & 31]
+        before = (byte & 31) << 5
+        if some:
+            for k in range(len(_PHRASE_TABLE)):
+                if some >> k & 1:
+                    start = at - 1 - int(_PHRASE_TABLE[k, 1])
+                    found |= _is_phrase(data, start, first, last, k) << k
+    return found, braces
+
+
+@inner
+def _is_phrase(data: NDArray[np.uint8], start: int, first: int, last: int, phrase: int) -> bool:
+    """Whether a phrase begins at a byte, in letters of either case."""
+    size = np.int64(_PHRASE_TABLE[phrase, 0])
+    if start < first or start + size > last:
+        return False
+    for k in range(size):
+        char = data[start + k]
+        if 0x41 <= char <= 0x5A:
+            char |= 0x20
+        if char != _PHRASE_TABLE[phrase, k + 2]:
+            return False
+    return True
+
+
+@inner
+def _sentences(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room) -> int:
+    """Sentences as spaCy's ``sentencizer`` counts them: an end, and then a word.
+
+    Only what has a character that may end a sentence, and what follows, is looked at.
+    """
+    sentences, ended, chunk = 0, True, at  # as before the first word
+    while at < end:
+        if not ended:
+            at, chunk = _next_end(data, at, end, tables, chunk)
+        first = at if ended else chunk
+        seen, common = np.uint32(0), np.uint32(PUNCTUATION)
+        while at < end:
+            point, width = np.int64(data[at]), 1
+            if point >= 0x80:
+                point, width = point_at(data, at, end)
+            if tables.flags[point] & SPACE:
+                break
+            seen |= tables.flags[point]
+            common &= tables.flags[point]
+            at += width
+        if at == first:
+            at += width
+            continue
+        if sentences == 0:
+            sentences, ended = 1, False
+        if seen & SENTENCE_END:
+            more, ended = _chunk_sentences(data, first, at, tables, room, ended)
+            sentences += more
+        elif ended and not common:
+            sentences, ended = sentences + 1, False
+        chunk = at
+    return sentences
+
+
+@inner
+def _next_end(
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, chunk: int
+) -> tuple[int, int]:
+    """The next character that may end a sentence, and where its chunk begins."""
+    while at < end:
+        kind = _KINDS[data[at]]
+        width = 1
+        if kind == _OTHER:
+            point, width = point_at(data, at, end)
+            flags = tables.flags[point]
+            kind = _BLANK if flags & SPACE else _END if flags & SENTENCE_END else _OTHER
+        if kind == _END and not (
+            data[at] == _DOT and at + 1 < end and _KINDS[data[at + 1]] == _GOES_ON
+        ):
+            break
+        at += width
+        if kind == _BLANK:
+            chunk = at
+    return at, chunk
+
+
+@inner
+def _chunk_sentences(
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, ended: bool
+) -> tuple[int, bool]:
+    """The sentences that begin in a chunk, and whether the last one has ended."""
+    sentences = 0
+    while at < end:
+        at, num = next_words(data, at, end, tables, room)
+        for k in range(num):
+            start, stop = room.block[k, START], room.block[k, END]
+            point, width = point_at(data, start, stop)
+            if width == stop - start and tables.flags[point] & SENTENCE_END:
+                ended = True
+            elif ended:
+                common = np.uint32(PUNCTUATION)
+                while start < stop:
+                    point, width = point_at(data, start, stop)
+                    common &= tables.flags[point]
+                    start += width
+                if not common:
+                    sentences, ended = sentences + 1, False
+    return sentences, ended

@@ -1,0 +1,173 @@
+"""C4's cleaning against a plain reading of its rules."""
+
+import re
+import unicodedata
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from etl.kernels import c4, english, spacy
+from etl.kernels.utf8 import texts
+from etl.kernels.words import END, START
+
+CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
+ENDS = {chr(point) for first, last in english.SENTENCE_ENDS for point in range(first, last + 1)}
+RULES = c4.Rules(
+    terminal=True, min_words=3, max_word_chars=20, javascript=True, policy=True, citations=True
+)
+
+pieces = st.sampled_from(
+    [
+        *(
+            "The ",
+            "word",
+            " and ",
+            "end. ",
+            "end.",
+            "?",
+            "! ",
+            '"',
+            "'",
+            "...",
+            "…",
+            "e.g. ",
+            "3.5 ",
+        ),
+        *("[1]", "[ 1]", "[]", "[edit]", "[citation needed]", "[edit", "[١]", "\n", "\r\n", "\x85"),
+        *(
+            "JavaScript",
+            "lorem Ipsum",
+            "{",
+            "Cookie Policy",
+            "uses cookies",
+            "terms of use",
+            "\u2028",
+        ),
+        *(
+            "x" * 19,
+            "é" * 20,
+            "é" * 21,
+            "。",
+            "日本語。",
+            "؟",
+            "\u200b",
+            "🙂",
+            "\u00a0",
+            "\t",
+            "  ",
+            "”",
+        ),
+    ]
+)
+documents = st.lists(pieces, max_size=30).map("".join) | st.text(max_size=40)
+
+
+def lower(text: str) -> str:
+    """In small letters where they are ASCII."""
+    return re.sub("[A-Z]+", lambda found: found[0].lower(), text)
+
+
+def sentences(line: str) -> int:
+    """A sentence begins at the first word, and at the first one after an end; punctuation begins none."""
+    data = np.frombuffer(line.encode(), np.uint8)
+    room, at, begun, ended = spacy.new_room(), 0, 0, True
+    while at < len(data):
+        at, num = spacy.next_words(data, at, len(data), english.tables(), room)
+        for row in room.block[:num]:
+            word = bytes(data[row[START] : row[END]]).decode()
+            if begun == 0:
+                begun, ended = 1, word in ENDS
+            elif word in ENDS:
+                ended = True
+            elif ended and not all(unicodedata.category(char)[0] == "P" for char in word):
+                begun, ended = begun + 1, False
+    return begun
+
+
+def cleaned(text: str, rules: c4.Rules) -> tuple[str, dict[str, int]]:
+    """The lines that stay, and the counts."""
+    counts = dict.fromkeys(c4.COUNTS, 0)
+    kept = []
+    for whole in text.splitlines():
+        words = whole.split()
+        line = CITATION.sub("", whole.strip()) if rules.citations else whole.strip()
+        small = lower(line)
+        counts_of_line = {
+            "long_word_lines": any(len(word) > rules.max_word_chars for word in words),
+            "open_lines": rules.terminal
+            and (not line.endswith((".", "?", "!", '"', "'")) or line.endswith("...")),
+            "short_lines": len(words) < rules.min_words,
+        }
+        reason = next((name for name, holds in counts_of_line.items() if holds), None)
+        if reason is None:
+            counts["lorem_ipsum_lines"] += "lorem ipsum" in small
+            if rules.javascript and "javascript" in small:
+                reason = "javascript_lines"
+            else:
+                counts["brace_lines"] += "{" in line
+                if rules.policy and any(phrase in small for phrase in c4.POLICIES):
+                    reason = "policy_lines"
+        if reason is not None:
+            counts[reason] += 1
+        else:
+            counts["sentences"] += sentences(line)
+            kept.append(line)
+    return "\n".join(kept).strip(), counts
+
+
+def clean(documents: list[str | None], rules: c4.Rules) -> list[tuple[str | None, dict[str, int]]]:
+    found, counts = c4.clean(texts(pa.array(documents, pa.string())), rules)
+    rows = [dict(zip(c4.COUNTS, map(int, row), strict=True)) for row in counts.T]
+    return list(zip(found.to_pylist(), rows, strict=True))
+
+
+@settings(max_examples=300)
+@example(["a b. \x1c[1] c d."])
+@given(st.lists(documents, max_size=4))
+def test_as_the_rules_read(documents):
+    for rules in (RULES, RULES._replace(terminal=False, citations=False, policy=False)):
+        assert clean(documents, rules) == [cleaned(text, rules) for text in documents]
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("One two " + "x" * 19 + ".", None),
+        ("One two " + "x" * 21, "long_word_lines"),
+        ("One two three.", None),
+        ("One two three", "open_lines"),
+        ("One two three...", "open_lines"),
+        ("One two three [1].", None),
+        ("One two three. [1]", "open_lines"),  # a blank is left behind
+        ("One two.", "short_lines"),
+        ("We like JAVASCRIPT.", "javascript_lines"),
+        ("Read our Privacy Policy.", "policy_lines"),
+        ("The site uses cookies.", "policy_lines"),
+        ("He uses a cookie.", None),
+    ],
+)
+def test_what_makes_a_line_go(line, rule):
+    ((text, counts),) = clean([f"A line that stays.\n{line}"], RULES)
+    expected = "A line that stays." if rule else f"A line that stays.\n{CITATION.sub('', line)}"
+    assert text == expected
+    assert {name for name, count in counts.items() if count and name != "sentences"} == {
+        *([rule] if rule else [])
+    }
+
+
+def test_sentences():
+    text = 'One is here. Two (e.g. "this!") is, too? "Three." 3.5 is in four! It\'s in five...\nAnd six.'
+    ((_, counts),) = clean([text], RULES._replace(terminal=False))
+    assert counts["sentences"] == 6
+
+
+def test_nulls_slices_and_nothing():
+    column = pa.array(["skipped", None, "It is a line.", ""])[1:]
+    found, counts = c4.clean(texts(column), RULES)
+    assert found.to_pylist() == [None, "It is a line.", ""]
+    assert counts.shape == (len(c4.COUNTS), 3)
+    found, counts = c4.clean(texts(pa.array([], pa.string())), RULES)
+    assert len(found) == counts.shape[1] == 0

@@ -1,0 +1,127 @@
+"""What is counted in one pass over the words: both kinds of words, blocks, slices, nulls."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels.counts import count
+from etl.kernels.quality import COUNTS, STOP_WORDS
+from etl.kernels.repetition import DUPLICATE, TOP
+from etl.kernels.spacy import HAS_LETTER, IS_WORD
+from etl.kernels.utf8 import texts as buffers
+from tests.kernels.test_quality import naive_counts
+from tests.kernels.test_repetition import naive_repeated_chars
+from tests.kernels.test_spacy import PIECES, category, naive_words
+from tests.kernels.test_words import TRICKY
+
+Words = list[tuple[str, int]]  # segments with their flags
+
+pieces = st.sampled_from(
+    [*PIECES, *STOP_WORDS, *TRICKY, "...", "- ", "• ", "\r\n", " The ", "withal", " of ", "#"]
+)
+repeats = st.lists(st.sampled_from(["a ", "b ", "a.", "it's ", "é-", "東"]), max_size=60).map(
+    "".join
+)
+texts = st.lists(pieces, max_size=30).map("".join) | repeats | st.text(max_size=60)
+
+
+def spaced_words(text: str) -> Words:
+    return [
+        (chunk, IS_WORD | any(category(ord(c))[0] == "L" for c in chunk) * HAS_LETTER)
+        for chunk in text.split()
+    ]
+
+
+def counts(array, **how) -> list[dict[str, int]]:
+    return [
+        dict(zip(COUNTS, row, strict=True)) for row in count(buffers(array), **how)[0].T.tolist()
+    ]
+
+
+def naive(text: str, words: Callable[[str], Words] = naive_words) -> dict[str, int]:
+    return naive_counts(text, words(text))
+
+
+@pytest.mark.parametrize(("by_space", "words"), [(False, naive_words), (True, spaced_words)])
+@given(documents=st.lists(texts, max_size=4))
+@example(
+    documents=["......", ". ..", "....…....", "a....b", ".\u0301..", "a###b ##", "\n\n\r\n\r\x85"]
+)
+@example(documents=["with", "have", "and that", "withal", "The", "to,be", "and/or of"])
+@example(documents=["a b a b a b a b c d", "a " * 40, "a b c d e " * 9, "x a x a a x a a a x"])
+@example(documents=["a.b a .b a. b"])  # the same characters, other words
+def test_both_counts_are_those_of_python(documents, by_space, words):
+    array = buffers(pa.array(documents, pa.string()))
+    found, repeated = count(array, by_space=by_space, repeated=True)
+    assert [dict(zip(COUNTS, row, strict=True)) for row in found.T.tolist()] == [
+        naive(text, words) for text in documents
+    ]
+    assert repeated.T.tolist() == [
+        naive_repeated_chars([segment for segment, _ in words(text)]) for text in documents
+    ]
+
+
+@given(st.lists(texts, max_size=3), st.booleans())
+def test_what_is_not_asked_for_changes_nothing(documents, by_space):
+    array = buffers(pa.array(documents, pa.string()))
+    alone, none = count(array, by_space=by_space)
+    both, _ = count(array, by_space=by_space, repeated=True)
+    assert alone.tolist() == both.tolist()
+    assert none.shape == (0, len(documents))
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.string_view()])
+def test_slices_and_nulls(type_):
+    array = pa.array(["of", None, "to be", "with", "", "# the..."], type_)
+    assert counts(array[2:]) == [naive(text or "") for text in array[2:].to_pylist()]
+    chunked = pa.chunked_array([array[:1], array[3:]])
+    assert counts(chunked) == [naive(text or "") for text in chunked.to_pylist()]
+    assert buffers(array).valid.tolist() == [True, False, True, True, True, True]
+    assert buffers(array[2:]).valid is None
+
+
+@pytest.mark.parametrize("array", [
+    pa.array([], pa.string()),
+    pa.array([None, None], pa.string()),
+    pa.array(["", ""]),
+    pa.array(["a"])[1:],
+    pa.nulls(2),
+])  # fmt: skip
+def test_nothing_to_count(array):
+    found, repeated = count(buffers(array), repeated=True)
+    assert found.shape == (len(COUNTS), len(array))
+    assert repeated.shape == (len(TOP) + len(DUPLICATE), len(array))
+    assert not found.any()
+    assert not repeated.any()
+
+
+def test_a_long_document_takes_many_blocks():
+    text = "To be, or not to be... " * 5000
+    assert counts(pa.array([text])) == [
+        {"segments": 40_000, "words": 30_000, "alpha_words": 30_000, "word_chars": 65_000,
+         "stop_words": 2, "hashes": 0, "ellipses": 5000, "chars": len(text), "newlines": 0,
+         "lines": 1, "bullet_lines": 0, "ellipsis_lines": 1}
+    ]  # fmt: skip
+    assert counts(pa.array([text]), by_space=True) == [naive(text, spaced_words)]
+
+
+@pytest.mark.parametrize("by_space", [False, True])
+def test_long_documents_make_room_for_themselves(by_space):
+    words = [f"w{k * k % 7919}" for k in range(15_000)]
+    documents = ["a b\n" * 3, " ".join(words), " ".join(words[:9000] * 2), "b a\n" * 5]
+    found = count(buffers(pa.array(documents)), by_space=by_space, repeated=True)[1]
+    assert found.T.tolist() == [naive_repeated_chars(text.split()) for text in documents]
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_text(junk):
+    """Counted without fault, and each document by itself."""
+    several = [junk, b"the end", junk[: len(junk) // 2], b"\xe2\x80", b"the end"]
+    offsets = pa.py_buffer(np.cumsum([0, *map(len, several)], dtype=np.int32))
+    array = pa.Array.from_buffers(pa.string(), 5, [None, offsets, pa.py_buffer(b"".join(several))])
+    found = counts(array)
+    assert found[1] == found[4] == naive("the end")

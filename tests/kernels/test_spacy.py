@@ -1,0 +1,338 @@
+"""Words against spaCy's rules read one by one with ``re``, and against what spaCy itself gave."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels import unicode as u
+from etl.kernels.counts import count
+from etl.kernels.english import ALPHA, HOST, NO_WORD, SPACE, UNSPACED, specials, tables
+from etl.kernels.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, new_room, next_chunks, next_words
+from etl.kernels.utf8 import texts as buffers
+from etl.kernels.words import CHARS, END, FLAGS, START
+from tests.kernels.test_words import TRICKY
+from tests.kernels.test_words import segments as unicode_segments
+
+GOLDEN = json.loads(Path(__file__).with_name("spacy_words.json").read_text("utf-8"))
+TOKENS = {text: tokens for of_kind in GOLDEN["tokens"].values() for text, tokens in of_kind.items()}
+ROOM, TABLES = new_room(), tables()
+
+# What rules are about: marks, names of hosts, units, words with parts of their own.
+PIECES = """
+    . .. ... … , : ; ! ? ( ) [ ] { } < > _ # * & ' " ” “ ` ‘ ´ ’ » « - – — -- --- —— ~ + ^ / = | % ² ³ § @
+    ° °C °f. $ £ € US$ C$ A$ S$ \\ \\n 's 'S ’s ’S 're n't 'll 'd 'em a b A B ab AB é É 1 12 3.14 0.0 km m²
+    km² m/s km/h kg % GB T G. a. b. x.Y b.C can't don’t he's it's cannot gonna cant id id. and/or w/o e.g.
+    i.e. U.S. N.Y. Ph.D. Mr. Jan. Messrs. 6pm 6p.m. 12a.m. :) :-( :))) ;) :* :/ ): <3 xD o.O ^_^ -_- ''
+    <space> C++ http:// ab:// https://a.bc www.example.com foo.bar/x?y=z#q @x.org a@b.com :8080 /path ?q=1
+    co.uk a-b.cd x_y -5% 1,000 a,b a:b a=b b>c 5+3 1-2 1*2 2^3 +1 +a 😀 © ™ ❤️ 🇩🇪 👩‍👧 → ß ж Ж
+    ж. И. א ب ٣ ½ · ، 。 「 」 \u0301 \u200b \u200d \ufeff \xad \x00 東 京。 カ ส วั ดี
+""".split()
+SPACES = [" ", "\n", "\r\n", "\t", "\x85", "\xa0", "\u2028", "\u3000", "\x1f"]
+chunks = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+texts = (
+    st.lists(chunks | st.sampled_from(SPACES), max_size=12).map("".join)
+    | st.text(st.sampled_from(TRICKY), max_size=30)
+    | st.text(max_size=40)
+)
+
+
+# spaCy 3.8.18, spacy.lang.punctuation and spacy.lang.char_classes, as classes of characters.
+
+
+def category(point: int) -> str:
+    return "Lo" if 0x20000 <= point < 0x3FFFE else unicodedata.category(chr(point))
+
+
+def one_of(*categories: str) -> str:
+    """The inside of a class of ``re``: all characters of some categories."""
+    found = [k for k in range(0x40000) if category(k) in categories]
+    ends = [0, *(k for k in range(1, len(found)) if found[k] != found[k - 1] + 1), len(found)]
+    return "".join(f"\\U{found[a]:08x}-\\U{found[b - 1]:08x}" for a, b in pairwise(ends))
+
+
+CASELESS = one_of("Lt", "Lm", "Lo", "Mn", "Mc")  # a small and a capital letter at once
+SMALL, CAPITAL = one_of("Ll") + CASELESS, one_of("Lu") + CASELESS
+ANY, ICONS = one_of("Ll", "Lu") + CASELESS, one_of("So")
+PUNCTUATION = re.escape("…,:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪")
+QUOTES = re.escape("'\"”“`‘´’‚,„»«「」『』（）〔〕【】《》〈〉〈〉⟦⟧")
+MONEY = re.escape("$£€¥฿₽﷼₴" + "".join(map(chr, range(0x20A0, 0x20C0))))
+UNITS = (
+    "km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s "
+    "km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K %"
+).replace(" ", "|")
+
+PREFIX = re.compile(rf"\.\.+|US\$|[AC]\$|\+(?![0-9])|[§%=—–{PUNCTUATION}{QUOTES}{MONEY}{ICONS}]")
+SUFFIX = re.compile(
+    rf"(?:\.\.+|……|['’][sS]|[—–{PUNCTUATION}{QUOTES}{ICONS}]"
+    rf"|(?<=[0-9])(?:\+|US\$|[AC]\$|[{MONEY}]|{UNITS})"
+    rf"|(?<=[0-9{SMALL}{PUNCTUATION}{QUOTES}%²\-+|])\.|(?<=[{CAPITAL}][{CAPITAL}])\.|(?<=°[FCK])\.)\Z"
+)
+INFIX = re.compile(
+    rf"\.\.+|…|[{ICONS}]|(?<=[0-9])[+\-*^](?=[0-9-])|(?<=[{SMALL}{QUOTES}])\.(?=[{CAPITAL}{QUOTES}])"
+    rf"|(?<=[{ANY}]),(?=[{ANY}])|(?<=[{ANY}0-9])(?:-|–|—|--|---|——|~|[:<>=/])(?=[{ANY}])"
+)
+NAME = r"[A-Za-z0-9\u00a1-\uffff]"
+HOST_NAME = re.compile(
+    r"(?:[\w+\-.]{2,}://)?(?:\S+@)?"
+    rf"(?:(?:{NAME}(?:{NAME}|[_-]){{0,62}})?{NAME}\.)+[{SMALL}]{{2,63}}(?::[0-9]{{2,5}})?(?:[/?#]\S*)?\Z"
+)
+
+
+# spaCy 3.8.18, spacy.tokenizer.
+
+
+def naive_cut(chunk: str) -> list[str]:
+    """The segments of what stands between white space."""
+    front: list[str] = []
+    behind: list[str] = []
+    while chunk and chunk not in specials():
+        prefix, found = PREFIX.match(chunk), None
+        first = prefix.end() if prefix else 0
+        if chunk[first:] not in specials():
+            found = SUFFIX.search(chunk[first:])
+        last = first + found.start() if found else len(chunk)
+        if not first and not found:
+            break
+        if found:
+            behind.insert(0, chunk[last:])
+            if chunk[:last] in specials():
+                chunk = chunk[:last]
+                break
+        if first:
+            front.append(chunk[:first])
+        chunk = chunk[first:last]
+    return joined([*front, *middle(chunk), *behind])
+
+
+def middle(chunk: str) -> list[str]:
+    if chunk in specials():
+        return list(specials()[chunk])
+    if HOST_NAME.match(chunk):
+        return [chunk]
+    cuts = [match.span() for match in INFIX.finditer(chunk) if match.start() > 0]
+    ends = [0, *(at for span in cuts for at in span), len(chunk)]
+    return [chunk[a:b] for a, b in pairwise(ends) if a < b]
+
+
+def joined(parts: list[str]) -> list[str]:
+    """Neighbours that are a special: the longest, then the first; those left out block others too."""
+    spans = sorted(
+        (a - b, a, b)
+        for a in range(len(parts))
+        for b in range(a + 2, min(a + 5, len(parts)) + 1)
+        if len(specials().get("".join(parts[a:b]), [])) == 1
+    )
+    blocked: set[int] = set()
+    for _, a, b in spans:
+        if not blocked & {a, b - 1}:
+            parts[a:b] = ["".join(parts[a:b]), *[""] * (b - a - 1)]
+        blocked |= set(range(a, b))
+    return [part for part in parts if part]
+
+
+@cache
+def flags_of(char: str) -> int:
+    return int(TABLES.flags[ord(char)])
+
+
+def naive_words(text: str) -> list[tuple[str, int]]:
+    """The segments with their flags."""
+    found: list[tuple[str, int]] = []
+    for whole in text.split():
+        for chunk in [whole[k : k + MAX_CHARS] for k in range(0, len(whole), MAX_CHARS)]:
+            if len(chunk) == MAX_CHARS or any(flags_of(char) & UNSPACED for char in chunk):
+                found += [
+                    (segment, flags_of_unicode(segment)) for segment in unicode_segments(chunk)
+                ]
+            else:
+                found += [(segment, naive_flags(segment)) for segment in naive_cut(chunk)]
+    return found
+
+
+def naive_flags(segment: str) -> int:
+    letter = any(category(ord(char))[0] == "L" for char in segment)
+    return letter * HAS_LETTER | (not is_punctuation(segment)) * IS_WORD
+
+
+def flags_of_unicode(segment: str) -> int:
+    kinds = {int(u.classes()[ord(char)]) for char in segment}
+    letter = bool(kinds & {u.LETTER, u.HEBREW, u.KATAKANA, u.UNIT})
+    return letter * HAS_LETTER | (letter or bool(kinds & {u.DIGIT, u.NUMBER})) * IS_WORD
+
+
+def is_punctuation(segment: str) -> bool:
+    return all(flags_of(char) & NO_WORD for char in segment)
+
+
+def words(text: str, *, by_space: bool = False) -> list[tuple[str, int]]:
+    data = np.frombuffer(text.encode(), np.uint8)
+    data.flags.writeable = False
+    cut, at = next_chunks if by_space else next_words, 0
+    found: list[tuple[str, int]] = []
+    while at < len(data):
+        before = at
+        at, num = cut(data, at, len(data), TABLES, ROOM)
+        assert at > before
+        for row in ROOM.block[:num].tolist():
+            segment = data[row[START] : row[END]].tobytes().decode()
+            assert len(segment) == row[CHARS]
+            found.append((segment, row[FLAGS]))
+    return found
+
+
+def segments(text: str) -> list[str]:
+    return [segment for segment, _ in words(text)]
+
+
+@pytest.mark.parametrize("text", TOKENS)
+def test_segments_are_those_of_spacy(text):
+    assert segments(text) == TOKENS[text]
+
+
+def test_the_rules_here_are_those_of_spacy():
+    found = {text: [part for chunk in text.split() for part in naive_cut(chunk)] for text in TOKENS}
+    assert found == TOKENS
+
+
+@given(texts)
+@example(":):) :-))): '''' ))):-(")
+@example("°C. x°C. °f.x x°K.) 25°F.")
+@example("http://@a.bc a@@b.cd a@b@c@d@e@f@g.hi/j@k ab://x@ ://a.bc a://b.cd")
+@example("a.b" + "c" * 62 + " a" * 64 + ".bc " + "a" * 65 + ".bc a.bc:1 a.bc:123456 a.b٣ A.BC")
+def test_segments_are_those_of_the_rules(text):
+    assert words(text) == naive_words(text)
+
+
+@given(chunks)
+def test_every_character_of_a_chunk_is_in_one_segment(chunk):
+    cut = segments(chunk)
+    assert all(cut)
+    if not any(flags_of(char) & (UNSPACED | SPACE) for char in chunk):
+        assert "".join(cut) == chunk
+
+
+@given(texts)
+def test_segments_are_in_order_and_hold_no_white_space(text):
+    at = 0
+    for segment in segments(text):
+        assert not any(char.isspace() for char in segment)
+        at = text.index(segment, at) + len(segment)
+
+
+@given(texts)
+def test_chunks_are_those_of_split(text):
+    expected = [
+        (chunk, IS_WORD | any(category(ord(char))[0] == "L" for char in chunk) * HAS_LETTER)
+        for chunk in text.split()
+    ]
+    assert words(text, by_space=True) == expected
+
+
+@given(chunks, st.sampled_from(SPACES))
+def test_white_space_of_any_kind_ends_a_chunk(chunk, space):
+    assert segments(f"{chunk}{space}x{space}{space}{chunk}") == [
+        *segments(chunk),
+        "x",
+        *segments(chunk),
+    ]
+
+
+@given(chunks.filter(bool), st.integers(0, 3))
+def test_the_end_of_a_block_cuts_nothing(chunk, before):
+    """A block ends after 1,024 segments: somewhere between these."""
+    many = 1100 // max(len(segments(chunk)), 1)
+    text = "x " * before + f"{chunk} " * many
+    assert segments(text) == ["x"] * before + segments(chunk) * many
+
+
+@pytest.mark.parametrize("size", [MAX_CHARS - 1, MAX_CHARS, MAX_CHARS + 1])
+@pytest.mark.parametrize("piece", ["a", "1", "a.B", "(", "東"])
+def test_chunks_without_end(piece, size):
+    chunk = (piece * size)[:size]
+    assert words(f"x {chunk} y") == naive_words(f"x {chunk} y")
+
+
+@pytest.mark.parametrize("first", range(256))
+def test_every_byte_before_and_behind_a_word(first):
+    char = chr(first)
+    text = f"{char}word {char} word{char} 5{char} a{char}b 1{char}2 A{char}B. {char}{char}"
+    assert words(text) == naive_words(text)
+
+
+def test_every_special_with_what_may_stand_around_it():
+    text = " ".join(f"{s} ({s}) {s}, ?{s} x-{s} {s}-x {s}. '{s}'" for s in specials())
+    assert words(text) == naive_words(text)
+
+
+def test_every_unit_behind_a_digit():
+    text = " ".join(f"5{unit} 5{unit}. x{unit} 5x{unit} +5{unit}" for unit in UNITS.split("|"))
+    assert words(text) == naive_words(text)
+
+
+def test_classes_of_characters():
+    points = [point for point in range(0x40000) if category(point) != "Cs"]
+    letter, name = re.compile(f"[{ANY}]"), re.compile(NAME)
+    found = {point for point in points if TABLES.flags[point] & ALPHA}
+    assert found == {point for point in points if letter.match(chr(point))}
+    found = {point for point in points if TABLES.flags[point] & HOST}
+    assert found == {point for point in points if name.match(chr(point))}
+    spaces = {point for point in points if TABLES.flags[point] & SPACE}
+    assert spaces == {point for point in points if chr(point).isspace()}
+
+
+@given(st.lists(st.binary(max_size=12) | chunks.map(str.encode), max_size=6).map(b"".join))
+def test_bytes_that_are_no_text(junk):
+    """Every byte beyond white space and what is invisible is in a segment, and none twice."""
+    data = np.frombuffer(junk + b"can't", np.uint8)[: len(junk)]
+    data.flags.writeable = False
+    at, num = next_words(data, 0, len(data), TABLES, ROOM)
+    starts, ends = ROOM.block[:num, START], ROOM.block[:num, END]
+    assert at == len(data)
+    assert (starts < ends).all()
+    assert (ends[:-1] <= starts[1:]).all()
+    assert num == 0 or (starts[0] >= 0 and ends[-1] <= len(data))
+
+
+CHECKED = """
+import sys, random
+import pyarrow as pa
+from etl.kernels.counts import count
+from etl.kernels.utf8 import texts
+lines = pa.array(sys.stdin.buffer.read().split(b"\\0")).cast(pa.large_binary())
+lines = pa.Array.from_buffers(pa.large_string(), len(lines), lines.buffers())
+print(count(texts(lines), repeated=True)[0].tolist())
+"""
+
+
+@pytest.mark.slow
+def test_no_index_is_out_of_bounds(tmp_path):
+    """The kernels compiled with numba's checks, on what is long, nested, cut off or no text."""
+    random = np.random.default_rng(0)
+    lines = ["".join(random.choice(PIECES, 5)).encode() for _ in range(3000)]
+    lines += [random.bytes(20).replace(b"\0", b"x") for _ in range(3000)]
+    lines += [line[: random.integers(len(line) + 1)] for line in lines]
+    lines += [(piece * 9000).encode()[:9001] for piece in PIECES]
+    lines = [line.replace(b"\0", b"x") for line in lines]
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", CHECKED],
+        env=environment,
+        input=b"\0".join(lines),
+        capture_output=True,
+        check=True,
+    )
+    array = pa.array(lines, pa.large_binary())
+    array = pa.Array.from_buffers(pa.large_string(), len(array), array.buffers())
+    assert json.loads(run.stdout) == count(buffers(array), repeated=True)[0].tolist()
