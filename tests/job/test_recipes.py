@@ -1,0 +1,71 @@
+"""The shipped recipes for the web run as they are: on WARC, WET and Parquet."""
+
+import gzip
+import html
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+import pipelines
+from etl.job.run import run
+from etl.recipe import Recipe
+from etl.stages import STAGES
+from tests.job.test_run import rows
+from tests.sources.archives import conversion, pack, response
+
+WEB = ("c4", "fineweb", "gopher")
+SAMPLE = Path(pipelines.__file__).parent / "sample"
+
+
+@pytest.fixture(scope="module")
+def crawl(tmp_path_factory) -> Path:
+    """Chapters of the sample's Bible, other ones in each format, and in each what has to go."""
+    folder = tmp_path_factory.mktemp("crawl")
+    with gzip.open(SAMPLE / "kjv.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["content"] for line in lines][:60]
+    junk = [
+        "# # # # # # #\n" * 40,
+        "too short",
+        "Der Himmel über Berlin ist heute sehr blau. " * 20,
+    ]
+    pages = [_page(text) for text in (*texts[:20], *junk)]
+    archive = [response(number, page.encode()) for number, page in enumerate(pages)]
+    (folder / "a.warc.gz").write_bytes(pack(archive, "gzip"))
+    wet = [conversion(number, text) for number, text in enumerate((*texts[20:40], *junk))]
+    (folder / "b.warc.wet.gz").write_bytes(pack(wet, "gzip"))
+    pq.write_table(pa.table({"text": [*texts[40:], *junk]}), folder / "c.parquet")
+    return folder
+
+
+def _page(text: str) -> str:
+    body = "".join(f"<p>{html.escape(line)}</p>" for line in text.splitlines())
+    return f"<!doctype html><html><head><title>A page</title></head><body><main>{body}</main></body></html>"
+
+
+@pytest.mark.parametrize("name", WEB)
+def test_a_recipe_runs_on_every_kind_of_crawl(name, crawl, client: Client, tmp_path) -> None:
+    lake = str(tmp_path / "lake")
+    recipe = Recipe.load(name, settings=[f"source.path={crawl}", f"lake={lake}"])
+    assert run(recipe, cluster=client).ok
+    found = rows(lake, "documents")
+    assert len(found) == 69
+    kept = Counter(Path(str(row["source"])).name for row in found if row["reason"] is None)
+    rejected = Counter(Path(str(row["source"])).name for row in found if row["reason"] is not None)
+    assert set(kept) == set(rejected) == {"a.warc.gz", "b.warc.wet.gz", "c.parquet"}
+    assert min(kept.values()) >= 9
+    assert min(rejected.values()) >= 3
+    tokens = {(row["source"], row["row"]) for row in rows(lake, "tokens")}
+    assert tokens == {(row["source"], row["row"]) for row in found if row["reason"] is None}
+
+
+def test_the_published_values_are_the_defaults() -> None:
+    """Who writes a filter's name gets what the recipe spells out."""
+    for name in WEB:
+        for stage in Recipe.load(name, settings=["source.path=a"]).documents_stages:
+            if stage.kind in ("gopher_quality", "gopher_repetition", "fineweb_quality"):
+                assert stage == STAGES[stage.kind].model_validate({"kind": stage.kind})
