@@ -20,6 +20,7 @@ from etl.recipe_file import RecipeFile, override
 from etl.sources import Columns, Source
 from etl.stages import STAGES, AnyStage, DedupExact, Filter, Stage, Tokenize, Transform
 from etl.stages.apply import Rejected
+from etl.stages.by_language import ByLanguage
 
 Step = Literal["documents", "duplicates", "tokens"]
 STEPS: tuple[Step, ...] = ("documents", "duplicates", "tokens")
@@ -258,6 +259,8 @@ def _fields(location: Sequence[str | int]) -> list[str]:
             return list(Recipe.model_fields)
         case ["stages", kind, _] if kind in STAGES:
             return [name for name in STAGES[kind].model_fields if name != "kind"]
+        case ["stages", kind, "languages", _, _] if issubclass(STAGES[kind], ByLanguage):
+            return STAGES[kind].limit_fields()
         case ["stages", *_]:
             return list(STAGES)
         case [*place, _] if (model := _SECTIONS.get(".".join(place))) is not None:

@@ -20,7 +20,7 @@ from etl.errors import StageError, TokenlakeError
 from etl.kernels.utf8 import one_chunk
 from etl.stages.base import Filter, Stage, Transform
 from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
-from etl.stages.signals import COSTLY, SIGNALS, compute
+from etl.stages.signals import COSTLY, GROUPS, SIGNALS, compute, with_needs
 
 _FIXED: Final = frozenset(
     schemas.documents([]).names
@@ -137,7 +137,7 @@ def apply(
                 else:
                     groups = _groups(run, step) - computed
                     computed |= groups
-                    for group in sorted(groups):
+                    for group in (name for name in GROUPS if name in groups):
                         with clock.of(f"signals.{group}"):
                             batch.compute(_asked(run, group), batch.readable())
                     with clock.of(step):
@@ -160,7 +160,7 @@ def _asked(run: Sequence[Step], group: str) -> dict[str, str]:
 
 
 def _signals(step: Step) -> list[str]:
-    return [name for name in step.stage.signals() if name in SIGNALS]
+    return with_needs(step.stage.signals())
 
 
 class _Batch:
@@ -200,7 +200,7 @@ class _Batch:
 
     def compute(self, names: Mapping[str, str], rows: pa.BooleanArray) -> None:
         """Put signals of the text into their columns."""
-        found = compute(_rows(self.documents.select(["text"]), rows), [*names])
+        found = compute(_rows(self.documents.select(["text", "lang"]), rows), [*names])
         for name, column in names.items():
             self._put(column, rows, found[name])
 

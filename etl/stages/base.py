@@ -10,14 +10,18 @@ Rules = dict[str, pl.Expr]
 """Rule name -> a boolean expression over signals; the first that holds rejects the document."""
 
 
-def below(signal: pl.Expr, limit: float | None) -> pl.Expr:
+Limit = float | pl.Expr | None
+"""What a signal is compared with: a number, or an expression over columns; None and null are no limit."""
+
+
+def below(signal: pl.Expr, limit: Limit) -> pl.Expr:
     """The rule that a signal is less than a limit; None is no limit."""
-    return signal < pl.lit(limit)
+    return signal < (limit if isinstance(limit, pl.Expr) else pl.lit(limit))
 
 
-def above(signal: pl.Expr, limit: float | None) -> pl.Expr:
+def above(signal: pl.Expr, limit: Limit) -> pl.Expr:
     """The rule that a signal is more than a limit; None is no limit."""
-    return signal > pl.lit(limit)
+    return signal > (limit if isinstance(limit, pl.Expr) else pl.lit(limit))
 
 
 def _roots(rules: Rules) -> list[str]:

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from etl.stages.base import Filter, Rules, above, below
+from etl.stages.base import Rules, above, below
+from etl.stages.by_language import ByLanguage
 from etl.stages.signals import (
     duplicate_text_ratio,
     newline_word_ratio,
@@ -12,7 +13,7 @@ from etl.stages.signals import (
 )
 
 
-class FinewebQuality(Filter):
+class FinewebQuality(ByLanguage):
     """Keep pages whose lines are sentences: the rules that FineWeb adds to Gopher's and C4's (Penedo et al.
     2024, arXiv 2406.17557, section 3.6).
 
@@ -31,9 +32,10 @@ class FinewebQuality(Filter):
     def rules(self) -> Rules:
         """The first rule that holds rejects the document, as ``fineweb_quality.<name>``."""
         ends = quoted_line_ratio if self.quotes_end_lines else terminal_line_ratio
+        limit = self.limits()
         return {
-            "few_terminal_lines": below(ends, self.min_terminal_line_ratio),
-            "short_lines": above(short_line_ratio, self.max_short_line_ratio),
-            "duplicate_text": above(duplicate_text_ratio, self.max_duplicate_text_ratio),
-            "many_newlines": above(newline_word_ratio, self.max_newline_word_ratio),
+            "few_terminal_lines": below(ends, limit["min_terminal_line_ratio"]),
+            "short_lines": above(short_line_ratio, limit["max_short_line_ratio"]),
+            "duplicate_text": above(duplicate_text_ratio, limit["max_duplicate_text_ratio"]),
+            "many_newlines": above(newline_word_ratio, limit["max_newline_word_ratio"]),
         }

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from etl.stages.base import Filter, Rules, above
+from etl.stages.base import Rules, above
+from etl.stages.by_language import ByLanguage
 from etl.stages.signals import (
     duplicate_5gram_char_ratio,
     duplicate_6gram_char_ratio,
@@ -20,7 +21,7 @@ from etl.stages.signals import (
 )
 
 
-class GopherRepetition(Filter):
+class GopherRepetition(ByLanguage):
     """Keep what does not repeat itself: the repetition rules of Gopher (Rae et al. 2021, arXiv 2112.11446,
     table A1).
 
@@ -46,36 +47,37 @@ class GopherRepetition(Filter):
 
     def rules(self) -> Rules:
         """The first rule that holds rejects the document, as ``gopher_repetition.<name>``."""
+        limit = self.limits()
         return {
             "duplicate_paragraphs": above(
-                duplicate_paragraph_ratio, self.max_duplicate_paragraph_ratio
+                duplicate_paragraph_ratio, limit["max_duplicate_paragraph_ratio"]
             ),
             "duplicate_paragraph_chars": above(
-                duplicate_paragraph_char_ratio, self.max_duplicate_paragraph_char_ratio
+                duplicate_paragraph_char_ratio, limit["max_duplicate_paragraph_char_ratio"]
             ),
-            "duplicate_lines": above(duplicate_line_ratio, self.max_duplicate_line_ratio),
+            "duplicate_lines": above(duplicate_line_ratio, limit["max_duplicate_line_ratio"]),
             "duplicate_line_chars": above(
-                duplicate_line_char_ratio, self.max_duplicate_line_char_ratio
+                duplicate_line_char_ratio, limit["max_duplicate_line_char_ratio"]
             ),
-            "top_2gram": above(top_2gram_char_ratio, self.max_top_2gram_char_ratio),
-            "top_3gram": above(top_3gram_char_ratio, self.max_top_3gram_char_ratio),
-            "top_4gram": above(top_4gram_char_ratio, self.max_top_4gram_char_ratio),
+            "top_2gram": above(top_2gram_char_ratio, limit["max_top_2gram_char_ratio"]),
+            "top_3gram": above(top_3gram_char_ratio, limit["max_top_3gram_char_ratio"]),
+            "top_4gram": above(top_4gram_char_ratio, limit["max_top_4gram_char_ratio"]),
             "duplicate_5grams": above(
-                duplicate_5gram_char_ratio, self.max_duplicate_5gram_char_ratio
+                duplicate_5gram_char_ratio, limit["max_duplicate_5gram_char_ratio"]
             ),
             "duplicate_6grams": above(
-                duplicate_6gram_char_ratio, self.max_duplicate_6gram_char_ratio
+                duplicate_6gram_char_ratio, limit["max_duplicate_6gram_char_ratio"]
             ),
             "duplicate_7grams": above(
-                duplicate_7gram_char_ratio, self.max_duplicate_7gram_char_ratio
+                duplicate_7gram_char_ratio, limit["max_duplicate_7gram_char_ratio"]
             ),
             "duplicate_8grams": above(
-                duplicate_8gram_char_ratio, self.max_duplicate_8gram_char_ratio
+                duplicate_8gram_char_ratio, limit["max_duplicate_8gram_char_ratio"]
             ),
             "duplicate_9grams": above(
-                duplicate_9gram_char_ratio, self.max_duplicate_9gram_char_ratio
+                duplicate_9gram_char_ratio, limit["max_duplicate_9gram_char_ratio"]
             ),
             "duplicate_10grams": above(
-                duplicate_10gram_char_ratio, self.max_duplicate_10gram_char_ratio
+                duplicate_10gram_char_ratio, limit["max_duplicate_10gram_char_ratio"]
             ),
         }

@@ -1,6 +1,5 @@
 """Keep documents of some languages."""
 
-import difflib
 from typing import Annotated, Any, Literal
 
 import polars as pl
@@ -34,9 +33,7 @@ class Language(Filter):
     @classmethod
     def _known(cls, keep: Keep) -> Keep:
         for code in keep:
-            if code not in lid.languages():
-                near = difflib.get_close_matches(code, lid.languages(), n=3, cutoff=0.5)
-                raise ValueError(f"unknown language {code!r}; codes near it: {', '.join(near)}")
+            lid.check(code)
         return keep
 
     def rules(self) -> Rules:

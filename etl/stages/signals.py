@@ -4,16 +4,16 @@ Each is a column of ``documents``; in rules it is a Polars column: ``num_words <
 is computed in one pass over the text.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels import counts, paragraphs, quality, repetition
-from etl.kernels.utf8 import Texts, texts
+from etl.kernels import counts, paragraphs, quality, repetition, stopwords
+from etl.kernels.utf8 import Texts, one_chunk, texts
 from etl.stages import lid
 
 num_chars = pl.col("num_chars")
@@ -109,12 +109,21 @@ lang = pl.col("lang")
 lang_score = pl.col("lang_score")
 """The probability of ``lang``, 0 to 1. Group: language."""
 
+num_lang_stop_words = pl.col("num_lang_stop_words")
+"""Distinct stop words of the document's language (``etl.kernels.stopwords``); 0 if it has no list. Group:
+stop_words."""
+
+
+Columns = dict[str, pa.Array | pa.ChunkedArray]
+"""Columns of documents by name: ``text``, and signals."""
+
 
 class Signal(NamedTuple):
     """Which pass computes a signal, and what its number counts."""
 
     group: str
     unit: str
+    needs: tuple[str, ...] = ()  # the signals that are computed before
 
 
 _WORDS: Final[dict[str, Signal]] = {
@@ -156,6 +165,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     "duplicate_text_ratio": Signal("lines", "share of code points"),
     "lang": Signal("language", "language code"),
     "lang_score": Signal("language", "probability"),
+    "num_lang_stop_words": Signal("stop_words", "distinct words", needs=("lang",)),
     **{SPACED + name: Signal("spaced", signal.unit) for name, signal in _WORDS.items()},
 }
 """All signals in the order of their columns."""
@@ -170,10 +180,12 @@ def compute(table: pa.Table, names: Sequence[str]) -> pa.Table:
     >>> compute(table, ["num_words", "num_stop_words"]).select([1, 2]).to_pylist()[0]
     {'num_words': 6.0, 'num_stop_words': 2.0}
     """
-    groups = dict.fromkeys(SIGNALS[name].group for name in names)
-    found: dict[str, pa.Array] = {}
-    for group in groups:
-        found |= GROUPS[group](table["text"], names)
+    wanted = [name for name in with_needs(names) if name in names or name not in table.column_names]
+    groups = {SIGNALS[name].group for name in wanted}
+    found: Columns = {name: table[name] for name in table.column_names if name not in wanted}
+    for group, compute_group in GROUPS.items():
+        if group in groups:
+            found |= compute_group(found, wanted)
     for name in names:
         at = table.column_names.index(name) if name in table.column_names else None
         if at is None:
@@ -181,6 +193,23 @@ def compute(table: pa.Table, names: Sequence[str]) -> pa.Table:
         else:
             table = table.set_column(at, name, found[name])
     return table
+
+
+def with_needs(names: Iterable[str]) -> list[str]:
+    """The signals among some names, each after those that it needs.
+
+    >>> with_needs(["url", "num_lang_stop_words", "num_chars"])
+    ['lang', 'num_lang_stop_words', 'num_chars']
+    """
+    signals = (name for name in names if name in SIGNALS)
+    return [*dict.fromkeys(one for name in signals for one in (*SIGNALS[name].needs, name))]
+
+
+def identity(names: Iterable[str]) -> dict[str, Any]:
+    """What decides these signals besides the code: a model, or lists of words, by their sha256."""
+    groups = {SIGNALS[name].group for name in with_needs(names)}
+    found = lid.identity() if "language" in groups else {}
+    return found | stopwords.identity() if "stop_words" in groups else found
 
 
 _REPEATED: Final = (
@@ -193,10 +222,8 @@ _MARKED: Final = (
 )
 
 
-def _words(
-    column: pa.ChunkedArray, names: Sequence[str], *, by_space: bool = False
-) -> dict[str, pa.Array]:
-    documents = texts(column)
+def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) -> Columns:
+    documents = texts(columns["text"])
     prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names}
     repeated = not asked.isdisjoint(_REPEATED)
@@ -223,12 +250,12 @@ def _words(
     return {prefix + name: array for name, array in _columns(values, documents).items()}
 
 
-def _spaced(column: pa.ChunkedArray, names: Sequence[str]) -> dict[str, pa.Array]:
-    return _words(column, names, by_space=True)
+def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
+    return _words(columns, names, by_space=True)
 
 
-def _lines(column: pa.ChunkedArray, _: Sequence[str]) -> dict[str, pa.Array]:
-    documents = texts(column)
+def _lines(columns: Columns, _: Sequence[str]) -> Columns:
+    documents = texts(columns["text"])
     found = paragraphs.count(documents).astype(np.float64)
     count = dict(zip(paragraphs.COUNTS, found, strict=True))
     chars, full = count["chars"], count["full_lines"]
@@ -245,7 +272,7 @@ def _lines(column: pa.ChunkedArray, _: Sequence[str]) -> dict[str, pa.Array]:
     return _columns(values, documents)
 
 
-def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> dict[str, pa.Array]:
+def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> Columns:
     null = None if documents.valid is None else ~documents.valid
     return {name: pa.array(array, pa.float64(), mask=null) for name, array in values.items()}
 
@@ -255,18 +282,25 @@ def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.f
     return count / np.maximum(whole, 1)
 
 
-def _language(column: pa.ChunkedArray, _: Sequence[str]) -> dict[str, pa.Array]:
-    labels, scores = lid.identify(column)
+def _language(columns: Columns, _: Sequence[str]) -> Columns:
+    labels, scores = lid.identify(columns["text"])
     return {"lang": labels, "lang_score": scores}
 
 
-GROUPS: Final[dict[str, Callable[[pa.ChunkedArray, Sequence[str]], dict[str, pa.Array]]]] = {
+def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
+    documents = texts(columns["text"])
+    found = stopwords.count(documents, one_chunk(columns["lang"]))
+    return _columns({"num_lang_stop_words": found.astype(np.float64)}, documents)
+
+
+GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
     "words": _words,
     "spaced": _spaced,
     "lines": _lines,
     "language": _language,
+    "stop_words": _stop_words,
 }
-"""Group -> the one pass over a column of texts that gives its signals, at least those named."""
+"""Group -> the one pass over the texts that gives its signals, at least those named; in this order."""
 
-COSTLY: Final = frozenset({"language"})
+COSTLY: Final = frozenset({"language", "stop_words"})
 """Groups that are worth waiting for the verdicts before: they are computed for what is still kept."""

@@ -9,9 +9,8 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import Field, model_validator
 
-from etl.stages import lid
 from etl.stages.base import Filter, Rules
-from etl.stages.signals import SIGNALS
+from etl.stages.signals import SIGNALS, identity
 
 _TYPES: Final = {
     **dict.fromkeys(("id", "source", "text", "url", "lang", "metadata"), pl.String),
@@ -77,9 +76,8 @@ class Where(Filter):
         return {self.name: ~pl.sql_expr(self.keep).fill_null(False)}
 
     def identity(self) -> dict[str, Any]:
-        """The fields, and the language model if the expression reads its columns."""
-        found = super().identity()
-        return found | lid.identity() if {"lang", "lang_score"} & {*self.signals()} else found
+        """The fields, and what decides signals that are found by a model or a list."""
+        return super().identity() | identity(self.signals())
 
 
 def _check_words(expression: str) -> None:
