@@ -1,0 +1,67 @@
+"""Stop words of each language against Python's own sets and ``in``."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels import unicode as u
+from etl.kernels.stopwords import ANYWHERE, STOP_WORDS, count
+from etl.kernels.utf8 import texts as buffers
+
+RUN = {u.LETTER, u.HEBREW, u.KATAKANA, u.UNIT, u.DIGIT, u.JOINER, u.MARK, u.ZWJ}
+CODES = [*STOP_WORDS, "eo", None]
+WORDS = sorted({word for words in STOP_WORDS.values() for word in words.split()})
+TRICKY = " \n\r\x85\u2028\u200b\u200c\u200d\u0301\u0ec8'’_-.,،・0\u00ad\x00éеЖשا的のใ한😀\U0001f9d1"
+
+pieces = st.sampled_from([*WORDS, *TRICKY]) | st.characters(exclude_categories=("Cs",))
+texts = st.lists(pieces, max_size=30).map("".join) | st.text(max_size=60)
+
+
+def naive(text: str, language: str | None) -> int:
+    words = set(STOP_WORDS.get(language or "", "").split())
+    if language in ANYWHERE:
+        return sum(word in text for word in words)
+    in_run = "".join(char if int(u.classes()[ord(char)]) in RUN else "\n" for char in text)
+    return len(words & {*in_run.split("\n")})
+
+
+def counts(documents, languages) -> list[int]:
+    found = count(buffers(pa.array(documents, pa.string())), pa.array(languages, pa.string()))
+    return found.tolist()
+
+
+@given(st.lists(st.tuples(texts, st.sampled_from(CODES)), max_size=5))
+@example([("die der und", "de"), ("die der und", "en"), ("的是", "zh"), ("", "th"), ("を", "ja")])
+@example([("l'eau de-la vie, le", "fr"), ("Die", "de"), ("fu\u0308r für", "de"), ("de", "fr")])
+def test_counts_are_those_of_python(documents):
+    table = [text for text, _ in documents], [language for _, language in documents]
+    assert counts(*table) == [naive(text, language) for text, language in documents]
+
+
+@pytest.mark.parametrize("language", STOP_WORDS)
+def test_every_word_of_every_list_is_found(language):
+    words = STOP_WORDS[language].split()
+    assert counts(words, [language] * len(words)) == [naive(word, language) for word in words]
+    assert counts([" ".join(words)], [language]) == [len(words)]
+    assert counts([" ".join(words * 3)], [language]) == [len(words)]
+    if language not in ANYWHERE:
+        assert counts(["x".join(words), f"x{words[0]}", f"{words[0]}x"], [language] * 3) == [0] * 3
+
+
+def test_lists_are_lists():
+    for words in STOP_WORDS.values():
+        assert 7 <= len(words.split()) == len({*words.split()}) <= 63  # a bit each
+    assert {*ANYWHERE} < {*STOP_WORDS}
+
+
+def test_slices_nulls_and_unknown_languages():
+    array = pa.array(["of", None, "to be", "with", "the and", "der und"])
+    languages = pa.array(["en", "en", None, "eo", "en", "de"])
+    assert count(buffers(array[2:]), languages[2:]).tolist() == [0, 0, 2, 2]
+    assert count(buffers(array), languages).tolist()[0] == 1
+    assert counts([], []) == []
+
+
+def test_a_word_longer_than_any_stop_word():
+    assert counts(["d" * 100_000 + " der", "der" * 1000], ["de", "de"]) == [1, 0]

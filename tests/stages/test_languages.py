@@ -1,0 +1,270 @@
+"""Limits for each language: what they say, what they refuse, and the good pages that they keep."""
+
+import json
+import math
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+import pipelines
+from etl.errors import RecipeError
+from etl.kernels import stopwords
+from etl.recipe import Recipe
+from etl.stages import FinewebQuality, GopherQuality, GopherRepetition, Where, lid
+from etl.stages.apply import Rejected, apply, runs, signal_names
+from etl.stages.languages import table
+from etl.stages.signals import SIGNALS, compute
+from tests.stages.test_golden import raw
+
+FILTERS = (GopherRepetition, FinewebQuality, GopherQuality)
+PAGES = [
+    json.loads(line)
+    for name in ("udhr", "handbook")
+    for line in (Path(__file__).parent / "pages" / f"{name}.jsonl").read_text("utf-8").splitlines()
+]
+
+
+def with_table():
+    """The filters as the recipe ``multilingual`` has them."""
+    off = dict.fromkeys(
+        (
+            "max_duplicate_paragraph_ratio",
+            "max_duplicate_paragraph_char_ratio",
+            "max_duplicate_line_char_ratio",
+        )
+    )
+    return (
+        GopherRepetition(languages="fineweb2", **off),
+        FinewebQuality(
+            languages="fineweb2", max_short_line_ratio=None, max_duplicate_text_ratio=0.1
+        ),
+        GopherQuality(languages="fineweb2"),
+    )
+
+
+def rows(stage, **values) -> pa.Table:
+    """A row that no rule rejects, but for these values."""
+    high = ("num_words", "num_lang_stop_words", "terminal_line_ratio", "alpha_word_ratio")
+    row = {name: 0.0 for name in stage.signals()} | dict.fromkeys(high, 1e4)
+    return pa.table(
+        {name: [value] for name, value in (row | {"mean_word_length": 4} | values).items()}
+    )
+
+
+# --- the pages
+
+
+def verdicts(pages, stages) -> list[str | None]:
+    judged = apply(raw([page["text"] for page in pages]), stages)
+    assert judged["lang"].to_pylist() == [page["lang"] for page in pages]
+    return judged["reason"].to_pylist()
+
+
+def test_good_pages_of_every_language_are_kept():
+    languages = [page["lang"] for page in PAGES]
+    assert {*languages} == {*stopwords.STOP_WORDS}
+    assert all(languages.count(language) >= 3 for language in ("ar", "de", "ja", "th", "zh"))
+    assert all(250 <= len(page["text"]) <= 1500 for page in PAGES)
+    assert verdicts(PAGES, with_table()) == [None] * len(PAGES)
+
+
+def test_the_rules_for_english_throw_them_away():
+    reasons = verdicts(PAGES, [GopherQuality(languages={}), GopherQuality()])
+    kept = {page["lang"] for page, reason in zip(PAGES, reasons, strict=True) if reason is None}
+    assert kept == {"en"}
+    assert {page["lang"] for page, reason in zip(PAGES, reasons, strict=True) if reason and
+            reason.endswith("short_words")} == {"ja", "km", "ko", "lo", "my", "th", "zh"}  # fmt: skip
+    without_stop_words = verdicts(
+        PAGES, [Where(keep="lang <> ''"), GopherQuality(min_stop_words=None)]
+    )
+    assert without_stop_words.count(None) < len(PAGES) - 20
+
+
+def test_pages_of_a_language_that_is_another():
+    """A page of English under the limits of Thai, and one of names without a stop word."""
+    english = next(page["text"] for page in PAGES if page["lang"] == "en")
+    limits = {**table("fineweb2", "gopher_quality")["th"]}
+    (reason,) = verdicts(
+        [{"lang": "en", "text": english}], [GopherQuality(languages={"en": limits})]
+    )
+    assert reason == "gopher_quality.short"
+    names = "Berlin Hamburg München Köln Frankfurt Stuttgart Düsseldorf Leipzig Dortmund Essen " * 8
+    (reason,) = verdicts([{"lang": "de", "text": names}], with_table()[2:])
+    assert reason == "gopher_quality.few_stop_words"
+
+
+# --- the limits
+
+LIMITS = [
+    pytest.param(kind, field, id=field)
+    for kind in FILTERS
+    for field in kind.limit_fields()
+    if any(field in limits for limits in table("fineweb2", kind().kind).values())
+]
+
+
+@pytest.mark.parametrize(("kind", "field"), LIMITS)
+def test_a_limit_holds_for_its_language_alone(kind, field):
+    stage = kind(languages="fineweb2")
+    signal, side = field[4:], -1 if field.startswith("min_") else 1
+    signal = {"num": "num_words", "words": "num_words"}.get(signal, signal)
+    for language in lid.languages():
+        own = stage.by_language().get(language, {})
+        limit = own.get(field, getattr(stage, field))
+        if limit is None:
+            assert stage.reasons(rows(stage, lang=language, **{signal: 0.99})).to_pylist() == [None]
+            continue
+        beyond = math.nextafter(limit, side * math.inf)
+        at, over = (
+            stage.reasons(rows(stage, lang=language, **{signal: value}))[0].as_py()
+            for value in (limit, beyond)
+        )
+        assert at is None, language
+        assert over is not None and over.startswith(stage.kind), language
+
+
+def test_what_a_language_does_not_say_is_as_the_filter_has_it():
+    stage = GopherQuality(
+        min_words=10, languages={"de": {"max_words": 20}, "fr": {"min_words": None}}
+    )
+    cases = {("de", 9): "short", ("de", 21): "long", ("fr", 0): None, ("fr", 21): None,
+             ("en", 9): "short", ("en", 21): None, (None, 9): "short", (None, 21): None}  # fmt: skip
+    for (language, words), reason in cases.items():
+        table = rows(stage, num_words=words).set_column(
+            1, "lang", pa.array([language], pa.string())
+        )
+        expected = reason and f"gopher_quality.{reason}"
+        assert stage.reasons(table).to_pylist() == [expected], (language, words)
+
+
+def test_stop_words_of_a_language_without_a_list():
+    stage = GopherQuality(languages={})
+    assert stage.reasons(rows(stage, lang="eo", num_lang_stop_words=0)).to_pylist() == [None]
+    few = rows(stage, lang="de", num_lang_stop_words=1)
+    assert stage.reasons(few).to_pylist() == ["gopher_quality.few_stop_words"]
+    assert stage.reasons(rows(stage, lang="de", num_lang_stop_words=2)).to_pylist() == [None]
+
+
+def test_without_languages_nothing_asks_for_a_language():
+    for kind in FILTERS:
+        assert not {"lang", "num_lang_stop_words"} & {*kind().signals()}
+        assert "model" not in kind().identity()
+        assert "lang" in kind(languages="fineweb2").signals()
+
+
+def test_the_table_fits_the_filters_and_the_languages():
+    found = {kind().kind: table("fineweb2", kind().kind) for kind in FILTERS}
+    assert all(len(limits) == 32 for limits in found.values())
+    for kind in FILTERS:
+        assert kind(languages=found[kind().kind]).by_language() == found[kind().kind]
+    assert {*found["gopher_quality"]} | {"en"} == {*stopwords.STOP_WORDS} <= {*lid.languages()}
+
+
+def test_identity_says_the_limits_and_the_lists():
+    named, written = GopherQuality(languages="fineweb2"), table("fineweb2", "gopher_quality")
+    assert named.identity() == GopherQuality(languages=written).identity()
+    assert named.identity() != GopherQuality(languages={**written, "de": {}}).identity()
+    assert {"model", "stop_words"} <= {*named.identity()}
+    assert "stop_words" in Where(keep="num_lang_stop_words > 1").identity()
+    assert "stop_words" not in Where(keep="lang = 'de'").identity()
+    assert json.loads(json.dumps(named.identity())) == named.identity()
+
+
+# --- mistakes
+
+
+@pytest.mark.parametrize(("settings", "message", "hint"), [
+    ("{de: {max_mean_word_lenght: 15}}", "'stages.gopher_quality.languages.de.max_mean_word_lenght'",
+     "did you mean 'max_mean_word_length'?"),
+    ("{de: {min_words: 1.5}}", "gopher_quality.languages.de.min_words: input should be a valid integer",
+     None),
+    ("{de: {min_words: 5, languages: fineweb2}}", "'stages.gopher_quality.languages.de.languages'", ""),
+    ("{de: {kind: length}}", "stages.gopher_quality.languages.de.kind", None),
+    ("{deu: {}}", "unknown language 'deu'; codes near it: eu, de", None),
+    ("{no: {}}", "False is no language; write no and on in quotes", None),
+    ("{de: 15}", "the limits of de are no mapping: 15", None),
+    ("fineweb", "'fineweb' is neither a mapping from languages to limits nor", None),
+    ("[de]", "there is fineweb2", None),
+])  # fmt: skip
+def test_mistakes_are_named_where_they_stand(tmp_path, settings, message, hint):
+    file = tmp_path / "recipe.yaml"
+    file.write_text(
+        f"name: a\nsource:\n  path: a.parquet\nstages:\n  - gopher_quality:\n      languages: {settings}\n"
+    )
+    with pytest.raises(RecipeError) as error:
+        Recipe.load(file)
+    assert message in str(error.value)
+    assert f"{file}:6" in str(error.value)
+    if hint:
+        assert error.value.hint == hint
+
+
+def test_a_setting_of_the_command_line():
+    setting = "gopher_quality.languages={de: {min_words: 7}}"
+    recipe = Recipe.load(
+        "multilingual", settings=["source.path=a", setting, "tokenize.tokenizer=b"]
+    )
+    (stage,) = (stage for stage in recipe.stages if isinstance(stage, GopherQuality))
+    assert stage.by_language() == {"de": {"min_words": 7}}
+    assert recipe.to_yaml().count("fineweb2") == 2
+    with pytest.raises(ValidationError):
+        GopherQuality(languages="none")
+
+
+# --- the signal
+
+
+def test_the_language_is_found_before_its_stop_words():
+    pages = pa.table(
+        {"text": ["Die Würde des Menschen ist unantastbar, und das ist gut so.", None]}
+    )
+    found = compute(pages, ["num_lang_stop_words"])
+    assert found.column_names == ["text", "num_lang_stop_words"]
+    assert found["num_lang_stop_words"].to_pylist() == [3, None]  # und, das, des; not Die
+    as_french = pages.append_column("lang", pa.array(["fr", "fr"]))
+    assert compute(as_french, ["num_lang_stop_words"])["num_lang_stop_words"].to_pylist() == [
+        1,
+        None,
+    ]
+
+
+def test_stop_words_are_counted_where_a_filter_reads_them():
+    text = [
+        next(page["text"] for page in PAGES if page["lang"] == language)
+        for language in ("de", "ja")
+    ]
+    short = Where(keep="num_chars < 10", name="first")
+    for stages in ([Where(keep="num_lang_stop_words > 90")], [short, GopherQuality(languages={})]):
+        judged = apply(raw(text), stages)
+        assert judged["lang"].to_pylist() == ["de", "ja"]
+        assert None not in judged["num_lang_stop_words"].to_pylist()
+        few = apply(raw(text), stages[:1] * 2 + stages[1:], rejected=Rejected(signals=False))
+        assert few["num_lang_stop_words"].null_count == (0 if len(stages) == 1 else 2)
+    assert signal_names([GopherRepetition(languages="fineweb2")])[0] == "top_2gram_char_ratio"
+    (run,) = runs([GopherQuality(languages="fineweb2")])
+    assert "num_lang_stop_words" in run[0].columns
+    assert SIGNALS["num_lang_stop_words"].needs == ("lang",)
+
+
+# --- real documents
+
+
+def test_the_shipped_recipe():
+    recipe = Recipe.load("multilingual", settings=["source.path=a", "tokenize.tokenizer=b"])
+    language, *filters = recipe.documents_stages
+    assert tuple(filters) == with_table()
+    assert {*language.keep} == {*stopwords.STOP_WORDS} - {"km", "my"}
+    assert "multilingual" in pipelines.names()
+
+
+def test_on_real_documents(data):
+    """Of prose with languages most is kept; without, next to nothing outside of English."""
+    documents = pq.read_table(
+        data / "docs" / "docs-00000.parquet", columns=["text", "lang", "source"]
+    )
+    frame = pl.from_arrow(documents)
+    print(frame)
