@@ -17,7 +17,11 @@ class FinewebQuality(ByLanguage):
     """Keep pages whose lines are sentences: the rules that FineWeb adds to Gopher's and C4's (Penedo et al.
     2024, arXiv 2406.17557, section 3.6).
 
-    All thresholds are the paper's; None switches a rule off. Lines are those that are not blank; what ends
+    All thresholds are the paper's; None switches a rule off. ``languages`` gives languages limits of their
+    own, as ``{de: {min_terminal_line_ratio: null}}``, or names a table of them: ``fineweb2``, whose limits
+    of line feeds (German: 0.152) expect one line feed between paragraphs, as trafilatura writes them.
+
+    Lines are those that are not blank; what ends
     a sentence is Unicode's ``Sentence_Terminal``, as in datatrove 0.10.1. ``quotes_end_lines`` counts
     straight quotation marks too, as C4 does and as the first versions of datatrove did.
     """

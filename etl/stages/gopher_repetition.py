@@ -25,7 +25,10 @@ class GopherRepetition(ByLanguage):
     """Keep what does not repeat itself: the repetition rules of Gopher (Rae et al. 2021, arXiv 2112.11446,
     table A1).
 
-    All thresholds are the paper's; None switches a rule off. N-grams are runs of words and punctuation
+    All thresholds are the paper's; None switches a rule off. ``languages`` gives languages limits of their
+    own, as ``{ja: {max_duplicate_5gram_char_ratio: 0.33}}``, or names a table of them: ``fineweb2``.
+
+    N-grams are runs of words and punctuation
     marks (UAX #29), counted as datatrove counts them; lines are stripped, and blank ones left out.
     datatrove 0.10.1, whose words are other ones, gives the same verdict on 95 % of 300 English pages.
     """
