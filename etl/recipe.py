@@ -259,8 +259,9 @@ def _fields(location: Sequence[str | int]) -> list[str]:
             return list(Recipe.model_fields)
         case ["stages", kind, _] if kind in STAGES:
             return [name for name in STAGES[kind].model_fields if name != "kind"]
-        case ["stages", kind, "languages", _, _] if issubclass(STAGES[kind], ByLanguage):
-            return STAGES[kind].limit_fields()
+        case ["stages", kind, "languages", _, _] if kind in STAGES:
+            stage = STAGES[kind]
+            return stage.limit_fields() if issubclass(stage, ByLanguage) else []
         case ["stages", *_]:
             return list(STAGES)
         case [*place, _] if (model := _SECTIONS.get(".".join(place))) is not None:

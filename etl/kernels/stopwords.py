@@ -211,13 +211,13 @@ def _whole(
 
 
 @inner
-def _bit(words: NDArray[np.int64], key: int) -> int:
+def _bit(words: NDArray[np.int64], key: np.int64) -> np.int64:
     """The bit of the word with this hash, or 0."""
     last = len(words) - 1
     place = (key >> 32) & last
     while words[place, _KEY] != 0 and words[place, _KEY] != key:
         place = (place + 1) & last
-    return words[place, _BIT]
+    return np.int64(words[place, _BIT])
 
 
 @inner

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 Table = Literal["fineweb2"]
-Limits = Mapping[str, int | float | None]  # field of a filter -> its limit; None: none
+Limits = dict[str, int | float | None]  # field of a filter -> its limit; None: none
 
 _WORDS_AND_LINES: Final = (
     ("gopher_quality", "min_mean_word_length"),

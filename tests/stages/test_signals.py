@@ -58,6 +58,7 @@ def test_values():
         **{f"spaced_duplicate_{n}gram_char_ratio": 0 for n in range(5, 11)},
         "lang": row["lang"],
         "lang_score": row["lang_score"],
+        "num_lang_stop_words": 1,
     }
     assert set(null.values()) == {None}
     assert {empty[name] for name in SIGNALS if SIGNALS[name].group != "language"} == {0}
