@@ -5,7 +5,7 @@ is computed in one pass over the text.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -169,6 +169,19 @@ SIGNALS: Final[dict[str, Signal]] = {
     **{SPACED + name: Signal("spaced", signal.unit) for name, signal in _WORDS.items()},
 }
 """All signals in the order of their columns."""
+
+
+Words = Literal["segments", "spaces"]
+"""What a word is: a segment, as spaCy and datatrove have it, or whatever stands between white space."""
+
+
+def of_words(signal: pl.Expr, words: Words) -> pl.Expr:
+    """A signal of group words, or its like over what stands between white space.
+
+    >>> of_words(num_words, "spaces").meta.output_name()
+    'spaced_num_words'
+    """
+    return signal if words == "segments" else pl.col(SPACED + signal.meta.output_name())
 
 
 def compute(table: pa.Table, names: Sequence[str]) -> pa.Table:
