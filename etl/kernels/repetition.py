@@ -67,7 +67,8 @@ def add_words(
     keys, ends = room.keys, room.ends
     for k in range(num):
         start, end = block[k, START], block[k, END]
-        key, word = np.int64(_SEED) ^ (end - start), np.int64(0)
+        # The length stands above the bytes of a short word: those of up to seven never share a key.
+        key, word = np.int64(_SEED) ^ (end - start) << 56, np.int64(0)
         for at in range(start, end):
             word = word << 8 | np.int64(data[at])
             if (at - start) & 7 == 7:  # eight bytes at a time

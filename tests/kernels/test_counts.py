@@ -54,6 +54,7 @@ def naive(text: str, words: Callable[[str], Words] = naive_words) -> dict[str, i
 @example(documents=["with", "have", "and that", "withal", "The", "to,be", "and/or of"])
 @example(documents=["a b a b a b a b c d", "a " * 40, "a b c d e " * 9, "x a x a a x a a a x"])
 @example(documents=["a.b a .b a. b"])  # the same characters, other words
+@example(documents=["a \x00b a a \x00b \x00\x00c", "abcdefg abcdefgh abcdefghi " * 3])
 def test_both_counts_are_those_of_python(documents, by_space, words):
     array = buffers(pa.array(documents, pa.string()))
     found, repeated = count(array, by_space=by_space, repeated=True)
@@ -68,10 +69,12 @@ def test_both_counts_are_those_of_python(documents, by_space, words):
 @given(st.lists(texts, max_size=3), st.booleans())
 def test_what_is_not_asked_for_changes_nothing(documents, by_space):
     array = buffers(pa.array(documents, pa.string()))
-    alone, none = count(array, by_space=by_space)
-    both, _ = count(array, by_space=by_space, repeated=True)
-    assert alone.tolist() == both.tolist()
+    every, _ = count(array, by_space=by_space, repeated=True)
+    some, none = count(array, by_space=by_space, marks=False)
+    marks = {"hashes", "ellipses", "lines", "bullet_lines", "ellipsis_lines"}
     assert none.shape == (0, len(documents))
+    for name, found, of_every in zip(COUNTS, some, every, strict=True):
+        assert found.tolist() == ([0] * len(documents) if name in marks else of_every.tolist())
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.string_view()])

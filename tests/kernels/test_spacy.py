@@ -210,7 +210,19 @@ def test_the_rules_here_are_those_of_spacy():
 @example(":):) :-))): '''' ))):-(")
 @example("°C. x°C. °f.x x°K.) 25°F.")
 @example("http://@a.bc a@@b.cd a@b@c@d@e@f@g.hi/j@k ab://x@ ://a.bc a://b.cd")
-@example("a.b" + "c" * 62 + " a" * 64 + ".bc " + "a" * 65 + ".bc a.bc:1 a.bc:123456 a.b٣ A.BC")
+@example(
+    "a" * 64
+    + ".bc/d "
+    + "a" * 65
+    + ".bc/d a.b/c a.bc/d a.b"
+    + "c" * 62
+    + "/d a.b"
+    + "c" * 63
+    + "/d"
+)
+@example(
+    "a.bc:1/d a.bc:12/d a.bc:12345/d a.bc:123456/d a.b٣/d A.BC/d a-.bc/d -a.bc/d a..bc/d x://a.bc xy://a.bc"
+)
 def test_segments_are_those_of_the_rules(text):
     assert words(text) == naive_words(text)
 

@@ -103,4 +103,5 @@ def test_a_group_is_computed_once(monkeypatch):
     compute(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
     assert calls == [{"by_space": False, "marks": True, "repeated": False}]
     compute(pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"])
-    assert [how["by_space"] for how in calls[1:]] == [False, True]
+    assert [(how["by_space"], how["marks"]) for how in calls[1:]] == [(False, False), (True, False)]
+    assert calls[1]["repeated"]
