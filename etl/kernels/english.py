@@ -36,6 +36,7 @@ HOST: Final = 1 << 14  # in the name of a host
 DOT: Final = 1 << 15  # a full stop
 SENTENCE_END: Final = 1 << 16  # of SENTENCE_ENDS
 PUNCTUATION: Final = 1 << 17  # Unicode's categories P
+NUMBER: Final = 1 << 18  # Unicode's categories N
 
 _PUNCT: Final = "…,:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪"
 _QUOTES: Final = "'\",”“`‘´’‚„»«「」『』（）〔〕【】《》〈〉〈〉⟦⟧"
@@ -194,6 +195,7 @@ def _flags() -> NDArray[np.uint32]:
             for c in ("Ll", "Lu", "Lt", "Lm", "Lo")
         },
         **dict.fromkeys(("Mn", "Mc"), ALPHA | LOWER | UPPER),
+        **dict.fromkeys(("Nd", "Nl", "No"), NUMBER),
         "So": ICON,
         **dict.fromkeys(("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"), PUNCTUATION),
     }

@@ -28,7 +28,7 @@ def is_host(chunk: NDArray[np.int64], first: int, last: int) -> bool:
     """Whether characters of a chunk (see ``affixes``) are an address, whole."""
     if _is_name(chunk, _after_scheme(chunk, first, last), last):
         return True
-    for k in range(first + 1, last):  # noqa: SIM110  (numba compiles no generators)
+    for k in range(first + 1, last):
         if chunk[k, POINT] == _AT and _is_name(chunk, k + 1, last):
             return True
     return False

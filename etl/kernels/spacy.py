@@ -74,27 +74,26 @@ def next_words(
     Returns the byte to go on from (``end`` when all are done) and the number of segments written.
     """
     block, chunk = room.block, room.chunk
-    specials, flags_of = tables.specials, tables.flags
+    flags_of = tables.flags
     num = 0
     while at < end and num < _BLOCK:
         if _is_blank(data[at]):
             at += 1
             continue
         # Most of English: ASCII letters, and perhaps one punctuation mark, before white space.
-        first, key = at, _SEED
+        first = at
         while at < end and 97 <= (data[at] | 32) <= 122:
-            key = (key ^ np.int64(data[at])) * _PRIME
             at += 1
         if 0 < at - first < MAX_CHARS - 1:
             if at == end or _is_blank(data[at]):
-                num = _put_letters(block, num, first, at, _look_up(specials, key))
+                num = _put_letters(block, num, first, at, _special(data, tables, first, at))
                 continue
             mark = data[at]
             if at + 1 == end or _is_blank(data[at + 1]):
-                cuts = _look_up(specials, key)
+                cuts = _special(data, tables, first, at)
                 is_cut = mark in _CLOSING
                 if mark == _DOT and data[at - 1] >= 97 and cuts == 0:
-                    is_cut = _look_up(specials, (key ^ _DOT) * _PRIME) == 0
+                    is_cut = _special(data, tables, first, at + 1) == 0
                 if is_cut:
                     num = _put_letters(block, num, first, at, cuts)
                     num = _put(block, num, at, at + 1, 1, 0)
@@ -159,24 +158,13 @@ def _put(block: NDArray[np.int64], num: int, start: int, end: int, chars: int, f
 @inner
 def _put_letters(block: NDArray[np.int64], num: int, start: int, end: int, cuts: int) -> int:
     """A run of ASCII letters: one segment, or the parts of a special."""
-    if cuts == 0 or end - start > SPECIAL_BYTES:
+    if cuts == 0:
         return _put(block, num, start, end, end - start, HAS_LETTER | IS_WORD)
     while cuts:
         part = cuts & 0xFF
         num = _put(block, num, start, start + part, part, HAS_LETTER | IS_WORD)
         start, cuts = start + part, cuts >> 8
     return num
-
-
-@inner
-def _look_up(specials: NDArray[np.int64], key: int) -> int:
-    """The cuts of the special with this hash, or 0."""
-    last = len(specials) - 1
-    place = (key >> 32) & last
-    while specials[place, KEY] != 0 and specials[place, KEY] != key:
-        place = (place + 1) & last
-    cuts: int = specials[place, CUTS]
-    return cuts
 
 
 @inner
@@ -215,12 +203,12 @@ def _cut_chunk(
     cuts = 0
     while first < last and last - first != before:
         before = last - first
-        cuts = _special(data, tables, chunk, first, last)
+        cuts = _special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
         if cuts:
             break
         front = prefix(chunk, first, last)
         if front:
-            cuts = _special(data, tables, chunk, first + front, last)
+            cuts = _special(data, tables, chunk[first + front, BYTE], chunk[last, BYTE])
         behind = 0
         if not cuts and first + front < last:
             behind = suffix(chunk, first + front, last)
@@ -228,7 +216,7 @@ def _cut_chunk(
             tails[behind_it, 0], tails[behind_it, 1] = last - behind, last
             behind_it += 1
             last -= behind
-            cuts = _special(data, tables, chunk, first, last)
+            cuts = _special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
             if cuts:  # the special begins with what would be cut off in front
                 break
         if front:
@@ -263,12 +251,7 @@ def _join(
     for count in range(min(_JOINED, end - first), 1, -1):
         for k in range(first, end - count + 1):
             start, stop = block[k, START], block[k + count - 1, END]
-            if (
-                stop - start > SPECIAL_BYTES
-                or not tables.lengths[data[start]] >> (stop - start) & 1
-            ):
-                continue
-            cuts = _look_up(tables.specials, _hash(data, start, stop))
+            cuts = _special(data, tables, start, stop)
             if cuts == 0 or cuts > 0xFF:
                 continue
             if not (block[k, FLAGS] | block[k + count - 1, FLAGS]) & _SEEN:
@@ -295,22 +278,23 @@ def _merge(block: NDArray[np.int64], first: int, end: int) -> int:
 
 
 @inner
-def _hash(data: NDArray[np.uint8], start: int, end: int) -> int:
+def _special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
+    """The cuts of bytes that are a special, or 0."""
+    if end - start > SPECIAL_BYTES or start == end:
+        return 0
+    ends = (np.int64(data[start]) & 127) << 7 | np.int64(data[end - 1]) & 127
+    if not tables.lengths[ends] >> (end - start) & 1:
+        return 0
     key = _SEED
     for at in range(start, end):
         key = (key ^ np.int64(data[at])) * _PRIME
-    return key
-
-
-@inner
-def _special(
-    data: NDArray[np.uint8], tables: Tables, chunk: NDArray[np.int64], first: int, last: int
-) -> int:
-    """The cuts of characters that are a special, or 0."""
-    start, end = chunk[first, BYTE], chunk[last, BYTE]
-    if end - start > SPECIAL_BYTES or not tables.lengths[data[start]] >> (end - start) & 1:
-        return 0
-    return _look_up(tables.specials, _hash(data, start, end))
+    specials = tables.specials
+    last = len(specials) - 1
+    place = (key >> 32) & last
+    while specials[place, KEY] != 0 and specials[place, KEY] != key:
+        place = (place + 1) & last
+    cuts: int = specials[place, CUTS]
+    return cuts
 
 
 @inner
