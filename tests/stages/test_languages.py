@@ -274,7 +274,8 @@ def test_stop_words_of_a_rewritten_text():
 
 def test_the_shipped_recipe():
     recipe = Recipe.load("multilingual", settings=["source.path=a", "tokenize.tokenizer=b"])
-    language, *filters = recipe.documents_stages
+    extract, language, *filters, unicode, pii = recipe.documents_stages
+    assert [extract.kind, unicode.kind, pii.kind] == ["extract", "unicode", "pii"]
     assert tuple(filters) == with_table()
     assert {*language.keep} == {*stopwords.STOP_WORDS}
     assert verdicts(PAGES, recipe.documents_stages) == [None] * len(PAGES)
