@@ -25,6 +25,7 @@ class C4(Transform):
     """
 
     kind: Literal["c4"] = "c4"
+    thresholds = ("max_lorem_ipsum_lines", "max_brace_lines", "min_sentences")
     terminal_punctuation: bool = True
     min_words_per_line: int = Field(default=3, ge=0)
     max_word_chars: int = Field(default=1000, ge=1)

@@ -22,6 +22,7 @@ class LineDedup(Transform):
     """
 
     kind: Literal["line_dedup"] = "line_dedup"
+    thresholds = ("min_chars",)
     shorthand = "min_line_chars"
     min_line_chars: int = Field(default=10, ge=0)
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ()

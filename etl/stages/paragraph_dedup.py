@@ -19,6 +19,7 @@ class ParagraphDedup(Transform):
     """
 
     kind: Literal["paragraph_dedup"] = "paragraph_dedup"
+    thresholds = ("min_chars",)
     shorthand = "min_paragraph_chars"
     min_paragraph_chars: int = Field(default=10, ge=0)
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ()

@@ -57,6 +57,13 @@ def records(start: int, stop: int) -> list[dict[str, str | None]]:
     ]
 
 
+def sentences(text: str) -> str:
+    """The words as sentences of nine, four of them and a heading to a paragraph."""
+    words = text.split()
+    found = [" ".join(words[k : k + 9]) + "." for k in range(0, len(words), 9)]
+    return "\n".join(f"Part {k}\n{' '.join(found[k : k + 4])}" for k in range(0, len(found), 4))
+
+
 @pytest.fixture(scope="module")
 def lake(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Lake:
     """Makes a lake of the same input with other settings, each once; without any, the one to tune."""
@@ -215,6 +222,49 @@ def test_a_score_is_tuned(lake: Lake, tmp_path: Path, client: Client) -> None:
         tune(f"{tmp_path}/one", ["python.sees=all"])
     with pytest.raises(RecipeError, match="changes the text or a signal"):
         tune(f"{tmp_path}/one", ["python.name=other"])
+
+
+def test_thresholds_before_and_after_a_text_is_rewritten(tmp_path: Path, client: Client) -> None:
+    crawl = write_parquet(
+        tmp_path / "a.parquet",
+        [{**record, "body": sentences(record["body"] or "")} for record in records(0, 120)],
+    )
+
+    def make(name: str, *settings: str) -> str:
+        recipe = {
+            "name": "published",
+            "source": {"path": str(crawl), "columns": {"text": "body"}},
+            "lake": str(tmp_path / name),
+            "stages": [
+                {"gopher_repetition": {"max_top_3gram_char_ratio": None}},
+                {"gopher_quality": {"min_words": 30, "min_alpha_word_ratio": None}},
+                {"c4": {"terminal_punctuation": False, "min_sentences": 3}},
+                {"fineweb_quality": {"max_short_line_ratio": 0.9}},
+                {"length": {"min_words": 20}},
+                {"line_dedup": {"min_chars": 100}},
+            ],
+        }
+        file = tmp_path / "recipe.yaml"
+        file.write_text(json.dumps(recipe))
+        assert run(Recipe.load(file, settings=settings), cluster=client).ok
+        return str(tmp_path / name)
+
+    one = make("one")
+    for number, settings in enumerate(
+        [
+            ("gopher_quality.min_words=5", "c4.min_sentences=2", "length.min_words=30"),
+            ("gopher_repetition.max_top_4gram_char_ratio=null", "c4.min_sentences=6"),
+            ("fineweb_quality.max_short_line_ratio=0.2", "line_dedup.min_chars=700"),
+        ]
+    ):
+        found = tune(one, settings)
+        real = report(make(f"other{number}", *settings))
+        assert found.whole.then.kept == real.kept
+        assert real.rejected != report(one).rejected, "the settings change something"
+        assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
+        assert found.unknown == {}
+    with pytest.raises(RecipeError, match="changes the text or a signal"):
+        tune(one, ["c4.min_words_per_line=2"])
 
 
 def test_filters_with_signals_and_files_of_their_own(tmp_path: Path, client: Client) -> None:
