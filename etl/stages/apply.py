@@ -117,7 +117,7 @@ def apply(
     that need more than a batch (deduplication, tokenize) are passed over, but DedupExact says how
     ``content_hash`` is normalised. The text of rejected rows becomes null unless asked for. A signal
     that was not computed is null. To ``costs`` the seconds of each stage (``"2 c4"``: place and kind)
-    and each group of signals (``"signals.quality"``) are added. Raises StageError that names stage,
+    and each group of signals (``"signals.words"``) are added. Raises StageError that names stage,
     source and rows.
     """
     rejected = rejected or Rejected()

@@ -35,7 +35,7 @@ def test_documents_go_from_stage_to_stage() -> None:
                 "python.toxic_high": 5,
                 "python.other": 5,
             },
-            costs={"1 where": 1.0, "read": 0.5, "signals.quality": 2.0, "write": 0.25},
+            costs={"1 where": 1.0, "read": 0.5, "signals.words": 2.0, "write": 0.25},
         ),
         schemas.Counts(rows=50, kept=50, text_bytes=4_000_000, costs={"4 python": 8.0}),
     ]
@@ -43,7 +43,7 @@ def test_documents_go_from_stage_to_stage() -> None:
     found = stage_costs(STAGES, counts, tokens)
     assert found == [
         StageCost("read", 100, 1, 0.5, 8_000_000),
-        StageCost("signals.quality", 100, 0, 2.0, 8_000_000),
+        StageCost("signals.words", 100, 0, 2.0, 8_000_000),
         StageCost("1 where", 99, 2, 1.0, 8_000_000),
         StageCost("2 where", 97, 3, 0, 8_000_000),
         StageCost("3 gopher_quality", 94, 4, 0, 8_000_000),
@@ -81,7 +81,7 @@ def test_a_run_and_the_report_of_its_lake_tell_the_same(
     stages = [s for s in made.stages if not (is_fused and s.kind == "dedup_exact")]
     recipe = made.model_copy(update={"lake": f"{tmp_path}/lake", "stages": tuple(stages)})
     one = run(recipe, cluster=client)
-    names = ["read", "signals.quality", "1 gopher_quality", "write"]
+    names = ["read", "signals.words", "1 gopher_quality", "write"]
     names += [] if is_fused else ["tokenize.read"]
     assert [cost.name for cost in one.costs] == [*names, "tokenize", "tokenize.write"]
     assert sum(cost.seconds for cost in one.costs) > 0
