@@ -4,21 +4,20 @@ The rules are those of Raffel et al. 2020 (section 2.2) as datatrove 0.10.1 appl
 letters are compared without regard to case where they are ASCII. The new text is never longer than the old.
 """
 
-from string import ascii_lowercase, digits
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels.english import PUNCTUATION, SENTENCE_END, SPACE, Tables, tables
+from etl.kernels import sentences
+from etl.kernels.english import SPACE, Tables, tables
 from etl.kernels.jit import inner, kernel
 from etl.kernels.lines import next_line, strip
 from etl.kernels.rewrite import strings
-from etl.kernels.spacy import Room, new_room, next_words
+from etl.kernels.spacy import new_room
 from etl.kernels.unicode import DIGIT
 from etl.kernels.utf8 import Texts, class_at, point_at
-from etl.kernels.words import END, START
 
 COUNTS: Final = (
     "long_word_lines",  # left out: with a word of more than max_word_chars
@@ -42,8 +41,8 @@ _LOREM, _JAVASCRIPT, _POLICY = 1, 2, 0xFC  # bits of phrases
 _ANCHORS: Final = ("ps", "ja", "ms", "cy", "ki", "ki", "ki", "ki")  # rare pairs of letters in them
 _MARKS: Final = ("[edit]", "[citation needed]")
 _QUOTE, _APOSTROPHE, _DOT, _QUESTION, _EXCLAMATION = (ord(char) for char in "\"'.?!")
-# Bytes of a line: white space, may end a sentence, not ASCII, opens a citation, ends none before it.
-_BLANK, _END, _OTHER, _MARK, _GOES_ON = range(1, 6)
+# Bytes of a line: white space, not ASCII, opens a citation.
+_BLANK, _OTHER, _MARK = range(1, 4)
 _OPENING, _CLOSING, _BRACE, _FEED = (ord(char) for char in "[]{\n")
 
 
@@ -90,10 +89,7 @@ def _kinds() -> NDArray[np.uint8]:
     found = np.zeros(256, np.uint8)
     found[0x80:] = _OTHER
     found[[byte for byte in range(0x80) if chr(byte).isspace()]] = _BLANK
-    for char in ".?!":
-        found[ord(char)] = _END
     found[_OPENING] = _MARK
-    found[[ord(char) for char in ascii_lowercase + digits]] = _GOES_ON
     return found
 
 
@@ -124,7 +120,7 @@ def _clean(
             line = free + (free > start)  # where it goes: behind a line feed
             stop = _clean_line(data, first, last, tables, rules, counts[k], line, out)
             if stop >= 0:
-                counts[k, 7] += _sentences(out, line, stop, tables, room)
+                counts[k, 7] += sentences.count(out, line, stop, tables, room)
                 if free > start:
                     out[free] = _FEED
                 free = stop
@@ -252,84 +248,3 @@ def _is_phrase(data: NDArray[np.uint8], start: int, first: int, last: int, phras
         if char != _PHRASE_TABLE[phrase, k + 2]:
             return False
     return True
-
-
-@inner
-def _sentences(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room) -> int:
-    """Sentences as spaCy's ``sentencizer`` counts them: an end, and then a word.
-
-    Only what has a character that may end a sentence, and what follows, is looked at.
-    """
-    sentences, ended, chunk = 0, True, at  # as before the first word
-    while at < end:
-        if not ended:
-            at, chunk = _next_end(data, at, end, tables, chunk)
-        first = at if ended else chunk
-        seen, common = np.uint32(0), np.uint32(PUNCTUATION)
-        while at < end:
-            point, width = np.int64(data[at]), 1
-            if point >= 0x80:
-                point, width = point_at(data, at, end)
-            if tables.flags[point] & SPACE:
-                break
-            seen |= tables.flags[point]
-            common &= tables.flags[point]
-            at += width
-        if at == first:
-            at += width
-            continue
-        if sentences == 0:
-            sentences, ended = 1, False
-        if seen & SENTENCE_END:
-            more, ended = _chunk_sentences(data, first, at, tables, room, ended)
-            sentences += more
-        elif ended and not common:
-            sentences, ended = sentences + 1, False
-        chunk = at
-    return sentences
-
-
-@inner
-def _next_end(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, chunk: int
-) -> tuple[int, int]:
-    """The next character that may end a sentence, and where its chunk begins."""
-    while at < end:
-        kind = _KINDS[data[at]]
-        width = 1
-        if kind == _OTHER:
-            point, width = point_at(data, at, end)
-            flags = tables.flags[point]
-            kind = _BLANK if flags & SPACE else _END if flags & SENTENCE_END else _OTHER
-        if kind == _END and not (
-            data[at] == _DOT and at + 1 < end and _KINDS[data[at + 1]] == _GOES_ON
-        ):
-            break
-        at += width
-        if kind == _BLANK:
-            chunk = at
-    return at, chunk
-
-
-@inner
-def _chunk_sentences(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, ended: bool
-) -> tuple[int, bool]:
-    """The sentences that begin in a chunk, and whether the last one has ended."""
-    sentences = 0
-    while at < end:
-        at, num = next_words(data, at, end, tables, room)
-        for k in range(num):
-            start, stop = room.block[k, START], room.block[k, END]
-            point, width = point_at(data, start, stop)
-            if width == stop - start and tables.flags[point] & SENTENCE_END:
-                ended = True
-            elif ended:
-                common = np.uint32(PUNCTUATION)
-                while start < stop:
-                    point, width = point_at(data, start, stop)
-                    common &= tables.flags[point]
-                    start += width
-                if not common:
-                    sentences, ended = sentences + 1, False
-    return sentences, ended

@@ -164,6 +164,14 @@ def test_sentences():
     assert counts["sentences"] == 6
 
 
+@pytest.mark.parametrize(
+    "text", ["a b 日.x c.", "a b 日a.3 c.", "a b c.d 1.2 e.", "a b .c d.", "A.b c d."]
+)
+def test_full_stops_inside(text):
+    ((_, counts),) = clean([text], RULES)
+    assert counts["sentences"] == sentences(text)
+
+
 def test_nulls_slices_and_nothing():
     column = pa.array(["skipped", None, "It is a line.", ""])[1:]
     found, counts = c4.clean(texts(column), RULES)
