@@ -238,7 +238,7 @@ _MARKED: Final = (
 def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) -> Columns:
     documents = texts(columns["text"])
     prefix = SPACED if by_space else ""
-    asked = {name.removeprefix(prefix) for name in names}
+    asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
     marks = not asked.isdisjoint(_MARKED)
     found, repetitions = counts.count(documents, by_space=by_space, marks=marks, repeated=repeated)
