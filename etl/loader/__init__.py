@@ -5,13 +5,21 @@ plan.py      the order of an epoch: runs, stream, lanes, blocks (pure arithmetic
 pages.py     the pages of a token column, without a Parquet reader
 decode.py    row groups -> tokens, piece by piece; spans of an epoch's stream
 gather.py    samples of an epoch -> batches of tensors
-dataset.py   TokenDataset: shards, workers, state
+documents.py the same for samples that are documents, padded
+format.py    what stands in a batch: boundaries of documents, padding
+sharded.py   what datasets share: ranks, workers, epochs, batches
+state.py     what is saved, and finding it in what torchdata saves
+waiting.py   items made ahead by a thread, and the time spent waiting
+dataset.py   TokenDataset: one table
 locate.py    a sample -> the documents behind it
 shard.py     which rank of how many
 """
 
-from etl.loader.dataset import Batches, TokenDataset
+from etl.loader.dataset import TokenDataset
+from etl.loader.format import Format
 from etl.loader.locate import Part
 from etl.loader.plan import Shuffle
+from etl.loader.sharded import Batches
+from etl.loader.waiting import Timed
 
-__all__ = ["Batches", "Part", "Shuffle", "TokenDataset"]
+__all__ = ["Batches", "Format", "Part", "Shuffle", "Timed", "TokenDataset"]

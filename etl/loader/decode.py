@@ -62,11 +62,7 @@ class RowGroups:
                     first, last = np.searchsorted(begins, (start, done))
                     yield Piece(start, tokens, begins[first:last] - start)
             except (pa.ArrowException, OSError) as error:
-                raise LoaderError(
-                    f"row group {group} cannot be decoded ({error})",
-                    where=uri,
-                    hint="run `etl verify` on the lake",
-                ) from error
+                raise _damaged(uri, group, error) from error
             if done != num_tokens:
                 raise LoaderError(
                     f"row group {group} has {done} tokens where its footer says {num_tokens}",
@@ -74,11 +70,34 @@ class RowGroups:
                     hint="run `etl verify` on the lake",
                 )
 
+    def begins(self, number: int) -> np.ndarray:
+        """Where the documents of a row group begin, and where its last one ends; (rows + 1,) int64.
+
+        Raises as ``pieces`` does.
+        """
+        path, group = self._index.group(number)
+        uri = self._index.uri(path)
+        with storage.open_input(uri) as source:
+            try:
+                file = pq.ParquetFile(source, metadata=self._footers.get(path), pre_buffer=False)
+                self._remember(path, file.metadata)
+                return _begins(file, group)
+            except (pa.ArrowException, OSError) as error:
+                raise _damaged(uri, group, error) from error
+
     def _remember(self, path: str, footer: pq.FileMetaData) -> None:
         self._footers[path] = footer
         self._footers.move_to_end(path)
         if len(self._footers) > _MAX_FOOTERS:
             self._footers.popitem(last=False)
+
+
+def _damaged(uri: str, group: int, error: Exception) -> LoaderError:
+    return LoaderError(
+        f"row group {group} cannot be decoded ({error})",
+        where=uri,
+        hint="run `etl verify` on the lake",
+    )
 
 
 def _begins(file: pq.ParquetFile, group: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from etl.loader.decode import RowGroups, Tape
+from etl.loader.format import Format
 from etl.loader.index import Index
 from etl.loader.plan import Plan, Stream
 
@@ -83,23 +84,23 @@ class Gatherer:
     """Makes batches of an epoch's samples; opens the lanes that they lie in."""
 
     def __init__(
-        self, index: Index, plan: Plan, stream: Stream, *, epoch: int, boundaries: bool
+        self, index: Index, plan: Plan, stream: Stream, *, epoch: int, batch_format: Format
     ) -> None:
         self._row_groups = RowGroups(index)
         self._plan = plan
         self._stream = stream
         self._epoch = epoch
-        self._boundaries = boundaries
+        self._format = batch_format
         self._lanes: dict[int, Lane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
-        """The samples as int64 tensors (B, S): ``input_ids``, ``labels`` and, where boundaries are asked
-        for, ``document_ids`` and ``position_ids``, both counted from 0 in each row.
-        """
+        """The samples as int64 tensors (B, S): ``input_ids``, ``labels``, and what the format adds."""
         samples = list(samples)
         shape = (len(samples), self._plan.seq_len)
         input_ids, labels = np.empty(shape, np.int64), np.empty(shape, np.int64)
-        firsts = np.zeros(shape, bool) if self._boundaries else None
+        firsts = None
+        if self._format.needs_boundaries:
+            firsts = np.zeros((shape[0], shape[1] + 1), bool)
         for row, sample in enumerate(samples):
             position, number = divmod(sample, self._plan.lanes)
             lane = self._lanes.get(number) or self._open(number)
@@ -108,13 +109,14 @@ class Gatherer:
             input_ids[row] = tokens[:-1]
             labels[row] = tokens[1:]
             if firsts is not None and lane.firsts is not None:
-                firsts[row] = lane.firsts[window][:-1]
+                firsts[row] = lane.firsts[window]
         batch = {"input_ids": torch.from_numpy(input_ids), "labels": torch.from_numpy(labels)}
-        return batch if firsts is None else batch | _boundaries(firsts)
+        return batch if firsts is None else self._format.add_boundaries(batch, firsts)
 
     def _open(self, number: int) -> Lane:
-        tape = Tape(self._row_groups, self._stream, boundaries=self._boundaries)
-        lane = Lane(self._plan, self._epoch, number, tape=tape, boundaries=self._boundaries)
+        boundaries = self._format.needs_boundaries
+        tape = Tape(self._row_groups, self._stream, boundaries=boundaries)
+        lane = Lane(self._plan, self._epoch, number, tape=tape, boundaries=boundaries)
         self._lanes[number] = lane
         return lane
 
@@ -124,14 +126,3 @@ class Gatherer:
     def __exit__(self, *_: object) -> None:
         for lane in self._lanes.values():
             lane.close()
-
-
-def _boundaries(firsts: np.ndarray) -> Batch:
-    """Document and position ids, (B, S) int64, of windows in which documents begin at ``firsts``."""
-    firsts[:, 0] = False  # a window begins inside document 0, or with it
-    places = np.arange(firsts.shape[1])
-    begins = np.maximum.accumulate(np.where(firsts, places, 0), axis=1)
-    return {
-        "document_ids": torch.from_numpy(np.cumsum(firsts, axis=1, dtype=np.int64)),
-        "position_ids": torch.from_numpy(places - begins),
-    }

@@ -1,8 +1,8 @@
 """What the loader knows of a token table without reading a token: files, row groups, token counts.
 
 The files and their tokens come from the Delta log (``max.token_end``), the row groups from the footers,
-which are read once, in threads. The result is a few arrays: 4 bytes for each row group, so that ten
-million of them take 40 MB, and DataLoader workers get them by fork or pickle at no cost worth naming.
+which are read once, in threads. The result is a few arrays: 8 bytes for each row group, so that ten
+million of them take 80 MB, and DataLoader workers get them by fork or pickle at no cost worth naming.
 """
 
 import hashlib
@@ -33,6 +33,7 @@ class Index:
     file_tokens: np.ndarray  # (F,) int64
     first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
     group_tokens: np.ndarray  # (G,) int32
+    group_documents: np.ndarray  # (G,) int32, those without tokens left out
 
     @property
     def num_tokens(self) -> int:
@@ -77,10 +78,10 @@ def read_index(lake: str, *, version: int | None) -> Index:
     file_tokens = np.array([end or 0 for end in ends], np.int64)  # no statistics: a file of no rows
     uris = [storage.join(table.url, path) for path in paths]
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        groups = list(pool.map(_read_group_tokens, uris, file_tokens.tolist()))
-    first_group = np.cumsum([0, *map(len, groups)], dtype=np.int64)
-    group_tokens = np.concatenate([*groups, np.empty(0, np.int32)])
-    return Index(table.url, table.version, names, file_tokens, first_group, group_tokens)
+        groups = list(pool.map(_read_groups, uris, file_tokens.tolist()))
+    first_group = np.cumsum([0, *(found.shape[1] for found in groups)], dtype=np.int64)
+    tokens, documents = np.concatenate([*groups, np.empty((2, 0), np.int32)], axis=1)
+    return Index(table.url, table.version, names, file_tokens, first_group, tokens, documents)
 
 
 def read_tokenizer(index: Index) -> TokenizerRecord | None:
@@ -128,14 +129,19 @@ def _layout(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _read_group_tokens(uri: str, file_tokens: int) -> np.ndarray:
-    """Tokens of each row group of a file, (groups,) int32, from the statistics of token_end."""
+def _read_groups(uri: str, file_tokens: int) -> np.ndarray:
+    """Tokens of each row group of a file, and documents with tokens, (2, groups) int32.
+
+    The tokens are those that the statistics of token_end tell, the documents follow from the number of
+    values, of which an empty list is one.
+    """
     with storage.open_input(uri) as file:
         footer = pq.read_metadata(file)
     names = [footer.schema.column(i).path for i in range(footer.num_columns)]
     total = names.index("token_end")
     leaf = next(i for i, name in enumerate(names) if name.startswith("tokens."))
     tokens, before = np.zeros(footer.num_row_groups, np.int64), 0
+    documents = np.zeros_like(tokens)
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if group.num_rows == 0:
@@ -145,6 +151,7 @@ def _read_group_tokens(uri: str, file_tokens: int) -> np.ndarray:
         end = int(statistics.max) if known else -1
         tokens[number], before = end - before, end
         values = group.column(leaf).num_values  # an empty list counts as one
+        documents[number] = group.num_rows - (values - tokens[number])
         if not values - group.num_rows <= tokens[number] <= min(values, _MAX_GROUP_TOKENS):
             raise LoaderError(
                 f"token_end says {tokens[number]} tokens in row group {number}, which has {values}",
@@ -157,4 +164,4 @@ def _read_group_tokens(uri: str, file_tokens: int) -> np.ndarray:
             where=uri,
             hint="run `etl verify` on the lake",
         )
-    return tokens.astype(np.int32)
+    return np.stack([tokens, documents]).astype(np.int32)

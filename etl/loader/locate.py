@@ -42,12 +42,32 @@ def locate(index: Index, plan: Plan, stream: Stream, *, window: int) -> list[Par
     ]
 
 
+def locate_document(index: Index, stream: Stream, *, document: int, num_tokens: int) -> list[Part]:
+    """The one part that a padded row is: a document of an epoch's stream, cut after ``num_tokens``."""
+    (place,) = stream.places(document, document + 1)
+    path, group = index.group(int(stream.groups[place]))
+    columns = _read(index, path, group)
+    counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
+    row = int(np.flatnonzero(counts)[document - stream.start(place)])
+    found = columns.slice(row, 1).to_pylist()[0]
+    return [
+        Part(
+            start=0,
+            count=min(int(counts[row]), num_tokens),
+            document_start=0,
+            id=found["id"],
+            source=found["source"],
+            row=found["row"],
+            file=path,
+            row_group=group,
+        )
+    ]
+
+
 def _parts(index: Index, number: int, base: int, first: int, stop: int) -> Iterator[Part]:
     """The parts of [first, stop) in one row group, whose first token is the stream's ``base``."""
     path, group = index.group(number)
-    with storage.open_input(index.uri(path)) as source:
-        file = pq.ParquetFile(source, pre_buffer=False)
-        columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
+    columns = _read(index, path, group)
     counts: list[Any] = columns["num_tokens"].to_pylist()
     ends = base + np.cumsum(counts, dtype=np.int64)
     begins = np.concatenate([[base], ends[:-1]])
@@ -66,3 +86,10 @@ def _parts(index: Index, number: int, base: int, first: int, stop: int) -> Itera
             file=path,
             row_group=group,
         )
+
+
+def _read(index: Index, path: str, group: int) -> Any:
+    """The small columns of a row group, a pa.Table."""
+    with storage.open_input(index.uri(path)) as source:
+        file = pq.ParquetFile(source, pre_buffer=False)
+        return file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)

@@ -79,13 +79,15 @@ class Plan:
     seq_len: int
     seed: int
     shuffle: Shuffle | None  # None: the table's own order
+    overlap: int = 1  # tokens that a window shares with the next: the label of its last one
 
     def __post_init__(self) -> None:
         if self.seq_len < 1:
             raise LoaderError(f"seq_len={self.seq_len}", hint="give 1 or more")
         if self.num_samples < 1:
             raise LoaderError(
-                f"a window takes {self.seq_len + 1} tokens, the table has {self.num_tokens}",
+                f"a window takes {self.seq_len + self.overlap} tokens, "
+                f"the table has {self.num_tokens}",
                 hint="give a smaller seq_len, or a table with more tokens",
             )
 
@@ -97,12 +99,12 @@ class Plan:
     @property
     def num_samples(self) -> int:
         """Windows of an epoch, over all ranks; the last one needs a token behind it as its label."""
-        return max(self.num_tokens - 1, 0) // self.seq_len
+        return max(self.num_tokens - self.overlap, 0) // self.seq_len
 
     @property
     def dropped_tokens(self) -> int:
         """Tokens at the end of an epoch's stream that are in no window."""
-        return self.num_tokens - self.num_samples * self.seq_len - 1
+        return self.num_tokens - self.num_samples * self.seq_len - self.overlap
 
     @cached_property
     def lanes(self) -> int:
@@ -160,6 +162,10 @@ class Plan:
         """What a saved state must agree with: 16 hex digits over all that decides the order."""
         shuffle = None if self.shuffle is None else asdict(self.shuffle)
         parts = [_FORMAT, table_digest, self.seq_len, self.seed, shuffle]
+        if (
+            self.overlap == 0
+        ):  # of documents, whose table and settings may else look like one of tokens
+            parts.append("documents")
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from etl.loader import TokenDataset
+from etl.loader import Format, TokenDataset
 from etl.loader.gather import Gatherer
 from tests.loader.tables import (
     MIXED,
@@ -33,7 +33,7 @@ def test_every_window_once_and_in_order_for_any_table(
 ):
     assume(sum(group_tokens(shape)) > seq_len)
     lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
-    for world_size in (1, 2, 3, 4):
+    for world_size in (1, 2, 3, 4, 6):
         ranks = []
         for rank in range(world_size):
             dataset = TokenDataset(
@@ -119,23 +119,6 @@ def test_spawned_and_persistent_workers_see_the_epoch(lake):
 
 
 @each_table
-@given(SHAPES, st.integers(1, 30), st.sampled_from([*WRITERS]))
-def test_boundaries_are_those_of_the_documents(tmp_path_factory, shape, seq_len, writer):
-    assume(sum(group_tokens(shape)) > seq_len)
-    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
-    begins = {doc.tokens.start for doc in documents(shape) if doc.tokens}
-    for batch in TokenDataset(lake, seq_len=seq_len, shuffle=MIXED, boundaries=True).batches(2):
-        for row in range(2):
-            document, position = 0, 0
-            for place, token in enumerate(batch["input_ids"][row].tolist()):
-                if place and token in begins:
-                    document, position = document + 1, 0
-                assert batch["document_ids"][row, place] == document
-                assert batch["position_ids"][row, place] == position
-                position += 1
-
-
-@each_table
 @given(SHAPES, st.integers(1, 30), st.integers(0, 2))
 def test_locate_names_each_token(tmp_path_factory, shape, seq_len, epoch):
     assume(sum(group_tokens(shape)) > seq_len)
@@ -174,5 +157,5 @@ def test_samples_may_be_taken_in_any_order(tmp_path):
     dataset = TokenDataset(make_lake(tmp_path, shape), seq_len=7, shuffle=MIXED)
     expected = [row[:-1] for row in expected_rows(dataset, shape)]
     plan, samples = dataset._plan, [*range(75, -1, -2), 4, 4, 20]
-    with Gatherer(dataset._index, plan, plan.stream(0), epoch=0, boundaries=False) as gatherer:
+    with Gatherer(dataset._index, plan, plan.stream(0), epoch=0, batch_format=Format()) as gatherer:
         assert gatherer.batch(samples)["input_ids"].tolist() == [expected[g] for g in samples]

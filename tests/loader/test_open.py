@@ -13,7 +13,7 @@ from etl.fragment import FragmentWriter
 from etl.loader import TokenDataset
 from etl.table import Table
 from schemas import DUPLICATES, TOKENS
-from tests.loader.tables import SMALL, make_lake, rows_of
+from tests.loader.tables import MIXED, SMALL, make_lake, rows_of
 
 
 def test_the_version_is_pinned(tmp_path):
@@ -43,13 +43,13 @@ def test_mistakes_are_named(tmp_path, lake):
     with pytest.raises(LoaderError, match="column tokens is missing"):
         TokenDataset(other.url, seq_len=10)
     dataset = TokenDataset(lake, seq_len=10)
-    for seed, shuffle, message in ((1, True, "seed=0 here 1"), (0, False, "table or shuffle")):
+    for seed, shuffle, message in ((1, True, "seed=0 here 1"), (0, False, "lanes=16 here 0")):
         with pytest.raises(LoaderError, match=message):
             TokenDataset(lake, seq_len=10, seed=seed, shuffle=shuffle).load_state_dict(
                 dataset.state_dict()
             )
-    with pytest.raises(LoaderError, match="format 2"):
-        dataset.load_state_dict({**dataset.state_dict(), "format": 2})
+    with pytest.raises(LoaderError, match="format 1"):
+        dataset.load_state_dict({**dataset.state_dict(), "format": 1})
     for mistake in (
         lambda: dataset.locate(26),
         lambda: dataset.set_epoch(-1),
@@ -103,3 +103,14 @@ def test_a_lake_may_be_in_object_storage(s3):
     assert rows_of(dataset, 3) == [whole[i * 100 : i * 100 + 101] for i in range(19)]
     assert [part.id for part in dataset.locate(6)] == ["0", "2"]
     assert dataset.tokenizer() is None
+
+
+def test_a_dataset_may_be_opened_from_a_state(tmp_path):
+    url = make_lake(tmp_path, SMALL)
+    for shuffle in (MIXED, False):
+        dataset = TokenDataset(url, seq_len=7, seed=3, shuffle=shuffle)
+        whole = rows_of(dataset)
+        Table.open(f"{url}/tokens").commit([], transactions={}, lineage={})  # a newer version
+        state = dataset.state_dict(consumed=11)
+        again = TokenDataset.from_state(url, {"step": 11, "data": state})
+        assert rows_of(again) == whole[11:]

@@ -1,0 +1,117 @@
+"""Samples that are documents: each lane keeps one block of whole documents, batches pad them.
+
+The order is that of ``plan.py`` with documents in place of tokens and windows of one document. Documents
+without tokens are none here; the footers tell how many there are, since an empty list counts as a value.
+"""
+
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+import torch
+
+from etl.loader.decode import RowGroups, Tape
+from etl.loader.format import pad
+from etl.loader.index import Index
+from etl.loader.plan import Plan, Shuffle, Stream
+
+Batch = dict[str, torch.Tensor]
+
+
+def document_plan(index: Index, seed: int, shuffle: Shuffle | None) -> Plan:
+    """The order of a table's documents; the settings, in tokens, are met by documents of mean length."""
+    count = int(index.group_documents.sum(dtype=np.int64))
+    if shuffle is not None and count:
+        mean = max(index.num_tokens // count, 1)
+        shuffle = Shuffle(
+            lanes=shuffle.lanes,
+            block_tokens=max(shuffle.block_tokens // mean, 1),
+            run_tokens=max(shuffle.run_tokens // mean, 1),
+        )
+    return Plan(index.group_documents, 1, seed, shuffle, overlap=0)
+
+
+class DocumentLane:
+    """One lane of an epoch: the documents of the block that is being dealt, in the stream's order."""
+
+    def __init__(self, plan: Plan, epoch: int, lane: int, *, reader: "DocumentGatherer") -> None:
+        self._plan = plan
+        self._epoch = epoch
+        self._lane = lane
+        self._reader = reader
+        self._tape = Tape(reader.row_groups, reader.tokens, boundaries=False)
+        self._number = -1  # of the block that is loaded
+        self._first = 0  # the first place of it whose document is there
+        self._order = np.zeros(0, np.int64)
+        self._documents: list[np.ndarray] = []
+
+    def document(self, position: int) -> np.ndarray:
+        """The document at a position of the lane, (n,) int32; rising positions are cheap."""
+        number, place = divmod(position, self._plan.block_windows)
+        if number != self._number or place < self._first:
+            self._load(number, place)
+        return self._documents[int(self._order[place])]
+
+    def _load(self, number: int, place: int) -> None:
+        """Read a block; row groups of which all documents were dealt before ``place`` stay closed."""
+        start, order = self._plan.block(self._epoch, self._lane, number)
+        needed = np.ones(len(order), bool)
+        needed[order[:place]] = False
+        stream, stop = self._reader.stream, start + len(order)
+        nothing = np.zeros(0, np.int32)
+        self._documents = []
+        for group in stream.places(start, stop):
+            first, last = max(start, stream.start(group)), min(stop, int(stream.ends[group]))
+            if needed[first - start : last - start].any():
+                base = stream.start(group)
+                self._documents += self._read(group, first - base, last - base)
+            else:
+                self._documents += [nothing] * (last - first)
+        self._number, self._first, self._order = number, place, order
+
+    def _read(self, group: int, first: int, last: int) -> list[np.ndarray]:
+        """The documents [first, last) of a row group of the stream, whole."""
+        number = int(self._reader.stream.groups[group])
+        begins = np.unique(self._reader.row_groups.begins(number))  # (documents + 1,)
+        tokens = np.empty(int(begins[last] - begins[first]), np.int32)
+        self._tape.copy(self._reader.tokens.start(group) + int(begins[first]), tokens)
+        return np.split(tokens, begins[first + 1 : last] - begins[first])
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        self._tape.close()
+
+
+class DocumentGatherer:
+    """Makes padded batches of an epoch's documents; opens the lanes that they lie in."""
+
+    def __init__(self, index: Index, plan: Plan, *, epoch: int, seq_len: int, pad_id: int) -> None:
+        self.row_groups = RowGroups(index)
+        self.stream = plan.stream(epoch)
+        ends = np.cumsum(index.group_tokens[self.stream.groups], dtype=np.int64)
+        self.tokens = Stream(self.stream.groups, ends)
+        self._plan = plan
+        self._epoch = epoch
+        self._seq_len = seq_len
+        self._pad_id = pad_id
+        self._lanes: dict[int, DocumentLane] = {}
+
+    def batch(self, samples: Iterable[int]) -> Batch:
+        """The documents as padded tensors; ``Format`` tells which."""
+        documents = []
+        for sample in samples:
+            position, number = divmod(sample, self._plan.lanes)
+            lane = self._lanes.get(number) or self._open(number)
+            documents.append(lane.document(position))
+        return pad(documents, seq_len=self._seq_len, pad_id=self._pad_id)
+
+    def _open(self, number: int) -> DocumentLane:
+        self._lanes[number] = DocumentLane(self._plan, self._epoch, number, reader=self)
+        return self._lanes[number]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for lane in self._lanes.values():
+            lane.close()

@@ -1,0 +1,102 @@
+"""What stands in a batch: windows cut from documents that follow each other, or a document in each row.
+
+Shape suffixes: B rows of a batch, S tokens of a window, D documents that begin in a batch.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from etl.errors import LoaderError
+
+Batch = dict[str, torch.Tensor]
+
+IGNORED = -100
+"""The label that torch's cross_entropy leaves out by default (its ``ignore_index``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """What a batch holds besides ``input_ids`` and ``labels``, both int64 (B, S).
+
+    A packed window is S tokens of documents that follow each other; its first token may stand anywhere
+    in a document. Documents are told apart by what is asked for here:
+
+    - ``document_ids``: int64 (B, S), counted from 0 in each row, for a mask of block-causal attention.
+    - ``position_ids``: int64 (B, S), from 0 again with each document.
+    - ``cu_seqlens``: int32 (D + 1,), where documents begin in the batch flattened to B * S tokens, and
+      its end, as variable-length attention takes them; and ``max_seqlen``, int64 (), the longest of them.
+      A row begins a document of its own. Rows cannot be stacked: use ``dataset.batches()``.
+    - ``ignore_boundaries``: labels that belong to the next document are -100.
+
+    ``pad_id`` puts one document into each row instead, cut at S + 1 tokens and filled up with that id.
+    Labels behind its end are -100, ``attention_mask`` int64 (B, S) is 1 where a token of it stands, and
+    ``num_tokens`` int64 (B,) tells how long the documents are, so that what was cut is seen. Documents
+    without tokens are left out.
+
+    Raises LoaderError if both are asked for.
+
+    >>> Format(position_ids=True).needs_boundaries
+    True
+    """
+
+    document_ids: bool = False
+    position_ids: bool = False
+    cu_seqlens: bool = False
+    ignore_boundaries: bool = False
+    pad_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.pad_id is not None and self.needs_boundaries:
+            raise LoaderError(
+                f"pad_id={self.pad_id} of Format beside what tells documents in a window apart",
+                hint="a padded row holds one document: leave the others out",
+            )
+
+    @property
+    def needs_boundaries(self) -> bool:
+        """Whether it must be known where documents begin."""
+        return any((self.document_ids, self.position_ids, self.cu_seqlens, self.ignore_boundaries))
+
+    def add_boundaries(self, batch: Batch, firsts: np.ndarray) -> Batch:
+        """A packed batch with what is asked for; ``firsts`` (B, S + 1) bool: where documents begin."""
+        if self.ignore_boundaries:
+            batch["labels"].numpy()[firsts[:, 1:]] = IGNORED
+        firsts = firsts[:, :-1]
+        firsts[:, 0] = False  # a window begins inside document 0, or with it
+        if self.document_ids:
+            batch["document_ids"] = torch.from_numpy(np.cumsum(firsts, axis=1, dtype=np.int64))
+        if self.position_ids:
+            places = np.arange(firsts.shape[1])
+            begins = np.maximum.accumulate(np.where(firsts, places, 0), axis=1)
+            batch["position_ids"] = torch.from_numpy(places - begins)
+        if self.cu_seqlens:
+            firsts[:, 0] = True
+            ends = np.append(np.flatnonzero(firsts), firsts.size).astype(np.int32)
+            batch["cu_seqlens"] = torch.from_numpy(ends)
+            batch["max_seqlen"] = torch.tensor(int(np.diff(ends).max()))
+        return batch
+
+
+def pad(documents: list[np.ndarray], *, seq_len: int, pad_id: int) -> Batch:
+    """Documents, each (n,) int32 with n >= 1, as the rows of a padded batch.
+
+    >>> batch = pad([np.array([7, 8, 9], np.int32)], seq_len=4, pad_id=0)
+    >>> batch["input_ids"].tolist(), batch["labels"].tolist()
+    ([[7, 8, 9, 0]], [[8, 9, -100, -100]])
+    """
+    shape = (len(documents), seq_len)
+    input_ids, labels = np.full(shape, pad_id, np.int64), np.full(shape, IGNORED, np.int64)
+    mask = np.zeros(shape, np.int64)
+    for row, tokens in enumerate(documents):
+        size = min(len(tokens), seq_len)
+        input_ids[row, :size] = tokens[:size]
+        labels[row, : len(tokens) - 1] = tokens[1 : seq_len + 1]
+        mask[row, :size] = 1
+    return {
+        "input_ids": torch.from_numpy(input_ids),
+        "labels": torch.from_numpy(labels),
+        "attention_mask": torch.from_numpy(mask),
+        "num_tokens": torch.tensor([len(tokens) for tokens in documents], dtype=torch.int64),
+    }

@@ -1,0 +1,81 @@
+"""Batches made ahead by a thread: the same ones, the same state, no thread left; and the waiting."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from etl.errors import LoaderError
+from etl.loader import Timed, TokenDataset
+from tests.loader.tables import MIXED, SMALL, expected_rows, make_lake, rows_of
+
+
+def threads():
+    return [t for t in threading.enumerate() if t.name == "tokenlake-prefetch"]
+
+
+def open_dataset(lake):
+    return TokenDataset(lake, seq_len=7, shuffle=MIXED)
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 50])
+def test_the_thread_keeps_order_and_state(lake, prefetch):
+    dataset = open_dataset(lake)
+    whole = [row[:-1] for row in expected_rows(dataset, SMALL)]
+    rows, states = [], []
+    for batch in dataset.batches(2, drop_last=False, prefetch=prefetch):
+        rows += batch["input_ids"].tolist()
+        states.append(dataset.state_dict())  # of what was handed out, however far the thread is
+    assert rows == whole
+    assert threads() == []
+    for steps, state in enumerate(states, 1):
+        again = open_dataset(lake)
+        again.load_state_dict(state)
+        assert [row[:-1] for row in rows_of(again)] == whole[2 * steps :]
+
+
+def test_a_reader_that_leaves_ends_the_thread(lake):
+    batches = iter(open_dataset(lake).batches(1, prefetch=2))
+    next(batches)
+    assert len(threads()) == 1
+    batches.close()
+    assert threads() == []
+
+
+def test_an_error_of_the_thread_is_raised_where_batches_are_read(tmp_path):
+    lake = make_lake(tmp_path, [[[20]] for _ in range(6)])
+    dataset = TokenDataset(lake, seq_len=5, shuffle=False)
+    Path(lake, "tokens", "003.parquet").write_bytes(b"PAR1 no parquet file any more PAR1")
+    rows: list[torch.Tensor] = []
+    with pytest.raises(LoaderError, match=r"003.parquet.* cannot be decoded"):
+        rows += (b["input_ids"] for b in dataset.batches(1, prefetch=4))
+    assert threads() == []
+
+
+def test_waiting_is_counted(lake):
+    dataset = open_dataset(lake)
+    assert dataset.waited == 0
+    counts = [dataset.waited for _ in dataset.batches(1)]
+    assert counts == sorted(counts)
+    assert counts[0] > 0
+    before = dataset.waited
+    for _ in dataset.batches(1):
+        pass
+    assert dataset.waited > before
+
+    def slow():
+        for item in range(3):
+            time.sleep(0.01)
+            yield item
+
+    timed = Timed(slow())
+    assert list(timed) == [0, 1, 2]
+    assert timed.items == 3
+    assert timed.waited >= 0.03
+
+
+def test_settings_are_checked(lake):
+    with pytest.raises(LoaderError, match="prefetch=-1"):
+        open_dataset(lake).batches(2, prefetch=-1)

@@ -1,0 +1,138 @@
+"""What stands in a batch besides the tokens, and documents padded one a row, against lists."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from etl.errors import LoaderError
+from etl.loader import Format, TokenDataset
+from tests.loader.tables import (
+    MIXED,
+    SHAPES,
+    SMALL,
+    WRITERS,
+    documents,
+    group_tokens,
+    make_lake,
+)
+
+EVERYTHING = Format(document_ids=True, position_ids=True, cu_seqlens=True, ignore_boundaries=True)
+PADDED = Format(pad_id=999)
+each_table = settings(max_examples=20)
+
+
+@each_table
+@given(SHAPES, st.integers(1, 30), st.sampled_from([*WRITERS]), st.integers(1, 3))
+def test_boundaries_are_those_of_the_documents(
+    tmp_path_factory, shape, seq_len, writer, batch_size
+):
+    assume(sum(group_tokens(shape)) > seq_len)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+    begins = {doc.tokens.start for doc in documents(shape) if doc.tokens}
+    plain = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED).batches(batch_size)
+    dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED, format=EVERYTHING)
+    for batch, bare in zip(dataset.batches(batch_size), plain, strict=True):
+        assert torch.equal(batch["input_ids"], bare["input_ids"])
+        ends = []
+        for row in range(batch_size):
+            document, position = 0, 0
+            for place, token in enumerate(batch["input_ids"][row].tolist()):
+                if place and token in begins:
+                    document, position = document + 1, 0
+                if position == 0:
+                    ends.append(row * seq_len + place)
+                assert batch["document_ids"][row, place] == document
+                assert batch["position_ids"][row, place] == position
+                position += 1
+                label = bare["labels"][row, place].item()
+                expected = -100 if label in begins else label
+                assert batch["labels"][row, place] == expected
+        ends.append(batch_size * seq_len)
+        assert batch["cu_seqlens"].tolist() == ends
+        assert batch["cu_seqlens"].dtype == torch.int32
+        longest = max(b - a for a, b in pairwise(ends))
+        assert batch["max_seqlen"].item() == longest
+
+
+def test_each_is_made_only_where_it_is_asked_for(lake):
+    names = {"document_ids", "position_ids", "cu_seqlens"}
+    for name in names:
+        dataset = TokenDataset(lake, seq_len=9, format=Format(**{name: True}))
+        batch = next(iter(dataset.batches(2)))
+        assert batch.keys() & names == {name}
+        assert (batch["labels"] >= 0).all()
+    bare = next(iter(TokenDataset(lake, seq_len=9).batches(2)))
+    assert bare.keys() == {"input_ids", "labels"}
+    sample = next(iter(TokenDataset(lake, seq_len=9, format=EVERYTHING)))
+    assert sample["position_ids"].shape == (9,)
+    assert sample["cu_seqlens"][-1] == 9
+
+
+@each_table
+@given(
+    SHAPES,
+    st.integers(1, 30),
+    st.sampled_from([MIXED, False, True]),
+    st.sampled_from([*WRITERS]),
+    st.integers(0, 1),
+)
+def test_each_document_is_a_row(tmp_path_factory, shape, seq_len, shuffle, writer, epoch):
+    full = {doc.tokens.start: doc for doc in documents(shape) if doc.tokens}
+    assume(full)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+    dataset = TokenDataset(lake, seq_len=seq_len, shuffle=shuffle, format=PADDED)
+    dataset.set_epoch(epoch)
+    seen: list[int] = []
+    for batch in dataset.batches(2, drop_last=False):
+        for row in zip(*(batch[name].tolist() for name in batch), strict=True):
+            input_ids, labels, mask, num_tokens = row
+            tokens = list(full[input_ids[0]].tokens)
+            rest = seq_len - len(tokens)
+            assert input_ids == tokens[:seq_len] + [999] * rest
+            assert labels == (tokens[1 : seq_len + 1] + [-100] * seq_len)[:seq_len]
+            assert mask == [1] * min(len(tokens), seq_len) + [0] * rest
+            assert num_tokens == len(tokens)
+            (part,) = dataset.locate(len(seen))
+            doc = full[input_ids[0]]
+            assert (part.source, part.row, part.row_group) == (doc.source, doc.row, doc.row_group)
+            assert part.count == min(len(tokens), seq_len + 1)
+            seen.append(input_ids[0])
+    assert sorted(seen) == sorted(full)
+    assert dataset.num_samples == len(full)
+    assert dataset.dropped_tokens == 0
+    if shuffle is False:
+        assert seen == sorted(seen)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
+def test_padded_documents_are_dealt_and_go_on_as_windows_do(lake):
+    def open_dataset(rank=0, world_size=1):
+        return TokenDataset(
+            lake, seq_len=12, shuffle=MIXED, format=PADDED, rank=rank, world_size=world_size
+        )
+
+    def firsts(iterable):
+        return [ids[0] for batch in iterable for ids in batch["input_ids"].tolist()]
+
+    whole = firsts(open_dataset().batches(1))
+    assert len(whole) == sum(bool(doc.tokens) for doc in documents(SMALL))
+    ranks = [firsts(open_dataset(rank, 3).batches(1)) for rank in range(3)]
+    assert [first for step in zip(*ranks, strict=True) for first in step] == whole[:12]
+    workers = DataLoader(open_dataset().batches(2), batch_size=None, num_workers=3)
+    assert firsts(workers) == whole
+    for consumed in range(len(whole)):
+        again = open_dataset()
+        again.load_state_dict(again.state_dict(consumed=consumed))
+        assert firsts(again.batches(1)) == whole[consumed:]
+    windows = TokenDataset(lake, seq_len=12, shuffle=MIXED)
+    with pytest.raises(LoaderError, match="another order"):
+        windows.load_state_dict(open_dataset().state_dict())
+
+
+def test_a_format_of_two_minds_is_refused():
+    with pytest.raises(LoaderError, match="pad_id=0"):
+        Format(pad_id=0, cu_seqlens=True)

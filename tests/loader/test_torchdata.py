@@ -1,0 +1,120 @@
+"""torchdata's StatefulDataLoader: it goes on by itself, and its state holds at other W and world sizes."""
+
+from itertools import islice
+
+import pytest
+
+from etl.errors import LoaderError
+from etl.loader import TokenDataset
+from etl.loader.state import find_state
+from tests.loader.tables import MIXED, SMALL, dealt, expected_rows
+
+torchdata = pytest.importorskip(
+    "torchdata.stateful_dataloader", reason="torchdata is not installed"
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create [23] worker processes"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata 0.11 calls it
+]
+
+
+def open_dataset(lake, rank=0, world_size=1):
+    return TokenDataset(lake, seq_len=5, shuffle=MIXED, rank=rank, world_size=world_size)
+
+
+def loader_of(dataset, workers, batch_size=2, **options):
+    batches = dataset.batches(batch_size, drop_last=False)
+    return torchdata.StatefulDataLoader(batches, batch_size=None, num_workers=workers, **options)
+
+
+def take(loader, count):
+    return [batch["input_ids"].tolist() for batch in islice(loader, count)]
+
+
+def flat(batches):
+    return [row for batch in batches for row in batch]
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), [(0, 0), (0, 3), (1, 0), (2, 0), (3, 0)])
+def test_the_loader_goes_on_by_itself(lake, workers, prefetch):
+    whole = [row[:-1] for row in expected_rows(open_dataset(lake), SMALL)]
+
+    def fresh():
+        batches = open_dataset(lake).batches(2, drop_last=False, prefetch=prefetch)
+        return torchdata.StatefulDataLoader(batches, batch_size=None, num_workers=workers)
+
+    for count in (0, 1, 4, 27):
+        loader = fresh()
+        iterator = iter(loader)
+        before = flat(next(iterator)["input_ids"].tolist() for _ in range(count))
+        again = fresh()
+        again.load_state_dict(loader.state_dict())
+        rest = flat(batch["input_ids"].tolist() for batch in again)
+        assert before + rest == whole
+        del iterator
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_collated_by_the_loader_go_on_too(lake, workers):
+    def fresh():
+        return torchdata.StatefulDataLoader(open_dataset(lake), batch_size=4, num_workers=workers)
+
+    whole = take(fresh(), 99)
+    assert sorted(flat(whole)) == sorted(
+        row[:-1] for row in expected_rows(open_dataset(lake), SMALL)
+    )
+    loader = fresh()
+    before = take(loader, 3)
+    state = loader.state_dict()
+    again = fresh()
+    again.load_state_dict(state)
+    assert before + take(again, 99) == whole
+    if workers:  # one worker has given two batches, the other one: no prefix of the order
+        with pytest.raises(LoaderError, match="do not stand at one step"):
+            open_dataset(lake).load_state_dict(state)
+
+
+def test_a_state_goes_on_at_other_workers_and_world_sizes(lake):
+    state, rows = None, []
+    for world_size, workers, batch_size, steps in (
+        (1, 2, 2, 3),
+        (2, 3, 1, 4),
+        (3, 0, 2, 1),
+        (4, 1, 1, 2),
+        (6, 0, 1, 1),
+        (2, 2, 2, 1),
+        (1, 0, 4, 99),
+    ):
+        states, step_rows = [], []
+        for rank in range(world_size):
+            dataset = open_dataset(lake, rank, world_size)
+            if state is not None:
+                dataset.load_state_dict(state)
+            loader = loader_of(dataset, workers, batch_size)
+            step_rows.append(take(loader, steps))
+            states.append(loader.state_dict())
+        rows += [row for step in zip(*step_rows, strict=True) for row in dealt(list(step))]
+        state = {"model": [1.0], "loader": states[0]}
+        assert all(find_state(each) == find_state(states[0]) for each in states)
+    assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
+
+
+def test_what_does_not_fit_is_refused(lake):
+    dataset = open_dataset(lake)
+    loader = loader_of(dataset, 2)
+    take(loader, 3)
+    other = loader_of(open_dataset(lake), 2, batch_size=3)
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(LoaderError, match="2 samples over all ranks when saved, of 3 here"):
+        take(other, 1)
+    rare = loader_of(dataset, 2, snapshot_every_n_steps=3)
+    iterator = iter(rare)
+    next(iterator)
+    with pytest.raises(LoaderError, match="between two snapshots"):
+        dataset.load_state_dict(rare.state_dict())
+    with pytest.raises(LoaderError, match="no state of a TokenDataset"):
+        dataset.load_state_dict({"model": {"epoch": 1}})
+    state = dataset.state_dict()
+    with pytest.raises(LoaderError, match="2 states"):
+        dataset.load_state_dict({"a": state, "b": {**state, "epoch": 1}})
