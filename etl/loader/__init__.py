@@ -11,6 +11,8 @@ sharded.py   what datasets share: ranks, workers, epochs, batches
 state.py     what is saved, and finding it in what torchdata saves
 waiting.py   items made ahead by a thread, and the time spent waiting
 dataset.py   TokenDataset: one table
+mixing.py    the order of a mixture (pure arithmetic)
+mixture.py   TokenMixture: several tables with weights
 locate.py    a sample -> the documents behind it
 shard.py     which rank of how many
 """
@@ -18,8 +20,9 @@ shard.py     which rank of how many
 from etl.loader.dataset import TokenDataset
 from etl.loader.format import Format
 from etl.loader.locate import Part
+from etl.loader.mixture import TokenMixture
 from etl.loader.plan import Shuffle
 from etl.loader.sharded import Batches
 from etl.loader.waiting import Timed
 
-__all__ = ["Batches", "Format", "Part", "Shuffle", "Timed", "TokenDataset"]
+__all__ = ["Batches", "Format", "Part", "Shuffle", "Timed", "TokenDataset", "TokenMixture"]

@@ -120,8 +120,10 @@ class TokenDataset(ShardedDataset):
         """The tokenizer that made the ids, as the table's lineage names it; reads the history."""
         return read_tokenizer(self._index)
 
-    def reader(self, epoch: int) -> AbstractContextManager[Reader]:
-        """What makes batches of the samples of an epoch."""
+    def reader(
+        self, epoch: int, batch_format: Format | None = None
+    ) -> AbstractContextManager[Reader]:
+        """What makes batches of the samples of an epoch, in the dataset's own format or another."""
         if self.format.pad_id is not None:
             return DocumentGatherer(
                 self._index,
@@ -131,7 +133,8 @@ class TokenDataset(ShardedDataset):
                 pad_id=self.format.pad_id,
             )
         stream = self._plan.stream(epoch)
-        return Gatherer(self._index, self._plan, stream, epoch=epoch, batch_format=self.format)
+        wanted = batch_format or self.format
+        return Gatherer(self._index, self._plan, stream, epoch=epoch, batch_format=wanted)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[locate.Part]:
         """The documents behind a sample of an epoch (this one if not given), by its place in the order.

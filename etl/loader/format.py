@@ -73,10 +73,15 @@ class Format:
             batch["position_ids"] = torch.from_numpy(places - begins)
         if self.cu_seqlens:
             firsts[:, 0] = True
-            ends = np.append(np.flatnonzero(firsts), firsts.size).astype(np.int32)
-            batch["cu_seqlens"] = torch.from_numpy(ends)
-            batch["max_seqlen"] = torch.tensor(int(np.diff(ends).max()))
+            batch |= lengths(firsts)
         return batch
+
+
+def lengths(firsts: np.ndarray) -> Batch:
+    """``cu_seqlens`` and ``max_seqlen`` of a batch in which documents begin at ``firsts``, (B, S) bool."""
+    ends = np.append(np.flatnonzero(firsts), firsts.size).astype(np.int32)
+    longest = torch.tensor(int(np.diff(ends).max()))
+    return {"cu_seqlens": torch.from_numpy(ends), "max_seqlen": longest}
 
 
 def pad(documents: list[np.ndarray], *, seq_len: int, pad_id: int) -> Batch:

@@ -137,7 +137,7 @@ class Plan:
         size = min(self.block_windows, self.lane_start(lane + 1) - start)
         if self.shuffle is None:
             return start, np.arange(size)
-        return start, _permutation(size, self.seed, epoch, "block", lane, number)
+        return start, permutation(size, self.seed, epoch, "block", lane, number)
 
     def window(self, epoch: int, sample: int) -> int:
         """The window of the epoch's stream that a sample is."""
@@ -153,7 +153,7 @@ class Plan:
         else:
             runs = self._runs
             turn = np.empty(int(runs[-1]) + 1, np.int64)  # of each run, when its turn comes
-            turn[_permutation(len(turn), self.seed, epoch, "runs")] = np.arange(len(turn))
+            turn[permutation(len(turn), self.seed, epoch, "runs")] = np.arange(len(turn))
             groups = np.argsort(turn[runs], kind="stable").astype(np.int32)
         groups = groups[self.group_tokens[groups] > 0]
         return Stream(groups, np.cumsum(self.group_tokens[groups], dtype=np.int64))
@@ -169,7 +169,7 @@ class Plan:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def _permutation(size: int, *key: object) -> np.ndarray:
+def permutation(size: int, *key: object) -> np.ndarray:
     """A permutation of range(size), (size,) int64, that depends on size and key alone."""
     digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).digest()
     raw = np.random.Philox(key=int.from_bytes(digest, "little")).random_raw(size)

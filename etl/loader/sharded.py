@@ -21,6 +21,8 @@ from etl.loader.waiting import ahead
 
 Batch = dict[str, torch.Tensor]
 
+_WHOLE = ("cu_seqlens", "max_seqlen")  # of a batch, not of its rows
+
 
 class Reader(Protocol):
     """Makes batches of an epoch's samples."""
@@ -72,7 +74,10 @@ class ShardedDataset(IterableDataset[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         """The samples of this rank, each a dictionary of tensors without the batch's dimension."""
         batches = iter(self.batches(1, drop_last=False))
-        return ({name: _row(values) for name, values in batch.items()} for batch in batches)
+        return (
+            {name: values if name in _WHOLE else values[0] for name, values in batch.items()}
+            for batch in batches
+        )
 
     def batches(self, batch_size: int, *, drop_last: bool = True, prefetch: int = 0) -> "Batches":
         """The samples of this rank as batches, an iterable of its own; see ``Batches``.
@@ -213,8 +218,3 @@ class Batches(IterableDataset[Batch]):
     def load_state_dict(self, state: State) -> None:
         """Go on where a state was saved, as ``dataset.load_state_dict`` does."""
         self.dataset.load_state_dict(state)
-
-
-def _row(values: torch.Tensor) -> torch.Tensor:
-    """The one row of a batch of one; what is no row, as cu_seqlens, stays."""
-    return values[0] if values.ndim == 2 else values

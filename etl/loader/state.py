@@ -54,7 +54,8 @@ def find_state(saved: Mapping[str, Any]) -> State:
             "the DataLoader workers do not stand at one step: no other number of workers can go on",
             hint="give the state to a loader with as many workers, or use dataset.batches()",
         )
-    return {**_without_worker(first), "consumed": steps[0]}
+    behind = min(found, key=lambda state: int(state["consumed"]))
+    return {name: value for name, value in behind.items() if name not in _WORKER_KEYS}
 
 
 def check_state(state: State, own: State, *, where: str) -> None:
@@ -76,10 +77,6 @@ def check_state(state: State, own: State, *, where: str) -> None:
         where=where,
         hint=f"open the dataset as it was then: {then}",
     )
-
-
-def _without_worker(state: State) -> State:
-    return {name: value for name, value in state.items() if name not in _WORKER_KEYS}
 
 
 def _is_nested(value: Any) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from etl.errors import LoaderError
 from etl.loader import Shuffle
-from etl.loader.plan import Plan, _permutation
+from etl.loader.plan import Plan, permutation
 
 SHUFFLES = st.builds(
     Shuffle,
@@ -37,7 +37,7 @@ def naive_order(plan: Plan, epoch: int) -> list[int]:
         blocks = [lane[i : i + size] for i in range(0, len(lane), size)]
         dealt.append([])
         for place, block in enumerate(blocks):
-            turn = _permutation(len(block), plan.seed, epoch, "block", number, place)
+            turn = permutation(len(block), plan.seed, epoch, "block", number, place)
             dealt[-1] += [block[i] for i in turn]
     rounds = max(map(len, dealt))
     return [lane[i] for i in range(rounds) for lane in dealt if i < len(lane)]
@@ -51,7 +51,7 @@ def naive_groups(plan: Plan, epoch: int) -> list[int]:
     if plan.shuffle is not None:
         size = plan.shuffle.run_tokens
         runs = [list(run) for _, run in groupby(groups, key=lambda g: starts[g] // size)]
-        turn = _permutation(len(runs), plan.seed, epoch, "runs")
+        turn = permutation(len(runs), plan.seed, epoch, "runs")
         groups = [g for i in turn for g in runs[i]]
     return [g for g in groups if plan.group_tokens[g]]
 

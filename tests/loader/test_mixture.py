@@ -1,0 +1,199 @@
+"""Mixtures: shares, order, ranks and state against a reference that deals samples one by one."""
+
+from collections import Counter
+from functools import cache
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from etl.errors import LoaderError
+from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
+from etl.loader.mixing import BLOCK, Mixing, shares_of
+from tests.loader.tables import dealt, make_lake
+
+SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
+WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory):
+    """Three tables of 800, 390 and 1,000 windows of five tokens."""
+    folder = tmp_path_factory.mktemp("mixture")
+    shapes = {
+        "web": [[[40] * 25, [40] * 25], [[40] * 50]],
+        "code": [[[13] * 150]],
+        "books": [[[500], [500]] * 5],
+    }
+    return {name: make_lake(folder / name, shape) for name, shape in shapes.items()}
+
+
+def mixture_of(lakes, rank=0, world_size=1, **options):
+    datasets = {
+        name: TokenDataset(lake, seq_len=5, shuffle=SHUFFLE, rank=rank, world_size=world_size)
+        for name, lake in lakes.items()
+    }
+    return TokenMixture(datasets, weights=WEIGHTS, **{"seed": 4, "num_samples": 1500, **options})
+
+
+def rows_of(mixture, batch_size=1):
+    return [
+        (source, ids)
+        for batch in mixture.batches(batch_size, drop_last=False)
+        for source, ids in zip(batch["source"].tolist(), batch["input_ids"].tolist(), strict=True)
+    ]
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12))
+def test_shares_are_the_weights_to_a_sample(weights):
+    shares = shares_of(np.array(weights))
+    assert shares.sum() == BLOCK
+    assert shares.min() >= 1
+    exact = np.array(weights) / sum(weights) * BLOCK
+    if exact.min() >= 1:
+        assert np.abs(shares - exact).max() < 1
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.integers(1, BLOCK), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_the_order_is_that_of_samples_dealt_one_by_one(weights, classes, seed, data):
+    sizes = np.array(data.draw(st.lists(st.integers(64, 900), min_size=len(weights), max_size=4)))
+    sizes = np.resize(sizes, len(weights))
+    mixing = Mixing(shares_of(np.array(weights, np.float64)), sizes, classes, seed)
+    taken: Counter[tuple[int, int]] = Counter()
+    block = cache(mixing.block)
+    for sample in range(9000):
+        if sample % 1000 == 0:
+            expected = [sum(taken[k, group] for group in range(classes)) for k in range(len(sizes))]
+            assert mixing.counts(sample).tolist() == expected
+        position, group = divmod(sample, classes)
+        sources, nth = block(group, position // BLOCK)
+        source = sources[position % BLOCK]
+        before = position // BLOCK * mixing.shares[source] + nth[position % BLOCK]
+        assert before == taken[source, group]
+        taken[source, group] += 1
+    for group in range(classes):
+        sources, _ = mixing.block(group, 1)
+        assert np.bincount(sources).tolist() == mixing.shares.tolist()
+
+
+def test_sources_come_in_their_own_order_and_go_round(lakes):
+    mixture = mixture_of(lakes, num_samples=4096)
+    rows = rows_of(mixture, 8)
+    assert mixture.proportions == pytest.approx(WEIGHTS, abs=1 / BLOCK)
+    assert mixture.mixing.classes == 3
+    counts = Counter(source for source, _ in rows)
+    assert mixture.state_dict()["sources"] == {n: counts[i] for i, n in enumerate(mixture.names)}
+    for number, dataset in enumerate(mixture.datasets):
+        for group in range(3):
+            own = [
+                ids
+                for place, (source, ids) in enumerate(rows)
+                if source == number and place % 3 == group
+            ]
+            expected = []
+            for epoch in range(6):
+                dataset.set_epoch(epoch)
+                samples = [sample["input_ids"].tolist() for sample in dataset]
+                expected += samples[group : len(samples) // 3 * 3 : 3]
+            assert own == expected[: len(own)]
+            assert len(own) > len(samples) // 3 or number != 1  # the small one begins anew
+
+
+def test_a_batch_is_mixed(lakes):
+    sources = [source for source, _ in rows_of(mixture_of(lakes), 8)]
+    windows = [sources[i : i + 30] for i in range(0, 1500, 30)]
+    assert all(5 <= window.count(0) <= 25 for window in windows)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 6])
+def test_ranks_share_the_same_order(lakes, world_size):
+    whole = rows_of(mixture_of(lakes))
+    ranks = [rows_of(mixture_of(lakes, rank, world_size), 4) for rank in range(world_size)]
+    assert dealt(ranks) == whole[: 1500 // world_size * world_size]
+
+
+def test_a_state_goes_on_anywhere(lakes):
+    mixture = mixture_of(lakes)
+    whole = rows_of(mixture)
+    mixture.set_epoch(1)
+    whole += rows_of(mixture)
+    assert len(whole) == 3000
+    for consumed in (0, 1, 700, 1499, 1500, 1501, 2999):
+        epoch, place = divmod(consumed, 1500)
+        state = {**mixture.state_dict(consumed=place), "epoch": epoch}
+        again = mixture_of(lakes)
+        again.load_state_dict(state)
+        rest = rows_of(again, 7)
+        assert rest == whole[consumed : 1500 * (epoch + 1)]
+        counts = Counter(source for source, _ in whole[:consumed])
+        again.load_state_dict(state)
+        found = again.state_dict()["sources"]
+        assert found == {name: counts[number] for number, name in enumerate(again.names)}
+    workers = DataLoader(mixture_of(lakes).batches(4), batch_size=None, num_workers=2)
+    rows = [ids for batch in workers for ids in batch["input_ids"].tolist()]
+    assert rows == [ids for _, ids in whole[:1500]]
+    for change in ({"seed": 5}, {"num_samples": 1400}):
+        with pytest.raises(LoaderError, match="another order"):
+            mixture_of(lakes, **change).load_state_dict(mixture.state_dict())
+
+
+def test_a_sample_is_located_in_its_source(lakes):
+    mixture = mixture_of(lakes)
+    rows = rows_of(mixture)
+    for sample in range(0, 1500, 97):
+        source, ids = rows[sample]
+        name, parts = mixture.locate(sample)
+        assert name == mixture.names[source]
+        length = {"web": 40, "code": 13, "books": 500}[name]
+        assert parts[0].row == ids[0] % {"web": 2000, "code": 1950, "books": 9999}[name] // length
+    with pytest.raises(LoaderError, match="sample 1500 of 1500"):
+        mixture.locate(1500)
+
+
+def test_formats_pass_through(lakes):
+    wanted = Format(cu_seqlens=True, ignore_boundaries=True)
+    both = Format(cu_seqlens=True, ignore_boundaries=True, position_ids=True)
+    batches = []
+    for form in (wanted, both):
+        datasets = {n: TokenDataset(url, seq_len=20, format=form) for n, url in lakes.items()}
+        mixture = TokenMixture(datasets, weights=WEIGHTS, num_samples=64)
+        batches.append(next(iter(mixture.batches(32))))
+    first, second = batches
+    names = {"input_ids", "labels", "source", "cu_seqlens", "max_seqlen"}
+    assert first.keys() == names
+    assert second.keys() == names | {"position_ids"}
+    assert all(torch.equal(first[name], second[name]) for name in names)
+    begins = (second["position_ids"].reshape(-1) == 0).nonzero().reshape(-1).tolist()
+    assert first["cu_seqlens"].tolist() == [*begins, 640]
+    padded = {n: TokenDataset(url, seq_len=9, format=Format(pad_id=0)) for n, url in lakes.items()}
+    mixture = TokenMixture(padded, weights=WEIGHTS)
+    for batch in islice(mixture.batches(4), 3):
+        assert batch["attention_mask"].shape == (4, 9)
+
+
+def test_mistakes_are_named(lakes):
+    datasets = {name: TokenDataset(lake, seq_len=5) for name, lake in lakes.items()}
+    for weights, message in (
+        ({"web": 1}, "weights for web of datasets web, code, books"),
+        ({**WEIGHTS, "code": 0}, "weight 0 of code"),
+        ({**WEIGHTS, "code": float("nan")}, "weight nan of code"),
+    ):
+        with pytest.raises(LoaderError, match=message):
+            TokenMixture(datasets, weights=weights)
+    with pytest.raises(LoaderError, match="nothing"):
+        TokenMixture({}, weights={})
+    other = {**datasets, "code": TokenDataset(lakes["code"], seq_len=6)}
+    with pytest.raises(LoaderError, match=r"code has seq_len.*\(6, 0, 1"):
+        TokenMixture(other, weights=WEIGHTS)
+    used = TokenMixture(datasets, weights=WEIGHTS)
+    assert used.num_samples == 384 * 4096 // 1229  # of six classes, 384 samples of the smallest
