@@ -392,6 +392,68 @@ def tune(
 
 @app.command(
     epilog=_examples(
+        "etl replay lake --state checkpoint.pt --batch-size 8",
+        "etl replay lake --seq-len 2048 --step 1200 --rank 3 --world-size 16 --batch-size 8",
+    )
+)
+def replay(  # noqa: PLR0913 - as above
+    lake: options.LakeArgument,
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="A loader's state, as JSON or inside a torch checkpoint."
+        ),
+    ] = None,
+    seq_len: Annotated[int | None, typer.Option(min=1, help="Tokens of a window.")] = None,
+    seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
+    epoch: Annotated[int, typer.Option(min=0, help="The epoch.")] = 0,
+    at_version: Annotated[
+        int | None, typer.Option("--version", min=0, help="The token table's version.")
+    ] = None,
+    step: Annotated[
+        int,
+        typer.Option(help="Steps from the epoch's beginning, or from the state; -1 is before it."),
+    ] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="Whose batch.")] = 0,
+    world_size: Annotated[int, typer.Option(min=1, help="Of how many ranks.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows of a batch, on one rank.")] = 1,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TOKENLAKE_TOKENIZER",
+            help="The tokenizer.json that made the ids, to see text.",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say which documents a training batch was made of, and show their text: to read a loss spike.
+
+    The batch is told by a saved state, or, if it was shuffled as is the default, by the numbers that the
+    loader was opened with.
+    """
+    from cli import render, render_replay
+    from etl.loader import TokenDataset
+    from etl.loader import replay as again
+
+    if (state is None) == (seq_len is None):
+        raise typer.BadParameter("give --state FILE or --seq-len N")
+    if state is not None:
+        saved = again.read_state(state)
+        dataset = TokenDataset.from_state(lake, saved, rank=rank, world_size=world_size)
+    else:
+        assert seq_len is not None
+        dataset = TokenDataset(
+            lake, seq_len=seq_len, version=at_version, seed=seed, rank=rank, world_size=world_size
+        )
+        dataset.set_epoch(epoch)
+    found = again.replay(dataset, batch_size=batch_size, step=step, tokenizer=tokenizer)
+    render.output(found, render_replay.replay, to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
         "etl schema > recipe.schema.json",
     )
 )

@@ -61,6 +61,7 @@ class TokenDataset(ShardedDataset):
             "version": self._index.version,
             "seq_len": seq_len,
             "seed": seed,
+            "padded": int(format.pad_id is not None),
             "lanes": 0 if settings is None else settings.lanes,
             "block_tokens": 0 if settings is None else settings.block_tokens,
             "run_tokens": 0 if settings is None else settings.run_tokens,
@@ -85,6 +86,8 @@ class TokenDataset(ShardedDataset):
             shuffle = Shuffle(**{name: found[name] for name in names})
         if "seq_len" not in found:
             raise LoaderError("the state of a mixture", hint="open its datasets one by one")
+        if found.get("padded"):
+            options = {"format": Format(pad_id=0), **options}
         dataset = cls(
             lake,
             seq_len=found["seq_len"],

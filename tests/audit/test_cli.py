@@ -24,7 +24,7 @@ from tests.job.corpus import records, write_jsonl, write_parquet
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (
     "run", "plan", "recipes", "history", "show", "diff", "lineage", "trace", "verify", "report", "tune",
-    "schema",
+    "replay", "schema",
 )  # fmt: skip
 
 

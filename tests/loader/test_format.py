@@ -128,6 +128,8 @@ def test_padded_documents_are_dealt_and_go_on_as_windows_do(lake):
         again = open_dataset()
         again.load_state_dict(again.state_dict(consumed=consumed))
         assert firsts(again.batches(1)) == whole[consumed:]
+    state = again.state_dict(consumed=5)
+    assert firsts(TokenDataset.from_state(lake, state).batches(1)) == whole[5:]
     windows = TokenDataset(lake, seq_len=12, shuffle=MIXED)
     with pytest.raises(LoaderError, match="another order"):
         windows.load_state_dict(open_dataset().state_dict())

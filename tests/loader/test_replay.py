@@ -1,0 +1,118 @@
+"""`etl replay`: the documents behind a batch are those that it was made of, and their text is theirs."""
+
+import json
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from typer.testing import CliRunner
+
+from cli.app import app
+from etl.errors import LoaderError
+from etl.loader import Format, TokenDataset
+from etl.loader.replay import read_state, replay
+from etl.recipe import Recipe
+from etl.table import Table
+from tests.job.corpus import records, write_jsonl
+from tests.loader.tables import MIXED, SMALL, documents
+
+
+def test_each_passage_is_that_of_its_tokens(lake):
+    dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
+    owner = {token: doc for doc in documents(SMALL) for token in doc.tokens}
+    for step, batch in enumerate(dataset.batches(3)):
+        fresh = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
+        found = replay(fresh, batch_size=3, step=step)
+        assert replay(dataset, batch_size=3, step=-1) == found  # the dataset stands behind it
+        assert (found.rank, found.world_size, found.tokenizer) == (1, 2, None)
+        assert [row.sample for row in found.rows] == [6 * step + 2 * i + 1 for i in range(3)]
+        for row, ids in zip(found.rows, batch["input_ids"].tolist(), strict=True):
+            starts = [passage.part.start for passage in row.passages]
+            docs = [owner[ids[start]] for start in starts if start < 9]
+            rows = [(p.part.source, p.part.row) for p in row.passages if p.part.start < 9]
+            assert rows == [(doc.source, doc.row) for doc in docs]
+    for step in (-99, 99):
+        with pytest.raises(LoaderError, match="no batch"):
+            replay(dataset, batch_size=3, step=step)
+
+
+def test_a_state_is_found_in_json_and_in_checkpoints(tmp_path, lake):
+    dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED)
+    next(iter(dataset.batches(4)))
+    state = dataset.state_dict()
+    (tmp_path / "state.json").write_text(json.dumps({"step": 1, "loader": state}))
+    torch.save({"model": {"w": torch.ones(2)}, "loader": state}, tmp_path / "all.pt")
+    for name in ("state.json", "all.pt"):
+        assert read_state(str(tmp_path / name)) == state
+    (tmp_path / "broken.pt").write_bytes(b"PK no checkpoint")
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.json").write_text("{}")
+    for name in ("broken.pt", "broken.json", "other.json"):
+        with pytest.raises(LoaderError, match=f"{name}: "):
+            read_state(str(tmp_path / name))
+
+
+@pytest.fixture(scope="module")
+def tokenized(tmp_path_factory, tiny_tokenizer):
+    """A lake that a recipe made, its input's texts by row, and the tokenizer."""
+    from etl.job.run import run
+
+    folder = tmp_path_factory.mktemp("tokenized")
+    docs = records(0, 30)
+    write_jsonl(folder / "a.jsonl", docs)
+    recipe = Recipe(
+        name="few",
+        source={"path": str(folder / "a.jsonl"), "columns": {"text": "body", "id": "doc_id"}},
+        lake=str(folder / "lake"),
+        stages=[{"tokenize": {"tokenizer": str(tiny_tokenizer)}}],
+    )
+    from distributed import Client
+
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as c:
+        assert run(recipe, cluster=c).ok
+    return str(folder / "lake"), [doc["body"] for doc in docs], tiny_tokenizer
+
+
+def test_the_text_is_that_of_the_input(tokenized, tmp_path):
+    lake, texts, tokenizer = tokenized
+    dataset = TokenDataset(lake, seq_len=64, format=Format(pad_id=0))
+    found = replay(dataset, batch_size=4, tokenizer=str(tokenizer))
+    for row in found.rows:
+        (passage,) = row.passages
+        whole = Tokenizer.from_file(str(tokenizer)).encode(texts[passage.part.row]).ids
+        assert passage.part.id == f"doc-{passage.part.row:05d}"
+        assert passage.part.count == min(len(whole), 65)
+        assert passage.text
+        assert texts[passage.part.row].startswith(passage.text.rstrip("\N{REPLACEMENT CHARACTER}"))
+    other = tmp_path / "tokenizer.json"
+    other.write_text(tokenizer.read_text() + "\n")
+    with pytest.raises(LoaderError, match="not the tokenizer that made the ids"):
+        replay(dataset, batch_size=4, tokenizer=str(other))
+
+
+def test_the_command_tells_a_batch_by_numbers_or_by_state(tokenized, tmp_path):
+    lake, _, tokenizer = tokenized
+    dataset = TokenDataset(lake, seq_len=32, seed=5, rank=1, world_size=2)
+    dataset.set_epoch(1)
+    steps = dataset.batches(2)
+    next(iter(steps))
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(dataset.state_dict()))
+    where = ["--rank", "1", "--world-size", "2", "--batch-size", "2"]
+    told = ["--seq-len", "32", "--seed", "5", "--epoch", "1", "--step", "1", "--version", "1"]
+
+    def run(*words):
+        return CliRunner().invoke(app, ["replay", lake, *where, *words])
+
+    by_state = run("--state", str(state), "--json")
+    assert by_state.exit_code == 0, by_state.output
+    by_numbers = run(*told, "--json")
+    assert by_state.stdout == by_numbers.stdout
+    rows = json.loads(by_state.stdout)["rows"]
+    assert [row["sample"] for row in rows] == [5, 7]
+    shown = run(*told, "--tokenizer", str(tokenizer))
+    assert f"row 0 (sample {rows[0]['sample']})" in shown.stdout
+    first = rows[0]["passages"][0]["part"]
+    assert f"{first['source']} row {first['row']} (id {first['id']})" in shown.stdout
+    assert run().exit_code == 2
+    assert Table.open(f"{lake}/tokens").version == 1
