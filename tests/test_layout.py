@@ -36,7 +36,7 @@ FLOORS = (
     ("etl.loader.*",),
     # the public names, and what a person calls
     ("etl",),
-    ("cli.*", "pipelines.tour"),
+    ("cli.*", "pipelines.tour", "pipelines.gpt", "pipelines.train_ddp"),
 )
 """From the ground up; ``package.*`` is a package and all in it."""
 
@@ -55,7 +55,7 @@ LIBRARIES = {
     "fsspec": ("etl.storage",),
     "s3fs": ("etl.storage",),
     "numba": ("etl.kernels.*",),
-    "torch": ("etl.loader.*",),
+    "torch": ("etl.loader.*", "pipelines.gpt", "pipelines.train_ddp"),
     "typer": ("cli.*",),
 }
 """Library -> the modules that may import it."""

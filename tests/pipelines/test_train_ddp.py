@@ -1,0 +1,142 @@
+"""Training on the sample: the loss falls, and a run that was killed ends as one that was not."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client
+
+import pipelines
+from etl.job.run import run
+from etl.recipe import Recipe
+from pipelines.train_ddp import Settings, train
+from tests.loader.tables import make_lake
+
+ROOT = Path(__file__).parent.parent.parent
+SAMPLE = ROOT / "pipelines" / "sample"
+SMALL = {"layers": 2, "width": 32, "heads": 2, "seq-len": 64, "batch-size": 4, "save-every": 5}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    """Thirteen books of the Bible as tokens."""
+    recipe = Recipe(
+        name="kjv",
+        source={"path": str(SAMPLE / "kjv.jsonl.gz"), "columns": {"text": "content"}},
+        lake=str(tmp_path_factory.mktemp("kjv") / "lake"),
+        stages=[{"tokenize": {"tokenizer": str(SAMPLE / "tokenizer.json")}}],
+    )
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as c:
+        assert run(recipe, cluster=c).ok
+    return recipe.lake
+
+
+def start(lake, out, processes, **options):
+    """Training under torchrun."""
+    settings = {**SMALL, "learning-rate": 0.01, "steps": 24, **options}
+    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node", str(processes), "-m", "pipelines.train_ddp", lake),
+        *("--out", str(out), *words),
+    ]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lines_of(process):
+    """What a run has printed, after its end."""
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def kill(process):
+    """End torchrun and its workers, which have sessions of their own, at once."""
+    family = [*psutil.Process(process.pid).children(recursive=True), process]
+    for member in family:
+        member.kill()
+    process.communicate()
+
+
+def losses(lines):
+    return {line["step"]: line["loss"] for line in lines}
+
+
+class Reader(io.StringIO):
+    """Standard output whose reader leaves after some lines."""
+
+    def __init__(self, lines=99):
+        super().__init__()
+        self.lines = lines
+
+    def write(self, text):
+        self.lines -= text.count("\n")
+        if self.lines < 0:
+            raise BrokenPipeError
+        return super().write(text)
+
+    def losses(self):
+        return losses(map(json.loads, self.getvalue().splitlines()))
+
+
+def test_a_run_that_ended_in_the_middle_goes_on(tmp_path):
+    """Alone, in this process: three epochs of a lake whose ids follow each other."""
+    lake = make_lake(tmp_path, [[[40] * 25, [40] * 25]])
+
+    def settings(out):
+        small = {"vocab_size": 2000, "layers": 1, "width": 32, "heads": 2, "seq_len": 32}
+        pace = {"steps": 30, "batch_size": 6, "learning_rate": 0.01, "save_every": 4}
+        return Settings(lake=lake, out=str(tmp_path / out), **small, **pace)
+
+    with redirect_stdout(Reader()) as whole:
+        train(settings("whole"))
+    expected = whole.losses()
+    assert list(expected) == list(range(1, 31))
+    assert expected[30] < expected[1] - 1
+    assert json.loads(whole.getvalue().splitlines()[-1])["epoch"] == 2
+    for lines, first in ((3, 1), (18, 17)):  # before and behind a checkpoint
+        folder = f"ended-{lines}"
+        with redirect_stdout(Reader(lines)), pytest.raises(BrokenPipeError):
+            train(settings(folder))
+        with redirect_stdout(Reader()) as rest:
+            train(settings(folder))
+        assert rest.losses() == {step: loss for step, loss in expected.items() if step >= first}
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_as_one_that_was_not(lake, tmp_path):
+    whole = lines_of(start(lake, tmp_path / "whole", 2))
+    expected = losses(whole)
+    assert list(expected) == list(range(1, 25))
+    assert expected[1] > 9  # a guess among 16,384
+    assert expected[24] < expected[1] - 1.5
+    assert all(line["tokens_s"] > 0 and 0 <= line["waiting"] <= 1 for line in whole)
+    killed = start(lake, tmp_path / "killed", 2)
+    seen: dict[int, float] = {}
+    for text in killed.stdout:
+        seen |= losses([json.loads(text)])
+        if len(seen) == 13:
+            break
+    kill(killed)
+    assert seen.items() <= expected.items()
+    rest = losses(lines_of(start(lake, tmp_path / "killed", 2)))
+    first = min(rest)
+    assert first in (11, 16, 21)  # behind a checkpoint, the one of step 10 if the kill was quick
+    assert rest == {step: loss for step, loss in expected.items() if step >= first}
+
+
+def test_the_modules_are_no_recipes():
+    assert "train_ddp" not in pipelines.names()
