@@ -8,7 +8,7 @@ from etl.errors import LoaderError
 from etl.loader import locate
 from etl.loader.documents import DocumentGatherer, document_plan
 from etl.loader.format import Format
-from etl.loader.gather import Gatherer
+from etl.loader.gather import IN_ORDER, Gatherer, Room
 from etl.loader.index import read_index, read_tokenizer
 from etl.loader.plan import Plan, Shuffle
 from etl.loader.shard import resolve_shard
@@ -99,6 +99,10 @@ class TokenDataset(ShardedDataset):
         dataset.load_state_dict(found)
         return dataset
 
+    def room_in_mixture(self) -> Room:
+        """What a mixture's reader needs, which takes samples a little out of order."""
+        return Room.for_mixture(self._plan)
+
     @property
     def where(self) -> str:
         """The URL of the table."""
@@ -124,7 +128,7 @@ class TokenDataset(ShardedDataset):
         return read_tokenizer(self._index)
 
     def reader(
-        self, epoch: int, batch_format: Format | None = None
+        self, epoch: int, batch_format: Format | None = None, room: Room = IN_ORDER
     ) -> AbstractContextManager[Reader]:
         """What makes batches of the samples of an epoch, in the dataset's own format or another."""
         if self.format.pad_id is not None:
@@ -134,10 +138,10 @@ class TokenDataset(ShardedDataset):
                 epoch=epoch,
                 seq_len=self.seq_len,
                 pad_id=self.format.pad_id,
+                room=room,
             )
-        stream = self._plan.stream(epoch)
         wanted = batch_format or self.format
-        return Gatherer(self._index, self._plan, stream, epoch=epoch, batch_format=wanted)
+        return Gatherer(self._index, self._plan, epoch=epoch, batch_format=wanted, room=room)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[locate.Part]:
         """The documents behind a sample of an epoch (this one if not given), by its place in the order.

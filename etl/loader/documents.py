@@ -4,6 +4,7 @@ The order is that of ``plan.py`` with documents in place of tokens and windows o
 without tokens are none here; the footers tell how many there are, since an empty list counts as a value.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Self
 
@@ -12,6 +13,7 @@ import torch
 
 from etl.loader.decode import RowGroups, Tape
 from etl.loader.format import pad
+from etl.loader.gather import IN_ORDER, Room
 from etl.loader.index import Index
 from etl.loader.plan import Plan, Shuffle, Stream
 
@@ -40,34 +42,36 @@ class DocumentLane:
         self._lane = lane
         self._reader = reader
         self._tape = Tape(reader.row_groups, reader.tokens, boundaries=False)
-        self._number = -1  # of the block that is loaded
-        self._first = 0  # the first place of it whose document is there
-        self._order = np.zeros(0, np.int64)
-        self._documents: list[np.ndarray] = []
+        # Block -> the first place whose document is there, the order, the documents.
+        self._blocks: OrderedDict[int, tuple[int, np.ndarray, list[np.ndarray]]] = OrderedDict()
 
     def document(self, position: int) -> np.ndarray:
         """The document at a position of the lane, (n,) int32; rising positions are cheap."""
         number, place = divmod(position, self._plan.block_windows)
-        if number != self._number or place < self._first:
-            self._load(number, place)
-        return self._documents[int(self._order[place])]
+        if number not in self._blocks or place < self._blocks[number][0]:
+            self._load(number, max(place - self._reader.room.places, 0))
+        _, order, documents = self._blocks[number]
+        return documents[int(order[place])]
 
     def _load(self, number: int, place: int) -> None:
         """Read a block; row groups of which all documents were dealt before ``place`` stay closed."""
+        self._blocks.pop(number, None)
+        if len(self._blocks) >= self._reader.room.blocks:
+            self._blocks.popitem(last=False)
         start, order = self._plan.block(self._epoch, self._lane, number)
         needed = np.ones(len(order), bool)
         needed[order[:place]] = False
         stream, stop = self._reader.stream, start + len(order)
         nothing = np.zeros(0, np.int32)
-        self._documents = []
+        documents: list[np.ndarray] = []
         for group in stream.places(start, stop):
-            first, last = max(start, stream.start(group)), min(stop, int(stream.ends[group]))
+            base = stream.start(group)
+            first, last = max(start, base), min(stop, int(stream.ends[group]))
             if needed[first - start : last - start].any():
-                base = stream.start(group)
-                self._documents += self._read(group, first - base, last - base)
+                documents += self._read(group, first - base, last - base)
             else:
-                self._documents += [nothing] * (last - first)
-        self._number, self._first, self._order = number, place, order
+                documents += [nothing] * (last - first)
+        self._blocks[number] = (place, order, documents)
 
     def _read(self, group: int, first: int, last: int) -> list[np.ndarray]:
         """The documents [first, last) of a row group of the stream, whole."""
@@ -85,7 +89,17 @@ class DocumentLane:
 class DocumentGatherer:
     """Makes padded batches of an epoch's documents; opens the lanes that they lie in."""
 
-    def __init__(self, index: Index, plan: Plan, *, epoch: int, seq_len: int, pad_id: int) -> None:
+    def __init__(
+        self,
+        index: Index,
+        plan: Plan,
+        *,
+        epoch: int,
+        seq_len: int,
+        pad_id: int,
+        room: Room = IN_ORDER,
+    ) -> None:
+        self.room = room
         self.row_groups = RowGroups(index)
         self.stream = plan.stream(epoch)
         ends = np.cumsum(index.group_tokens[self.stream.groups], dtype=np.int64)

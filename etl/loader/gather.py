@@ -4,6 +4,7 @@ Shape suffixes: B rows of a batch, S tokens of a window.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -12,46 +13,72 @@ import torch
 from etl.loader.decode import RowGroups, Tape
 from etl.loader.format import Format
 from etl.loader.index import Index
-from etl.loader.plan import Plan, Stream
+from etl.loader.plan import Plan
 
 Batch = dict[str, torch.Tensor]
 
 
-class Lane:
-    """One lane of an epoch: the block that is being dealt, as one contiguous array of tokens."""
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """How many blocks a lane keeps, and how far behind the first place asked for it begins to read.
 
-    def __init__(self, plan: Plan, epoch: int, lane: int, *, tape: Tape, boundaries: bool) -> None:
+    One block is enough where samples come in order. A mixture takes them a little out of order.
+    """
+
+    blocks: int = 1
+    places: int = 0
+
+    @staticmethod
+    def for_mixture(plan: Plan) -> "Room":
+        """Enough for samples that come up to a few places too early."""
+        return Room(blocks=2 + _EARLY_PLACES // plan.block_windows, places=_EARLY_PLACES)
+
+
+_EARLY_PLACES = 16
+IN_ORDER = Room()
+
+
+@dataclass
+class _Block:
+    """A block that is being dealt, as one contiguous array of tokens."""
+
+    tokens: np.ndarray  # (windows * S + 1,) int32
+    firsts: np.ndarray | None  # the same shape, bool: where documents begin, if that was asked for
+    order: np.ndarray  # (windows,) int64
+    number: int = -1
+    first: int = 0  # the first place of it whose window is there
+
+
+class Lane:
+    """One lane of an epoch: the block that is being dealt, and some of those before it."""
+
+    def __init__(
+        self, plan: Plan, epoch: int, lane: int, *, tape: Tape, boundaries: bool, room: Room
+    ) -> None:
         self._plan = plan
         self._epoch = epoch
         self._lane = lane
         self._tape = tape
-        self._number = -1  # of the block that is loaded
-        self._first = 0  # the first place of it whose window is there
-        self._order = np.zeros(0, np.int64)
+        self._boundaries = boundaries
+        self._room = room
+        self._blocks: list[_Block] = []  # the one loaded last at the end
         self._stop = plan.lane_start(lane + 1)
-        size = min(plan.block_windows, self._stop - plan.lane_start(lane))
-        self._tokens = np.zeros(size * plan.seq_len + 1, np.int32)
-        self._firsts = np.zeros(size * plan.seq_len + 1, bool) if boundaries else None
 
-    def window(self, position: int) -> slice:
-        """Where in ``tokens`` the window at a position of the lane stands; rising positions are cheap."""
+    def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """The window at a position of the lane, (S + 1,) int32, and where in it documents begin, if that
+        was asked for. Both are views, good until the next call; rising positions are cheap.
+        """
         number, place = divmod(position, self._plan.block_windows)
-        if number != self._number or place < self._first:
-            self._load(number, place)
-        start = int(self._order[place]) * self._plan.seq_len
-        return slice(start, start + self._plan.seq_len + 1)
+        for block in self._blocks:
+            if block.number == number and place >= block.first:
+                break
+        else:
+            block = self._load(number, max(place - self._room.places, 0))
+        start = int(block.order[place]) * self._plan.seq_len
+        span = slice(start, start + self._plan.seq_len + 1)
+        return block.tokens[span], None if block.firsts is None else block.firsts[span]
 
-    @property
-    def tokens(self) -> np.ndarray:
-        """The tokens of the block, (windows * S + 1,) int32; good until another block is asked for."""
-        return self._tokens
-
-    @property
-    def firsts(self) -> np.ndarray | None:
-        """Where documents begin in ``tokens``, the same shape, if that was asked for."""
-        return self._firsts
-
-    def _load(self, number: int, place: int) -> None:
+    def _load(self, number: int, place: int) -> _Block:
         """Read a block of which the windows before ``place`` have been dealt already."""
         seq_len = self._plan.seq_len
         window, order = self._plan.block(self._epoch, self._lane, number)
@@ -65,15 +92,29 @@ class Lane:
             return bool(needed[before : last + 1].any())
 
         # Blocks share one token; it is there already when one block follows the other.
-        known = int(number == self._number + 1 and self._number >= 0)
-        if known:
-            self._tokens[0] = self._tokens[-1]
-            if self._firsts is not None:
-                self._firsts[0] = self._firsts[-1]
+        last = self._blocks[-1] if self._blocks else None
+        block = self._free(number)
+        known = int(last is not None and number == last.number + 1)
+        if last is not None and known:
+            block.tokens[0] = last.tokens[-1]
+            if block.firsts is not None and last.firsts is not None:
+                block.firsts[0] = last.firsts[-1]
         span = slice(known, size + 1)
-        firsts = None if self._firsts is None else self._firsts[span]
-        self._tape.copy(start + known, self._tokens[span], firsts, is_needed if place else None)
-        self._number, self._first, self._order = number, place, order
+        firsts = None if block.firsts is None else block.firsts[span]
+        self._tape.copy(start + known, block.tokens[span], firsts, is_needed if place else None)
+        block.number, block.first, block.order = number, place, order
+        self._blocks.append(block)
+        return block
+
+    def _free(self, number: int) -> _Block:
+        """Room for a block: of the same one read in part, of the oldest, or new."""
+        for at, block in enumerate(self._blocks):
+            if block.number == number or len(self._blocks) >= self._room.blocks:
+                return self._blocks.pop(at)
+        plan = self._plan
+        size = min(plan.block_windows, self._stop - plan.lane_start(self._lane)) * plan.seq_len + 1
+        firsts = np.zeros(size, bool) if self._boundaries else None
+        return _Block(np.zeros(size, np.int32), firsts, np.zeros(0, np.int64))
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -84,12 +125,19 @@ class Gatherer:
     """Makes batches of an epoch's samples; opens the lanes that they lie in."""
 
     def __init__(
-        self, index: Index, plan: Plan, stream: Stream, *, epoch: int, batch_format: Format
+        self,
+        index: Index,
+        plan: Plan,
+        *,
+        epoch: int,
+        batch_format: Format,
+        room: Room = IN_ORDER,
     ) -> None:
         self._row_groups = RowGroups(index)
         self._plan = plan
-        self._stream = stream
+        self._stream = plan.stream(epoch)
         self._epoch = epoch
+        self._room = room
         self._format = batch_format
         self._lanes: dict[int, Lane] = {}
 
@@ -104,19 +152,20 @@ class Gatherer:
         for row, sample in enumerate(samples):
             position, number = divmod(sample, self._plan.lanes)
             lane = self._lanes.get(number) or self._open(number)
-            window = lane.window(position)
-            tokens = lane.tokens[window]
+            tokens, begins = lane.window(position)
             input_ids[row] = tokens[:-1]
             labels[row] = tokens[1:]
-            if firsts is not None and lane.firsts is not None:
-                firsts[row] = lane.firsts[window]
+            if firsts is not None and begins is not None:
+                firsts[row] = begins
         batch = {"input_ids": torch.from_numpy(input_ids), "labels": torch.from_numpy(labels)}
         return batch if firsts is None else self._format.add_boundaries(batch, firsts)
 
     def _open(self, number: int) -> Lane:
         boundaries = self._format.needs_boundaries
         tape = Tape(self._row_groups, self._stream, boundaries=boundaries)
-        lane = Lane(self._plan, self._epoch, number, tape=tape, boundaries=boundaries)
+        lane = Lane(
+            self._plan, self._epoch, number, tape=tape, boundaries=boundaries, room=self._room
+        )
         self._lanes[number] = lane
         return lane
 

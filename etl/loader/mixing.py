@@ -4,7 +4,9 @@
    within half a sample in 4,096 of its weight, at every block's end exactly.
 2. **Classes.** Sample g is of class g % classes, and takes the samples of that class from each source. So
    a rank reads of each source the lanes that it would read of it alone (see ``plan.py``).
-3. **Blocks.** In a class, each block of ``BLOCK`` samples has every source's share in a shuffled order.
+3. **Blocks.** In a class, each block of ``BLOCK`` samples has every source's share, evenly spread: the
+   samples of a source come at random times, one in each of as many equal parts. So no source runs ahead,
+   and all classes stand at nearly the same place of it, which its reader needs.
 4. **Sources go round.** A source that is used up begins its next epoch, with the order of that epoch. Up
    to classes - 1 samples of each of its epochs are left out, other ones in each.
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from etl.loader.plan import permutation
+from etl.loader.plan import uniform
 
 BLOCK = 4096
 _MIN_ROUNDS = 64  # samples of a class in an epoch of a source: less than 1/64 of them are left out
@@ -61,12 +63,12 @@ class Mixing:
         """A block of a class, (BLOCK,) int64 twice: the source of each sample, and how many samples of that
         source come before it in the block.
         """
-        ordered = np.repeat(np.arange(len(self.shares)), self.shares)
-        sources = ordered[permutation(BLOCK, self.seed, "mixture", group, number)]
-        nth = np.empty(BLOCK, np.int64)
-        firsts = np.cumsum(self.shares) - self.shares
-        nth[np.argsort(sources, kind="stable")] = np.arange(BLOCK) - firsts[ordered]
-        return sources, nth
+        sources = np.repeat(np.arange(len(self.shares)), self.shares)
+        nth = np.arange(BLOCK) - np.repeat(np.cumsum(self.shares) - self.shares, self.shares)
+        # A random time within the nth of ``share`` equal parts of the block.
+        times = (nth + uniform(BLOCK, self.seed, "mixture", group, number)) / self.shares[sources]
+        order = np.argsort(times, kind="stable")
+        return sources[order], nth[order]
 
     def counts(self, sample: int) -> np.ndarray:
         """How many samples of each source come before a sample of the mixture, (K,) int64."""

@@ -160,7 +160,9 @@ class _MixtureReader:
                 self._open.pop(old).close()
             stack = self._open[key] = ExitStack()
             dataset = self._mixture.datasets[source]
-            self._readers[key] = stack.enter_context(dataset.reader(epoch, self._format))
+            self._readers[key] = stack.enter_context(
+                dataset.reader(epoch, self._format, dataset.room_in_mixture())
+            )
         return self._readers[key]
 
     def __enter__(self) -> Self:

@@ -171,6 +171,15 @@ class Plan:
 
 def permutation(size: int, *key: object) -> np.ndarray:
     """A permutation of range(size), (size,) int64, that depends on size and key alone."""
+    return np.argsort(_raw(size, key), kind="stable")
+
+
+def uniform(size: int, *key: object) -> np.ndarray:
+    """Numbers in [0, 1), (size,) float64, that depend on size and key alone."""
+    return (_raw(size, key) >> np.uint64(11)) * 2.0**-53
+
+
+def _raw(size: int, key: tuple[object, ...]) -> np.ndarray:
     digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).digest()
-    raw = np.random.Philox(key=int.from_bytes(digest, "little")).random_raw(size)
-    return np.argsort(raw, kind="stable")
+    raw: np.ndarray = np.random.Philox(key=int.from_bytes(digest, "little")).random_raw(size)
+    return raw
