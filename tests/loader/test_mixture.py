@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
+from etl.loader.decode import Tape
 from etl.loader.mixing import BLOCK, Mixing, shares_of
 from tests.loader.tables import dealt, make_lake
 
@@ -115,6 +116,34 @@ def test_a_batch_is_mixed(lakes):
     assert all(5 <= window.count(0) <= 25 for window in windows)
 
 
+@pytest.mark.parametrize("pad_id", [None, 0])
+def test_each_token_is_read_about_once(tmp_path, monkeypatch, pad_id):
+    """Though samples of a source come a little out of order, across the borders of its blocks."""
+    copied = 0
+    copy = Tape.copy
+
+    def counting(tape, start, tokens, *rest):
+        nonlocal copied
+        copied += len(tokens)
+        copy(tape, start, tokens, *rest)
+
+    monkeypatch.setattr(Tape, "copy", counting)
+    shuffle = Shuffle(lanes=4, block_tokens=100, run_tokens=4000)  # three lanes, four classes
+    datasets = {
+        name: TokenDataset(
+            make_lake(tmp_path / name, [[[5] * 200] * 10]),
+            seq_len=5,
+            shuffle=shuffle,
+            format=Format(pad_id=pad_id),
+        )
+        for name in ("a", "b", "c")
+    }
+    mixture = TokenMixture(datasets, weights={"a": 5, "b": 4, "c": 3})
+    given = sum(batch["input_ids"].numel() for batch in mixture.batches(8))
+    assert given > 20_000
+    assert copied < 1.05 * given  # 1.15 if lanes kept one block only
+
+
 @pytest.mark.parametrize("world_size", [2, 3, 4, 6])
 def test_ranks_share_the_same_order(lakes, world_size):
     whole = rows_of(mixture_of(lakes))
@@ -145,6 +174,28 @@ def test_a_state_goes_on_anywhere(lakes):
     for change in ({"seed": 5}, {"num_samples": 1400}):
         with pytest.raises(LoaderError, match="another order"):
             mixture_of(lakes, **change).load_state_dict(mixture.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 calls it
+def test_a_stateful_loader_goes_on_and_hands_over(lakes):
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader(mixture, workers):
+        batches = mixture.batches(4, drop_last=False)
+        return torchdata.StatefulDataLoader(batches, batch_size=None, num_workers=workers)
+
+    def take(iterable, count=9999):
+        return [ids for b in islice(iterable, count) for ids in b["input_ids"].tolist()]
+
+    whole = [ids for _, ids in rows_of(mixture_of(lakes))]
+    first = loader(mixture_of(lakes), 2)
+    before = take(first, 5)
+    again = loader(mixture_of(lakes), 2)
+    again.load_state_dict(first.state_dict())
+    assert before + take(again) == whole
+    alone = mixture_of(lakes)
+    alone.load_state_dict(first.state_dict())
+    assert before + take(alone.batches(3, drop_last=False)) == whole
 
 
 def test_a_sample_is_located_in_its_source(lakes):
