@@ -117,10 +117,10 @@ def _fill(
         used = room.ends[num_words]
         if num_words >= words:
             num_grams = num_words - words + 1
-            _roll(room.keys, words, hashes[n : n + num_grams])
+            roll(room.keys, words, hashes[n : n + num_grams])
         else:
             num_grams = 1 if num_words >= short_words else 0
-            _roll(room.keys, short_words, hashes[n : n + num_grams])
+            roll(room.keys, short_words, hashes[n : n + num_grams])
         for i in range(num_grams):
             starts[n + i] = room.ends[i]
             lengths[n + i] = min(words, num_words)
@@ -129,7 +129,7 @@ def _fill(
 
 
 @kernel
-def _roll(keys: NDArray[np.int64], words: int, out: NDArray[np.int64]) -> None:
+def roll(keys: NDArray[np.int64], words: int, out: NDArray[np.int64]) -> None:
     """The hash of each run of so many words, for as many runs as there is room."""
     last = np.int64(1)  # the factor of the word that leaves
     for _ in range(words - 1):
@@ -204,11 +204,11 @@ def _count(
                     room = Words(larger, room.ends, room.keys)
                 num_words = add_words(data, block[:num], tables[1], room, num_words)
             num_grams = max(0, num_words - grams.words + 1)
-            _roll(room.keys, grams.words, hashes[:num_grams])
+            roll(room.keys, grams.words, hashes[:num_grams])
             _find(hashes[:num_grams], room, num_words, grams, grams.words, out[:, :, k])
             if grams.has_short:  # all the words of a shorter item are there, or will never be
                 num_grams = max(0, num_words - grams.short_words + 1) if at >= end else num_grams
-                _roll(room.keys, grams.short_words, hashes[:num_grams])
+                roll(room.keys, grams.short_words, hashes[:num_grams])
                 _find(hashes[:num_grams], room, num_words, grams, grams.short_words, out[:, :, k])
             num_words = _keep_last(room, num_words, grams.words - 1)
 
