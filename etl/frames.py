@@ -30,7 +30,7 @@ from etl.sources import Source, Split, count_records, list_splits, number
 from etl.sources import read as read_split
 from etl.stages import Stage
 from etl.stages.apply import apply as apply_stages
-from etl.stages.apply import signal_names
+from etl.stages.apply import schema_of
 from etl.table import Table
 
 Stages = Sequence[Stage | str | Mapping[str, Any]]
@@ -73,7 +73,7 @@ def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.T
     parsed = TypeAdapter(StageList).validate_python(list(stages))
     if isinstance(frame, pa.Table):
         return apply_stages(_raw(frame), parsed)
-    meta = _meta(schemas.documents(signal_names(parsed)))
+    meta = _meta(schema_of(parsed))
     return frame.map_partitions(_apply_stages, parsed, meta=meta)
 
 
@@ -181,8 +181,9 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
     found = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
     name = url.rsplit("/", 1)[-1]
     if name == "documents":
-        known = {"lang_score", *schemas.documents([]).names}
-        return schemas.documents([n for n in found.names if n not in known])
+        known = {"lang_score", *schemas.documents([], has_signature=True).names}
+        signals = [name for name in found.names if name not in known]
+        return schemas.documents(signals, has_signature="signature" in found.names)
     return {"duplicates": schemas.DUPLICATES, "tokens": schemas.TOKENS}.get(name, found)
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+import pyarrow as pa
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_validator
 
@@ -18,8 +19,17 @@ from etl import storage
 from etl.errors import RecipeError
 from etl.recipe_file import RecipeFile, override
 from etl.sources import Columns, Source
-from etl.stages import STAGES, AnyStage, DedupExact, Filter, Stage, Tokenize, Transform
-from etl.stages.apply import Rejected
+from etl.stages import (
+    STAGES,
+    AnyStage,
+    DedupExact,
+    DedupMinhash,
+    Filter,
+    Stage,
+    Tokenize,
+    Transform,
+)
+from etl.stages.apply import Rejected, schema_of
 from etl.stages.by_language import ByLanguage
 
 Step = Literal["documents", "duplicates", "tokens"]
@@ -74,7 +84,7 @@ class Recipe(BaseModel):
             if _place(before) > _place(after):
                 raise ValueError(
                     f"{after.kind} stands after {before.kind}; "
-                    "the order is filters, deduplication, tokenize"
+                    "the order is filters, exact deduplication, near deduplication, tokenize"
                 )
             if type(before) is type(after) and _place(after) > 0:
                 raise ValueError(f"{after.kind} stands twice")
@@ -84,6 +94,7 @@ class Recipe(BaseModel):
                 if column in makers:
                     raise ValueError(f"two stages make the column {column!r}; name one of them")
                 makers[column] = stage.kind
+        _check_keep(stages)
         return stages
 
     @classmethod
@@ -129,12 +140,17 @@ class Recipe(BaseModel):
     @property
     def dedup_stages(self) -> tuple[Stage, ...]:
         """The stages that need all documents together."""
-        return tuple(s for s in self.stages if isinstance(s, DedupExact))
+        return tuple(s for s in self.stages if isinstance(s, DedupExact | DedupMinhash))
 
     @property
     def tokenize_stage(self) -> Tokenize | None:
         """The stage that ends the recipe, if it makes tokens."""
         return next((s for s in self.stages if isinstance(s, Tokenize)), None)
+
+    @property
+    def minhash_stage(self) -> DedupMinhash | None:
+        """The stage that looks for near-duplicates, if there is one."""
+        return next((s for s in self.stages if isinstance(s, DedupMinhash)), None)
 
     @property
     def hash_normalization(self) -> str:
@@ -176,6 +192,8 @@ class Recipe(BaseModel):
                 "stages": [stage.identity() for stage in self.documents_stages],
                 "hash": self.hash_normalization,
             }
+            if self.minhash_stage is not None:
+                identity["signature"] = self.minhash_stage.signature_identity()
         elif step == "duplicates":
             identity = {
                 "documents": self.fingerprint("documents"),
@@ -218,7 +236,19 @@ def _known(stage: Mapping[str, Any]) -> Collection[str]:
 
 
 def _place(stage: Stage) -> int:
-    return {DedupExact: 1, Tokenize: 2}.get(type(stage), 0)
+    return {DedupExact: 1, DedupMinhash: 2, Tokenize: 3}.get(type(stage), 0)
+
+
+def _check_keep(stages: Sequence[Stage]) -> None:
+    """Raise ValueError if the choice of a keeper asks for a column that the stages do not make."""
+    for stage in stages:
+        column = stage.keep_column if isinstance(stage, DedupMinhash) else None
+        numbers = [field.name for field in schema_of(stages) if field.type == pa.float64()]
+        if column is not None and column not in numbers:
+            raise ValueError(
+                f"dedup_minhash keeps by {column!r}, which no stage computes; "
+                f"these do: {', '.join(numbers)}"
+            )
 
 
 def _locate(data: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -64,8 +64,10 @@ DUPLICATES = pa.schema(
 inside the table) that holds the row."""
 
 
-def documents(signals: Iterable[str]) -> pa.Schema:
+def documents(signals: Iterable[str], *, has_signature: bool = False) -> pa.Schema:
     """The schema of table ``documents`` for a recipe that computes the named signals.
+
+    ``signature``, the MinHash of a kept document, is there if near-duplicates are looked for.
 
     >>> documents(["num_words"]).names[-4:]
     ['num_words', 'reason', 'content_hash', 'verdict']
@@ -83,6 +85,7 @@ def documents(signals: Iterable[str]) -> pa.Schema:
             *(pa.field(name, pa.float64()) for name in signals),
             pa.field("reason", pa.string()),
             pa.field("content_hash", pa.binary()),
+            *([pa.field("signature", pa.binary())] if has_signature else []),
             pa.field("verdict", pa.string(), nullable=False),
         ]
     )

@@ -139,7 +139,7 @@ class _Lake:
     def trace(self, found: Found) -> Trace:
         """What became of one row of ``documents``."""
         values = found.values
-        known = set(schemas.documents([]).names)
+        known = set(schemas.documents([], has_signature=True).names)
         signals = {n: v for n, v in values.items() if n not in known and v is not None}
         (key,) = keys_of([found.path])
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))

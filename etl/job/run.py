@@ -31,7 +31,7 @@ from etl.ledger import Describe, Entry
 from etl.plan import Plan, Unit, kept_units, make_plan, split_key, stale_fragments
 from etl.recipe import STEPS, Recipe, Step
 from etl.sources import Split, count_records, number
-from etl.stages.apply import signal_names
+from etl.stages.apply import schema_of
 from etl.stages.tokenize import Encoder, Tokenize
 
 _COMMIT_SECONDS = 5.0  # what is finished is committed about this often
@@ -104,7 +104,7 @@ class _Run:
 
     def _begin(self, step: Step) -> None:
         schema, layout = {
-            "documents": (schemas.documents(signal_names(self.recipe.stages)), DOCUMENTS),
+            "documents": (schema_of(self.recipe.stages), DOCUMENTS),
             "duplicates": (schemas.DUPLICATES, DUPLICATES),
             "tokens": (schemas.TOKENS, TOKENS),
         }[step]

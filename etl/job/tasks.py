@@ -21,7 +21,7 @@ from etl.job.decisions import duplicate_rows
 from etl.plan import Unit
 from etl.recipe import Recipe
 from etl.sources import Split, read
-from etl.stages.apply import apply, signal_names
+from etl.stages.apply import apply, schema_of
 from etl.stages.tokenize import Encoder, tokenize
 
 _BATCH_BYTES = 16 << 20  # of text; a worker's memory depends on this and not on its input
@@ -72,7 +72,7 @@ class ReadSplit:
 
     def _run(self, split: Split, tokens_key: str, result: Result) -> None:
         recipe = self.recipe
-        schema = schemas.documents(signal_names(recipe.stages))
+        schema = schema_of(recipe.stages)
         url = recipe.table_url("documents")
         kept, rejected = (
             FragmentWriter(url, schema, DOCUMENTS, name=result.key, partition={"verdict": verdict})

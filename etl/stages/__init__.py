@@ -8,6 +8,7 @@ from etl.stages.base import Filter, Stage, Transform
 from etl.stages.c4 import C4
 from etl.stages.decontaminate import Decontaminate
 from etl.stages.dedup_exact import DedupExact
+from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.extract import Extract
 from etl.stages.fasttext import FastText
 from etl.stages.fineweb_quality import FinewebQuality
@@ -44,6 +45,7 @@ AnyStage = Annotated[
     | LineDedup
     | ParagraphDedup
     | DedupExact
+    | DedupMinhash
     | Tokenize,
     Field(discriminator="kind"),
 ]
@@ -67,6 +69,7 @@ STAGES: dict[str, type[Stage]] = {
     "line_dedup": LineDedup,
     "paragraph_dedup": ParagraphDedup,
     "dedup_exact": DedupExact,
+    "dedup_minhash": DedupMinhash,
     "tokenize": Tokenize,
 }
 """The kinds as a recipe names them."""
@@ -77,6 +80,7 @@ __all__ = [
     "AnyStage",
     "Decontaminate",
     "DedupExact",
+    "DedupMinhash",
     "Extract",
     "FastText",
     "Filter",

@@ -20,6 +20,7 @@ from etl.errors import StageError, TokenlakeError
 from etl.kernels.utf8 import one_chunk
 from etl.stages.base import Filter, Stage, Transform
 from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
+from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.signals import COSTLY, GROUPS, SIGNALS, compute, with_needs
 
 _FIXED: Final = frozenset(
@@ -104,6 +105,13 @@ def signal_names(stages: Iterable[Stage]) -> list[str]:
     return [*names]
 
 
+def schema_of(stages: Iterable[Stage]) -> pa.Schema:
+    """The schema of ``documents`` that these stages give."""
+    stages = tuple(stages)
+    has_signature = any(isinstance(stage, DedupMinhash) for stage in stages)
+    return schemas.documents(signal_names(stages), has_signature=has_signature)
+
+
 def apply(
     table: pa.Table,
     stages: Sequence[Stage],
@@ -111,17 +119,17 @@ def apply(
     rejected: Rejected | None = None,
     costs: dict[str, float] | None = None,
 ) -> pa.Table:
-    """The same rows in the same order, judged: columns of ``schemas.documents(signal_names(stages))``.
+    """The same rows in the same order, judged: columns of ``schema_of(stages)``.
 
     ``table`` has the columns of ``schemas.RAW``; a row that has a reason already stays rejected. Stages
     that need more than a batch (deduplication, tokenize) are passed over, but DedupExact says how
-    ``content_hash`` is normalised. The text of rejected rows becomes null unless asked for. A signal
-    that was not computed is null. To ``costs`` the seconds of each stage (``"2 c4"``: place and kind)
-    and each group of signals (``"signals.words"``) are added. Raises StageError that names stage,
-    source and rows.
+    ``content_hash`` is normalised, and DedupMinhash gives what is kept its ``signature``. The text of
+    rejected rows becomes null unless asked for. A signal that was not computed is null. To ``costs`` the
+    seconds of each stage (``"2 c4"``: place and kind) and each group of signals (``"signals.words"``)
+    are added. Raises StageError that names stage, source and rows.
     """
     rejected = rejected or Rejected()
-    batch = _Batch(table, signal_names(stages), rejected)
+    batch = _Batch(table, schema_of(stages), rejected)
     clock = _Clock(costs if costs is not None else {})
     computed: set[str] = set()  # groups of signals that stand for the text as it is
     for run in runs(stages):
@@ -142,6 +150,10 @@ def apply(
                             batch.compute(_asked(run, group), batch.readable())
                     with clock.of(step):
                         batch.judge(step, rows)
+    for stage in stages:
+        if isinstance(stage, DedupMinhash):
+            with clock.of("signals.minhash"):
+                batch.sign(stage)
     result = batch.finish(stages)
     assert result.num_rows == table.num_rows
     return result
@@ -166,20 +178,20 @@ def _signals(step: Step) -> list[str]:
 class _Batch:
     """Documents on their way: their columns, of which ``text`` is as the stages have rewritten it so far."""
 
-    def __init__(self, table: pa.Table, names: Sequence[str], rejected: Rejected) -> None:
+    def __init__(self, table: pa.Table, schema: pa.Schema, rejected: Rejected) -> None:
         raw = table.select(schemas.RAW.names).cast(schemas.RAW)
         no_text = pc.if_else(
             pc.is_null(raw["text"]), "source.null_text", pa.scalar(None, pa.string())
         )
         reason = pc.coalesce(raw["reason"], no_text)
         raw = raw.set_column(raw.schema.get_field_index("reason"), "reason", reason)
-        fields = [f for f in schemas.documents(names) if f.name not in ("content_hash", "verdict")]
+        fields = [field for field in schema if field.name not in ("content_hash", "verdict")]
         columns = [
             raw[field.name] if field.name in raw.column_names else pa.nulls(len(raw), field.type)
             for field in fields
         ]
         self.documents = pa.table(columns, schema=pa.schema(fields))
-        self._names = names
+        self._schema = schema
         self._rejected = rejected
         self._live = self._kept()  # the rows whose text is what a stage would see
         self._stored = self.documents["text"]  # as it was when a row was rejected
@@ -231,6 +243,12 @@ class _Batch:
         if stage.costly or not self._rejected.signals:
             self._live = pc.and_(self._live, kept)
 
+    def sign(self, stage: DedupMinhash) -> None:
+        """Give the rows that are kept their signatures."""
+        rows = self._kept()
+        texts = _rows(self.documents.select(["text"]), rows)["text"]
+        self._put("signature", rows, stage.signature(texts))
+
     def finish(self, stages: Sequence[Stage]) -> pa.Table:
         """The rows as the table holds them."""
         normalize: Normalize = next(
@@ -245,7 +263,7 @@ class _Batch:
             stored = self._stored if self._rejected.text else none
             text = pc.if_else(kept, documents["text"], stored)
             documents = documents.set_column(documents.column_names.index("text"), "text", text)
-        return documents.cast(schemas.documents(self._names))
+        return documents.select(self._schema.names).cast(self._schema)
 
     def _view(self, step: Step) -> pa.Table:
         """The columns that a filter reads, signals under their own names; all, if it names none."""

@@ -43,6 +43,6 @@ def test_golden(case, monkeypatch):
     stages = TypeAdapter(list[AnyStage]).validate_python(case["stages"])
     given = {name: [case[name]] for name in ("id", "url") if name in case}
     (row,) = apply(raw([text], **given), stages).to_pylist()
-    row["content_hash"] = row["content_hash"].hex()
+    row |= {name: value.hex() for name, value in row.items() if isinstance(value, bytes)}
     assert {name: row[name] for name in case["expect"]} == case["expect"]
     assert row["verdict"] == ("kept" if row["reason"] is None else "rejected")

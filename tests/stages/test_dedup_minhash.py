@@ -1,0 +1,127 @@
+"""Signatures in the table, the probabilities of a plan, and what a recipe may say."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from etl.kernels import minhash
+from etl.kernels.utf8 import texts as buffers
+from etl.recipe import Recipe
+from etl.stages import DedupMinhash, Length
+from etl.stages.apply import apply, schema_of
+from tests.stages.test_golden import raw
+
+STAGE = DedupMinhash(ngram=2, bands=3, rows=2)
+
+texts = st.lists(st.none() | st.text(st.sampled_from("ab 1é!東\n"), max_size=12), max_size=8)
+
+
+@given(texts)
+def test_a_signature_is_length_and_numbers(documents):
+    array = pa.array(documents, pa.string())
+    found = STAGE.signature(array)
+    wanted = minhash.signatures(buffers(array), STAGE.shingling, permutations=6, seed=0)
+    assert found.type == pa.binary()
+    assert [value is None for value in found.to_pylist()] == [row[0] == 0 for row in wanted]
+    numbers = STAGE.numbers(found.drop_null())
+    assert numbers.tolist() == [row.tolist() for row in wanted if row[0] > 0]
+    assert STAGE.numbers(found.drop_null()[1:]).tolist() == numbers[1:].tolist()
+
+
+def test_only_kept_rows_have_one():
+    stages = [Length(min_words=2), STAGE]
+    result = apply(raw(["one", "one two", None, "?", "one two three"]), stages)
+    assert result.schema == schema_of(stages)
+    assert [value.is_valid for value in result["signature"]] == [False, True, False, False, True]
+    assert (
+        result["signature"]
+        .combine_chunks()
+        .drop_null()
+        .equals(STAGE.signature(pa.array(["one two", "one two three"])))
+    )
+    assert "signature" not in apply(raw(["one two"]), [Length()]).column_names
+
+
+def test_a_rewritten_text_is_signed_as_it_stands():
+    result = apply(raw(["a b\r\nc \x00d"]), [*_stages("unicode"), STAGE])
+    (text,) = result["text"].to_pylist()
+    assert text != "a b\r\nc \x00d"
+    assert result["signature"].to_pylist() == STAGE.signature(pa.array([text])).to_pylist()
+
+
+def _stages(*names):
+    return Recipe(name="x", source={"path": "x"}, stages=names).stages
+
+
+@pytest.mark.parametrize("likeness", [0.5, 0.8, 0.9])
+def test_probabilities_are_those_of_draws(likeness):
+    """Of 4,000 pairs of signatures that agree in each number with a probability."""
+    stage = DedupMinhash(bands=6, rows=4, min_similarity=0.75)
+    rng = np.random.default_rng(1)
+    agree = rng.random((4000, 24)) < likeness
+    is_found = agree.reshape(-1, 6, 4).all(axis=2).any(axis=1)
+    assert is_found.mean() == pytest.approx(stage.found(likeness), abs=0.03)
+    # Finding and passing depend on the same numbers: the product is a lower bound.
+    passed = is_found & (agree.mean(axis=1) >= 0.75)
+    assert -0.01 < passed.mean() - stage.joined(likeness) < 0.15
+
+
+def test_the_curve():
+    stage = DedupMinhash(verify="exact", min_similarity=0.82)
+    points = {point: (found, joined) for point, found, joined in stage.curve()}
+    assert points[0.8][0] == pytest.approx(0.924, abs=0.001)
+    assert points[0.8][1] == 0
+    assert points[0.82][0] == points[0.82][1]
+    assert [found for found, _ in points.values()] == sorted(found for found, _ in points.values())
+    assert DedupMinhash(min_similarity=1.0).joined(1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ({"bands": 0}, "greater than or equal to 1"),
+        ({"bands": 100, "rows": 50}, "more than 4096"),
+        ({"min_similarity": 0.0}, "greater than 0"),
+        ({"keep": {}}, "one of highest, lowest, sources"),
+        ({"keep": {"highest": "num_words", "lowest": "num_words"}}, "one of highest"),
+        ({"keep": {"highest": "num_words"}}, "which no stage computes; these do: lang_score"),
+        ({"keep": "last"}, "first"),
+    ],
+)
+def test_what_a_recipe_may_not_say(settings, wrong):
+    with pytest.raises(ValidationError, match=wrong):
+        _stages({"dedup_minhash": settings})
+
+
+def test_what_it_may_say():
+    (by_list,) = _stages({"dedup_minhash": {"keep": {"sources": ["*/wiki/*", "*"]}}})
+    assert by_list.keep.sources == ("*/wiki/*", "*")
+    stages = ["length", {"dedup_minhash": {"keep": {"highest": "num_words"}}}]
+    assert _stages(*stages)[1].keep_column == "num_words"
+
+
+def test_what_decides_which_table():
+    def prints(**settings):
+        recipe = Recipe(name="x", source={"path": "x"}, stages=[DedupMinhash(**settings)])
+        return recipe.fingerprint("documents"), recipe.fingerprint("duplicates")
+
+    plain = prints()
+    for settings in ({"min_similarity": 0.7}, {"keep": "longest"}, {"bands": 28, "rows": 4}):
+        assert prints(**settings)[0] == plain[0], "the signatures are the same"
+        assert prints(**settings)[1] != plain[1]
+    for settings in ({"seed": 1}, {"ngram": 4}, {"rows": 9}, {"unit": "chars"}):
+        assert prints(**settings)[0] != plain[0]
+
+
+def test_likeness_is_seen_in_signatures():
+    """A tenth of the words changed, in one run: about 0.8 of the shingles stay."""
+    words = [random.Random(3).choice("abcdefgh") + str(k) for k in range(400)]
+    other = [*words[:360], *(f"x{word}" for word in words[360:])]
+    stage = DedupMinhash(fold_digits=False)
+    one, two = stage.numbers(stage.signature(pa.array([" ".join(words), " ".join(other)])))
+    assert (one[1:] == two[1:]).mean() == pytest.approx(356 / 436, abs=0.12)
