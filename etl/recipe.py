@@ -148,6 +148,11 @@ class Recipe(BaseModel):
         return next((s for s in self.stages if isinstance(s, Tokenize)), None)
 
     @property
+    def has_exact(self) -> bool:
+        """Whether equal texts are told from those that are alike."""
+        return any(isinstance(s, DedupExact) for s in self.stages)
+
+    @property
     def minhash_stage(self) -> DedupMinhash | None:
         """The stage that looks for near-duplicates, if there is one."""
         return next((s for s in self.stages if isinstance(s, DedupMinhash)), None)

@@ -29,8 +29,16 @@ FLOORS = (
     ("etl.recipe_file", "etl.recipe", "etl.plan"),
     # doing it
     ("etl.cluster", "etl.job", "etl.job.costs", "etl.job.decisions", "etl.job.quarantine"),
-    ("etl.job.tasks", "etl.job.progress", "etl.job.record", "etl.job.replaced", "etl.job.waves"),
-    ("etl.job.dedup", "etl.job.run", "etl.frames"),
+    (
+        "etl.job.tasks",
+        "etl.job.files",
+        "etl.job.shuffle",
+        "etl.job.progress",
+        "etl.job.record",
+        "etl.job.replaced",
+        "etl.job.waves",
+    ),
+    ("etl.job.near", "etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
     ("etl.audit.*",),
     ("etl.loader.*",),
@@ -48,10 +56,15 @@ ONLY: dict[str, tuple[str, ...]] = {
 }
 """Modules that may know less of the house than their floor allows."""
 
+DASK = (
+    *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near"),
+    *("etl.cluster", "etl.frames"),
+)
+
 LIBRARIES = {
     "deltalake": ("etl.table",),
-    "dask": ("etl.job.run", "etl.cluster", "etl.job.waves", "etl.job.dedup", "etl.frames"),
-    "distributed": ("etl.job.run", "etl.cluster", "etl.job.waves", "etl.job.dedup", "etl.frames"),
+    "dask": (*DASK, "etl.job.shuffle"),
+    "distributed": DASK,
     "fsspec": ("etl.storage",),
     "s3fs": ("etl.storage",),
     "numba": ("etl.kernels.*",),

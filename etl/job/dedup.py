@@ -1,9 +1,11 @@
 """The one barrier: which kept documents are the same as another one, over the whole lake.
 
-Only integers are shuffled: the 128-bit content hash as two of them, and the row's address as (number of
-its data file, row). Text never moves. Rows that were decided by an earlier run win, so that what is
-already in ``tokens`` stays; among new ones the first by address wins. The result does not depend on
-partitioning or timing. Cost: 32 bytes a row through the shuffle, and the duplicates once more.
+Only numbers are shuffled: the 128-bit content hash as two of them, the row's address as (number of its
+data file, row), and how much it is preferred. Text never moves. Rows that were decided by an earlier run
+win, so that what is already in ``tokens`` stays; among new ones the preferred one, or the first by
+address. The result does not depend on partitioning or timing. Cost: 40 bytes a row through the shuffle,
+and the duplicates once more. Near-duplicates are looked for among what is left of equal ones, see
+``etl.job.near``; then the driver holds the pairs, 56 bytes for each duplicate.
 """
 
 import json
@@ -22,86 +24,73 @@ from distributed import Client
 import schemas
 from etl import storage
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
-from etl.job.decisions import Decisions, duplicate_rows
-from etl.plan import Unit
+from etl.job import near, shuffle
+from etl.job.files import DataFile, Lake
+from etl.job.shuffle import together
+from etl.job.waves import stream
 
 _KEYS = pd.DataFrame(
-    {n: pd.Series(dtype="int64") for n in ("high", "low", "file", "row", "decided")}
+    {n: pd.Series(dtype="int64") for n in ("high", "low", "file", "row")}
+    | {"rank": pd.Series(dtype="float64")}
 )
 _PAIRS = pd.DataFrame(
     {n: pd.Series(dtype="int64") for n in ("file", "row", "keeper_file", "keeper_row", "bucket")}
 )
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 _FILES_PER_FRAGMENT = 64  # a fragment of ``duplicates`` names rows of so many neighbouring files
-_ROWS_PER_PARTITION = 4_000_000  # 160 MB of keys
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """One data file of ``documents`` with kept rows; its number orders it by address."""
-
-    number: int
-    source: str
-    path: str
-    rows: int
-    decided: bool
-    duplicates: tuple[str, ...]  # data files of ``duplicates`` that may name rows of it
-
-
-def data_files(units: Sequence[Unit], decisions: Decisions) -> list[DataFile]:
-    """The data files of units (in the order of their addresses), numbered in that order."""
-    pairs = [(unit, path) for unit in units for path in unit.paths]
-    return [
-        DataFile(
-            number,
-            unit.source,
-            path,
-            unit.rows,
-            decided=(decided := decisions.include(unit)),
-            duplicates=decisions.files(unit.source) if decided else (),
-        )
-        for number, (unit, path) in enumerate(pairs)
-    ]
-
-
-def find_exact(
-    client: Client, files: Sequence[DataFile], *, documents: str, duplicates: str, name: str
+def find(
+    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str, has_exact: bool = True
 ) -> list[Fragment]:
-    """Write the exact duplicates among undecided rows to fragments of ``duplicates``; return these.
+    """Write the duplicates among undecided rows to fragments of ``duplicates``; return these.
 
-    ``documents`` and ``duplicates`` are table URLs, ``name`` the head of the new files' names.
+    ``name`` is the head of the new files' names; near-duplicates are looked for if the lake has a stage
+    for it, and exact ones are told from them if ``has_exact``.
     """
-    partitions = 1 + sum(file.rows for file in files) // _ROWS_PER_PARTITION
-    keys = dd.from_map(
-        _read_keys,
-        list(files),
-        documents=documents,
-        duplicates=duplicates,
-        meta=_KEYS,
-        label="dedup_exact-keys",
-    )
-    keys = _together(keys, "low", partitions)
-    pairs = _together(keys.map_partitions(_pairs, meta=_PAIRS), "bucket", min(partitions, 64))
-    writer = _WritePairs(tuple(files), documents, duplicates, name)
-    written = pairs.map_partitions(writer, meta=_RESULT)
+    if lake.stage is None:
+        return _find_exact(client, files, lake, name=name)
+    return _find_all(client, files, lake, name=name, has_exact=has_exact)
+
+
+def _find_exact(
+    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str
+) -> list[Fragment]:
+    pairs, partitions = _equal(files, lake)
+    pairs = together(pairs, "bucket", min(partitions, 64))
+    written = pairs.map_partitions(_WritePairs(tuple(files), lake, name).of, meta=_RESULT)
     found = client.compute(written).result()["result"]
     return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
 
 
-def _together(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
-    """The frame with equal values of a column in one partition."""
-    if partitions == 1:
-        return frame.repartition(npartitions=1)
-    return frame.shuffle(column, npartitions=partitions)
+def _find_all(
+    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str, has_exact: bool
+) -> list[Fragment]:
+    # Of equal texts the best one stands for all, so that no keeper is a duplicate of another kind.
+    equal = client.compute(_equal(files, lake)[0]).result()
+    pairs = near.find(client, files, lake, equal=equal, has_exact=has_exact)
+    pairs["bucket"] = pairs["file"] // _FILES_PER_FRAGMENT
+    groups = [(group,) for _, group in pairs.groupby("bucket")]
+    writer = _WritePairs(tuple(files), lake, name)
+    fragments: list[Fragment] = []
+    for _, answer in stream(client, writer, groups, label="dedup_minhash-write"):
+        if isinstance(answer, BaseException):
+            raise answer
+        fragments.extend(Fragment(**fragment) for fragment in json.loads(answer))
+    return fragments
 
 
-def _read_keys(file: DataFile, *, documents: str, duplicates: str) -> pd.DataFrame:
-    """A row for each document that may be a keeper or a duplicate: hash, address, decided or not."""
-    with storage.open_input(storage.join(documents, file.path)) as source:
-        table = pq.read_table(source, columns=["content_hash", "row"], use_threads=False)
-    if file.duplicates:  # what is one already is neither
-        known = duplicate_rows(duplicates, file.duplicates, [file.path])
-        table = table.filter(pa.array(~np.isin(np.asarray(table["row"].combine_chunks()), known)))
+def _equal(files: Sequence[DataFile], lake: Lake) -> tuple[dd.DataFrame, int]:
+    """Undecided rows whose text is that of a better one, as ``_PAIRS``; and the number of partitions."""
+    partitions = 1 + sum(file.rows for file in files) // shuffle.ROWS_PER_PARTITION
+    keys = dd.from_map(_read_keys, list(files), lake=lake, meta=_KEYS, label="dedup_exact-keys")
+    keys = together(keys, "low", partitions)
+    return keys.map_partitions(_pairs, meta=_PAIRS), partitions
+
+
+def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
+    """A row for each document that may be a keeper or a duplicate: hash, address, rank."""
+    table = lake.read(file, ["content_hash"])
     hashes = table["content_hash"].combine_chunks().cast(pa.binary(16))
     words = np.frombuffer(hashes.buffers()[1], np.int64).reshape(-1, 2)[: len(hashes)]
     return pd.DataFrame(
@@ -110,23 +99,23 @@ def _read_keys(file: DataFile, *, documents: str, duplicates: str) -> pd.DataFra
             "low": words[:, 1],
             "file": np.full(len(words), file.number, np.int64),
             "row": np.asarray(table["row"].combine_chunks()),
-            "decided": np.full(len(words), int(file.decided), np.int64),
+            "rank": np.asarray(table["rank"].combine_chunks()),
         }
     )
 
 
 def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
-    """The undecided rows that are not the first of their hash, each with its keeper."""
+    """The undecided rows that are not the best of their hash, each with its keeper."""
     frame = pl.DataFrame({name: keys[name].to_numpy() for name in _KEYS.columns})
     found = (
         frame.filter(pl.len().over("high", "low") > 1)
-        .sort("high", "low", -pl.col("decided"), "file", "row")
+        .sort("high", "low", "rank", "file", "row")
         .with_columns(
             keeper_file=pl.col("file").first().over("high", "low"),
             keeper_row=pl.col("row").first().over("high", "low"),
         )
         .filter(
-            (pl.col("decided") == 0)
+            (pl.col("rank") > -np.inf)
             & ((pl.col("file") != pl.col("keeper_file")) | (pl.col("row") != pl.col("keeper_row")))
         )
         .with_columns(bucket=pl.col("file") // _FILES_PER_FRAGMENT)
@@ -140,21 +129,26 @@ class _WritePairs:
     """Pairs -> rows of ``duplicates``, one fragment per group of neighbouring data files."""
 
     files: tuple[DataFile, ...]
-    documents: str
-    duplicates: str
+    lake: Lake
     name: str
 
-    def __call__(self, pairs: pd.DataFrame) -> pd.DataFrame:
+    def of(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """The same as one partition of a frame; all pairs are exact."""
+        pairs = pairs.assign(similarity=1.0, is_near=False)
+        return pd.DataFrame({"result": pd.Series([self(pairs)], dtype=object)})
+
+    def __call__(self, pairs: pd.DataFrame) -> str:
         fragments: list[dict[str, Any]] = []
         for _, group in pairs.sort_values(["bucket", "file", "row"]).groupby("bucket"):
-            writer = FragmentWriter(self.duplicates, schemas.DUPLICATES, DUPLICATES, name=self.name)
+            url = self.lake.duplicates
+            writer = FragmentWriter(url, schemas.DUPLICATES, DUPLICATES, name=self.name)
             for number, rows in group.groupby("file"):
                 writer.append(self._rows(self.files[int(str(number))], rows))
             fragments.extend(asdict(fragment) for fragment in writer.close())
-        return pd.DataFrame({"result": pd.Series([json.dumps(fragments)], dtype=object)})
+        return json.dumps(fragments)
 
     def _rows(self, file: DataFile, pairs: pd.DataFrame) -> pa.Table:
-        with storage.open_input(storage.join(self.documents, file.path)) as source:
+        with storage.open_input(storage.join(self.lake.documents, file.path)) as source:
             ids = pq.read_table(source, columns=["row", "id"], use_threads=False)
         rows = pa.array(pairs["row"].to_numpy())
         keepers = [self.files[number].source for number in pairs["keeper_file"]]
@@ -166,8 +160,8 @@ class _WritePairs:
                 "id": ids["id"].take(pa.compute.index_in(rows, ids["row"].combine_chunks())),
                 "keeper_source": pa.array(keepers),
                 "keeper_row": pa.array(pairs["keeper_row"].to_numpy()),
-                "kind": pa.array(["exact"] * size),
-                "similarity": pa.array(np.ones(size)),
+                "kind": pa.array(np.where(pairs["is_near"], "near", "exact").tolist()),
+                "similarity": pa.array(pairs["similarity"].to_numpy()),
                 "file": pa.array([file.path] * size),
             },
             schema=schemas.DUPLICATES,

@@ -21,6 +21,7 @@ from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup
 from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
+from etl.job.files import Lake, data_files
 from etl.job.progress import Progress, RunReport
 from etl.job.quarantine import Quarantine
 from etl.job.record import counts, input_files, record
@@ -166,12 +167,12 @@ class _Run:
             new = [unit for unit in units if not decisions.include(unit)]
             if not new:
                 return
-            fragments = dedup.find_exact(
+            fragments = dedup.find(
                 client,
-                dedup.data_files(units, decisions),
-                documents=documents.url,
-                duplicates=ledger.url,
+                data_files(units, decisions),
+                Lake(documents.url, ledger.url, self.recipe.minhash_stage),
                 name=ledger.key(new[0].key),
+                has_exact=self.recipe.has_exact,
             )
             found = sum(fragment.rows for fragment in fragments)
             result = Result("", rows=sum(u.rows for u in new), duplicates=found)

@@ -28,7 +28,7 @@ def choose(
     worse: NDArray[np.int64],
     similarity: NDArray[np.float64],
 ) -> Keepers:
-    """The keeper of each document, of those that stay and are like it the most alike, then the best.
+    """The keeper of each document: of those that stay and are like it, the best.
 
     Documents are numbers in the order of preference, the best is 0; pair ``k`` is ``better[k] <
     worse[k]``, and how alike they are.
@@ -37,7 +37,7 @@ def choose(
     >>> one
     array([0, 0, 2])
     """
-    order = np.lexsort((better, -similarity, worse))
+    order = np.lexsort((better, worse))
     found = Keepers(np.arange(num_documents), np.ones(num_documents))
     _choose(better[order], worse[order], similarity[order], found.keeper, found.similarity)
     return found

@@ -12,7 +12,8 @@ from distributed import Client
 import schemas
 from etl import storage
 from etl.fragment import DOCUMENTS, FragmentWriter
-from etl.job import dedup
+from etl.job import dedup, shuffle
+from etl.job.files import DataFile, Lake
 from etl.plan import Unit
 
 Address = tuple[int, int]
@@ -56,7 +57,7 @@ def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]
 def test_duplicates_are_those_of_the_reference(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
-    monkeypatch.setattr(dedup, "_ROWS_PER_PARTITION", rows_per_partition)
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
     monkeypatch.setattr(dedup, "_FILES_PER_FRAGMENT", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
@@ -64,16 +65,10 @@ def test_duplicates_are_those_of_the_reference(
     documents, duplicates = (storage.join(storage.normalize(tmp_path), n) for n in ("d", "u"))
     units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
     data_files = [
-        dedup.DataFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
+        DataFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
         for number, unit in enumerate(units)
     ]
-    fragments = dedup.find_exact(
-        client,
-        data_files,
-        documents=documents,
-        duplicates=duplicates,
-        name="f" * 32,
-    )
+    fragments = dedup.find(client, data_files, Lake(documents, duplicates), name="f" * 32)
     written = [
         pq.read_table(storage.local_path(storage.join(duplicates, f.path))) for f in fragments
     ]

@@ -20,10 +20,9 @@ def naive(num: int, known: Pairs) -> dict[int, tuple[int, float]]:
     stays: list[int] = []
     found = {}
     for document in range(num):
-        alike = [(-known[k, document], k) for k in stays if (k, document) in known]
+        alike = [k for k in stays if (k, document) in known]
         if alike:
-            likeness, keeper = min(alike)
-            found[document] = keeper, -likeness
+            found[document] = alike[0], known[alike[0], document]
         else:
             stays.append(document)
     return found

@@ -1,0 +1,132 @@
+"""The data files of ``documents`` as deduplication reads them: numbered rows, and which are preferred."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from etl import storage
+from etl.job.decisions import Decisions, duplicate_rows
+from etl.plan import Unit
+from etl.stages import DedupMinhash
+from etl.stages.dedup_minhash import Best
+
+_ROW_BITS = (
+    40  # of an address as one number; a file has fewer rows than that, and a lake < 2^23 files
+)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One data file of ``documents`` with kept rows; its number orders it by address."""
+
+    number: int
+    source: str
+    path: str
+    rows: int
+    decided: bool
+    duplicates: tuple[str, ...]  # data files of ``duplicates`` that may name rows of it
+
+
+def data_files(units: Sequence[Unit], decisions: Decisions) -> list[DataFile]:
+    """The data files of units (in the order of their addresses), numbered in that order."""
+    pairs = [(unit, path) for unit in units for path in unit.paths]
+    return [
+        DataFile(
+            number,
+            unit.source,
+            path,
+            unit.rows,
+            decided=(decided := decisions.include(unit)),
+            duplicates=decisions.files(unit.source) if decided else (),
+        )
+        for number, (unit, path) in enumerate(pairs)
+    ]
+
+
+def address(files: NDArray[np.int64] | np.int64, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of numbered files as one number each, in the order of addresses."""
+    return rows | files << np.int64(_ROW_BITS)
+
+
+def file_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers of the files of such addresses."""
+    return addresses >> np.int64(_ROW_BITS)
+
+
+def row_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of such addresses."""
+    return addresses & np.int64((1 << _ROW_BITS) - 1)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The tables that deduplication reads and writes, and the choice of the best row among equals."""
+
+    documents: str  # URLs
+    duplicates: str
+    stage: DedupMinhash | None = None
+
+    def read(self, file: DataFile, columns: Sequence[str]) -> pa.Table:
+        """The rows of a data file that are no duplicates yet: ``row``, ``rank`` float64, and the columns.
+
+        The less the rank, the better: of what is decided already it is less than of all others.
+        """
+        by = self._rank_columns()
+        with storage.open_input(storage.join(self.documents, file.path)) as source:
+            names = [*dict.fromkeys(["row", *columns, *by])]
+            table = pq.read_table(source, columns=names, use_threads=False)
+        if file.duplicates:
+            known = duplicate_rows(self.duplicates, file.duplicates, [file.path])
+            is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), known)
+            table = table.filter(pa.array(is_new))
+        rank = pa.array(self._rank(file, table), pa.float64())
+        return table.append_column("rank", rank).select(["row", "rank", *columns])
+
+    def read_rows(self, file: DataFile, rows: NDArray[np.int64], column: str) -> pa.Array:
+        """The values of a column in some rows of a data file, in their order."""
+        wanted, found = pa.array(np.unique(rows)), []
+        with storage.open_input(storage.join(self.documents, file.path)) as source:
+            parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+            for group in range(parquet.num_row_groups):
+                part = parquet.read_row_group(group, columns=["row", column], use_threads=False)
+                found.append(part.filter(pc.is_in(part["row"], wanted)))
+        table = pa.concat_tables(found).combine_chunks()
+        places = pc.index_in(pa.array(rows), table["row"].combine_chunks())
+        assert places.null_count == 0, "a row is not where it was"
+        return table[column].combine_chunks().take(places)
+
+    def _rank_columns(self) -> list[str]:
+        if self.stage is None:
+            return []
+        if self.stage.keep == "longest":
+            return ["signature"]
+        return [self.stage.keep_column] if self.stage.keep_column is not None else []
+
+    def _rank(self, file: DataFile, table: pa.Table) -> NDArray[np.float64]:
+        size, keep = len(table), self.stage.keep if self.stage is not None else "first"
+        if file.decided:
+            return np.full(size, -np.inf)
+        if keep == "longest":
+            assert self.stage is not None
+            lengths = np.zeros(size)
+            column = table["signature"].combine_chunks()
+            lengths[pc.is_valid(column).to_numpy(zero_copy_only=False)] = self.stage.numbers(
+                column.drop_null()
+            )[:, 0]
+            return -lengths
+        if not isinstance(keep, Best):
+            return np.zeros(size)
+        if keep.sources is not None:
+            fits = [fnmatchcase(file.source, pattern) for pattern in keep.sources]
+            return np.full(size, float([*fits, True].index(True)))
+        column = table[str(keep.highest or keep.lowest)].combine_chunks()
+        sign = -1.0 if keep.highest is not None else 1.0
+        values: NDArray[np.float64] = sign * column.to_numpy(zero_copy_only=False)
+        values[np.isnan(values)] = np.inf
+        return np.maximum(values, -np.finfo(np.float64).max)  # what is decided comes first
