@@ -8,7 +8,7 @@ from etl.errors import MismatchError
 from etl.ledger import Ledger, keys_of
 from etl.recipe import Recipe, Step
 from etl.sources import Split, list_splits
-from etl.stages import Stage
+from etl.stages import DedupMinhash, Stage
 from etl.stages.tokenize import Encoder
 from etl.table import Table
 
@@ -73,6 +73,8 @@ class Plan:
                 state += ", is begun anew" if ledger.table else ", is created"
             stages = " -> ".join(s.kind for s in _stages(recipe, step)) or "no stages"
             yield f"{step:<11} {stages}; {state}"
+        if recipe.minhash_stage is not None:
+            yield from _curve(recipe.minhash_stage)
         if recipe.tokenize_stage is not None:
             slow = Encoder.of(recipe.tokenize_stage).fallback
             why = "gigatoken" if slow is None else f"tokenizers, 30 to 90 times slower: {slow}"
@@ -237,6 +239,26 @@ def _short(value: object) -> str:
         else str(value)
     )
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _curve(stage: DedupMinhash) -> Iterator[str]:
+    r"""How probable it is that a pair of documents is found and joined, by their likeness.
+
+    >>> print(*_curve(DedupMinhash(verify="exact")), sep="\n")
+    near        14 bands of 8: 452 bytes a document; of pairs at 0.80 92.4% are joined
+      likeness     0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
+      found          5%    21%    56%    77%    92%    99%   100%   100%
+      joined         0%     0%     0%     0%    92%    99%   100%   100%
+    """
+    points = stage.curve()
+    least, size = stage.min_similarity, 4 * (1 + stage.permutations)
+    yield (
+        f"near        {stage.bands} bands of {stage.rows}: {size} bytes a document; "
+        f"of pairs at {least:.2f} {stage.joined(least):.1%} are joined"
+    )
+    yield "  likeness  " + "".join(f"{point:>7.2f}" for point, _, _ in points)
+    yield "  found     " + "".join(f"{found:>7.0%}" for _, found, _ in points)
+    yield "  joined    " + "".join(f"{joined:>7.0%}" for _, _, joined in points)
 
 
 def _stages(recipe: Recipe, step: Step) -> tuple[Stage, ...]:

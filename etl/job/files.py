@@ -109,24 +109,27 @@ class Lake:
         return [self.stage.keep_column] if self.stage.keep_column is not None else []
 
     def _rank(self, file: DataFile, table: pa.Table) -> NDArray[np.float64]:
-        size, keep = len(table), self.stage.keep if self.stage is not None else "first"
+        size = len(table)
         if file.decided:
             return np.full(size, -np.inf)
-        if keep == "longest":
-            assert self.stage is not None
-            lengths = np.zeros(size)
-            column = table["signature"].combine_chunks()
-            lengths[pc.is_valid(column).to_numpy(zero_copy_only=False)] = self.stage.numbers(
-                column.drop_null()
-            )[:, 0]
-            return -lengths
-        if not isinstance(keep, Best):
+        if self.stage is None or self.stage.keep == "first":
             return np.zeros(size)
+        keep = self.stage.keep
+        if not isinstance(keep, Best):
+            return -_lengths(self.stage, table["signature"].combine_chunks())
         if keep.sources is not None:
             fits = [fnmatchcase(file.source, pattern) for pattern in keep.sources]
             return np.full(size, float([*fits, True].index(True)))
-        column = table[str(keep.highest or keep.lowest)].combine_chunks()
+        column = table[str(self.stage.keep_column)].combine_chunks()
         sign = -1.0 if keep.highest is not None else 1.0
         values: NDArray[np.float64] = sign * column.to_numpy(zero_copy_only=False)
         values[np.isnan(values)] = np.inf
         return np.maximum(values, -np.finfo(np.float64).max)  # what is decided comes first
+
+
+def _lengths(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.float64]:
+    """The words (or characters) of each document, which its signature begins with; 0 where it has none."""
+    lengths = np.zeros(len(signatures))
+    has_some = signatures.is_valid().to_numpy(zero_copy_only=False)
+    lengths[has_some] = stage.numbers(signatures.drop_null())[:, 0]
+    return lengths

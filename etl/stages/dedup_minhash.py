@@ -33,7 +33,7 @@ class Best(BaseModel):
 
     @model_validator(mode="after")
     def _check_one(self) -> "Best":
-        if len(self.model_fields_set & set(type(self).model_fields)) != 1:
+        if sum(value is not None for value in (self.highest, self.lowest, self.sources)) != 1:
             raise ValueError("say one of highest, lowest, sources")
         return self
 
@@ -84,7 +84,9 @@ class DedupMinhash(Stage):
     @property
     def keep_column(self) -> str | None:
         """The column of ``documents`` that says which is best, if one does."""
-        return (self.keep.highest or self.keep.lowest) if isinstance(self.keep, Best) else None
+        if not isinstance(self.keep, Best):
+            return None
+        return self.keep.highest if self.keep.highest is not None else self.keep.lowest
 
     def signature_identity(self) -> dict[str, Any]:
         """What decides the column ``signature``: not the bands, the likeness or the choice."""

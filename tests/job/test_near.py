@@ -1,15 +1,26 @@
 """Planted near-duplicates through the whole job: who stays, whatever the files, the order, the increments."""
 
+import os
 import random
+import signal
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from etl.audit.verify import verify
+from etl.cluster import Cluster
+from etl.job import near as job
 from etl.job import shuffle
+from etl.job.files import DataFile, Lake, address, file_of, row_of
 from etl.job.run import run
 from etl.recipe import Recipe
 from etl.stages import DedupMinhash
@@ -113,3 +124,190 @@ def test_families_are_found(
     assert pairs(recipe) == expected(records, has_exact=bool(stages))
     assert report.duplicates == len(pairs(recipe))
     assert verify(str(recipe.lake)) == []
+
+
+def test_a_chain_does_not_collapse(client: Client, tmp_path: Path) -> None:
+    """Each like the next, and no two others: every duplicate is like its own keeper."""
+    text = words(5, 200)
+    chain = []
+    for step in range(
+        12
+    ):  # 16 words, 0.84 of the 5-grams stay from one to the next, 0.69 to the one after
+        chain.append(list(text))
+        text[16 * step : 16 * step + 16] = words(1000 + step, 16)
+    records = [
+        {"doc_id": f"{step:02}", "body": " ".join(body), "link": None}
+        for step, body in enumerate(chain)
+    ]
+    near = DedupMinhash(verify="exact", bands=28, rows=4)
+    recipe = make(tmp_path / "lake", write(tmp_path / "in", records, 2), near)
+    run(recipe, cluster=client)
+    assert pairs(recipe) == {(f"{k:02}", f"{k - 1:02}", "near") for k in range(1, 12, 2)}
+    assert all(
+        0.8 <= float(str(row["similarity"])) < 0.9 for row in rows(recipe.lake, "duplicates")
+    )
+
+
+@pytest.mark.parametrize("keep", ["longest", {"highest": "num_words"}, {"lowest": "num_words"}])
+def test_the_preferred_one_stays(client: Client, tmp_path: Path, keep: Any) -> None:
+    texts = [words(family)[: 100 + size] for family in range(4) for size in (3, 9, 0, 9, 5)]
+    records: list[Record] = [
+        {"doc_id": f"{k // 5}-{k % 5}", "body": " ".join(text), "link": None}
+        for k, text in enumerate(texts)
+    ]
+    near = {"dedup_minhash": {"verify": "exact", "bands": 28, "rows": 4, "keep": keep}}
+    source = write(tmp_path / "in", records, 3)
+    recipe = make(tmp_path / "lake", source, {"length": {"min_words": 5}}, "dedup_exact", near)
+    run(recipe, cluster=client)
+    best = 2 if keep == {"lowest": "num_words"} else 1  # of equal ones the first
+    assert {keeper for _, keeper, _ in pairs(recipe)} == {f"{family}-{best}" for family in range(4)}
+    assert len(pairs(recipe)) == 16
+
+
+def test_a_preferred_source(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for folder in ("a-web", "b-wiki", "c-other"):
+        record: Record = {"doc_id": folder, "body": " ".join(words(1)), "link": None}
+        write(tmp_path / "in" / folder, [record], 1)
+    keep = {"keep": {"sources": ["*/b-wiki/*", "*/c-*"]}}
+    source = tmp_path / "in" / "*" / "*.parquet"
+    recipe = make(tmp_path / "lake", source, {"dedup_minhash": keep})
+    run(recipe, cluster=client)
+    assert pairs(recipe) == {(name, "b-wiki", "near") for name in ("a-web", "c-other")}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_increments_are_one_run(
+    client: Client, tmp_path: Path, seed: int, tiny_tokenizer: Path
+) -> None:
+    """Chains, families and equal texts, file by file in several runs: the lake is that of one run."""
+    records = tangled(seed)
+    stages = ["dedup_exact"] if seed else []
+    near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
+    tokenize = {"tokenize": str(tiny_tokenizer)}
+    source = tmp_path / "in"
+    grown = make(tmp_path / "grown", source, *stages, near, tokenize)
+    step = len(records) // 3
+    for first in range(0, len(records), step):
+        write(source, records[first : first + step], 2, first)
+        run(grown, cluster=client)
+    whole = make(tmp_path / "whole", source, *stages, near, tokenize)
+    run(whole, cluster=client)
+    assert len(pairs(whole)) > 10
+    for table in ("documents", "duplicates", "tokens"):
+        assert rows(grown.lake, table) == rows(whole.lake, table)
+    assert verify(str(grown.lake)) == []
+
+
+def test_what_is_tokenized_stays(client: Client, tmp_path: Path, tiny_tokenizer: Path) -> None:
+    """A longer one that comes later loses against what has tokens."""
+    source, text = tmp_path / "in", words(1)
+    near = DedupMinhash(keep="longest")
+    recipe = make(tmp_path / "lake", source, near, {"tokenize": str(tiny_tokenizer)})
+    for number, body in enumerate((text[:-2], text)):
+        record: Record = {"doc_id": f"{number}", "body": " ".join(body), "link": None}
+        write(source, [record], 1, number)
+        run(recipe, cluster=client)
+    assert pairs(recipe) == {("1", "0", "near")}
+    assert [row["id"] for row in rows(recipe.lake, "tokens")] == ["0"]
+
+
+def tangled(seed: int, size: int = 48) -> list[Record]:
+    """Each text is an earlier one as it is, a bit changed, or a new one."""
+    rng = random.Random(seed)
+    texts = [words(seed, 60)]
+    while len(texts) < size:
+        text = list(rng.choice(texts))
+        fate = rng.random()
+        if fate < 0.25:
+            text = words(rng.randrange(10**9), 60)
+        elif fate < 0.8:
+            for _ in range(rng.randrange(1, 4)):
+                text[rng.randrange(60)] = "".join(rng.choices("abcdefghij", k=5))
+        texts.append(text)
+    return [
+        {"doc_id": f"{k}", "body": " ".join(text), "link": None} for k, text in enumerate(texts)
+    ]
+
+
+class _DieOnce:
+    """Reads bands as the job does; the first worker that comes here dies while the shuffle goes on."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+        self._read = job._read_bands
+
+    def __call__(
+        self, file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lake
+    ) -> pd.DataFrame:
+        if file.number == 5 and not self._marker.exists():
+            self._marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._read(file, left_out, lake=lake)
+
+
+@pytest.mark.slow  # the shuffle begins anew: 20 s and more
+def test_a_worker_dies_in_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
+    monkeypatch.setattr(job, "_read_bands", _DieOnce(tmp_path / "died"))
+    records = planted()
+    near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.75)
+    recipe = make(tmp_path / "lake", write(tmp_path / "in", records, 7), "dedup_exact", near)
+    with Cluster(workers=2).connect() as client:
+        report = run(recipe, cluster=client)
+    assert (tmp_path / "died").exists()
+    assert report.ok
+    assert pairs(recipe) == expected(records, has_exact=True)
+
+
+members = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 30), st.sampled_from([-np.inf, 0.0, 1.0])),
+    unique_by=lambda row: row[:2],
+    max_size=30,
+)
+
+
+@given(members, st.randoms())
+def test_a_key_compares_all_with_all(
+    found: list[tuple[int, int, float]], rng: random.Random
+) -> None:
+    ranks = {row: rank for _, row, rank in found}  # a document has one rank
+    rng.shuffle(found)
+    bands = pd.DataFrame(
+        {
+            "key": pd.Series([key for key, _, _ in found], dtype="int64"),
+            "address": pd.Series([row for _, row, _ in found], dtype="int64"),
+            "rank": pd.Series([ranks[row] for _, row, _ in found], dtype="float64"),
+        }
+    )
+    naive = set()
+    for key in range(4):
+        rows_of_key = sorted((ranks[row], row) for k, row, _ in found if k == key)
+        naive |= {
+            (better, worse)
+            for (_, better), (rank, worse) in combinations(rows_of_key, 2)
+            if rank > -np.inf
+        }
+    compared = job._compared(bands)
+    ends = list(zip(compared["better"], compared["worse"], strict=True))
+    assert set(ends) == naive
+    assert len(ends) == len(naive)
+    assert all(compared["better_rank"] == [ranks[row] for row in compared["better"]])
+    assert all(compared["worse_rank"] == [ranks[row] for row in compared["worse"]])
+
+
+@pytest.mark.parametrize(("size", "best"), [(64, 64), (1024, 64), (1025, 63), (70_000, 1)])
+def test_a_large_key_compares_with_the_best(size: int, best: int) -> None:
+    rows = np.arange(size, dtype=np.int64)
+    bands = pd.DataFrame({"key": np.ones(size, np.int64), "address": rows, "rank": -rows / 1.0})
+    compared = job._compared(bands)
+    assert set(compared["better"]) == set(rows[::-1][: min(best, size - 1)])
+    assert len(compared) == sum(min(place, best) for place in range(size))
+    assert set(compared["worse"]) == set(rows[:-1])
+
+
+@given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
+def test_addresses_are_files_and_rows(file: int, row: int) -> None:
+    both = address(np.array([file]), np.array([row]))
+    assert (file_of(both)[0], row_of(both)[0]) == (file, row)
+    assert both[0] >= 0
