@@ -62,19 +62,22 @@ def find(
     ``is_near`` bool. Equal texts are near ones, too, if the recipe does not ask for exact duplicates.
     """
     alike = client.compute(_alike(files, lake, equal)).result()
-    near = _choose(alike)
+    return _with_twins(_choose(alike), equal, has_exact=has_exact)
+
+
+def _with_twins(near: pd.DataFrame, equal: pd.DataFrame, *, has_exact: bool) -> pd.DataFrame:
+    """The near-duplicates and the equal texts: a twin of a near-duplicate is one of the same keeper."""
     twins = pd.DataFrame(
         {
             "document": address(equal["file"].to_numpy(), equal["row"].to_numpy()),
             "twin": address(equal["keeper_file"].to_numpy(), equal["keeper_row"].to_numpy()),
         }
     )
-    # A twin of a near-duplicate is a near-duplicate of the same keeper.
-    twins = twins.merge(near.rename(columns={"document": "twin"}), on="twin", how="left")
-    is_moved = twins["keeper"] >= 0
-    twins["keeper"] = twins["keeper"].where(is_moved, twins["twin"]).astype("int64")
-    twins["similarity"] = twins["similarity"].where(is_moved, 1.0)
-    twins["is_near"] = is_moved | (not has_exact)
+    nullable = near.rename(columns={"document": "twin"}).astype({"keeper": "Int64"})
+    twins = twins.merge(nullable, on="twin", how="left")
+    twins["is_near"] = twins["keeper"].notna() | (not has_exact)
+    twins["keeper"] = twins["keeper"].fillna(twins["twin"]).astype("int64")
+    twins["similarity"] = twins["similarity"].fillna(1.0)
     found = pd.concat([near.assign(is_near=True), twins], ignore_index=True)
     documents, kept_by = found["document"].to_numpy(), found["keeper"].to_numpy()
     return pd.DataFrame(
@@ -128,7 +131,7 @@ def _alike(files: Sequence[DataFile], lake: Lake, equal: pd.DataFrame) -> dd.Dat
         meta=_BANDS,
         label="dedup_minhash-bands",
     )
-    compared = together(bands, "key", partitions).map_partitions(_compared, meta=_COMPARED)
+    compared = together(bands, "key", partitions).map_partitions(candidates, meta=_COMPARED)
     buckets = 1 if partitions == 1 else min(4 * partitions, 1 + len(files) // _FILES_PER_BUCKET)
     verify = _Verify(tuple(files), lake)
     signed = together(compared, "bucket", buckets).map_partitions(verify.sign, meta=verify.meta())
@@ -161,7 +164,7 @@ def _read_bands(file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lak
     )
 
 
-def _compared(bands: pd.DataFrame) -> pd.DataFrame:
+def candidates(bands: pd.DataFrame) -> pd.DataFrame:
     """The pairs that a key brings together, each once: undecided documents with better ones."""
     keys, rows, ranks = (bands[name].to_numpy() for name in _BANDS.columns)
     order = np.lexsort((rows, ranks, keys))

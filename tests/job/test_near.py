@@ -288,7 +288,7 @@ def test_a_key_compares_all_with_all(
             for (_, better), (rank, worse) in combinations(rows_of_key, 2)
             if rank > -np.inf
         }
-    compared = job._compared(bands)
+    compared = job.candidates(bands)
     ends = list(zip(compared["better"], compared["worse"], strict=True))
     assert set(ends) == naive
     assert len(ends) == len(naive)
@@ -300,7 +300,7 @@ def test_a_key_compares_all_with_all(
 def test_a_large_key_compares_with_the_best(size: int, best: int) -> None:
     rows = np.arange(size, dtype=np.int64)
     bands = pd.DataFrame({"key": np.ones(size, np.int64), "address": rows, "rank": -rows / 1.0})
-    compared = job._compared(bands)
+    compared = job.candidates(bands)
     assert set(compared["better"]) == set(rows[::-1][: min(best, size - 1)])
     assert len(compared) == sum(min(place, best) for place in range(size))
     assert set(compared["worse"]) == set(rows[:-1])
@@ -311,3 +311,23 @@ def test_addresses_are_files_and_rows(file: int, row: int) -> None:
     both = address(np.array([file]), np.array([row]))
     assert (file_of(both)[0], row_of(both)[0]) == (file, row)
     assert both[0] >= 0
+
+
+@pytest.mark.parametrize("has_exact", [False, True])
+def test_twins_of_duplicates_in_the_last_of_many_files(has_exact: bool) -> None:
+    """Addresses beyond 2^53, which no float64 holds."""
+    last = 2**23 - 1
+    document, keeper = (
+        address(np.array([last]), np.array([3])),
+        address(np.array([last]), np.array([1])),
+    )
+    near = pd.DataFrame({"document": document, "keeper": keeper, "similarity": [0.9]})
+    equal = pd.DataFrame(
+        {"file": [last, 7], "row": [5, 6], "keeper_file": [last, 2], "keeper_row": [3, 4]}
+    )
+    found = job._with_twins(near, equal, has_exact=has_exact)
+    assert found.to_numpy().tolist() == [
+        [last, 3, last, 1, 0.9, True],
+        [last, 5, last, 1, 0.9, True],
+        [7, 6, 2, 4, 1.0, not has_exact],
+    ]
