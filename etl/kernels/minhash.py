@@ -181,7 +181,7 @@ def _read(
     data: NDArray[np.uint8],
     span: tuple[int, int],
     characters: NDArray[np.int32],
-    of_chars: bool,  # noqa: FBT001 (a kernel takes no keywords)
+    of_chars: bool,
     keys: NDArray[np.int64],
 ) -> int:
     """Write a key for each word, or each character of words and the blank after each; returns how many."""
