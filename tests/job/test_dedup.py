@@ -19,7 +19,7 @@ from etl.plan import Unit
 Address = tuple[int, int]
 
 
-def write_documents(url: str, number: int, hashes: list[int]) -> Unit:
+def write_documents(url: str, number: int, hashes: list[int], **columns: list[Any]) -> Unit:
     """A data file of ``documents`` whose rows have the given hashes."""
     schema = schemas.documents([])
     size = len(hashes)
@@ -31,6 +31,7 @@ def write_documents(url: str, number: int, hashes: list[int]) -> Unit:
         "text": [str(value) for value in hashes],
         "content_hash": [value.to_bytes(16, "little") for value in hashes],
         "verdict": ["kept"] * size,
+        **columns,
     }
     writer = FragmentWriter(
         url, schema, DOCUMENTS, name=f"{number:032}", partition={"verdict": "kept"}

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from etl import storage
 from etl.audit.verify import verify
 from etl.cluster import Cluster
 from etl.job import near as job
@@ -25,6 +26,7 @@ from etl.job.run import run
 from etl.recipe import Recipe
 from etl.stages import DedupMinhash
 from tests.job.corpus import write_parquet
+from tests.job.test_dedup import write_documents
 from tests.job.test_run import rows
 
 Record = dict[str, str | None]
@@ -331,3 +333,69 @@ def test_twins_of_duplicates_in_the_last_of_many_files(has_exact: bool) -> None:
         [last, 5, last, 1, 0.9, True],
         [7, 6, 2, 4, 1.0, not has_exact],
     ]
+
+
+alike = st.dictionaries(
+    st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda pair: pair[0] != pair[1]),
+    st.sampled_from([0.8, 0.9]),
+    max_size=25,
+)
+
+
+@given(alike, st.lists(st.sampled_from([-1.0, 0.0]), min_size=10, max_size=10), st.randoms())
+def test_the_choice_is_that_of_python(
+    found: dict[tuple[int, int], float], ranks: list[float], rng: random.Random
+) -> None:
+    """In whatever order the pairs come; numbers of documents are far apart."""
+    order = sorted(range(10), key=lambda k: (ranks[k], k))
+    table: list[tuple[int, int, float]] = []
+    for (one, other), likeness in found.items():
+        if (other, one) not in found or one < other:
+            better, worse = sorted((one, other), key=order.index)
+            table.append((better, worse, likeness))
+    stays: list[int] = []
+    expected = {}
+    for k in order:
+        known = {better: value for better, worse, value in table if worse == k}
+        keepers = [keeper for keeper in stays if keeper in known]
+        if keepers:
+            expected[k << 45] = keepers[0] << 45, known[keepers[0]]
+        else:
+            stays.append(k)
+    rng.shuffle(table)
+    pairs = pd.DataFrame(
+        {
+            "better": pd.Series([better << 45 for better, _, _ in table], dtype="int64"),
+            "worse": pd.Series([worse << 45 for _, worse, _ in table], dtype="int64"),
+            "better_rank": pd.Series([ranks[better] for better, _, _ in table], dtype="float64"),
+            "worse_rank": pd.Series([ranks[worse] for _, worse, _ in table], dtype="float64"),
+            "similarity": pd.Series([value for _, _, value in table], dtype="float64"),
+        }
+    )
+    chosen = job._choose(pairs)
+    rows = zip(chosen["document"], chosen["keeper"], chosen["similarity"], strict=True)
+    assert {document: (keeper, value) for document, keeper, value in rows} == expected
+
+
+@pytest.mark.parametrize(
+    ("keep", "decided", "expected"),
+    [
+        ("first", False, [0, 0, 0]),
+        ("first", True, [-np.inf] * 3),
+        ({"highest": "lang_score"}, False, [np.inf, -0.5, np.finfo(float).min]),
+        ({"lowest": "lang_score"}, False, [np.inf, 0.5, np.inf]),
+        ({"lowest": "lang_score"}, True, [-np.inf] * 3),
+        ({"sources": ["*/001", "*/00*"]}, False, [1, 1, 1]),
+        ({"sources": ["*/001"]}, False, [1, 1, 1]),
+        ({"sources": ["*/000"]}, False, [0, 0, 0]),
+    ],
+)
+def test_ranks(tmp_path: Path, keep: Any, decided: bool, expected: list[float]) -> None:
+    """The less the better; null is worst, and nothing is as good as what is decided."""
+    url = storage.normalize(tmp_path)
+    unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
+    stage = DedupMinhash.model_validate({"keep": keep})
+    file = DataFile(0, unit.source, unit.paths[0], unit.rows, decided, ())
+    table = Lake(url, "", stage).read(file, ["content_hash"])
+    assert table.column_names == ["row", "rank", "content_hash"]
+    assert table["rank"].to_pylist() == expected
