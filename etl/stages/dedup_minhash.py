@@ -60,7 +60,7 @@ class DedupMinhash(Stage):
     unit: Literal["words", "chars"] = "words"
     bands: Count = 14
     rows: Count = 8
-    min_similarity: Annotated[float, Field(gt=0, le=1)] = 0.8  # Lee et al. 2022, section 4.2
+    min_similarity: Annotated[float, Field(gt=0, le=1)] = 0.8  # Rae et al. 2021 (Gopher), A.1.1
     verify: Literal["estimate", "exact"] = "estimate"
     keep: Literal["first", "longest"] | Best = "first"
     fold_digits: bool = True
