@@ -1,7 +1,7 @@
 """The recipes that come with Tokenlake, as YAML files, and the sample that the demo reads.
 
 >>> names()
-['demo', 'pretokenize']
+['c4', 'demo', 'fineweb', 'gopher', 'multilingual', 'pretokenize']
 >>> path("demo").name
 'demo.yaml'
 """

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
 import pytest
 
 ROOT = Path(__file__).parent.parent
+# Dask in this process, and not on the workers of another test's client, which are elsewhere.
+HERE = {"scheduler": "threads", "dataframe.shuffle.method": "tasks"}
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
@@ -66,7 +69,8 @@ def test_every_block_of_a_page_runs(
             test = doctest.DocTestParser().get_doctest(block, names, page.name, str(page), number)
             assert test.examples, block
             said: list[str] = []
-            doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+            with dask.config.set(HERE):
+                doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
             names = test.globs
             assert said == [], "".join(said)
         else:
