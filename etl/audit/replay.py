@@ -17,11 +17,8 @@ from etl.stages import Filter, Stage, Transform
 from etl.stages.apply import runs
 from etl.stages.signals import SIGNALS
 
-_UNKEPT: Final = (
-    "text",
-    "content_hash",
-    "verdict",
-)  # null for rejected rows, or no column of a rule
+# Null for rejected rows, or no column of a rule.
+_UNKEPT: Final = ("text", "content_hash", "verdict")
 _FIXED: Final = frozenset(schemas.documents([]).names) - {*_UNKEPT}
 _LANGUAGE: Final = frozenset({"lang", "lang_score"})
 KEPT: Final = 1 << 30
@@ -79,8 +76,7 @@ def judges(stages: Sequence[Stage], *, has_all_signals: bool) -> list[Judge]:
         for place, stage, _ in run:
             if stage.costly and isinstance(stage, Transform):
                 last_cut = place
-            reads_text = "text" in stage.signals() and not stage.columns()  # as in stages.apply
-            sees_all = has_all_signals and not stage.costly and not reads_text
+            sees_all = has_all_signals and not stage.sees_kept_only()
             seen_from = last_cut if sees_all else place
             found.append(Judge(place=place, stage=stage, columns=columns, seen_from=seen_from))
     return found

@@ -16,9 +16,8 @@ from etl.plan import Unit
 from etl.stages import DedupMinhash
 from etl.stages.dedup_minhash import Best
 
-_ROW_BITS = (
-    40  # of an address as one number; a file has fewer rows than that, and a lake < 2^23 files
-)
+# Of an address as one number; a file has fewer rows than that, and a lake < 2^23 files.
+_ROW_BITS = 40
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from etl.kernels import unicode
 from etl.kernels.jit import kernel
 from etl.kernels.unicode import JOINER, MARK, MID_LETTER, NUM_CODE_POINTS
-from etl.kernels.utf8 import Texts
+from etl.kernels.utf8 import Texts, point_at
 from etl.kernels.words import END, FLAGS, START, next_segments
 
 BLOCK: Final = 4096
@@ -97,7 +97,7 @@ def add_words(
         while at < end:
             point, width = np.int64(data[at]), 1
             if point >= 0x80:
-                point, width = _code_point(data, at, end)
+                point, width = point_at(data, at, end)
             at += width
             point = np.int64(folds[point])
             if 0 < point < 0x80:
@@ -114,19 +114,6 @@ def add_words(
         num_words += 1
         ends[num_words] = size
     return num_words
-
-
-@kernel
-def _code_point(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """The code point beyond ASCII at a byte, and its width; what is none is a character of no kind."""
-    lead = np.int64(data[at])
-    width = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-    if lead < 0xC0 or at + width > end:
-        return 0xFFFF, 1
-    point = lead & 0xFF >> (width + 1)
-    for k in range(1, width):
-        point = point << 6 | np.int64(data[at + k]) & 0x3F
-    return (point, width) if point < NUM_CODE_POINTS else (0xFFFF, 1)
 
 
 @kernel

@@ -68,7 +68,7 @@ def finish(
     out: NDArray[np.int64],
 ) -> None:
     """Complete the counts of a document whose words have been added, but for symbols and lines."""
-    out[4] = _num_bits(out[4])
+    out[4] = num_bits(out[4])
     chars = newlines = 0
     for at in range(first, end):
         chars += data[at] & 0xC0 != 0x80
@@ -143,7 +143,8 @@ def _stop_bit(code: int) -> int:
 
 
 @inner
-def _num_bits(bits: int) -> int:
+def num_bits(bits: int) -> int:
+    """How many bits are set: one for each stop word."""
     count = 0
     while bits:
         bits &= bits - 1

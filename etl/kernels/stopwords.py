@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner, kernel
+from etl.kernels.quality import num_bits
 from etl.kernels.unicode import (
     DIGIT,
     HEBREW,
@@ -85,9 +86,7 @@ class Tables(NamedTuple):
     """The lists as arrays."""
 
     of_run: NDArray[np.bool_]  # (NUM_CLASSES,) whether a class belongs to a run
-    words: NDArray[
-        np.int64
-    ]  # (slots, [_KEY, _BIT]) the whole words of all languages, by their hash
+    words: NDArray[np.int64]  # (slots, [_KEY, _BIT]) whole words of all languages, by their hash
     longest: int  # bytes
     first: NDArray[np.int64]  # (languages + 1,) the first of its words that may stand anywhere
     starts: NDArray[np.int64]  # (such words + 1,) where each begins in data
@@ -203,11 +202,7 @@ def _whole(
         at += width
     if 0 < at - start <= tables.longest:
         bits |= _bit(words, key)
-    num = 0
-    while bits:
-        bits &= bits - 1
-        num += 1
-    return num
+    return num_bits(int(bits))
 
 
 @inner

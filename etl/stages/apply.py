@@ -23,9 +23,7 @@ from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.signals import COSTLY, GROUPS, SIGNALS, compute, with_needs
 
-_FIXED: Final = frozenset(
-    schemas.documents([]).names
-)  # every table has them, lang and its score too
+_FIXED: Final = frozenset(schemas.documents([]).names)  # of every table; lang and its score too
 _LASTING: Final = frozenset({"language"})  # what a rewritten text does not change
 _REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
 
@@ -205,8 +203,7 @@ class _Batch:
 
     def seen_by(self, stage: Stage) -> pa.BooleanArray:
         """The rows that a stage sees: a mask."""
-        reads_text = "text" in stage.signals() and not stage.columns()  # and leaves no trace of it
-        if stage.costly or reads_text:
+        if stage.sees_kept_only():
             return pc.and_(self._live, self._kept())
         return self.readable()
 

@@ -37,7 +37,7 @@ class Stage(BaseModel):
     kind: str
     shorthand: ClassVar[str | None] = None  # the field that a bare value in a recipe sets
     paths: ClassVar[tuple[str, ...]] = ()  # the fields that hold a path or URL
-    costly: ClassVar[bool] = False  # whether it sees only what no filter before it has rejected
+    costly: ClassVar[bool] = False  # too much so for what a filter before it has rejected
     # The fields that rules() alone reads, of a stage that makes signals or rewrites text; of others: all.
     thresholds: ClassVar[tuple[str, ...]] = ()
 
@@ -67,6 +67,13 @@ class Stage(BaseModel):
         frame = pl.DataFrame(table.select(_roots(rules)))
         column = frame.select(reason=verdict)["reason"].to_arrow()
         return column.cast(pa.string())
+
+    def sees_kept_only(self) -> bool:
+        """Whether it sees only what no filter before it has rejected: it is costly, or reads text itself.
+
+        What a stage without columns makes of a text leaves no trace that other thresholds could be tried on.
+        """
+        return self.costly or ("text" in self.signals() and not self.columns())
 
     def check(self) -> None:
         """Raise what a user can mend, before any work is done: a list, a function, a label not there."""

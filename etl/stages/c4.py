@@ -1,6 +1,6 @@
 """C4's cleaning of web pages."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import polars as pl
 import pyarrow as pa
@@ -9,6 +9,7 @@ from pydantic import Field
 from etl.kernels import c4
 from etl.kernels.utf8 import texts
 from etl.stages.base import Rules, Transform, above, below
+from etl.stages.rewritten import rewritten
 
 _UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.COUNTS}
 
@@ -59,8 +60,4 @@ class C4(Transform):
             citations=self.drop_citations,
         )
         cleaned, counts = c4.clean(texts(table["text"]), rules)
-        columns: dict[str, Any] = {name: table[name] for name in table.column_names}
-        columns["text"] = cleaned
-        for name, values in zip(_UNITS, counts, strict=True):
-            columns[name] = pa.array(values, pa.float64())
-        return pa.table(columns)
+        return rewritten(table, cleaned, dict(zip(_UNITS, counts, strict=True)))

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import polars as pl
+
 from etl.stages.base import Rules, above
 from etl.stages.by_language import ByLanguage
 from etl.stages.signals import (
@@ -21,6 +23,24 @@ from etl.stages.signals import (
     top_3gram_char_ratio,
     top_4gram_char_ratio,
 )
+
+_OF_LINES = {
+    "duplicate_paragraphs": duplicate_paragraph_ratio,
+    "duplicate_paragraph_chars": duplicate_paragraph_char_ratio,
+    "duplicate_lines": duplicate_line_ratio,
+    "duplicate_line_chars": duplicate_line_char_ratio,
+}
+_OF_WORDS = {
+    "top_2gram": top_2gram_char_ratio,
+    "top_3gram": top_3gram_char_ratio,
+    "top_4gram": top_4gram_char_ratio,
+    "duplicate_5grams": duplicate_5gram_char_ratio,
+    "duplicate_6grams": duplicate_6gram_char_ratio,
+    "duplicate_7grams": duplicate_7gram_char_ratio,
+    "duplicate_8grams": duplicate_8gram_char_ratio,
+    "duplicate_9grams": duplicate_9gram_char_ratio,
+    "duplicate_10grams": duplicate_10gram_char_ratio,
+}
 
 
 class GopherRepetition(ByLanguage):
@@ -53,44 +73,14 @@ class GopherRepetition(ByLanguage):
 
     def rules(self) -> Rules:
         """The first rule that holds rejects the document, as ``gopher_repetition.<name>``."""
-        limit, words = self.limits(), self.words
-        return {
-            "duplicate_paragraphs": above(
-                duplicate_paragraph_ratio, limit["max_duplicate_paragraph_ratio"]
-            ),
-            "duplicate_paragraph_chars": above(
-                duplicate_paragraph_char_ratio, limit["max_duplicate_paragraph_char_ratio"]
-            ),
-            "duplicate_lines": above(duplicate_line_ratio, limit["max_duplicate_line_ratio"]),
-            "duplicate_line_chars": above(
-                duplicate_line_char_ratio, limit["max_duplicate_line_char_ratio"]
-            ),
-            "top_2gram": above(
-                of_words(top_2gram_char_ratio, words), limit["max_top_2gram_char_ratio"]
-            ),
-            "top_3gram": above(
-                of_words(top_3gram_char_ratio, words), limit["max_top_3gram_char_ratio"]
-            ),
-            "top_4gram": above(
-                of_words(top_4gram_char_ratio, words), limit["max_top_4gram_char_ratio"]
-            ),
-            "duplicate_5grams": above(
-                of_words(duplicate_5gram_char_ratio, words), limit["max_duplicate_5gram_char_ratio"]
-            ),
-            "duplicate_6grams": above(
-                of_words(duplicate_6gram_char_ratio, words), limit["max_duplicate_6gram_char_ratio"]
-            ),
-            "duplicate_7grams": above(
-                of_words(duplicate_7gram_char_ratio, words), limit["max_duplicate_7gram_char_ratio"]
-            ),
-            "duplicate_8grams": above(
-                of_words(duplicate_8gram_char_ratio, words), limit["max_duplicate_8gram_char_ratio"]
-            ),
-            "duplicate_9grams": above(
-                of_words(duplicate_9gram_char_ratio, words), limit["max_duplicate_9gram_char_ratio"]
-            ),
-            "duplicate_10grams": above(
-                of_words(duplicate_10gram_char_ratio, words),
-                limit["max_duplicate_10gram_char_ratio"],
-            ),
+        limit = self.limits()
+        lines = {name: above(signal, limit[_field(signal)]) for name, signal in _OF_LINES.items()}
+        return lines | {
+            name: above(of_words(signal, self.words), limit[_field(signal)])
+            for name, signal in _OF_WORDS.items()
         }
+
+
+def _field(signal: pl.Expr) -> str:
+    """The field with the limit of a signal."""
+    return f"max_{signal.meta.output_name()}"
