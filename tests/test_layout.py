@@ -68,6 +68,7 @@ LIBRARIES = {
     "fsspec": ("etl.storage",),
     "s3fs": ("etl.storage",),
     "numba": ("etl.kernels.*",),
+    "llvmlite": ("etl.kernels.machine",),
     "torch": ("etl.loader.*", "pipelines.gpt", "pipelines.train_ddp"),
     "typer": ("cli.*",),
 }
@@ -75,7 +76,7 @@ LIBRARIES = {
 
 SPARSE = {
     "schemas.*": {"pyarrow", "pydantic"},
-    "etl.kernels.*": {"numpy", "numba", "pyarrow"},
+    "etl.kernels.*": {"numpy", "numba", "llvmlite", "pyarrow"},
     "etl.errors": set[str](),
 }
 """Modules -> the only libraries that they may import besides the standard one."""

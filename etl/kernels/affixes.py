@@ -48,8 +48,8 @@ _UNITS: Final = tuple(  # at most four characters: 16 bits of a code each, the l
 
 
 @inner
-def prefix(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """How many characters to cut off in front."""
+def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
+    """How many characters to cut off in front; ``seen`` are the flags of all characters."""
     point = chunk[first, POINT]
     if chunk[first, FLAG] & PREFIX:
         return 1
@@ -58,6 +58,8 @@ def prefix(chunk: NDArray[np.int64], first: int, last: int) -> int:
         return dots if dots > 1 else 0
     if point == _PLUS:
         return 0 if first + 1 < last and chunk[first + 1, FLAG] & DIGIT else 1
+    if not seen & MONEY:
+        return 0
     for k in range(first, min(first + 3, last)):
         if (
             chunk[k, POINT] == _DOLLAR
@@ -69,8 +71,8 @@ def prefix(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 
 @inner
-def suffix(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """How many characters to cut off behind."""
+def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
+    """How many characters to cut off behind; ``seen`` are the flags of all characters."""
     end = last - 1
     point, flag = chunk[end, POINT], chunk[end, FLAG]
     if point == _DOT:
@@ -83,7 +85,7 @@ def suffix(chunk: NDArray[np.int64], first: int, last: int) -> int:
         return 0
     if point in _S and chunk[end - 1, POINT] in _APOSTROPHES:
         return 2
-    return _suffix_of_number(chunk, first, last)
+    return _suffix_of_number(chunk, first, last) if seen & DIGIT else 0
 
 
 @inner

@@ -14,8 +14,18 @@ from etl.kernels import sentences
 from etl.kernels.english import SPACE, Tables, tables
 from etl.kernels.jit import inner, kernel
 from etl.kernels.lines import next_line, strip
+from etl.kernels.machine import load, num_set, store
 from etl.kernels.rewrite import strings
 from etl.kernels.spacy import new_room
+from etl.kernels.swar import (
+    HIGH,
+    behind,
+    below,
+    equal,
+    find,
+    has_pair,
+)
+from etl.kernels.swar import first as first_of
 from etl.kernels.unicode import DIGIT
 from etl.kernels.utf8 import Texts, class_at, point_at
 
@@ -38,12 +48,13 @@ POLICIES: Final = (
 
 _PHRASES: Final = ("lorem ipsum", "javascript", *POLICIES)
 _LOREM, _JAVASCRIPT, _POLICY = 1, 2, 0xFC  # bits of phrases
-_ANCHORS: Final = ("ps", "ja", "ms", "cy", "ki", "ki", "ki", "ki")  # rare pairs of letters in them
+_ANCHORS: Final = ("ps", "ja", "ms", "va", "ki", "ki", "ki", "ki")  # rare pairs of letters in them
 _MARKS: Final = ("[edit]", "[citation needed]")
 _QUOTE, _APOSTROPHE, _DOT, _QUESTION, _EXCLAMATION = (ord(char) for char in "\"'.?!")
 # Bytes of a line: white space, not ASCII, opens a citation.
 _BLANK, _OTHER, _MARK = range(1, 4)
-_OPENING, _CLOSING, _BRACE, _FEED = (ord(char) for char in "[]{\n")
+_OPENING, _CLOSING, _BRACE, _FEED, _SPACE = (ord(char) for char in "[]{\n ")
+_CASE: Final = np.int64(0x2020202020202020)
 
 
 class Rules(NamedTuple):
@@ -93,6 +104,7 @@ def _kinds() -> NDArray[np.uint8]:
     return found
 
 
+_ANCHOR_CODES: Final = tuple((ord(pair[0]), ord(pair[1])) for pair in dict.fromkeys(_ANCHORS))
 _PHRASE_TABLE: Final = _phrases(_PHRASES, _ANCHORS)
 _MARK_TABLE: Final = _phrases(_MARKS, ("e", "c"))
 _PAIRS: Final = _pairs()
@@ -142,28 +154,7 @@ def _clean_line(
     out: NDArray[np.uint8],
 ) -> int:
     """Write a line to ``out`` from ``line`` on; the byte after it, or -1 if it is left out."""
-    words = longest = chars = 0
-    stop, kept_from = line, first  # what stands before kept_from is a citation
-    at = first
-    while at < last:
-        byte, width = data[at], 1
-        kind = _KINDS[byte]
-        if kind == _OTHER:
-            point, width = point_at(data, at, last)
-            kind = _BLANK if tables.flags[point] & SPACE else _OTHER
-        elif kind == _MARK and rules.citations and at >= kept_from:
-            kept_from = at + _citation(data, at, last, tables.classes)
-        if at >= kept_from:
-            for k in range(at, at + width):
-                out[stop] = data[k]
-                stop += 1
-        if kind == _BLANK:
-            chars = 0
-        else:
-            words += chars == 0
-            chars += 1
-            longest = max(longest, chars)
-        at += width
+    stop, words, longest = _copy(data, first, last, tables, rules, line, out)
     if longest > rules.max_word_chars:
         counts[0] += 1
         return -1
@@ -184,6 +175,60 @@ def _clean_line(
         counts[4] += 1
         return -1
     return stop
+
+
+@inner
+def _copy(
+    data: NDArray[np.uint8],
+    first: int,
+    last: int,
+    tables: Tables,
+    rules: Rules,
+    line: int,
+    out: NDArray[np.uint8],
+) -> tuple[int, int, int]:
+    """Copy a line without its citations; the byte after it, its words, the code points of the longest one."""
+    words = longest = chars = 0
+    stop, kept_from = line, first  # what stands before kept_from is a citation
+    at = first
+    while at < last:
+        if at + 8 <= last and at >= kept_from:
+            eight = load(data, at)
+            blanks = equal(eight, _SPACE)
+            if _is_plain(eight, blanks, rules):
+                store(out, stop, eight)
+                words += num_set((blanks << 8 | (0x80 if chars == 0 else 0)) & (blanks ^ HIGH))
+                longest = max(longest, chars + first_of(blanks))
+                chars = behind(blanks) + (0 if blanks else chars)
+                at, stop = at + 8, stop + 8
+                continue
+        byte, width = data[at], 1
+        kind = _KINDS[byte]
+        if kind == _OTHER:
+            point, width = point_at(data, at, last)
+            kind = _BLANK if tables.flags[point] & SPACE else _OTHER
+        elif kind == _MARK and rules.citations and at >= kept_from:
+            kept_from = at + _citation(data, at, last, tables.classes)
+        if at >= kept_from:
+            for k in range(at, at + width):
+                out[stop] = data[k]
+                stop += 1
+        if kind == _BLANK:
+            chars = 0
+        else:
+            words += chars == 0
+            chars += 1
+            longest = max(longest, chars)
+        at += width
+    return stop, words, longest
+
+
+@inner
+def _is_plain(eight: int, blanks: int, rules: Rules) -> bool:
+    """Whether eight bytes are ASCII without a tab or the like and without what may be a citation."""
+    if eight & HIGH or below(eight, _SPACE + 1) != blanks or rules.max_word_chars < 8:
+        return False
+    return not (rules.citations and equal(eight, _OPENING))
 
 
 @inner
@@ -221,18 +266,29 @@ def _is_terminated(data: NDArray[np.uint8], first: int, last: int) -> bool:
 @inner
 def _find(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, bool]:
     """The phrases that a line has, a bit each, and whether it has a brace."""
-    found, braces, before = 0, False, np.int64(0)
-    for at in range(first, last):
-        byte = np.int64(data[at])
-        braces |= byte == _BRACE
-        some = _PAIRS[before | byte & 31]
-        before = (byte & 31) << 5
-        if some:
-            for k in range(len(_PHRASE_TABLE)):
-                if some >> k & 1:
-                    start = at - 1 - int(_PHRASE_TABLE[k, 1])
-                    found |= _is_phrase(data, start, first, last, k) << k
-    return found, braces
+    found, at = 0, first
+    while at < last:
+        if at + 9 <= len(data) and not _may_begin(load(data, at), load(data, at + 1)):
+            at += 8
+            continue
+        for k in range(at, min(at + 8, last - 1)):
+            some = _PAIRS[(np.int64(data[k]) & 31) << 5 | np.int64(data[k + 1]) & 31]
+            if some:
+                for phrase in range(len(_PHRASE_TABLE)):
+                    if some >> phrase & 1:
+                        start = k - int(_PHRASE_TABLE[phrase, 1])
+                        found |= _is_phrase(data, start, first, last, phrase) << phrase
+        at += 8
+    return found, find(data, first, last, _BRACE) < last
+
+
+@inner
+def _may_begin(eight: int, following: int) -> bool:
+    """Whether an anchor may begin in eight bytes, given those from the second one on."""
+    eight, following, found = eight | _CASE, following | _CASE, False
+    for k in range(len(_ANCHOR_CODES)):
+        found |= has_pair(eight, following, _ANCHOR_CODES[k][0], _ANCHOR_CODES[k][1])
+    return found
 
 
 @inner

@@ -3,14 +3,17 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.jit import kernel
+from etl.kernels.jit import inner
+from etl.kernels.machine import load
+from etl.kernels.swar import HIGH, below, equal, first
 from etl.kernels.unicode import LINE
 from etl.kernels.utf8 import class_at
 
 
-@kernel
+@inner
 def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
     """The byte where the line that holds ``at`` ends, and the byte where the next one begins."""
+    at = _may_break(data, at, end)
     while at < end:
         byte = data[at]
         if byte < 0x20:
@@ -22,25 +25,41 @@ def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
             return at, at + 2
         elif byte == 0xE2 and at + 2 < end and data[at + 1] == 0x80 and data[at + 2] & 0xFE == 0xA8:
             return at, at + 3  # line separator, paragraph separator
-        at += 1
+        at = _may_break(data, at + 1, end)
     return end, end
 
 
-@kernel
+@inner
+def _may_break(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """The first byte from ``at`` on that may begin a line break, or ``end``."""
+    while at + 8 <= end:
+        eight = load(data, at)
+        some = below(eight, 0x20)
+        if eight & HIGH:
+            some |= equal(eight, 0xC2) | equal(eight, 0xE2)
+        if some:
+            return at + first(some)
+        at += 8
+    while at < end and data[at] >= 0x20 and data[at] not in (0xC2, 0xE2):
+        at += 1
+    return at
+
+
+@inner
 def strip(
-    data: NDArray[np.uint8], first: int, end: int, classes: NDArray[np.uint8]
+    data: NDArray[np.uint8], start: int, end: int, classes: NDArray[np.uint8]
 ) -> tuple[int, int]:
     """The first byte and the end of what ``str.strip`` leaves of a line."""
-    while first < end and not 0x20 < data[first] < 0x80:
-        kind, width = class_at(data, first, end, classes)
+    while start < end and not 0x20 < data[start] < 0x80:
+        kind, width = class_at(data, start, end, classes)
         if kind > LINE:
             break
-        first += width
-    while end > first and not 0x20 < data[end - 1] < 0x80:
+        start += width
+    while end > start and not 0x20 < data[end - 1] < 0x80:
         at = end - 1
-        while at > first and data[at] & 0xC0 == 0x80:
+        while at > start and data[at] & 0xC0 == 0x80:
             at -= 1
         if class_at(data, at, end, classes)[0] > LINE:
             break
         end = at
-    return first, end
+    return start, end

@@ -5,12 +5,30 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.jit import kernel
+from etl.kernels.jit import inner, kernel
 
 TABLE_ROOM: Final = 4
 """Places of the table per key, at least."""
 
-_MIX, _MIX_MORE = -49064778989728563, -4265267296055464877  # MurmurHash3's finalizer
+_MIX: Final = -49064778989728563  # of MurmurHash3's finalizer
+
+
+@inner
+def cleared(table: NDArray[np.int32], size: int) -> int:
+    """Clear as much of a table as so many keys take; its last place, which is a mask."""
+    places = 8
+    while places < 2 * size:
+        places *= 2
+    for place in range(places):
+        table[place] = -1
+    return places - 1
+
+
+@inner
+def place_of(key: int, mask: int) -> int:
+    """Where to look for a key first."""
+    mixed = (key ^ (key >> 33)) * _MIX
+    return (mixed ^ (mixed >> 32)) >> 16 & mask
 
 
 @kernel
@@ -25,20 +43,14 @@ def number(
 
     ``counts`` is 0 at keys that are not the first. Linear: half of the table's places stay free.
     """
-    places = 8
-    while places < 2 * size:
-        places *= 2
-    for place in range(places):
-        table[place] = -1
+    mask = cleared(table, size)
     for k in range(size):
         key = keys[k]
         counts[k] = 0
-        mixed = (key ^ (key >> 33)) * _MIX
-        mixed = (mixed ^ (mixed >> 33)) * _MIX_MORE
-        place = (mixed >> 32) & (places - 1)
+        place = place_of(key, mask)
         first = table[place]
         while first >= 0 and keys[first] != key:
-            place = (place + 1) & (places - 1)
+            place = place + 1 & mask
             first = table[place]
         if first < 0:
             table[place] = first = k

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from etl.kernels.english import SENTENCE_END, SPACE, tables
 from etl.kernels.jit import inner, kernel
 from etl.kernels.numbering import TABLE_ROOM, number
+from etl.kernels.swar import find, hashed
 from etl.kernels.utf8 import Texts, num_chars, point_at
 
 COUNTS: Final = (
@@ -35,7 +36,8 @@ COUNTS: Final = (
 SHORT_CHARS: Final = 30
 """Penedo et al. 2024, section 3.6; in code points."""
 
-_FEED, _RETURN = 0x0A, 0x0D
+_FEED: Final = ord("\n")
+_RETURN: Final = ord("\r")
 _QUOTES: Final = (ord('"'), ord("'"))
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
@@ -74,14 +76,15 @@ def _count(
         while at < end:
             if lines == len(room.keys):
                 room = _grown(room)
-            first, at = at, _read_line(data, at, end, room, lines)
-            feed, at = at, at + 1
+            first, feed = at, find(data, at, end, _FEED)
+            last, at = _bare_end(data, first, feed, end), feed + 1
             found[12] += feed < end
-            if room.chars[lines] == 0:
+            if first == last:
                 is_open = True
                 continue
+            room.keys[lines], room.chars[lines] = _key(data, first, last)
             room.opens[lines], is_open = is_open, False
-            _judge_line(data, first, _bare_end(data, feed, end), flags, room, lines, found)
+            _judge_line(data, first, last, flags, room, lines, found)
             lines += 1
         empty = _empty_ends(data, offsets[k], end)
         found[0] = lines + empty
@@ -94,23 +97,11 @@ def _count(
 
 
 @inner
-def _read_line(data: NDArray[np.uint8], at: int, end: int, room: _Room, line: int) -> int:
-    """Put the key and the length of a line into the room; the byte of its line feed, or the end."""
-    first, key, word, chars = at, np.int64(_SEED), np.int64(0), 0
-    while at < end and data[at] != _FEED:
-        byte = np.int64(data[at])
-        if byte == _RETURN and at + 1 < end and data[at + 1] == _FEED:
-            at += 1
-            break
-        word = word << 8 | byte
-        chars += byte & 0xC0 != 0x80
-        at += 1
-        if (at - first) & 7 == 0:  # eight bytes at a time
-            key = (key ^ word) * _PRIME
-            key, word = key ^ (key >> 32), np.int64(0)
-    key = (key ^ word) * _PRIME
-    room.keys[line], room.chars[line] = (key ^ (key >> 32) ^ chars) * _PRIME, chars
-    return at
+def _key(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
+    """What is equal where lines are, and the length of one in code points."""
+    chars = num_chars(data, first, last)
+    key = hashed(data, first, last)
+    return (key ^ (key >> 32) ^ chars) * _PRIME, chars
 
 
 @inner
@@ -122,9 +113,10 @@ def _empty_ends(data: NDArray[np.uint8], first: int, end: int) -> int:
 
 
 @inner
-def _bare_end(data: NDArray[np.uint8], feed: int, end: int) -> int:
-    """Where a line that is not empty ends, without a carriage return before its line feed."""
-    return feed - 1 if feed < end and data[feed - 1] == _RETURN else feed
+def _bare_end(data: NDArray[np.uint8], first: int, feed: int, end: int) -> int:
+    """Where a line ends without a carriage return before its line feed."""
+    has_return = first < feed < end and data[feed - 1] == _RETURN
+    return feed - 1 if has_return else feed
 
 
 @inner

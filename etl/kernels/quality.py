@@ -7,7 +7,11 @@ from numpy.typing import NDArray
 
 from etl.kernels.jit import inner
 from etl.kernels.lines import next_line, strip
+from etl.kernels.machine import load
 from etl.kernels.spacy import HAS_LETTER, IS_WORD
+from etl.kernels.swar import HIGH, HIGH_LAST, equal, head, num_equal
+from etl.kernels.swar import first as first_of
+from etl.kernels.utf8 import num_chars
 from etl.kernels.words import CHARS, END, FLAGS, START
 
 COUNTS: Final = (
@@ -49,10 +53,7 @@ def add_words(
             words += 1
             word_chars += block[k, CHARS]
             if last - first <= _LONGEST_STOP:
-                code = 0
-                for j in range(_LONGEST_STOP):  # without a branch; the last byte is repeated
-                    code |= np.int64(data[min(first + j, last - 1)]) << 8 * j
-                stops |= _stop_bit(code & (1 << 8 * (last - first)) - 1)
+                stops |= _stop_bit(head(data, first, last))
     out[0] += num
     out[1] += words
     out[2] += alpha_words
@@ -69,11 +70,8 @@ def finish(
 ) -> None:
     """Complete the counts of a document whose words have been added, but for symbols and lines."""
     out[4] = num_bits(out[4])
-    chars = newlines = 0
-    for at in range(first, end):
-        chars += data[at] & 0xC0 != 0x80
-        newlines += data[at] == _LINE_FEED
-    out[7], out[8] = chars, newlines
+    out[7] = num_chars(data, first, end)
+    out[8] = num_equal(data, first, end, _LINE_FEED)
 
 
 @inner
@@ -92,11 +90,20 @@ def finish_marks(
 @inner
 def _symbols(data: NDArray[np.uint8], first: int, end: int) -> tuple[int, int]:
     """The hashes and the ellipses."""
-    hashes = ellipses = 0
-    for at in range(first, end):
-        hashes += data[at] == _HASH
-    at = first
+    ellipses, at = 0, first
     while at < end:
+        if at + 8 <= len(data):
+            eight = load(data, at)
+            dots = equal(eight, _DOT)
+            some = dots & (dots >> 8 | HIGH_LAST)  # with another one behind it, as far as is seen
+            if eight & HIGH:
+                some |= equal(eight, 0xE2)
+            if some == 0:
+                at += 8
+                continue
+            at += first_of(some)
+            if at >= end:
+                break
         byte = data[at]
         if byte == _DOT and at + 2 < end and data[at + 1] == _DOT and data[at + 2] == _DOT:
             ellipses += 1
@@ -104,7 +111,7 @@ def _symbols(data: NDArray[np.uint8], first: int, end: int) -> tuple[int, int]:
         elif byte == 0xE2:
             ellipses += _is_general(data, at, end, _ELLIPSIS)
         at += 1
-    return hashes, ellipses
+    return num_equal(data, first, end, _HASH), ellipses
 
 
 @inner

@@ -1,10 +1,10 @@
 """How much of a document repeats itself: its words, their 2-grams, and so on to their 10-grams.
 
 Words are segments, punctuation marks included. An n-gram that occurs twice consists of two (n - 1)-grams
-that do. So each level looks only at what the level before found twice, and an n-gram is a pair of numbers
-from it: exact, whatever the words contain; a word itself is known by 64 bits. In prose half the words occur
-twice, a tenth of the 3-grams: all ten levels cost about two look-ups per word. Linear in the words; about
-40 bytes of memory per word of the longest document.
+that do. So each level looks only at what the level before found twice; and there, most often, the words that
+follow an n-gram and its first equal are the same one, so that nothing is looked up. Exact, whatever the words
+contain; a word itself is known by 64 bits. Linear in the words; about 40 bytes of memory per word of the
+longest document.
 """
 
 from typing import Final, NamedTuple
@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.jit import kernel
-from etl.kernels.numbering import TABLE_ROOM, number
+from etl.kernels.jit import inner, kernel
+from etl.kernels.numbering import TABLE_ROOM, cleared, number, place_of
+from etl.kernels.swar import hashed
 from etl.kernels.words import CHARS, END, START
 
 TOP: Final = (2, 3, 4)
@@ -23,18 +24,21 @@ DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 """The n of the n-grams of which every second and later occurrence counts."""
 
 _FIRST_N, _LAST_TOP, _LAST_N = TOP[0], TOP[-1], DUPLICATE[-1]
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
 class Words(NamedTuple):
     """Arrays for a document of n words, used again for the next one."""
 
-    keys: NDArray[np.int64]  # (n,) what is equal where the n-grams are
+    keys: NDArray[
+        np.int64
+    ]  # (n,) what is equal where the words are; then, of those to be looked up
     ends: NDArray[np.int32]  # (n + 1,) code points in the words before
-    places: NDArray[np.int32]  # (n,) the word with which a candidate begins
-    firsts: NDArray[np.int32]  # (n,) the first candidate that is equal
+    words: NDArray[np.int32]  # (n,) the first word that is equal
+    firsts: NDArray[np.int32]  # (n,) the first word of the first n-gram that is equal
     counts: NDArray[np.int32]  # (n,) how many are equal, at the first one
-    table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
+    places: NDArray[np.int32]  # (n,) the words with which the candidates begin
+    others: NDArray[np.int32]  # (n,) those of them that are looked up
+    table: NDArray[np.int32]  # (TABLE_ROOM * n,) for looking up
 
 
 @kernel
@@ -43,6 +47,8 @@ def new_words(words: int) -> Words:
     return Words(
         np.empty(words, np.int64),
         np.zeros(words + 1, np.int32),
+        np.empty(words, np.int32),
+        np.empty(words, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int32),
@@ -59,23 +65,16 @@ def grown(room: Words, words: int) -> Words:
     return larger
 
 
-@kernel
+@inner
 def add_words(
     data: NDArray[np.uint8], block: NDArray[np.int64], num: int, room: Words, words: int
 ) -> None:
     """Append a block of segments to the ``words`` that are there; the room must suffice."""
     keys, ends = room.keys, room.ends
+    chars = ends[words]
     for k in range(num):
-        start, end = block[k, START], block[k, END]
-        # The length stands above the bytes of a short word: those of up to seven never share a key.
-        key, word = np.int64(_SEED) ^ (end - start) << 56, np.int64(0)
-        for at in range(start, end):
-            word = word << 8 | np.int64(data[at])
-            if (at - start) & 7 == 7:  # eight bytes at a time
-                key = (key ^ word) * _PRIME
-                key, word = key ^ (key >> 32), np.int64(0)
-        keys[words + k] = (key ^ word) * _PRIME
-        ends[words + k + 1] = ends[words + k] + block[k, CHARS]
+        chars += block[k, CHARS]
+        keys[words + k], ends[words + k + 1] = hashed(data, block[k, START], block[k, END]), chars
 
 
 @kernel
@@ -86,68 +85,93 @@ def repeated_chars(room: Words, words: int, out: NDArray[np.int64]) -> None:
     its occurrences. For DUPLICATE an n-gram that was seen before counts without blanks, and is jumped
     over; one that was not is remembered, and the next begins a word later.
     """
-    size = words
+    number(room.keys, words, room.firsts, room.counts, room.table)
+    size = 0
     for k in range(words):
-        room.places[k] = k
-    for n in range(1, _LAST_N + 1):
-        number(room.keys, size, room.firsts, room.counts, room.table)
-        size = _only_repeated(room, size)
-        if _FIRST_N <= n <= _LAST_TOP:
-            out[n - _FIRST_N] = _top(room, size, n, words)
-        elif n > _LAST_TOP:
-            out[n - _FIRST_N] = _duplicates(room, size, n)
-        size = _pair(room, size)
+        room.words[k], room.places[size] = room.firsts[k], k
+        size += room.counts[room.firsts[k]] > 1  # no branch: half of all words
+    for n in range(_FIRST_N, _LAST_N + 1):
+        size = _longer(room, size, n)
+        if n > _LAST_TOP:
+            size, out[n - _FIRST_N] = _duplicates(room, size, n)
+        elif words >= n:
+            size, out[n - _FIRST_N] = _top(room, size, n)
 
 
-@kernel
-def _only_repeated(room: Words, size: int) -> int:
-    """Keep the candidates that have an equal, in order."""
-    places, firsts, counts = room.places, room.firsts, room.counts
-    kept = 0
-    for k in range(size):
-        first = firsts[k]
-        firsts[kept], places[kept] = first, places[k]  # no branch: half of all words
-        kept += counts[first] > 1
-    return kept
-
-
-@kernel
-def _pair(room: Words, size: int) -> int:
-    """The candidates of the next level: those whose next word begins a candidate too."""
-    keys, places, firsts = room.keys, room.places, room.firsts
-    pairs = 0
+@inner
+def _longer(room: Words, size: int, n: int) -> int:
+    """Make n-grams of the candidates, which are one word shorter: where the next one begins a word later."""
+    places, firsts, counts, words = room.places, room.firsts, room.counts, room.words
+    longer = looked_up = 0
     for k in range(size - 1):
         place = places[k]
-        keys[pairs] = np.int64(firsts[k]) << 32 | np.int64(firsts[k + 1])
-        places[pairs] = place
-        pairs += places[k + 1] == place + 1
-    return pairs
-
-
-@kernel
-def _top(room: Words, size: int, n: int, words: int) -> int:
-    if words < n:
-        return 0
-    firsts, counts = room.firsts, room.counts
-    place, most = np.int64(0), np.int64(1)  # if none occurs twice, the first is as frequent as any
-    for k in range(size):
-        if counts[firsts[k]] > most:
-            place, most = room.places[k], counts[firsts[k]]
-    length: int = room.ends[place + n] - room.ends[place] + n - 1
-    return most * length
-
-
-@kernel
-def _duplicates(room: Words, size: int, n: int) -> int:
-    """The count of what has been seen becomes 0."""
-    places, firsts, counts, ends = room.places, room.firsts, room.counts, room.ends
-    chars = free = 0  # free: the first word behind what has been counted
-    for k in range(size):
-        place, first = places[k], firsts[k]
-        if place < free:
+        if places[k + 1] != place + 1:
             continue
-        if counts[first] == 0:
-            chars += ends[place + n] - ends[place]
-            free = place + n
-        counts[first] = 0
-    return chars
+        places[longer] = place
+        longer += 1
+        first, last = firsts[place], words[place + n - 1]
+        if words[first + n - 1] == last:
+            counts[first] = counts[first] + 1 if first < place else 1
+        else:
+            room.others[looked_up] = place
+            room.keys[looked_up] = np.int64(first) << 32 | np.int64(last)
+            looked_up += 1
+    _look_up(room, looked_up)
+    return longer
+
+
+@inner
+def _look_up(room: Words, size: int) -> None:
+    """Number those that go on otherwise than the first one, which they begin like."""
+    keys, others, table = room.keys, room.others, room.table
+    mask = cleared(table, size)
+    for k in range(size):
+        place = place_of(keys[k], mask)
+        first = table[place]
+        while first >= 0 and keys[first] != keys[k]:
+            place = place + 1 & mask
+            first = table[place]
+        if first < 0:
+            table[place] = first = k
+            room.counts[others[k]] = 0
+        room.firsts[others[k]] = others[first]
+        room.counts[others[first]] += 1
+
+
+@inner
+def _top(room: Words, size: int, n: int) -> tuple[int, int]:
+    """Keep the candidates that have an equal; how many, and the code points of the most frequent n-gram."""
+    places, firsts, counts = room.places, room.firsts, room.counts
+    kept, top, most = 0, 0, 1  # if none occurs twice, the first one is as frequent as any
+    for k in range(size):
+        place = places[k]
+        first = firsts[place]
+        count = np.int64(counts[first])
+        places[kept] = place
+        kept += count > 1
+        if count > most:
+            top, most = first, count
+    return kept, most * (room.ends[top + n] - room.ends[top] + n - 1)
+
+
+@inner
+def _duplicates(room: Words, size: int, n: int) -> tuple[int, int]:
+    """Keep the candidates that have an equal; how many, and the code points in those seen before.
+
+    The count of what has been seen becomes negative.
+    """
+    places, firsts, counts, ends = room.places, room.firsts, room.counts, room.ends
+    kept, chars, free = 0, 0, 0  # free: the first word behind what has been counted
+    for k in range(size):
+        place = places[k]
+        first = firsts[place]
+        count = np.int64(counts[first])
+        places[kept] = place
+        kept += abs(count) > 1
+        if place >= free:
+            if count < 0:
+                chars += ends[place + n] - ends[place]
+                free = place + n
+            else:
+                counts[first] = -count
+    return kept, chars

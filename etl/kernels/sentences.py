@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from etl.kernels.english import PUNCTUATION, SENTENCE_END, SPACE, Tables
 from etl.kernels.jit import inner
+from etl.kernels.machine import load
 from etl.kernels.spacy import Room, next_words
+from etl.kernels.swar import HIGH, equal
+from etl.kernels.swar import first as first_of
 from etl.kernels.utf8 import point_at
 from etl.kernels.words import END, START
 
-_DOT: Final = ord(".")
+_DOT, _QUESTION, _EXCLAMATION = (ord(char) for char in ".?!")
 # Bytes: white space, may end a sentence, not ASCII, small letter, digit.
 _BLANK, _END, _OTHER, _SMALL, _DIGIT = range(1, 6)
 
@@ -73,20 +76,40 @@ def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room
 def _next_end(
     data: NDArray[np.uint8], at: int, end: int, tables: Tables, chunk: int
 ) -> tuple[int, int]:
-    """The next character that may end a sentence, and where its chunk begins."""
+    """The next character that may end a sentence, and where its chunk begins: at ``chunk`` or behind it."""
     while at < end:
-        kind = _KINDS[data[at]]
-        width = 1
+        if at + 8 <= len(data):
+            eight = load(data, at)
+            some = equal(eight, _DOT) | equal(eight, _QUESTION) | equal(eight, _EXCLAMATION)
+            some |= eight & HIGH
+            if some == 0:
+                at += 8
+                continue
+            at += first_of(some)
+            if at >= end:
+                break
+        kind, width = _KINDS[data[at]], 1
         if kind == _OTHER:
             point, width = point_at(data, at, end)
-            flags = tables.flags[point]
-            kind = _BLANK if flags & SPACE else _END if flags & SENTENCE_END else _OTHER
+            kind = _END if tables.flags[point] & SENTENCE_END else _OTHER
         if kind == _END and not (data[at] == _DOT and _goes_on(data, at, chunk, end)):
-            break
+            return at, _chunk_of(data, at, tables, chunk)
         at += width
-        if kind == _BLANK:
-            chunk = at
-    return at, chunk
+    return end, end
+
+
+@inner
+def _chunk_of(data: NDArray[np.uint8], at: int, tables: Tables, first: int) -> int:
+    """Where the chunk of a character begins: at ``first`` or behind it."""
+    while at > first:
+        before = at - 1
+        while before > first and data[before] & 0xC0 == 0x80:
+            before -= 1
+        point, _ = point_at(data, before, at)
+        if tables.flags[point] & SPACE:
+            break
+        at = before
+    return at
 
 
 @inner

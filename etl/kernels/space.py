@@ -4,7 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels import unicode
-from etl.kernels.jit import kernel
+from etl.kernels.jit import inner, kernel
+from etl.kernels.machine import load, store
+from etl.kernels.swar import HIGH, below, equal
 from etl.kernels.unicode import LINE
 from etl.kernels.utf8 import Texts, class_at
 
@@ -33,6 +35,12 @@ def _collapse(
         at, end, first = offsets[k], offsets[k + 1], size
         blank = False  # white space since the last character written
         while at < end:
+            if not blank and at + 8 <= end and _is_collapsed(load(data, at)):
+                eight = load(data, at)
+                store(out, size, eight)
+                blank = eight >> 56 == 0x20  # the last one; it is written again if more follows
+                at, size = at + 8, size + 8 - blank
+                continue
             byte, space = data[at], 0  # space: the width of white space that begins here
             if byte <= 0x20:
                 space = 1 if classes[byte] <= LINE else 0
@@ -51,3 +59,12 @@ def _collapse(
             size += 1
             at += 1
         out_offsets[k + 1] = size
+
+
+@inner
+def _is_collapsed(eight: int) -> bool:
+    """Whether eight bytes are ASCII, with single blanks for white space, and none at first."""
+    if eight & HIGH or below(eight, 0x20):
+        return False
+    blanks = equal(eight, 0x20)
+    return not blanks & (blanks << 8 | 0x80)

@@ -32,6 +32,9 @@ from etl.kernels.english import (
 )
 from etl.kernels.hosts import is_host
 from etl.kernels.jit import inner, kernel
+from etl.kernels.machine import load
+from etl.kernels.swar import HIGH, letters
+from etl.kernels.swar import first as first_of
 from etl.kernels.utf8 import point_at
 from etl.kernels.words import CHARS, END, FLAGS, START, next_segments
 
@@ -82,15 +85,14 @@ def next_words(
             continue
         # Most of English: ASCII letters, and perhaps one punctuation mark, before white space.
         first = at
-        while at < end and 97 <= (data[at] | 32) <= 122:
-            at += 1
+        at = _after_letters(data, at, end)
         if 0 < at - first < MAX_CHARS - 1:
             if at == end or _is_blank(data[at]):
-                num = _put_letters(block, num, first, at, _special(data, tables, first, at))
+                num = _put_letters(block, num, first, at, _contraction(data, tables, first, at))
                 continue
             mark = data[at]
             if at + 1 == end or _is_blank(data[at + 1]):
-                cuts = _special(data, tables, first, at)
+                cuts = _contraction(data, tables, first, at)
                 is_cut = mark in _CLOSING
                 if mark == _DOT and data[at - 1] >= 97 and cuts == 0:
                     is_cut = _special(data, tables, first, at + 1) == 0
@@ -105,6 +107,11 @@ def next_words(
             if 0 < at - first < MAX_CHARS and (at == end or _is_blank(data[at])):
                 num = _put(block, num, first, at, at - first, IS_WORD)
                 continue
+        if first == at and data[at] < 0x80 and (at + 1 == end or _is_blank(data[at + 1])):
+            flag = np.int64(flags_of[data[at]])
+            num = _put(block, num, at, at + 1, 1, _kind(flag, flag))
+            at += 1
+            continue
         chars, at, seen = _read_chunk(data, first, end, flags_of, chunk)
         if seen & UNSPACED or chars == MAX_CHARS:
             _, more = next_segments(data, first, at, tables.classes, block[num:])
@@ -114,7 +121,8 @@ def next_words(
             num += more
         elif chars > 0:
             after = _cut_chunk(data, tables, room, chars, seen, num)
-            num = after if after < num + 2 else _join(data, tables, block, num, after)
+            joins = after >= num + 2 and _may_join(data, tables, block, num, after)
+            num = _join(data, tables, block, num, after) if joins else after
     return at, num
 
 
@@ -141,6 +149,21 @@ def next_chunks(
         else:
             at += width
     return at, num
+
+
+@inner
+def _after_letters(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """The byte after a run of ASCII letters."""
+    while at + 8 <= len(data):
+        others = letters(load(data, at)) ^ HIGH
+        if others:
+            return min(at + first_of(others), end)
+        at += 8
+        if at >= end:
+            return end
+    while at < end and 97 <= (data[at] | 32) <= 122:
+        at += 1
+    return at
 
 
 @inner
@@ -206,12 +229,12 @@ def _cut_chunk(
         cuts = _special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
         if cuts:
             break
-        front = prefix(chunk, first, last)
+        front = prefix(chunk, first, last, seen)
         if front:
             cuts = _special(data, tables, chunk[first + front, BYTE], chunk[last, BYTE])
         behind = 0
         if not cuts and first + front < last:
-            behind = suffix(chunk, first + front, last)
+            behind = suffix(chunk, first + front, last, seen)
         if behind:
             tails[behind_it, 0], tails[behind_it, 1] = last - behind, last
             behind_it += 1
@@ -236,6 +259,23 @@ def _cut_chunk(
     for k in range(behind_it - 1, -1, -1):
         num = _emit(block, num, chunk, tails[k, 0], tails[k, 1])
     return num
+
+
+@inner
+def _may_join(
+    data: NDArray[np.uint8], tables: Tables, block: NDArray[np.int64], first: int, end: int
+) -> bool:
+    """Whether some neighbours begin like a special and are as long as one."""
+    found = 0
+    for k in range(first, end - 1):
+        start = block[k, START]
+        lengths = tables.joined[data[start]]
+        for last in range(k + 1, end):
+            size = min(block[last, END] - start, 63)
+            found |= lengths >> size & 1
+            if lengths >> size == 0:
+                break
+    return found > 0
 
 
 @inner
@@ -278,6 +318,15 @@ def _merge(block: NDArray[np.int64], first: int, end: int) -> int:
 
 
 @inner
+def _contraction(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
+    """The cuts of ASCII letters that are a special (``cannot``), or 0."""
+    ends = (np.int64(data[start]) & 31) << 5 | np.int64(data[end - 1]) & 31
+    if end - start > SPECIAL_BYTES or not tables.of_letters[ends] >> (end - start) & 1:
+        return 0
+    return _special(data, tables, start, end)
+
+
+@inner
 def _special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
     """The cuts of bytes that are a special, or 0."""
     if end - start > SPECIAL_BYTES or start == end:
@@ -298,15 +347,21 @@ def _special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> i
 
 
 @inner
+def _kind(letters: int, marks: int) -> int:
+    """The flags of a segment, given those that any of its characters has, and those that all have."""
+    return (HAS_LETTER if letters & LETTER else 0) | (0 if marks & NO_WORD else IS_WORD)
+
+
+@inner
 def _emit(
     block: NDArray[np.int64], num: int, chunk: NDArray[np.int64], first: int, last: int
 ) -> int:
-    letters, marks = np.int64(0), np.int64(NO_WORD)
+    any_of, all_of = np.int64(0), np.int64(NO_WORD)
     for k in range(first, last):
-        letters |= chunk[k, FLAG]
-        marks &= chunk[k, FLAG]
-    flags = (HAS_LETTER if letters & LETTER else 0) | (0 if marks else IS_WORD)
-    return _put(block, num, chunk[first, BYTE], chunk[last, BYTE], last - first, flags)
+        any_of |= chunk[k, FLAG]
+        all_of &= chunk[k, FLAG]
+    kind = _kind(any_of, all_of)
+    return _put(block, num, chunk[first, BYTE], chunk[last, BYTE], last - first, kind)
 
 
 @inner
@@ -315,16 +370,22 @@ def _infixes(
 ) -> int:
     """Emit characters cut at their infixes."""
     start, k = first, first
+    any_of, all_of = np.int64(0), np.int64(NO_WORD)
     while k < last:
-        width = 0
-        if not chunk[k, FLAG] & (ALPHA | DIGIT):
-            width = infix(chunk, first, k, last)
-        if width and k > first:
-            if k > start:
-                num = _emit(block, num, chunk, start, k)
-            num = _emit(block, num, chunk, k, k + width)
-            start = k + width
-        k += max(width, 1)
+        flag = chunk[k, FLAG]
+        width = infix(chunk, first, k, last) if k > first and not flag & (ALPHA | DIGIT) else 0
+        if width == 0:
+            any_of |= flag
+            all_of &= flag
+            k += 1
+            continue
+        if k > start:
+            kind = _kind(any_of, all_of)
+            num = _put(block, num, chunk[start, BYTE], chunk[k, BYTE], k - start, kind)
+        num = _emit(block, num, chunk, k, k + width)
+        start = k = k + width
+        any_of, all_of = np.int64(0), np.int64(NO_WORD)
     if start < last:
-        num = _emit(block, num, chunk, start, last)
+        kind = _kind(any_of, all_of)
+        num = _put(block, num, chunk[start, BYTE], chunk[last, BYTE], last - start, kind)
     return num

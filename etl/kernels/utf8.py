@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner, kernel
+from etl.kernels.machine import load, num_set
+from etl.kernels.swar import continued
 from etl.kernels.unicode import NUM_CODE_POINTS
 
 
@@ -111,9 +113,13 @@ def _count_chars(
 
 
 @inner
-def num_chars(data: NDArray[np.uint8], first: int, end: int) -> int:
+def num_chars(data: NDArray[np.uint8], at: int, end: int) -> int:
     """The code points between two bytes."""
-    chars = 0
-    for at in range(first, end):
-        chars += data[at] & 0xC0 != 0x80
+    chars = end - at
+    while at + 8 <= end:
+        chars -= num_set(continued(load(data, at)))
+        at += 8
+    while at < end:
+        chars -= data[at] & 0xC0 == 0x80
+        at += 1
     return chars

@@ -39,8 +39,9 @@ def test_no_byte_outside_is_read(junk):
         kind, width = class_at.py_func(data, at, len(data), u.classes())
         assert (kind, width) == class_at(data, at, len(data), u.classes())
         assert at + width <= len(data)
-    line = next_line.py_func(data, 0, len(data))
-    assert line == next_line(data, 0, len(data))
+    line = next_line(data, 0, len(data))
+    for other in (b"\n", b"x", b"\x85\xa8"):  # whatever stands behind
+        assert line == next_line(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
     stripped = strip.py_func(data, 0, len(data), u.classes())
     assert stripped == strip(data, 0, len(data), u.classes())
     assert 0 <= stripped[0] <= stripped[1] <= len(data)
