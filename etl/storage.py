@@ -65,19 +65,29 @@ def local_path(url: str) -> Path:
 
 def filesystem(url: str) -> fsspec.AbstractFileSystem:
     """The fsspec filesystem of a URL, with the endpoint and region of the environment."""
+    return _filesystem(url, once=False)
+
+
+def _filesystem(url: str, *, once: bool) -> fsspec.AbstractFileSystem:
+    """A filesystem that tries again by itself as its client does, or, if asked for, tries once."""
     protocol = url.split("://", 1)[0] if "://" in url else "file"
     options: dict[str, Any] = {}
     if protocol in ("s3", "s3a"):
         client = {"region_name": region} if (region := os.environ.get("AWS_REGION")) else {}
         options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
+        if once:
+            options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
     try:
-        return fsspec.filesystem(protocol, **options)
+        found = fsspec.filesystem(protocol, **options)
     except (ImportError, ValueError) as error:
         raise StorageError(
             f"no filesystem for {protocol}:// ({error})",
             where=url,
             hint="local paths and s3:// work as installed; gs:// needs gcsfs, az:// needs adlfs",
         ) from error
+    if once and hasattr(found, "retries"):
+        found.retries = 1  # an instance of its own, by its options
+    return found
 
 
 def delta_options(url: str) -> dict[str, str]:
@@ -168,6 +178,18 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
         raise StorageError(f"cannot be read ({_one_line(error)})", where=uri) from error
     with file:
         yield file
+
+
+def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
+    """The bytes [start, stop) of a file by one request, without a second try; fewer where the file ends.
+
+    ``timeout_s`` limits the whole request, its body too, at stores that fsspec reaches asynchronously (S3,
+    Google, Azure, HTTP). Raises what the store's client raises: FileNotFoundError, PermissionError, OSError
+    and others. Threads may call it at once, and processes after a fork, since fsspec begins anew there.
+    """
+    fs = _filesystem(uri, once=True)
+    limit = {"timeout": timeout_s} if fs.async_impl else {}
+    return bytes(fs.cat_file(uri, start=start, end=stop, **limit))
 
 
 @contextmanager

@@ -3,6 +3,11 @@
 index.py     the table's log and footers as numpy arrays
 plan.py      the order of an epoch: runs, stream, lanes, blocks (pure arithmetic)
 pages.py     the pages of a token column, without a Parquet reader
+files.py     what must be open to read a row group
+remote.py    ranges of files in an object store: patience, requests
+cache.py     what was fetched, kept in a folder of this machine
+parcels.py   row groups that are fetched at once (pure arithmetic)
+ahead.py     parcels fetched ahead for all lanes
 decode.py    row groups -> tokens, piece by piece; spans of an epoch's stream
 gather.py    samples of an epoch -> batches of tensors
 documents.py the same for samples that are documents, padded
@@ -22,7 +27,17 @@ from etl.loader.format import Format
 from etl.loader.locate import Part
 from etl.loader.mixture import TokenMixture
 from etl.loader.plan import Shuffle
+from etl.loader.remote import Remote
 from etl.loader.sharded import Batches
 from etl.loader.waiting import Timed
 
-__all__ = ["Batches", "Format", "Part", "Shuffle", "Timed", "TokenDataset", "TokenMixture"]
+__all__ = [
+    "Batches",
+    "Format",
+    "Part",
+    "Remote",
+    "Shuffle",
+    "Timed",
+    "TokenDataset",
+    "TokenMixture",
+]

@@ -11,12 +11,14 @@ from etl.loader.format import Format
 from etl.loader.gather import IN_ORDER, Gatherer, Room
 from etl.loader.index import read_index, read_tokenizer
 from etl.loader.plan import Plan, Shuffle
+from etl.loader.remote import Remote
 from etl.loader.shard import resolve_shard
 from etl.loader.sharded import Reader, ShardedDataset
 from etl.loader.state import find_state
 from schemas import TokenizerRecord
 
 _PLAIN = Format()
+_PATIENT = Remote()
 
 
 class TokenDataset(ShardedDataset):
@@ -24,7 +26,8 @@ class TokenDataset(ShardedDataset):
 
     ``lake`` is the URL of a lake or of its table ``tokens``; the newest version is pinned when none is
     given (``dataset.version``). ``shuffle`` is True, False (the table's own order), or the settings.
-    ``format`` adds what tells documents apart, or pads one document a row. Opening reads the log and the
+    ``format`` adds what tells documents apart, or pads one document a row. ``remote`` says how a table in
+    an object store is read ahead, and whether it is kept on this machine. Opening reads the log and the
     footers.
 
     One pass is one epoch; ``set_epoch`` gives the next its own order. A plain ``DataLoader(dataset,
@@ -46,11 +49,12 @@ class TokenDataset(ShardedDataset):
         rank: int | None = None,
         world_size: int | None = None,
         format: Format = _PLAIN,  # noqa: A002 - what it is called where it is given
+        remote: Remote = _PATIENT,
     ) -> None:
         rank, world_size = resolve_shard(rank, world_size)
         self.seq_len = seq_len
         self.format = format
-        self._index = read_index(lake, version=version)
+        self._index = read_index(lake, version=version, remote=remote)
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
         if format.pad_id is None:
             self._plan = Plan(self._index.group_tokens, seq_len, seed, settings)

@@ -1,22 +1,20 @@
 """Row groups -> tokens: a row group is decoded in pieces, so that a reader holds about a megabyte of it."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from etl import storage
-from etl.errors import LoaderError
-from etl.loader.index import Index
+from etl.loader.files import Files, Opened
+from etl.loader.index import Index, damaged
 from etl.loader.pages import is_plain, read_pages
 from etl.loader.plan import Stream
 
 _PIECE_TOKENS = 1 << 15
-_BUFFER_BYTES = 1 << 17
-_MAX_FOOTERS = 32  # about 3 kB for each row group
+# What decoders raise on bytes that are not what a footer or a page header says.
+_DAMAGE = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError)
 
 
 class Piece(NamedTuple):
@@ -33,84 +31,60 @@ _NOTHING = Piece(0, np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class RowGroups:
-    """Opens row groups of a table; keeps the footers of the files that were used last."""
+    """Decodes row groups of a table."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, files: Files) -> None:
         self._index = index
-        self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
+        self._files = files
 
     def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
         """The tokens of a row group of the table, front to back; what lies before ``skip`` may miss.
 
         Raises StorageError if its file cannot be opened, LoaderError if it cannot be decoded.
         """
-        path, group = self._index.group(number)
-        uri = self._index.uri(path)
-        with storage.open_input(uri) as source:
-            try:
-                file = pq.ParquetFile(
-                    source,
-                    metadata=self._footers.get(path),
-                    pre_buffer=False,
-                    buffer_size=_BUFFER_BYTES,
-                )
-                self._remember(path, file.metadata)
-                begins = _begins(file, group) if boundaries else _NOTHING.begins
-                num_tokens, done = int(self._index.group_tokens[number]), 0
-                for start, tokens in _values(source, file, group, num_tokens, skip):
-                    done = start + len(tokens)
-                    first, last = np.searchsorted(begins, (start, done))
-                    yield Piece(start, tokens, begins[first:last] - start)
-            except (pa.ArrowException, OSError) as error:
-                raise _damaged(uri, group, error) from error
+        num_tokens, done = int(self._index.group_tokens[number]), 0
+        with self._naming(number), self._files.open(number) as opened:
+            begins = _begins(opened) if boundaries else _NOTHING.begins
+            for start, tokens in _values(opened, num_tokens, skip):
+                done = start + len(tokens)
+                first, last = np.searchsorted(begins, (start, done))
+                yield Piece(start, tokens, begins[first:last] - start)
             if done != num_tokens:
-                raise LoaderError(
-                    f"row group {group} has {done} tokens where its footer says {num_tokens}",
-                    where=uri,
-                    hint="run `etl verify` on the lake",
-                )
+                raise OSError(f"{done} tokens where its footer says {num_tokens}")
 
     def begins(self, number: int) -> np.ndarray:
         """Where the documents of a row group begin, and where its last one ends; (rows + 1,) int64.
 
         Raises as ``pieces`` does.
         """
-        path, group = self._index.group(number)
-        uri = self._index.uri(path)
-        with storage.open_input(uri) as source:
-            try:
-                file = pq.ParquetFile(source, metadata=self._footers.get(path), pre_buffer=False)
-                self._remember(path, file.metadata)
-                return _begins(file, group)
-            except (pa.ArrowException, OSError) as error:
-                raise _damaged(uri, group, error) from error
+        with self._naming(number), self._files.open(number) as opened:
+            return _begins(opened)
 
-    def _remember(self, path: str, footer: pq.FileMetaData) -> None:
-        self._footers[path] = footer
-        self._footers.move_to_end(path)
-        if len(self._footers) > _MAX_FOOTERS:
-            self._footers.popitem(last=False)
+    def expect(self, number: int) -> None:
+        """Be told that a row group will be wanted soon, and the rest of its lane after it."""
+        self._files.expect(number)
 
-
-def _damaged(uri: str, group: int, error: Exception) -> LoaderError:
-    return LoaderError(
-        f"row group {group} cannot be decoded ({error})",
-        where=uri,
-        hint="run `etl verify` on the lake",
-    )
+    @contextmanager
+    def _naming(self, number: int) -> Iterator[None]:
+        """Name the file and the row group where they cannot be decoded."""
+        try:
+            yield
+        except _DAMAGE as error:
+            path, group = self._index.group(number)
+            raise damaged(self._index.uri(path), group, error) from error
 
 
-def _begins(file: pq.ParquetFile, group: int) -> np.ndarray:
+def _begins(opened: Opened) -> np.ndarray:
     """Where the documents of a row group begin, and where the last one ends; (documents + 1,) int64."""
-    column: Any = file.read_row_group(group, columns=["num_tokens"], use_threads=False).column(0)
+    table = opened.file.read_row_group(opened.number, columns=["num_tokens"], use_threads=False)
+    column: Any = table.column(0)
     lengths = [_int32(c.buffers()[1], c.offset, len(c)) for c in column.chunks]
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]), dtype=np.int64)
 
 
-def _values(
-    source: pa.NativeFile, file: pq.ParquetFile, group: int, num_tokens: int, skip: int
-) -> Iterator[tuple[int, np.ndarray]]:
+def _values(opened: Opened, num_tokens: int, skip: int) -> Iterator[tuple[int, np.ndarray]]:
     """The tokens of a row group in pieces, each with the place of its first one."""
+    source, file, group = opened
     metadata: Any = file.metadata.row_group(group)
     chunks = (metadata.column(i) for i in range(metadata.num_columns))
     chunk = next(chunk for chunk in chunks if chunk.path_in_schema.startswith("tokens."))
@@ -193,6 +167,11 @@ class Tape:
         # A row group that ends too early raises; to ask for more than it has is our own mistake.
         assert piece is not None, "a row group ended before its last token"
         self._piece = piece
+
+    def expect(self, token: int) -> None:
+        """Be told that the stream will be copied from a token on."""
+        (place,) = self._stream.places(token, token + 1)
+        self._row_groups.expect(int(self._stream.groups[place]))
 
     def close(self) -> None:
         """Close the file that is open."""

@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 import torch
 
+from etl.loader.ahead import open_lanes
 from etl.loader.decode import RowGroups, Tape
 from etl.loader.format import pad
 from etl.loader.gather import IN_ORDER, Room
@@ -41,7 +42,8 @@ class DocumentLane:
         self._epoch = epoch
         self._lane = lane
         self._reader = reader
-        self._tape = Tape(reader.row_groups, reader.tokens, boundaries=False)
+        self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
+        self._tape = Tape(self._row_groups, reader.tokens, boundaries=False)
         # Block -> the first place whose document is there, the order, the documents.
         self._blocks: OrderedDict[int, tuple[int, np.ndarray, list[np.ndarray]]] = OrderedDict()
 
@@ -52,6 +54,14 @@ class DocumentLane:
             self._load(number, max(place - self._reader.room.places, 0))
         _, order, documents = self._blocks[number]
         return documents[int(order[place])]
+
+    def expect(self, position: int) -> None:
+        """Be told that the lane will be read from a position on."""
+        number, place = divmod(position, self._plan.block_windows)
+        start, order = self._plan.block(self._epoch, self._lane, number)
+        first = start + int(order[place:].min())
+        (group,) = self._reader.stream.places(first, first + 1)
+        self._row_groups.expect(int(self._reader.stream.groups[group]))
 
     def _load(self, number: int, place: int) -> None:
         """Read a block; row groups of which all documents were dealt before ``place`` stay closed."""
@@ -76,7 +86,7 @@ class DocumentLane:
     def _read(self, group: int, first: int, last: int) -> list[np.ndarray]:
         """The documents [first, last) of a row group of the stream, whole."""
         number = int(self._reader.stream.groups[group])
-        begins = np.unique(self._reader.row_groups.begins(number))  # (documents + 1,)
+        begins = np.unique(self._row_groups.begins(number))  # (documents + 1,)
         tokens = np.empty(int(begins[last] - begins[first]), np.int32)
         self._tape.copy(self._reader.tokens.start(group) + int(begins[first]), tokens)
         return np.split(tokens, begins[first + 1 : last] - begins[first])
@@ -100,8 +110,9 @@ class DocumentGatherer:
         room: Room = IN_ORDER,
     ) -> None:
         self.room = room
-        self.row_groups = RowGroups(index)
+        self.index = index
         self.stream = plan.stream(epoch)
+        self.files = open_lanes(index, plan, self.stream)
         ends = np.cumsum(index.group_tokens[self.stream.groups], dtype=np.int64)
         self.tokens = Stream(self.stream.groups, ends)
         self._plan = plan
@@ -112,11 +123,11 @@ class DocumentGatherer:
 
     def batch(self, samples: Iterable[int]) -> Batch:
         """The documents as padded tensors; ``Format`` tells which."""
-        documents = []
-        for sample in samples:
-            position, number = divmod(sample, self._plan.lanes)
-            lane = self._lanes.get(number) or self._open(number)
-            documents.append(lane.document(position))
+        places = [divmod(sample, self._plan.lanes) for sample in samples]
+        for position, number in places:
+            if number not in self._lanes:
+                self._open(number).expect(position)
+        documents = [self._lanes[number].document(position) for position, number in places]
         return pad(documents, seq_len=self._seq_len, pad_id=self._pad_id)
 
     def _open(self, number: int) -> DocumentLane:
@@ -129,3 +140,4 @@ class DocumentGatherer:
     def __exit__(self, *_: object) -> None:
         for lane in self._lanes.values():
             lane.close()
+        self.files.close()

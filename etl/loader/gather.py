@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 import torch
 
+from etl.loader.ahead import open_lanes
 from etl.loader.decode import RowGroups, Tape
 from etl.loader.format import Format
 from etl.loader.index import Index
@@ -63,6 +64,12 @@ class Lane:
         self._room = room
         self._blocks: list[_Block] = []  # the one loaded last at the end
         self._stop = plan.lane_start(lane + 1)
+
+    def expect(self, position: int) -> None:
+        """Be told that the lane will be read from a position on."""
+        number, place = divmod(position, self._plan.block_windows)
+        window, order = self._plan.block(self._epoch, self._lane, number)
+        self._tape.expect((window + int(order[place:].min())) * self._plan.seq_len)
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
         """The window at a position of the lane, (S + 1,) int32, and where in it documents begin, if that
@@ -133,9 +140,10 @@ class Gatherer:
         batch_format: Format,
         room: Room = IN_ORDER,
     ) -> None:
-        self._row_groups = RowGroups(index)
+        self._index = index
         self._plan = plan
         self._stream = plan.stream(epoch)
+        self._files = open_lanes(index, plan, self._stream)
         self._epoch = epoch
         self._room = room
         self._format = batch_format
@@ -143,16 +151,17 @@ class Gatherer:
 
     def batch(self, samples: Iterable[int]) -> Batch:
         """The samples as int64 tensors (B, S): ``input_ids``, ``labels``, and what the format adds."""
-        samples = list(samples)
-        shape = (len(samples), self._plan.seq_len)
+        places = [divmod(sample, self._plan.lanes) for sample in samples]
+        for position, number in places:
+            if number not in self._lanes:
+                self._open(number).expect(position)
+        shape = (len(places), self._plan.seq_len)
         input_ids, labels = np.empty(shape, np.int64), np.empty(shape, np.int64)
         firsts = None
         if self._format.needs_boundaries:
             firsts = np.zeros((shape[0], shape[1] + 1), bool)
-        for row, sample in enumerate(samples):
-            position, number = divmod(sample, self._plan.lanes)
-            lane = self._lanes.get(number) or self._open(number)
-            tokens, begins = lane.window(position)
+        for row, (position, number) in enumerate(places):
+            tokens, begins = self._lanes[number].window(position)
             input_ids[row] = tokens[:-1]
             labels[row] = tokens[1:]
             if firsts is not None and begins is not None:
@@ -162,7 +171,8 @@ class Gatherer:
 
     def _open(self, number: int) -> Lane:
         boundaries = self._format.needs_boundaries
-        tape = Tape(self._row_groups, self._stream, boundaries=boundaries)
+        row_groups = RowGroups(self._index, self._files.lane(number))
+        tape = Tape(row_groups, self._stream, boundaries=boundaries)
         lane = Lane(
             self._plan, self._epoch, number, tape=tape, boundaries=boundaries, room=self._room
         )
@@ -175,3 +185,4 @@ class Gatherer:
     def __exit__(self, *_: object) -> None:
         for lane in self._lanes.values():
             lane.close()
+        self._files.close()

@@ -7,15 +7,17 @@ million of them take 80 MB, and DataLoader workers get them by fork or pickle at
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.errors import LoaderError, TableError
+from etl.loader.remote import VERIFY, Ranges, Remote, open_file, read_footer
 from etl.table import Table
 from schemas import TOKENS, TokenizerRecord
 
@@ -31,9 +33,11 @@ class Index:
     version: int
     paths: "pa.Array[Any]"  # (F,) string, inside the table
     file_tokens: np.ndarray  # (F,) int64
+    file_bytes: np.ndarray  # (F,) int64
     first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
     group_tokens: np.ndarray  # (G,) int32
     group_documents: np.ndarray  # (G,) int32, those without tokens left out
+    remote: Remote | None = None  # how files are read; None: they are on this machine
 
     @property
     def num_tokens(self) -> int:
@@ -42,8 +46,19 @@ class Index:
 
     def group(self, number: int) -> tuple[str, int]:
         """The path of the file that holds a row group of the table, and the row group's place in it."""
-        file = int(np.searchsorted(self.first_group, number, side="right")) - 1
+        file = self.file(number)
         return str(self.paths[file].as_py()), number - int(self.first_group[file])
+
+    def file(self, group: int) -> int:
+        """The number of the file that holds a row group of the table."""
+        return int(np.searchsorted(self.first_group, group, side="right")) - 1
+
+    def open(self, group: int) -> AbstractContextManager[pa.NativeFile]:
+        """The file of a row group, for small reads; raises StorageError if it is not readable."""
+        file = self.file(group)
+        uri = self.uri(str(self.paths[file].as_py()))
+        ranges = None if self.remote is None else Ranges(self.remote)
+        return open_file(uri, int(self.file_bytes[file]), ranges)
 
     def uri(self, path: str) -> str:
         """The URI of a file of the table."""
@@ -59,10 +74,11 @@ class Index:
         return digest.hexdigest()
 
 
-def read_index(lake: str, *, version: int | None) -> Index:
+def read_index(lake: str, *, version: int | None, remote: Remote) -> Index:
     """Open the token table of a lake (or the table by its own URL) and read its log and footers.
 
-    Raises LoaderError if there is no such table or version, or if it is no token table.
+    Raises LoaderError if there is no such table or version, or if it is no token table, StorageError if a
+    file cannot be read.
     """
     table = _open(lake, version)
     fragments = table.fragments()
@@ -76,12 +92,30 @@ def read_index(lake: str, *, version: int | None) -> Index:
     paths = [str(path) for path in names.to_pylist()]
     ends = fragments["max.token_end"].to_pylist() if paths else []
     file_tokens = np.array([end or 0 for end in ends], np.int64)  # no statistics: a file of no rows
+    file_bytes = np.array(fragments["size"].to_pylist(), np.int64)
     uris = [storage.join(table.url, path) for path in paths]
+    local = storage.is_local(table.url)
+    read = partial(_read_groups, ranges=None if local else Ranges(remote))
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        groups = list(pool.map(_read_groups, uris, file_tokens.tolist()))
+        groups = list(pool.map(read, uris, file_tokens.tolist(), file_bytes.tolist()))
     first_group = np.cumsum([0, *(found.shape[1] for found in groups)], dtype=np.int64)
     tokens, documents = np.concatenate([*groups, np.empty((2, 0), np.int32)], axis=1)
-    return Index(table.url, table.version, names, file_tokens, first_group, tokens, documents)
+    return Index(
+        table.url,
+        table.version,
+        names,
+        file_tokens,
+        file_bytes,
+        first_group,
+        tokens,
+        documents,
+        None if local else remote,
+    )
+
+
+def damaged(uri: str, group: int, error: Exception) -> LoaderError:
+    """The error of a row group that cannot be decoded."""
+    return LoaderError(f"row group {group} cannot be decoded ({error})", where=uri, hint=VERIFY)
 
 
 def read_tokenizer(index: Index) -> TokenizerRecord | None:
@@ -129,14 +163,15 @@ def _layout(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _read_groups(uri: str, file_tokens: int) -> np.ndarray:
+def _read_groups(
+    uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
+) -> np.ndarray:
     """Tokens of each row group of a file, and documents with tokens, (2, groups) int32.
 
     The tokens are those that the statistics of token_end tell, the documents follow from the number of
     values, of which an empty list is one.
     """
-    with storage.open_input(uri) as file:
-        footer = pq.read_metadata(file)
+    footer = read_footer(uri, file_bytes, ranges)
     names = [footer.schema.column(i).path for i in range(footer.num_columns)]
     total = names.index("token_end")
     leaf = next(i for i, name in enumerate(names) if name.startswith("tokens."))
@@ -162,6 +197,6 @@ def _read_groups(uri: str, file_tokens: int) -> np.ndarray:
         raise LoaderError(
             f"the file ends at token {before}, the log says {file_tokens}",
             where=uri,
-            hint="run `etl verify` on the lake",
+            hint=VERIFY,
         )
     return np.stack([tokens, documents]).astype(np.int32)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl import storage
-from etl.loader.index import Index
+from etl.loader.index import Index, damaged
 from etl.loader.plan import Plan, Stream
 
 _COLUMNS = ("id", "source", "row", "num_tokens")
@@ -45,8 +45,7 @@ def locate(index: Index, plan: Plan, stream: Stream, *, window: int) -> list[Par
 def locate_document(index: Index, stream: Stream, *, document: int, num_tokens: int) -> list[Part]:
     """The one part that a padded row is: a document of an epoch's stream, cut after ``num_tokens``."""
     (place,) = stream.places(document, document + 1)
-    path, group = index.group(int(stream.groups[place]))
-    columns = _read(index, path, group)
+    path, group, columns = _read(index, int(stream.groups[place]))
     counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
     row = int(np.flatnonzero(counts)[document - stream.start(place)])
     found = columns.slice(row, 1).to_pylist()[0]
@@ -66,8 +65,7 @@ def locate_document(index: Index, stream: Stream, *, document: int, num_tokens: 
 
 def _parts(index: Index, number: int, base: int, first: int, stop: int) -> Iterator[Part]:
     """The parts of [first, stop) in one row group, whose first token is the stream's ``base``."""
-    path, group = index.group(number)
-    columns = _read(index, path, group)
+    path, group, columns = _read(index, number)
     counts: list[Any] = columns["num_tokens"].to_pylist()
     ends = base + np.cumsum(counts, dtype=np.int64)
     begins = np.concatenate([[base], ends[:-1]])
@@ -88,8 +86,16 @@ def _parts(index: Index, number: int, base: int, first: int, stop: int) -> Itera
         )
 
 
-def _read(index: Index, path: str, group: int) -> Any:
-    """The small columns of a row group, a pa.Table."""
-    with storage.open_input(index.uri(path)) as source:
-        file = pq.ParquetFile(source, pre_buffer=False)
-        return file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
+def _read(index: Index, number: int) -> tuple[str, int, Any]:
+    """The file of a row group of the table, its place there, and its small columns, a pa.Table."""
+    path, group = index.group(number)
+    with index.open(number) as source:
+        try:
+            file = pq.ParquetFile(source, pre_buffer=False)
+            return (
+                path,
+                group,
+                file.read_row_group(group, columns=list(_COLUMNS), use_threads=False),
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(index.uri(path), group, error) from error

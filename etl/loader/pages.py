@@ -10,7 +10,7 @@ protocol, of which page headers use the integers and structs.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,20 @@ _V1, _PLAIN = 0, 0
 Struct = dict[int, Any]
 
 
-def is_plain(source: pa.NativeFile, chunk: Any) -> bool:
+class Source(Protocol):
+    """What pages are read from: a local file, or the part of a remote one that was fetched."""
+
+    def seek(self, position: int, /) -> int:
+        """Go to a byte of the file."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes."""
+
+    def read_buffer(self, size: int, /) -> pa.Buffer:
+        """The next bytes without a copy."""
+
+
+def is_plain(source: Source, chunk: Any) -> bool:
     """Whether a column chunk (pq.ColumnChunkMetaData) can be read here: int32 in PLAIN pages alone."""
     return (
         chunk.physical_type == "INT32"
@@ -42,9 +55,7 @@ def is_plain(source: pa.NativeFile, chunk: Any) -> bool:
     )
 
 
-def read_pages(
-    source: pa.NativeFile, chunk: Any, *, skip: int = 0
-) -> Iterator[tuple[int, np.ndarray]]:
+def read_pages(source: Source, chunk: Any, *, skip: int = 0) -> Iterator[tuple[int, np.ndarray]]:
     """The values of a plain chunk page by page, each with the place of the first one: (n,) int32.
 
     Pages that end before value ``skip`` are left out; give it only if no list is empty, because a page
@@ -57,7 +68,7 @@ def read_pages(
     while at < stop:
         header, length = _read_header(source, at)
         at += length
-        if not _is_known(header):
+        if not _is_known(header) or header[_COMPRESSED_SIZE] < 0:
             raise OSError(f"a page of another kind before byte {at}")
         count = header[_DATA_PAGE][_NUM_VALUES]
         if place + count > skip:
@@ -83,7 +94,7 @@ def _is_known(header: Struct) -> bool:
     return bool(header[_TYPE] == _V1 and header[_DATA_PAGE][_ENCODING] == _PLAIN)
 
 
-def _read_header(source: pa.NativeFile, at: int) -> tuple[Struct, int]:
+def _read_header(source: Source, at: int) -> tuple[Struct, int]:
     """The page header at a byte of the file, and its length."""
     for size in _HEADER_BYTES:
         source.seek(at)

@@ -111,7 +111,7 @@ class Plan:
         """Lanes in use: no more than there are runs or samples."""
         if self.shuffle is None:
             return 1
-        return min(self.shuffle.lanes, self.num_samples, int(self._runs[-1]) + 1)
+        return min(self.shuffle.lanes, self.num_samples, int(self.runs[-1]) + 1)
 
     @cached_property
     def block_windows(self) -> int:
@@ -119,9 +119,10 @@ class Plan:
         return max((self.shuffle or Shuffle()).block_tokens // self.seq_len, 1)
 
     @property
-    def _runs(self) -> np.ndarray:
+    def runs(self) -> np.ndarray:
         """The run that each row group belongs to, (G,) int64, rising: numbered from 0 without gaps."""
-        assert self.shuffle is not None
+        if self.shuffle is None:
+            return np.zeros(len(self.group_tokens), np.int64)
         ends = np.cumsum(self.group_tokens, dtype=np.int64)
         bins = (ends - self.group_tokens) // self.shuffle.run_tokens
         return np.cumsum(np.diff(bins, prepend=bins[:1]) != 0)
@@ -151,7 +152,7 @@ class Plan:
         if self.shuffle is None:
             groups = np.arange(len(self.group_tokens), dtype=np.int32)
         else:
-            runs = self._runs
+            runs = self.runs
             turn = np.empty(int(runs[-1]) + 1, np.int64)  # of each run, when its turn comes
             turn[permutation(len(turn), self.seed, epoch, "runs")] = np.arange(len(turn))
             groups = np.argsort(turn[runs], kind="stable").astype(np.int32)
