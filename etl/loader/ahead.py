@@ -1,8 +1,8 @@
 """Row groups of remote files: fetched ahead by threads, in the order in which lanes will want them.
 
 Each lane goes through its parcels from front to back. Whenever it takes one, free room of the budget goes to
-the lanes that have the fewest parcels ahead of them, since all lanes advance alike. What is wanted and not even
-begun is fetched at once by whoever wants it, so that no order of wishes can get stuck.
+the lanes that have the fewest parcels ahead of them, since all lanes advance alike. What is wanted and not
+even begun is fetched at once by whoever wants it, so that no order of wishes can get stuck.
 
 One thread takes; only fetching is done by others.
 """
@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from etl.loader.remote import VERIFY, Ranges, read_footer
 
 # Four requests of a few MB are under way at once: one stream of an object store gives about 50 to 90 MB/s.
 _THREADS = 4
+_Result = TypeVar("_Result")
 _Jobs = SimpleQueue[tuple["Future[_Held]", int] | None]
 
 
@@ -61,7 +63,7 @@ class ReadAhead:
         self._lanes: list[RemoteLane] = []
         self._jobs: _Jobs = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._footers: OrderedDict[int, pq.FileMetaData] = OrderedDict()
+        self._footers: OrderedDict[int, Future[pq.FileMetaData]] = OrderedDict()
         self._lock = threading.Lock()  # of the footers
 
     def lane(self, number: int) -> "RemoteLane":
@@ -135,14 +137,15 @@ class ReadAhead:
         return _Held(parcel, Span(pa.py_buffer(data), start, size), footer)
 
     def _footer(self, file: int, uri: str, size: int) -> pq.FileMetaData:
+        """The footer of a file; of threads that want the same one, the first fetches it."""
         with self._lock:
             known = self._footers.pop(file, None)
-        footer = known or read_footer(uri, size, self._ranges)
-        with self._lock:
-            self._footers[file] = footer
+            future = self._footers[file] = known or Future()
             if len(self._footers) > MAX_FOOTERS:
                 self._footers.popitem(last=False)
-        return footer
+        if known is None:
+            _run(future, lambda: read_footer(uri, size, self._ranges))
+        return future.result()
 
     def close(self) -> None:
         """Give up what is still to be fetched; a thread in the middle of a request ends after it."""
@@ -194,7 +197,7 @@ class RemoteLane:
         if self._held is None or self._held.parcel != parcel:
             self._held = None  # its memory is free before the next one is waited for
             self._held = self._reader.take(self, parcel)
-        path, number = self._index.group(group)
+        _, number = self._index.group(group)
         held = self._held
         file = pa.PythonFile(held.span, mode="r")
         parquet = pq.ParquetFile(file, metadata=held.footer, pre_buffer=False)
@@ -206,11 +209,16 @@ def _work(jobs: _Jobs, fetch: Callable[[int], _Held]) -> None:
     while (job := jobs.get()) is not None:
         future, parcel = job
         if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(fetch(parcel))
-            except BaseException as error:  # noqa: BLE001 - it is raised where the parcel is taken
-                future.set_exception(error)
+            _run(future, partial(fetch, parcel))
         del job, future
+
+
+def _run(future: "Future[_Result]", call: Callable[[], _Result]) -> None:
+    """Give a future what a call returns or raises."""
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+        future.set_exception(error)
 
 
 def _extent(footer: pq.FileMetaData, groups: range) -> tuple[int, int]:
@@ -218,6 +226,8 @@ def _extent(footer: pq.FileMetaData, groups: range) -> tuple[int, int]:
     starts, stops = [], []
     for number in groups:
         group: Any = footer.row_group(number)
+        if group.num_rows == 0:  # its columns stand nowhere
+            continue
         for column in (group.column(i) for i in range(group.num_columns)):
             if column.path_in_schema.startswith("tokens.") or column.path_in_schema == "num_tokens":
                 start = column.dictionary_page_offset or column.data_page_offset

@@ -1,0 +1,195 @@
+"""Tables in an object store: the same samples, whatever the store does; few requests; bounded patience."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import s3fs
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from etl.errors import LoaderError, StorageError, TokenlakeError
+from etl.loader import Format, Remote, Shuffle, TokenDataset
+from etl.loader.parcels import Parcels
+from etl.loader.remote import Ranges, read_footer
+from tests.loader.tables import (
+    MIXED,
+    SHAPES,
+    SMALL,
+    WRITERS,
+    expected_rows,
+    group_tokens,
+    make_lake,
+    rows_of,
+)
+from tests.proxy import FAULTS, always, faulty, seeded
+
+SMALL_REQUESTS = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=5)
+
+
+def upload(folder: str, bucket: str) -> str:
+    """Copy a lake into a bucket: the paths of its log are relative."""
+    files = s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    files.put(f"{folder}/", f"{bucket}/lake", recursive=True)
+    return f"{bucket}/lake"
+
+
+def as_if_remote(dataset: TokenDataset, remote: Remote) -> TokenDataset:
+    """The dataset with files of this machine read as remote ones are."""
+    dataset._index = replace(dataset._index, remote=remote)
+    return dataset
+
+
+@pytest.fixture
+def far(s3, lake):
+    return upload(lake, s3)
+
+
+@settings(max_examples=25)
+@given(
+    SHAPES,
+    st.tuples(
+        st.integers(1, 30),
+        st.sampled_from([True, False, MIXED, Shuffle(lanes=2, block_tokens=30, run_tokens=200)]),
+        st.sampled_from([Format(), Format(document_ids=True), Format(pad_id=0)]),
+    ),
+    st.sampled_from([*WRITERS]),
+    st.tuples(st.sampled_from([0, 300, 5000]), st.sampled_from([1, 700, 1 << 20])),
+)
+def test_read_ahead_changes_no_sample(tmp_path_factory, shape, opening, writer, ahead_request):
+    seq_len, shuffle, batch_format = opening
+    assume(sum(group_tokens(shape)) > seq_len)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+
+    def opened():
+        return TokenDataset(lake, seq_len=seq_len, shuffle=shuffle, format=batch_format)
+
+    near = opened()
+    remote = Remote(ahead_bytes=ahead_request[0], request_bytes=ahead_request[1])
+    far = as_if_remote(opened(), remote)
+    for dataset in (near, far):
+        dataset.load_state_dict(dataset.state_dict(consumed=near.num_samples // 3))
+    rows = [
+        [{k: v.tolist() for k, v in b.items()} for b in d.batches(3, drop_last=False)]
+        for d in (near, far)
+    ]
+    assert rows[0] == rows[1]
+
+
+@given(SHAPES, st.integers(1, 200), st.integers(1, 5000))
+@settings(max_examples=30)
+def test_parcels_are_neighbours_of_one_file_and_run(
+    tmp_path_factory, shape, run_tokens, request_bytes
+):
+    assume(sum(group_tokens(shape)) > 1)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape)
+    dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
+    index, plan = dataset._index, dataset._plan
+    parcels = Parcels.of(index, plan, request_bytes)
+    groups = [list(parcels.groups(p)) for p in range(len(parcels.num_bytes))]
+    assert [g for part in groups for g in part] == [*range(len(index.group_tokens))]
+    for number, part in enumerate(groups):
+        assert len({index.file(g) for g in part}) == len({int(plan.runs[g]) for g in part}) == 1
+        assert [parcels.holding(np.array([g])).tolist() for g in part] == [[number]] * len(part)
+        # A parcel is more than a request by less than its last row group.
+        rate = index.file_bytes / np.maximum(index.file_tokens, 1)
+        sizes = [np.ceil(index.group_tokens[g] * rate[index.file(g)]) for g in part]
+        assert sum(sizes) == parcels.num_bytes[number]
+        assert sum(sizes[:-1]) < request_bytes or len(part) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_epoch_through_a_failing_store_is_exact(far, s3_endpoint, monkeypatch, seed, prefetch):
+    remote = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=0.6)
+    dataset = TokenDataset(far, seq_len=7, shuffle=MIXED, remote=remote)
+    with faulty(s3_endpoint, seeded(seed, share=0.35, most=2)) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        batches = dataset.batches(2, drop_last=False, prefetch=prefetch)
+        rows = [row for batch in batches for row in batch["input_ids"].tolist()]
+        assert len({r.fault for r in proxy.requests}) > 3
+    assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
+
+
+@pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
+def test_workers_read_a_remote_table(far, tmp_path, method, workers):
+    remote = replace(SMALL_REQUESTS, cache=str(tmp_path / "cache"))
+    dataset = TokenDataset(far, seq_len=7, shuffle=MIXED, remote=remote)
+    next(iter(dataset.batches(2)))  # this process has a client, and threads, before it forks
+    batches = dataset.batches(2, drop_last=False)
+    loader = DataLoader(
+        batches, batch_size=None, num_workers=workers, multiprocessing_context=method
+    )
+    rows = [row for batch in loader for row in batch["input_ids"].tolist()]
+    assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
+
+
+def test_neighbours_are_fetched_together_and_once(s3, s3_endpoint, tmp_path, monkeypatch):
+    shape = [[[50] * 4] * 10] * 2
+    lake = upload(make_lake(tmp_path, shape), s3)
+    for request_bytes, parcels in ((1 << 20, 2), (1, 20)):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+        remote = Remote(request_bytes=request_bytes)
+        dataset = TokenDataset(lake, seq_len=10, shuffle=False, remote=remote)
+        with faulty(s3_endpoint, always("500", path="nothing")) as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+            assert len(rows_of(dataset, 4)) == dataset.num_samples
+            assert len(proxy.gets(".parquet")) == parcels + 2  # and the footers
+            assert len({(r.path, r.range) for r in proxy.gets(".parquet")}) == parcels + 2
+
+
+def test_what_the_store_does_not_give_is_named(far, s3_endpoint, monkeypatch):
+    remote = replace(SMALL_REQUESTS, timeout_s=0.3, attempts=2)
+    names = r"s3://.*/lake/tokens/000\.parquet: bytes [\d,]+ to [\d,]+ cannot be read"
+    dataset = TokenDataset(far, seq_len=7, shuffle=False, remote=remote)
+    with faulty(s3_endpoint, always("500"), pause_s=2) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        for fault in FAULTS:
+            proxy.schedule = always(fault, path="000.parquet")
+            begin = time.monotonic()
+            last = {"stall": "Timeout", "slow": "Timeout"}.get(fault, "")
+            with pytest.raises(StorageError, match=rf"{names}, at 2 attempts; the last: .*{last}"):
+                rows_of(dataset)
+            assert time.monotonic() - begin < 30
+        proxy.schedule = always("503")
+        with pytest.raises(
+            StorageError, match=r"tokens/000\.parquet: (.|\n)*hint: run `etl verify`"
+        ):
+            read_footer(f"{far}/tokens/000.parquet", 1900, Ranges(remote))
+
+
+def test_files_that_are_missing_or_damaged_are_named(s3, tmp_path):
+    near = make_lake(tmp_path, SMALL)
+    lake = upload(near, s3)
+    remote = replace(SMALL_REQUESTS, attempts=2)
+    dataset = TokenDataset(lake, seq_len=7, shuffle=False, remote=remote)
+    files = s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    path, content = f"{lake}/tokens/002.parquet", Path(near, "tokens", "002.parquet").read_bytes()
+    damages = {
+        "cannot be read": lambda: files.rm(path),
+        "came": lambda: files.pipe(path, content[: len(content) // 3]),
+        "cannot be decoded": lambda: files.pipe(
+            path, content[:4] + bytes(len(content) - 8) + b"PAR1"
+        ),
+    }
+    for message, damage in damages.items():
+        damage()
+        for use in (lambda: rows_of(dataset), lambda: TokenDataset(lake, seq_len=7, remote=remote)):
+            with pytest.raises(TokenlakeError, match=r"002\.parquet: (.|\n)*etl verify") as caught:
+                use()
+        del caught, message
+    Path(near, "tokens", "002.parquet").unlink()
+    with pytest.raises(
+        StorageError, match=r"002\.parquet: cannot be read(.|\n)*hint: run `etl ver"
+    ):
+        TokenDataset(near, seq_len=7)
+
+
+@pytest.mark.parametrize("name", ["request_bytes", "cache_bytes", "timeout_s", "attempts"])
+def test_settings_are_positive(name):
+    with pytest.raises(LoaderError, match=f"{name}=0 of Remote"):
+        Remote(**{name: 0})

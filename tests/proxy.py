@@ -1,0 +1,164 @@
+"""An HTTP proxy before an object store that fails as stores and networks do, by a seeded schedule.
+
+    with faulty(s3_endpoint, seeded(7, share=0.3)) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+
+Whether a request fails depends on the seed, on what is asked for and on how often that was asked before, so
+that threads cannot change it. ``proxy.requests`` lists what came, each with what was done to it.
+
+It runs in threads of this process. delta-rs may keep the interpreter's lock while it waits for an answer
+(1.6 does in ``is_deltatable``), so that what opens a Delta table through the proxy must be another process.
+"""
+
+import http.client
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+Fault = Literal["500", "503", "stall", "cut", "slow"]
+"""An answer of 500 or 503; none at all; half of it and no more; all of it, in eight parts with pauses."""
+
+FAULTS: tuple[Fault, ...] = ("500", "503", "stall", "cut", "slow")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as the proxy saw it, and what was done to it."""
+
+    method: str
+    path: str
+    range: str | None
+    nth: int  # how often it had come before
+    fault: Fault | None = None
+
+
+Schedule = Callable[[Request], Fault | None]
+
+
+def seeded(seed: int, *, share: float, kinds: Sequence[Fault] = FAULTS, most: int = 3) -> Schedule:
+    """A share of the requests fails, each kind as often; none more than ``most`` times."""
+
+    def fault(request: Request) -> Fault | None:
+        path = request.path.lstrip("/").partition("/")[2]  # buckets of tests have names by chance
+        key = f"{seed} {request.method} {path} {request.range} {request.nth}"
+        chance = random.Random(key)
+        return chance.choice(kinds) if request.nth < most and chance.random() < share else None
+
+    return fault
+
+
+def always(kind: Fault, *, path: str = "") -> Schedule:
+    """Every request whose path has a part fails in the same way."""
+    return lambda request: kind if path in request.path else None
+
+
+@dataclass
+class Proxy:
+    """A proxy that runs: its address, what it does, and what it has seen."""
+
+    endpoint: str
+    schedule: Schedule  # may be replaced while it runs
+    requests: list[Request] = field(default_factory=list)
+
+    def gets(self, ending: str) -> list[Request]:
+        """The requests for files whose path has this ending."""
+        return [r for r in self.requests if r.method == "GET" and r.path.endswith(ending)]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, upstream: str, schedule: Schedule, pause_s: float) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream = urlsplit(upstream).netloc
+        self.pause_s = pause_s
+        self.stopped = threading.Event()
+        self.proxy = Proxy(f"http://127.0.0.1:{self.server_address[1]}", schedule)
+        self._counts: Counter[tuple[str, str, str | None]] = Counter()
+        self._lock = threading.Lock()
+
+    def note(self, method: str, path: str, part: str | None) -> Fault | None:
+        """Write down a request, and say what is to be done to it."""
+        key = (method, path, part)
+        with self._lock:
+            request = Request(*key, self._counts[key])
+            self._counts[key] += 1
+            fault = self.proxy.schedule(request)
+            self.proxy.requests.append(replace(request, fault=fault))
+        return fault
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except OSError:  # the client has gone
+            self.close_connection = True
+
+    def forward(self) -> None:
+        fault = self.server.note(self.command, self.path, self.headers.get("Range"))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if fault == "stall":
+            self.server.stopped.wait()
+            self.close_connection = True
+        elif fault in ("500", "503"):
+            self.answer(int(fault), [], b"")
+        else:
+            with closing(http.client.HTTPConnection(self.server.upstream)) as connection:
+                connection.putrequest(
+                    self.command, self.path, skip_host=True, skip_accept_encoding=True
+                )
+                for name, value in self.headers.items():  # Host too: it is signed
+                    connection.putheader(name, value)
+                connection.endheaders(body)
+                response = connection.getresponse()
+                headers, content = response.getheaders(), response.read()
+            self.answer(response.status, headers, content, fault)
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward  # noqa: N815 - http.server's names
+
+    def answer(
+        self, status: int, headers: list[Any], body: bytes, fault: Fault | None = None
+    ) -> None:
+        self.send_response_only(status)
+        dropped = {"transfer-encoding", "connection"}
+        if self.command != "HEAD":
+            dropped.add("content-length")
+            self.send_header("Content-Length", str(len(body)))
+        for name, value in headers:
+            if name.lower() not in dropped:
+                self.send_header(name, value)
+        self.end_headers()
+        if fault == "cut":
+            body, self.close_connection = body[: len(body) // 2], True
+        step = len(body) // 8 + 1 if fault == "slow" else max(len(body), 1)
+        for start in range(0, len(body), step):
+            if fault == "slow":
+                self.server.stopped.wait(self.server.pause_s / 8)
+            self.wfile.write(body[start : start + step])
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def faulty(upstream: str, schedule: Schedule, *, pause_s: float = 0.4) -> Iterator[Proxy]:
+    """Run a proxy before ``upstream``; a slow answer takes ``pause_s``, a stall lasts to the end."""
+    with _Server(upstream, schedule, pause_s) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.proxy
+        finally:
+            server.stopped.set()
+            server.shutdown()
+            thread.join()
