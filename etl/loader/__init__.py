@@ -14,6 +14,7 @@ documents.py the same for samples that are documents, padded
 format.py    what stands in a batch: boundaries of documents, padding
 sharded.py   what datasets share: ranks, workers, epochs, batches
 state.py     what is saved, and finding it in what torchdata saves
+expect.py    what a training run expects of a table
 waiting.py   items made ahead by a thread, and the time spent waiting
 dataset.py   TokenDataset: one table
 mixing.py    the order of a mixture (pure arithmetic)
@@ -23,6 +24,7 @@ shard.py     which rank of how many
 """
 
 from etl.loader.dataset import TokenDataset
+from etl.loader.expect import Expect
 from etl.loader.format import Format
 from etl.loader.locate import Part
 from etl.loader.mixture import TokenMixture
@@ -33,6 +35,7 @@ from etl.loader.waiting import Timed
 
 __all__ = [
     "Batches",
+    "Expect",
     "Format",
     "Part",
     "Remote",

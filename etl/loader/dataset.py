@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Self
 
 from etl.errors import LoaderError
 from etl.loader import locate
 from etl.loader.documents import DocumentGatherer, document_plan
+from etl.loader.expect import Expect
 from etl.loader.format import Format
 from etl.loader.gather import IN_ORDER, Gatherer, Room
-from etl.loader.index import read_index, read_tokenizer
+from etl.loader.index import read_index, read_tokenizers
 from etl.loader.plan import Plan, Shuffle
 from etl.loader.remote import Remote
 from etl.loader.shard import resolve_shard
@@ -27,15 +29,16 @@ class TokenDataset(ShardedDataset):
     ``lake`` is the URL of a lake or of its table ``tokens``; the newest version is pinned when none is
     given (``dataset.version``). ``shuffle`` is True, False (the table's own order), or the settings.
     ``format`` adds what tells documents apart, or pads one document a row. ``remote`` says how a table in
-    an object store is read ahead, and whether it is kept on this machine. Opening reads the log and the
-    footers.
+    an object store is read ahead, and whether it is kept on this machine, ``expect`` what the model is made
+    for. Opening reads the log and the footers.
 
     One pass is one epoch; ``set_epoch`` gives the next its own order. A plain ``DataLoader(dataset,
     batch_size=8)`` works (each sample once whatever its workers); batches in the order of the plan, and
     quicker, come from ``dataset.batches(8)``, by itself (``prefetch=4`` makes them ahead) or as
     ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)``, torchdata's StatefulDataLoader too.
 
-    Raises LoaderError if there is no such table, or it has fewer than seq_len + 1 tokens.
+    Raises LoaderError if there is no such table, if it has fewer than seq_len + 1 tokens, or if it is not
+    what is expected.
     """
 
     def __init__(  # noqa: PLR0913 - the one call of a training script
@@ -50,11 +53,15 @@ class TokenDataset(ShardedDataset):
         world_size: int | None = None,
         format: Format = _PLAIN,  # noqa: A002 - what it is called where it is given
         remote: Remote = _PATIENT,
+        expect: Expect | None = None,
     ) -> None:
         rank, world_size = resolve_shard(rank, world_size)
         self.seq_len = seq_len
         self.format = format
         self._index = read_index(lake, version=version, remote=remote)
+        if expect is not None:
+            expect.check(read_tokenizers(self._index), where=self._index.url)
+            self._index = replace(self._index, vocab_size=expect.vocab_size)
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
         if format.pad_id is None:
             self._plan = Plan(self._index.group_tokens, seq_len, seed, settings)
@@ -129,7 +136,7 @@ class TokenDataset(ShardedDataset):
 
     def tokenizer(self) -> TokenizerRecord | None:
         """The tokenizer that made the ids, as the table's lineage names it; reads the history."""
-        return read_tokenizer(self._index)
+        return next(iter(read_tokenizers(self._index)), None)
 
     def reader(
         self, epoch: int, batch_format: Format | None = None, room: Room = IN_ORDER

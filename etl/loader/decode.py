@@ -47,6 +47,7 @@ class RowGroups:
             begins = _begins(opened) if boundaries else _NOTHING.begins
             for start, tokens in _values(opened, num_tokens, skip):
                 done = start + len(tokens)
+                self._check_ids(tokens)
                 first, last = np.searchsorted(begins, (start, done))
                 yield Piece(start, tokens, begins[first:last] - start)
             if done != num_tokens:
@@ -59,6 +60,12 @@ class RowGroups:
         """
         with self._naming(number), self._files.open(number) as opened:
             return _begins(opened)
+
+    def _check_ids(self, tokens: np.ndarray) -> None:
+        limit = self._index.vocab_size
+        if limit is not None and len(tokens) and tokens.view(np.uint32).max() >= limit:
+            wrong = tokens[tokens.view(np.uint32) >= limit][0]
+            raise OSError(f"token {wrong}, vocab_size={limit} is expected")
 
     def expect(self, number: int) -> None:
         """Be told that a row group will be wanted soon, and the rest of its lane after it."""

@@ -38,6 +38,7 @@ class Index:
     group_tokens: np.ndarray  # (G,) int32
     group_documents: np.ndarray  # (G,) int32, those without tokens left out
     remote: Remote | None = None  # how files are read; None: they are on this machine
+    vocab_size: int | None = None  # what every token must be below, if that is known
 
     @property
     def num_tokens(self) -> int:
@@ -118,13 +119,20 @@ def damaged(uri: str, group: int, error: Exception) -> LoaderError:
     return LoaderError(f"row group {group} cannot be decoded ({error})", where=uri, hint=VERIFY)
 
 
-def read_tokenizer(index: Index) -> TokenizerRecord | None:
-    """The tokenizer that the newest commit up to this version names in its lineage, if one does."""
+def read_tokenizers(index: Index) -> list[TokenizerRecord]:
+    """The tokenizers that the table's commits name in their lineage, the newest first, each once.
+
+    What was committed before the table was last rebuilt is not of it any more.
+    """
+    found: list[TokenizerRecord] = []
     for entry in Table.open(index.url, index.version).history():
-        record = (entry.get("tokenlake") or {}).get("tokenizer")
-        if record is not None:
-            return TokenizerRecord.model_validate(record)
-    return None
+        lineage = entry.get("tokenlake") or {}
+        if lineage.get("tokenizer") is not None:
+            record = TokenizerRecord.model_validate(lineage["tokenizer"])
+            found += [] if record in found else [record]
+        if lineage.get("action") == "rebuild":
+            break
+    return found
 
 
 def _open(lake: str, version: int | None) -> Table:
