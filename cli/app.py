@@ -394,10 +394,18 @@ def tune(
     epilog=_examples(
         "etl replay lake --state checkpoint.pt --batch-size 8",
         "etl replay lake --seq-len 2048 --step 1200 --rank 3 --world-size 16 --batch-size 8",
+        "etl replay web=lake/web code=lake/code --state checkpoint.pt --batch-size 8",
     )
 )
 def replay(  # noqa: PLR0913 - as above
-    lake: options.LakeArgument,
+    lakes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LAKE...",
+            envvar="TOKENLAKE_LAKE",
+            help="The URL or path of the lake; of a mixture NAME=LAKE for each source.",
+        ),
+    ],
     *,
     state: Annotated[
         str | None,
@@ -430,22 +438,30 @@ def replay(  # noqa: PLR0913 - as above
 ) -> None:
     """Say which documents a training batch was made of, and show their text: to read a loss spike.
 
-    The batch is told by a saved state, or, if it was shuffled as is the default, by the numbers that the
-    loader was opened with.
+    The batch is told by a saved state, or, if it is of one table and was shuffled as is the default, by the
+    numbers that the loader was opened with.
     """
     from cli import render, render_replay
-    from etl.loader import TokenDataset
+    from etl.loader import TokenDataset, TokenMixture
     from etl.loader import replay as again
 
     if (state is None) == (seq_len is None):
         raise typer.BadParameter("give --state FILE or --seq-len N")
+    dataset: TokenDataset | TokenMixture
     if state is not None:
         saved = again.read_state(state)
-        dataset = TokenDataset.from_state(lake, saved, rank=rank, world_size=world_size)
+        dataset = again.open_saved(lakes, saved, rank=rank, world_size=world_size)
+    elif len(lakes) > 1:
+        raise typer.BadParameter("give the --state of a mixture")
     else:
         assert seq_len is not None
         dataset = TokenDataset(
-            lake, seq_len=seq_len, version=at_version, seed=seed, rank=rank, world_size=world_size
+            lakes[0],
+            seq_len=seq_len,
+            version=at_version,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
         )
         dataset.set_epoch(epoch)
     found = again.replay(dataset, batch_size=batch_size, step=step, tokenizer=tokenizer)

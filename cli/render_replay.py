@@ -11,13 +11,17 @@ if TYPE_CHECKING:
 
 def replay(found: "Replay") -> Iterator[str]:
     """A batch: each row's documents with their input rows, and how their text begins."""
-    yield f"table       {found.table} version {found.version}"
     yield f"batch       epoch {found.epoch}, rank {found.rank} of {found.world_size}"
-    if found.tokenizer is not None:
-        yield f"tokenizer   {found.tokenizer.name}, sha256 {found.tokenizer.sha256}"
+    for source in found.sources:
+        if source.name is not None:
+            yield f"source      {source.name}"
+        yield f"table       {source.table} version {source.version}"
+        if source.tokenizer is not None:
+            yield f"tokenizer   {source.tokenizer.name}, sha256 {source.tokenizer.sha256}"
     for number, row in enumerate(found.rows):
+        origin = "" if row.source is None else f" of {row.source}"
         yield ""
-        yield f"row {number} (sample {row.sample:,})"
+        yield f"row {number} (sample {row.sample:,}){origin}"
         for passage in row.passages:
             yield from _passage(passage)
 

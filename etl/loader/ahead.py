@@ -151,8 +151,8 @@ class ReadAhead:
         """Give up what is still to be fetched; a thread in the middle of a request ends after it."""
         self._ranges.stop()
         for lane in self._lanes:
-            for _, future in lane.ahead:
-                future.cancel()
+            lane.close()
+        self._lanes.clear()
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -189,6 +189,13 @@ class RemoteLane:
         if self._next is None:
             self.begin(self._reader.parcel(group), behind=False)
             self._reader.fill()
+
+    def close(self) -> None:
+        """Let go of all bytes at once: lanes and reader know each other, and would wait for the collector."""
+        for _, future in self.ahead:
+            future.cancel()
+        self.ahead.clear()
+        self._held = None
 
     @contextmanager
     def open(self, group: int) -> Iterator[Opened]:

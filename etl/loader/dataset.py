@@ -91,15 +91,25 @@ class TokenDataset(ShardedDataset):
         Raises LoaderError if it is no state of this lake's tokens.
         """
         found = find_state(state)
+        if "seq_len" not in found:
+            raise LoaderError(
+                "the state of a mixture",
+                hint="TokenMixture.from_state takes it, with a lake by source",
+            )
+        dataset = cls.as_it_was(lake, found, **options)
+        dataset.load_state_dict(found)
+        return dataset
+
+    @classmethod
+    def as_it_was(cls, lake: str, found: Mapping[str, Any], **options: Any) -> Self:
+        """The dataset that a state names, at its beginning; ``options`` as for a new one."""
         shuffle = None
         if found.get("lanes"):
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: found[name] for name in names})
-        if "seq_len" not in found:
-            raise LoaderError("the state of a mixture", hint="open its datasets one by one")
         if found.get("padded"):
             options = {"format": Format(pad_id=0), **options}
-        dataset = cls(
+        return cls(
             lake,
             seq_len=found["seq_len"],
             version=found["version"],
@@ -107,8 +117,6 @@ class TokenDataset(ShardedDataset):
             shuffle=shuffle or False,
             **options,
         )
-        dataset.load_state_dict(found)
-        return dataset
 
     def room_in_mixture(self) -> Room:
         """What a mixture's reader needs, which takes samples a little out of order."""

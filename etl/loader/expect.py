@@ -18,7 +18,7 @@ class Expect:
 
     - ``tokenizer``: the sha256 of the tokenizer.json, or its path or URL, against the table's lineage.
     - ``vocab_size``: the rows of the model's embedding. The lineage's tokenizer must make lower ids only,
-      and every token that is read is compared with it, for a tenth of the time that decoding takes.
+      and every token that is read is compared with it, at about a tenth of the loader's time.
     - ``bos``, ``eos``: whether documents begin with BOS and end with EOS, as they were tokenized.
 
     >>> Expect(vocab_size=50257, eos=True).bos is None

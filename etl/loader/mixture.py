@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from etl.loader.format import Format, lengths
 from etl.loader.locate import Part
 from etl.loader.mixing import BLOCK, Mixing, shares_of
 from etl.loader.sharded import Reader, ShardedDataset
-from etl.loader.state import State
+from etl.loader.state import State, find_state
 
 Batch = dict[str, torch.Tensor]
 
@@ -59,10 +59,44 @@ class TokenMixture(ShardedDataset):
         first = self.datasets[0]
         super().__init__(
             num_samples=num_samples,
-            identity={"plan": digest, "seed": seed, "samples": num_samples},
+            identity={
+                "plan": digest,
+                "seed": seed,
+                "samples": num_samples,
+                "shares": dict(zip(self.names, shares.tolist(), strict=True)),
+                "datasets": {name: dict(each.identity) for name, each in datasets.items()},
+            },
             rank=first.rank,
             world_size=first.world_size,
         )
+
+    @classmethod
+    def from_state(cls, lakes: Mapping[str, str], state: Mapping[str, Any], **options: Any) -> Self:
+        """The mixture that a state was saved of, at that place, from the lakes of its sources by name.
+
+        ``options`` are those of all its datasets, as ``rank``. Raises LoaderError if it is no state of a
+        mixture, or of one with other sources.
+        """
+        found = find_state(state)
+        if "datasets" not in found:
+            raise LoaderError(
+                "no state that names the datasets of a mixture",
+                hint="TokenDataset.from_state takes that of a single table",
+            )
+        if found["datasets"].keys() != lakes.keys():
+            raise LoaderError(
+                f"lakes for {', '.join(lakes)} of sources {', '.join(found['datasets'])}",
+                hint="give each source its lake",
+            )
+        datasets = {
+            name: TokenDataset.as_it_was(lakes[name], dataset, **options)
+            for name, dataset in found["datasets"].items()
+        }
+        mixture = cls(
+            datasets, weights=found["shares"], seed=found["seed"], num_samples=found["samples"]
+        )
+        mixture.load_state_dict(found)
+        return mixture
 
     @property
     def where(self) -> str:

@@ -4,8 +4,8 @@ A request that fails is made again after a pause that doubles each time, with ji
 not come back all at once (Brooker, "Exponential backoff and jitter", AWS Architecture Blog 2015). No request
 outlives its time limit, so that a stalled connection is an error like any other.
 
-Requests go through fsspec, which starts anew after a fork; Arrow's own S3 client hangs there. Cost, two cores
-shared with the server: benchmarks/RESULTS.md.
+Requests go through fsspec, which starts anew in a DataLoader worker that was forked. 256 MB in requests of
+2 MB take it 0.55 s of CPU time, botocore 0.45 and Arrow's own client 0.37; of 8 MB 0.3, 0.15 and 0.2.
 """
 
 import io

@@ -6,7 +6,7 @@ It reads the batch's own tokens and four small columns of the row groups that th
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from etl import storage
 from etl.errors import LoaderError
 from etl.loader.dataset import TokenDataset
 from etl.loader.locate import Part
+from etl.loader.mixture import TokenMixture
 from etl.loader.state import State, find_state
 from schemas import TokenizerRecord
 
@@ -32,24 +33,37 @@ class Row:
     """A row of a batch: its sample's place in the order of the epoch, and what it is made of."""
 
     sample: int
+    source: str | None  # of a mixture, its name
     passages: list[Passage]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A table that the batch is made from."""
+
+    name: str | None  # in a mixture
+    table: str
+    version: int
+    tokenizer: TokenizerRecord | None  # that of the lineage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
     """One batch of one rank."""
 
-    table: str
-    version: int
+    sources: list[Source]
     epoch: int
     rank: int
     world_size: int
-    tokenizer: TokenizerRecord | None  # that of the lineage
     rows: list[Row]
 
 
 def replay(
-    dataset: TokenDataset, *, batch_size: int, step: int = 0, tokenizer: str | None = None
+    dataset: TokenDataset | TokenMixture,
+    *,
+    batch_size: int,
+    step: int = 0,
+    tokenizer: str | None = None,
 ) -> Replay:
     """The batch that this rank gets ``step`` steps after where the dataset stands (before, if negative).
 
@@ -66,24 +80,57 @@ def replay(
             where=dataset.where,
             hint="the epoch ends there, or begins later",
         )
-    record = dataset.tokenizer()
-    decoder = None if tokenizer is None else _load(tokenizer, record)
+    sources = _sources(dataset)
+    decoder = None if tokenizer is None else _load(tokenizer, sources)
     with dataset.reader(dataset.epoch) as reader:
         batch = reader.batch(samples)
     rows = []
     for row, sample in enumerate(samples):
         ids = [*batch["input_ids"][row].tolist(), int(batch["labels"][row, -1])]
-        parts = dataset.locate(sample)
-        rows.append(Row(sample=sample, passages=[_passage(part, ids, decoder) for part in parts]))
+        name, parts = _located(dataset, sample)
+        passages = [_passage(part, ids, decoder) for part in parts]
+        rows.append(Row(sample=sample, source=name, passages=passages))
     return Replay(
-        table=dataset.where,
-        version=dataset.version,
+        sources=sources,
         epoch=dataset.epoch,
         rank=dataset.rank,
         world_size=dataset.world_size,
-        tokenizer=record,
         rows=rows,
     )
+
+
+def open_saved(
+    lakes: Sequence[str], state: State, *, rank: int, world_size: int
+) -> TokenDataset | TokenMixture:
+    """What a state was saved of: ``lakes`` is one URL, or of a mixture NAME=URL for each source.
+
+    Raises LoaderError if they are not those of the state.
+    """
+    if "datasets" not in state:
+        if len(lakes) != 1:
+            raise LoaderError("the state of a single table", hint="give one lake")
+        return TokenDataset.from_state(lakes[0], state, rank=rank, world_size=world_size)
+    named = dict(lake.split("=", 1) for lake in lakes if "=" in lake)
+    if len(named) != len(lakes):
+        raise LoaderError(
+            f"the state of a mixture of {', '.join(state['datasets'])}",
+            hint="give each source as NAME=LAKE",
+        )
+    return TokenMixture.from_state(named, state, rank=rank, world_size=world_size)
+
+
+def _located(dataset: TokenDataset | TokenMixture, sample: int) -> tuple[str | None, list[Part]]:
+    if isinstance(dataset, TokenMixture):
+        return dataset.locate(sample)
+    return None, dataset.locate(sample)
+
+
+def _sources(dataset: TokenDataset | TokenMixture) -> list[Source]:
+    if isinstance(dataset, TokenMixture):
+        named = zip(dataset.names, dataset.datasets, strict=True)
+        return [replace(_sources(each)[0], name=name) for name, each in named]
+    where, version, tokenizer = dataset.where, dataset.version, dataset.tokenizer()
+    return [Source(name=None, table=where, version=version, tokenizer=tokenizer)]
 
 
 def read_state(path: str) -> State:
@@ -116,19 +163,20 @@ def _unpickled(file: Any) -> Any:
         raise ValueError(f"nor a checkpoint of plain values and tensors: {reason}") from error
 
 
-def _load(path: str, record: TokenizerRecord | None) -> Any:
-    """The tokenizer at a URL, which must be that of the lineage if it names one."""
+def _load(path: str, sources: Sequence[Source]) -> Any:
+    """The tokenizer at a URL, which must be that of each lineage that names one."""
     from tokenizers import Tokenizer
 
     url = storage.normalize(path)
     with storage.open_input(url) as file:
         content = bytes(file.read())
-    if record is not None and hashlib.sha256(content).hexdigest() != record.sha256:
-        raise LoaderError(
-            "not the tokenizer that made the ids",
-            where=url,
-            hint=f"the lineage names {record.name} with sha256 {record.sha256}",
-        )
+    for record in (source.tokenizer for source in sources):
+        if record is not None and hashlib.sha256(content).hexdigest() != record.sha256:
+            raise LoaderError(
+                "not the tokenizer that made the ids",
+                where=url,
+                hint=f"the lineage names {record.name} with sha256 {record.sha256}",
+            )
     return Tokenizer.from_buffer(content)
 
 

@@ -40,7 +40,8 @@ class ShardedDataset(IterableDataset[Batch]):
         self.rank, self.world_size = rank, world_size
         self.waited = 0.0
         """Seconds that this process has waited for batches."""
-        self._identity = identity  # "plan", the fingerprint of the order, and what a reader may see
+        self.identity = identity
+        """``plan``, the fingerprint of the order, and what it was made from."""
         # Epoch and first sample; in shared memory, so that persistent workers see set_epoch.
         self._begin: torch.Tensor = torch.zeros(2, dtype=torch.int64)
         self._begin.share_memory_()  # type: ignore[no-untyped-call]
@@ -104,7 +105,7 @@ class ShardedDataset(IterableDataset[Batch]):
         worker: Any = get_worker_info()
         epoch = self.epoch if self._resumed is None else self._resumed["epoch"]
         consumed = self._consumed if consumed is None else consumed
-        state = {"format": STATE_FORMAT, **self._identity, "epoch": epoch, "consumed": consumed}
+        state = {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
         if worker is None:
             return state
         return worker_state(

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from cli.app import app
 from etl.errors import LoaderError
-from etl.loader import Format, TokenDataset
-from etl.loader.replay import read_state, replay
+from etl.loader import Format, TokenDataset, TokenMixture
+from etl.loader.replay import open_saved, read_state, replay
 from etl.recipe import Recipe
 from etl.table import Table
 from tests.job.corpus import records, write_jsonl
-from tests.loader.tables import MIXED, SMALL, documents
+from tests.loader.tables import MIXED, SMALL, documents, make_lake
 
 
 def test_each_passage_is_that_of_its_tokens(lake):
@@ -24,7 +24,10 @@ def test_each_passage_is_that_of_its_tokens(lake):
         fresh = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
         found = replay(fresh, batch_size=3, step=step)
         assert replay(dataset, batch_size=3, step=-1) == found  # the dataset stands behind it
-        assert (found.rank, found.world_size, found.tokenizer) == (1, 2, None)
+        assert (found.rank, found.world_size) == (1, 2)
+        assert [(s.name, s.table, s.tokenizer) for s in found.sources] == [
+            (None, dataset.where, None)
+        ]
         assert [row.sample for row in found.rows] == [6 * step + 2 * i + 1 for i in range(3)]
         for row, ids in zip(found.rows, batch["input_ids"].tolist(), strict=True):
             starts = [passage.part.start for passage in row.passages]
@@ -50,6 +53,49 @@ def test_a_state_is_found_in_json_and_in_checkpoints(tmp_path, lake):
     for name in ("broken.pt", "broken.json", "other.json"):
         with pytest.raises(LoaderError, match=f"{name}: "):
             read_state(str(tmp_path / name))
+
+
+def test_a_mixture_is_replayed_from_its_state(tmp_path, lake):
+    lakes = {"web": lake, "code": make_lake(tmp_path, [[[40, 7]], [[90, 31]]])}
+    where = {"rank": 1, "world_size": 2}
+    datasets = {
+        name: TokenDataset(url, seq_len=4, shuffle=MIXED, seed=place, **where)
+        for place, (name, url) in enumerate(lakes.items())
+    }
+    mixture = TokenMixture(datasets, weights={"web": 1, "code": 2}, num_samples=200, seed=3)
+    steps = mixture.batches(3)
+    batch = [next(each) for each in [iter(steps)] for _ in range(4)][-1]
+    found = replay(mixture, batch_size=3, step=-1)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"loader": mixture.state_dict()}))
+    assert (
+        replay(TokenMixture.from_state(lakes, mixture.state_dict(), **where), batch_size=3, step=-1)
+        == found
+    )
+    assert [row.source for row in found.rows] == [mixture.names[n] for n in batch["source"]]
+    assert [source.name for source in found.sources] == ["web", "code"]
+    shapes = {"web": SMALL, "code": [[[40, 7]], [[90, 31]]]}
+    for row, ids in zip(found.rows, batch["input_ids"].tolist(), strict=True):
+        owner = {token: doc for doc in documents(shapes[str(row.source)]) for token in doc.tokens}
+        inside = [p.part for p in row.passages if p.part.start < 4]
+        docs = [owner[ids[part.start]] for part in inside]
+        assert [(p.source, p.row) for p in inside] == [(doc.source, doc.row) for doc in docs]
+
+    def run(*lakes):
+        where = ["--rank", "1", "--world-size", "2", "--batch-size", "3", "--step", "-1"]
+        return CliRunner().invoke(app, ["replay", *lakes, "--state", str(state), *where])
+
+    shown = run(*(f"{name}={url}" for name, url in lakes.items()))
+    assert f"(sample {found.rows[0].sample}) of {found.rows[0].source}" in shown.stdout
+    for mistake, message in (
+        ([lake], "mixture of web, code"),
+        ([f"web={lake}"], "lakes for web of sources web, code"),
+    ):
+        assert message in run(*mistake).stderr
+    with pytest.raises(LoaderError, match="give one lake"):
+        open_saved([lake, lake], datasets["web"].state_dict(), **where)
+    with pytest.raises(LoaderError, match="no state that names the datasets"):
+        TokenMixture.from_state(lakes, datasets["web"].state_dict())
 
 
 @pytest.fixture(scope="module")
