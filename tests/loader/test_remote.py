@@ -80,6 +80,28 @@ def test_read_ahead_changes_no_sample(tmp_path_factory, shape, opening, writer, 
     assert rows[0] == rows[1]
 
 
+def test_what_is_ahead_stays_within_the_budget(tmp_path):
+    lake = make_lake(tmp_path, [[[60] * 3] * 8] * 4)
+    dataset = as_if_remote(
+        TokenDataset(lake, seq_len=5, shuffle=Shuffle(lanes=4, block_tokens=40, run_tokens=300)),
+        Remote(ahead_bytes=9000, request_bytes=2000),
+    )
+    seen = set()
+    with dataset.reader(0) as reader:
+        files = reader._files
+        sizes = files._parcels.num_bytes
+        for sample in range(dataset.num_samples):
+            reader.batch([sample])
+            ahead = [parcel for lane in files._lanes for parcel, _ in lane.ahead]
+            assert sum(sizes[parcel] for parcel in ahead) == 9000 - files._free_bytes <= 9000
+            seen.add(len(ahead))
+        assert len(files._lanes) == 4
+        assert ahead == []
+        lanes = list(files._lanes)
+    assert max(seen) >= 3
+    assert [lane._held for lane in lanes] == [None] * 4  # closed: nothing is held on to
+
+
 @given(SHAPES, st.integers(1, 200), st.integers(1, 5000))
 @settings(max_examples=30)
 def test_parcels_are_neighbours_of_one_file_and_run(
