@@ -80,6 +80,21 @@ def test_read_ahead_changes_no_sample(tmp_path_factory, shape, opening, writer, 
     assert rows[0] == rows[1]
 
 
+def test_samples_may_be_taken_in_any_order(tmp_path):
+    shape = [[[30] * 2] * 6] * 3
+    lake = make_lake(tmp_path, shape)
+    shuffle = Shuffle(lanes=2, block_tokens=20, run_tokens=400)
+    near = TokenDataset(lake, seq_len=7, shuffle=shuffle)
+    remote = Remote(request_bytes=1, ahead_bytes=4000)
+    far = as_if_remote(TokenDataset(lake, seq_len=7, shuffle=shuffle), remote)
+    samples = [0, 1, 40, 41, 120, 3, 2, 90, *range(150, -1, -7), *range(0, 150, 11)]
+    found = []
+    for dataset in (near, far):
+        with dataset.reader(0) as reader:
+            found.append([reader.batch([sample])["labels"].tolist() for sample in samples])
+    assert found[0] == found[1]
+
+
 def test_what_is_ahead_stays_within_the_budget(tmp_path):
     lake = make_lake(tmp_path, [[[60] * 3] * 8] * 4)
     dataset = as_if_remote(
