@@ -30,6 +30,7 @@ class Layout:
     partition_by: tuple[str, ...] = ()
     statistics: tuple[str, ...]  # columns whose minimum and maximum stand in the log
     dictionary: tuple[str, ...] = ("source",)
+    ascending: tuple[str, ...] = ()  # integers that only grow: their differences are stored
     bulk: str | None = None  # the column that fills a row group
     running: tuple[str, str] | None = None  # (counts, running total of them inside one file)
     row_group_bytes: int = 16 << 20  # of the bulk column, before compression
@@ -47,6 +48,7 @@ DOCUMENTS = Layout(
 DUPLICATES = Layout(
     statistics=("source", "row", "file"), dictionary=("source", "keeper_source", "kind", "file")
 )
+KEYS = Layout(partition_by=("kind",), statistics=("key",), dictionary=("file",), ascending=("key",))
 # lz4 decodes half as fast again as zstd, 6 MB of int32 are 1.5 M tokens: benchmarks/RESULTS.md.
 TOKENS = Layout(
     statistics=("id", "source", "row", "token_end"),
@@ -205,6 +207,7 @@ class _OpenFile:
             compression_level=layout.compression_level,
             use_dictionary=[name for name in layout.dictionary if name in schema.names],
             write_statistics=[name for name in layout.statistics if name in schema.names],
+            column_encoding=dict.fromkeys(layout.ascending, "DELTA_BINARY_PACKED") or None,
         )
 
     def write(self, table: pa.Table) -> None:

@@ -1,12 +1,14 @@
 """A recipe and what is committed already -> what is left to do. Printable, and no Dask."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etl import storage
 from etl.errors import MismatchError
+from etl.key_table import KeyTable
 from etl.ledger import Ledger, keys_of
 from etl.recipe import Recipe, Step
+from etl.references import OtherLake, other_lakes
 from etl.sources import Split, list_splits
 from etl.stages import DedupMinhash, Stage
 from etl.stages.tokenize import Encoder
@@ -35,6 +37,7 @@ class Plan:
     uncounted: tuple[Split, ...]  # all splits of the files whose records must be counted first
     done: int  # splits that are read already
     changed: frozenset[str]  # input files whose rows are replaced
+    others: tuple[OtherLake, ...] = ()  # lakes that the documents are compared with
 
     @property
     def is_rebuild(self) -> bool:
@@ -49,12 +52,22 @@ class Plan:
         """The units whose tokens are not written yet."""
         return self._open_units("tokens")
 
+    def unkeyed(self) -> list[Unit]:
+        """The units that are decided, and whose keys are not written yet."""
+        ledger = self.ledgers["duplicates"]
+        documents = self.ledgers["documents"].table
+        if documents is None or not {"documents", "duplicates"}.isdisjoint(self.begin):
+            return []  # nothing is decided
+        keys = KeyTable(storage.normalize(str(self.recipe.lake)), ledger)
+        units = [unit for unit in kept_units(documents) if ledger.is_done(ledger.key(unit.key))]
+        return [unit for unit in units if not keys.has(unit.key)]
+
     def has_work(self) -> bool:
         """Whether a run would change anything."""
         return bool(
             self.begin
             or self.splits
-            or ("duplicates" in self.ledgers and self.undecided())
+            or ("duplicates" in self.ledgers and (self.undecided() or self.unkeyed()))
             or ("tokens" in self.ledgers and (self.untokenized() or self._is_stale()))
         )
 
@@ -79,6 +92,9 @@ class Plan:
             slow = Encoder.of(recipe.tokenize_stage).fallback
             why = "gigatoken" if slow is None else f"tokenizers, 30 to 90 times slower: {slow}"
             yield f"tokenizer   {why}"
+        for other in self.others:
+            kinds = " and ".join(other.kinds)
+            yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
         for uri in sorted(self.changed):
             yield f"replaces    {uri}"
         if not self.has_work():
@@ -111,6 +127,7 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     recipe = recipe.located()
     for stage in recipe.stages:
         stage.check()
+    others = other_lakes(recipe)
     ledgers = {
         step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
         for step in recipe.steps
@@ -140,7 +157,8 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     files = {split.uri for split in todo if split.first_row is None}
     uncounted = tuple(split for split in splits if split.uri in files)
     done = len(splits) - len(todo)
-    return Plan(recipe, ledgers, begin, tuple(todo), uncounted, done, changed)
+    found = Plan(recipe, ledgers, begin, tuple(todo), uncounted, done, changed)
+    return replace(found, others=tuple(others))
 
 
 def split_key(ledger: Ledger, split: Split) -> str:
@@ -203,7 +221,7 @@ def _tables_to_begin(
 
 def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
     assert ledger.table is not None
-    found = next((h["tokenlake"] for h in ledger.table.history() if "tokenlake" in h), None)
+    found = ledger.table.record()
     differences = []
     if found is not None:
         differences = list(differing(found["canonical"], recipe.canonical()))

@@ -29,6 +29,7 @@ from etl.stages import (
     Tokenize,
     Transform,
 )
+from etl.stages.against import Reference
 from etl.stages.apply import Rejected, schema_of
 from etl.stages.by_language import ByLanguage
 
@@ -151,6 +152,15 @@ class Recipe(BaseModel):
     def has_exact(self) -> bool:
         """Whether equal texts are told from those that are alike."""
         return any(isinstance(s, DedupExact) for s in self.stages)
+
+    @property
+    def references(self) -> dict[str, tuple[Reference, ...]]:
+        """The other lakes that documents are compared with, by the kind of duplicates: exact, near."""
+        kinds: dict[str, tuple[Reference, ...]] = {}
+        for stage in self.stages:
+            if isinstance(stage, DedupExact | DedupMinhash) and stage.against:
+                kinds["exact" if isinstance(stage, DedupExact) else "near"] = stage.against
+        return kinds
 
     @property
     def minhash_stage(self) -> DedupMinhash | None:

@@ -151,6 +151,11 @@ class Table:
         entries = delta.history()
         return [entry for entry in entries if entry["version"] <= self.version]
 
+    def record(self) -> dict[str, Any] | None:
+        """The newest lineage record of a recipe's commit, as data; None if there is none."""
+        found = (entry.get("tokenlake") or {} for entry in self.history())
+        return next((dict(record) for record in found if "canonical" in record), None)
+
     def commit(
         self,
         add: Sequence[Fragment],

@@ -1,6 +1,7 @@
 """The data contracts: what stands in each table of a lake, and what each commit says of itself.
 
-A lake is a URL prefix with up to three Delta tables, ``documents``, ``duplicates`` and ``tokens``.
+A lake is a URL prefix with up to three Delta tables, ``documents``, ``duplicates`` and ``tokens``, and
+``keys``, an index of what is in the first two.
 A row's address is ``(source, row)``: the URI of the input file and the record's ordinal in it.
 This package imports pyarrow and pydantic only.
 """
@@ -9,10 +10,12 @@ from schemas.lineage import FORMAT_VERSION, Counts, InputFile, InputTable, Linea
 from schemas.tables import (
     ADDRESS,
     DUPLICATES,
+    KEYS,
     RAW,
     TOKENS,
     VERDICTS,
     documents,
+    duplicates,
     rule_of,
 )
 
@@ -20,6 +23,7 @@ __all__ = [
     "ADDRESS",
     "DUPLICATES",
     "FORMAT_VERSION",
+    "KEYS",
     "RAW",
     "TOKENS",
     "VERDICTS",
@@ -29,5 +33,6 @@ __all__ = [
     "Lineage",
     "TokenizerRecord",
     "documents",
+    "duplicates",
     "rule_of",
 ]

@@ -24,7 +24,7 @@ class InputFile(_Record):
 
 
 class InputTable(_Record):
-    """One input table of the lake at the version that was read."""
+    """One input table, of the lake or of one that it is compared with, at the version that was read."""
 
     name: str
     url: str
@@ -63,7 +63,7 @@ class Lineage(_Record):
     recipe: str  # its name
     fingerprint: str  # sha256 of what decides the rows of this table
     canonical: dict[str, Any]  # the recipe with every default written out
-    step: Literal["documents", "duplicates", "tokens"]
+    step: Literal["documents", "duplicates", "keys", "tokens"]
     action: Literal["append", "rebuild", "replace"] = "append"
     generation: int
     versions: dict[str, str]  # tokenlake and the libraries that decide the result

@@ -63,6 +63,32 @@ DUPLICATES = pa.schema(
 """Table ``duplicates``: ``kind`` is exact or near; ``file`` is the data file of ``documents`` (its path
 inside the table) that holds the row."""
 
+KEYS = pa.schema(
+    [
+        pa.field("key", pa.int64(), nullable=False),
+        pa.field("check", pa.int64(), nullable=False),
+        pa.field("file", pa.int64(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+    ]
+)
+"""Table ``keys``: by what documents that stay are found again. Of kind exact, ``key`` and ``check`` are the
+first and last 8 bytes of the content hash; of kind near, ``key`` is that of a band of the signature and
+``check`` is 0. ``file`` stands for the data file of ``documents`` that holds ``row``, as
+``etl.job.files.file_id`` says."""
+
+
+def duplicates(*, has_references: bool) -> pa.Schema:
+    """The schema of table ``duplicates``; a recipe with references also names the lake of a keeper.
+
+    ``keeper_lake`` is the URL of another lake, null for the lake itself.
+
+    >>> duplicates(has_references=True).names[-2:]
+    ['file', 'keeper_lake']
+    """
+    more = [pa.field("keeper_lake", pa.string())] if has_references else []
+    return pa.schema([*DUPLICATES, *more])
+
 
 def documents(signals: Iterable[str], *, has_signature: bool = False) -> pa.Schema:
     """The schema of table ``documents`` for a recipe that computes the named signals.

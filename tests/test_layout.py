@@ -23,21 +23,23 @@ FLOORS = (
     # the machine: files, and kernels over arrays
     ("etl.storage", "etl.kernels.*"),
     # tables, sources, stages
-    ("etl.fragment", "etl.table", "etl.ledger"),
+    ("etl.fragment", "etl.table", "etl.ledger", "etl.key_table"),
     ("etl.sources.*", "etl.stages.*"),
     # what to do
-    ("etl.recipe_file", "etl.recipe", "etl.plan"),
+    ("etl.recipe_file", "etl.recipe", "etl.references", "etl.plan"),
     # doing it
     ("etl.cluster", "etl.job", "etl.job.costs", "etl.job.decisions", "etl.job.quarantine"),
     (
         "etl.job.tasks",
         "etl.job.files",
+        "etl.job.likeness",
         "etl.job.shuffle",
         "etl.job.progress",
         "etl.job.record",
         "etl.job.replaced",
         "etl.job.waves",
     ),
+    ("etl.job.keys", "etl.job.compared"),
     ("etl.job.near", "etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
     ("etl.audit.*",),
@@ -57,7 +59,7 @@ ONLY: dict[str, tuple[str, ...]] = {
 """Modules that may know less of the house than their floor allows."""
 
 DASK = (
-    *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near"),
+    *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near", "etl.job.keys"),
     *("etl.cluster", "etl.frames"),
 )
 

@@ -3,8 +3,9 @@
 Only numbers are shuffled: the 128-bit content hash as two of them, the row's address as (number of its
 data file, row), and how much it is preferred. Text never moves. Rows that were decided by an earlier run
 win, so that what is already in ``tokens`` stays; among new ones the preferred one, or the first by
-address. The result does not depend on partitioning or timing. Cost: 40 bytes a row through the shuffle,
-and the duplicates once more. Near-duplicates are looked for among what is left of equal ones, see
+address. What another lake keeps comes before both. The result does not depend on partitioning or timing.
+Cost: 40 bytes a new row through the shuffle, and the duplicates once more; old rows are looked up where
+their keys stand (``etl.job.keys``). Near-duplicates are looked for among what is left of equal ones, see
 ``etl.job.near``; then the driver holds the pairs, 56 bytes for each duplicate.
 """
 
@@ -24,9 +25,10 @@ from distributed import Client
 import schemas
 from etl import storage
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
-from etl.job import near, shuffle
-from etl.job.files import DataFile, Lake
-from etl.job.shuffle import together
+from etl.job import near
+from etl.job.files import DataFile, Lake, file_of, row_of
+from etl.job.keys import KeyFile, OldKeys, halves
+from etl.job.shuffle import by_range, partitions_for, together
 from etl.job.waves import stream
 
 _KEYS = pd.DataFrame(
@@ -41,37 +43,35 @@ _FILES_PER_FRAGMENT = 64  # a fragment of ``duplicates`` names rows of so many n
 
 
 def find(
-    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str, has_exact: bool = True
+    client: Client,
+    files: Sequence[DataFile],
+    lake: Lake,
+    *,
+    name: str,
+    has_exact: bool = True,
+    keys: Sequence[KeyFile] = (),
 ) -> list[Fragment]:
     """Write the duplicates among undecided rows to fragments of ``duplicates``; return these.
 
     ``name`` is the head of the new files' names; near-duplicates are looked for if the lake has a stage
-    for it, and exact ones are told from them if ``has_exact``.
+    for it, and exact ones are told from them if ``has_exact``. ``keys`` are data files with the keys of
+    those ``files`` that say so; the others are read.
     """
+    equal, partitions = _equal(files, lake, keys)
+    writer = _WritePairs(tuple(files), lake, name)
     if lake.stage is None:
-        return _find_exact(client, files, lake, name=name)
-    return _find_all(client, files, lake, name=name, has_exact=has_exact)
-
-
-def _find_exact(
-    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str
-) -> list[Fragment]:
-    pairs, partitions = _equal(files, lake)
-    pairs = together(pairs, "bucket", min(partitions, 64))
-    written = pairs.map_partitions(_WritePairs(tuple(files), lake, name).of, meta=_RESULT)
-    found = client.compute(written).result()["result"]
-    return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
-
-
-def _find_all(
-    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str, has_exact: bool
-) -> list[Fragment]:
+        pairs = together(equal, "bucket", min(partitions, 64))
+        found = client.compute(pairs.map_partitions(writer.of, meta=_RESULT)).result()["result"]
+        return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
     # Of equal texts the best one stands for all, so that no keeper is a duplicate of another kind.
-    equal = client.compute(_equal(files, lake)[0]).result()
-    pairs = near.find(client, files, lake, equal=equal, has_exact=has_exact)
+    best = client.compute(equal).result()
+    alike = near.find(client, files, lake, equal=best, has_exact=has_exact, keys=keys)
+    return _write_pairs(client, writer, alike)
+
+
+def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> list[Fragment]:
     pairs["bucket"] = pairs["file"] // _FILES_PER_FRAGMENT
     groups = [(group,) for _, group in pairs.groupby("bucket")]
-    writer = _WritePairs(tuple(files), lake, name)
     fragments: list[Fragment] = []
     for _, answer in stream(client, writer, groups, label="dedup_minhash-write"):
         if isinstance(answer, BaseException):
@@ -80,28 +80,51 @@ def _find_all(
     return fragments
 
 
-def _equal(files: Sequence[DataFile], lake: Lake) -> tuple[dd.DataFrame, int]:
+def _equal(
+    files: Sequence[DataFile], lake: Lake, keys: Sequence[KeyFile]
+) -> tuple[dd.DataFrame, int]:
     """Undecided rows whose text is that of a better one, as ``_PAIRS``; and the number of partitions."""
-    partitions = 1 + sum(file.rows for file in files) // shuffle.ROWS_PER_PARTITION
-    keys = dd.from_map(_read_keys, list(files), lake=lake, meta=_KEYS, label="dedup_exact-keys")
-    keys = together(keys, "low", partitions)
-    return keys.map_partitions(_pairs, meta=_PAIRS), partitions
+    old = OldKeys.of(keys, files, "exact")
+    read = [file for file in files if "exact" in file.kinds and "exact" not in file.keyed]
+    partitions = partitions_for(sum(file.rows for file in read), old.rows)
+    new = dd.from_map(_read_keys, read, lake=lake, meta=_KEYS, label="dedup_exact-keys")
+    new = by_range(new, "low", partitions)
+    return new.map_partitions(_Pair(old), meta=_PAIRS), partitions
 
 
 def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
     """A row for each document that may be a keeper or a duplicate: hash, address, rank."""
     table = lake.read(file, ["content_hash"])
-    hashes = table["content_hash"].combine_chunks().cast(pa.binary(16))
-    words = np.frombuffer(hashes.buffers()[1], np.int64).reshape(-1, 2)[: len(hashes)]
+    words = halves(table["content_hash"].combine_chunks())
     return pd.DataFrame(
         {
-            "high": words[:, 0],
-            "low": words[:, 1],
+            "high": words[:, 1],
+            "low": words[:, 0],
             "file": np.full(len(words), file.number, np.int64),
             "row": np.asarray(table["row"].combine_chunks()),
             "rank": np.asarray(table["rank"].combine_chunks()),
         }
     )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """New hashes of a range -> the undecided rows that these and the old ones make duplicates."""
+
+    old: OldKeys
+
+    def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
+        found = self.old.matching(keys["low"].to_numpy())
+        known = pd.DataFrame(
+            {
+                "high": found["check"],
+                "low": found["key"],
+                "file": file_of(found["address"].to_numpy()),
+                "row": row_of(found["address"].to_numpy()),
+                "rank": np.full(len(found), -np.inf),
+            }
+        )
+        return _pairs(pd.concat([keys[_KEYS.columns], known]))
 
 
 def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
@@ -132,6 +155,10 @@ class _WritePairs:
     lake: Lake
     name: str
 
+    @property
+    def _schema(self) -> pa.Schema:
+        return schemas.duplicates(has_references=self.lake.has_references)
+
     def of(self, pairs: pd.DataFrame) -> pd.DataFrame:
         """The same as one partition of a frame; all pairs are exact."""
         pairs = pairs.assign(similarity=1.0, is_near=False)
@@ -141,28 +168,30 @@ class _WritePairs:
         fragments: list[dict[str, Any]] = []
         for _, group in pairs.sort_values(["bucket", "file", "row"]).groupby("bucket"):
             url = self.lake.duplicates
-            writer = FragmentWriter(url, schemas.DUPLICATES, DUPLICATES, name=self.name)
+            writer = FragmentWriter(url, self._schema, DUPLICATES, name=self.name)
             for number, rows in group.groupby("file"):
                 writer.append(self._rows(self.files[int(str(number))], rows))
             fragments.extend(asdict(fragment) for fragment in writer.close())
         return json.dumps(fragments)
 
     def _rows(self, file: DataFile, pairs: pd.DataFrame) -> pa.Table:
-        with storage.open_input(storage.join(self.lake.documents, file.path)) as source:
+        with storage.open_input(self.lake.uri(file)) as source:
             ids = pq.read_table(source, columns=["row", "id"], use_threads=False)
         rows = pa.array(pairs["row"].to_numpy())
-        keepers = [self.files[number].source for number in pairs["keeper_file"]]
+        keepers = [self.files[number] for number in pairs["keeper_file"]]
+        lakes = {"keeper_lake": pa.array([keeper.lake for keeper in keepers], pa.string())}
         size = len(rows)
         return pa.table(
             {
                 "source": pa.array([file.source] * size),
                 "row": rows,
                 "id": ids["id"].take(pa.compute.index_in(rows, ids["row"].combine_chunks())),
-                "keeper_source": pa.array(keepers),
+                "keeper_source": pa.array([keeper.source for keeper in keepers]),
                 "keeper_row": pa.array(pairs["keeper_row"].to_numpy()),
                 "kind": pa.array(np.where(pairs["is_near"], "near", "exact").tolist()),
                 "similarity": pa.array(pairs["similarity"].to_numpy()),
                 "file": pa.array([file.path] * size),
+                **(lakes if self.lake.has_references else {}),
             },
-            schema=schemas.DUPLICATES,
+            schema=self._schema,
         )

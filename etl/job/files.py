@@ -1,7 +1,8 @@
 """The data files of ``documents`` as deduplication reads them: numbered rows, and which are preferred."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from etl import storage
 from etl.job.decisions import Decisions, duplicate_rows
+from etl.key_table import KINDS, Kind
 from etl.plan import Unit
 from etl.stages import DedupMinhash
 from etl.stages.dedup_minhash import Best
@@ -30,22 +32,43 @@ class DataFile:
     rows: int
     decided: bool
     duplicates: tuple[str, ...]  # data files of ``duplicates`` that may name rows of it
+    kinds: tuple[Kind, ...] = KINDS  # of duplicates that its rows are compared for
+    keyed: tuple[Kind, ...] = ()  # of those, the ones whose keys stand in a table ``keys``
+    lake: str | None = None  # URL of the other lake that it is of
 
 
-def data_files(units: Sequence[Unit], decisions: Decisions) -> list[DataFile]:
-    """The data files of units (in the order of their addresses), numbered in that order."""
-    pairs = [(unit, path) for unit in units for path in unit.paths]
-    return [
-        DataFile(
-            number,
-            unit.source,
-            path,
-            unit.rows,
-            decided=(decided := decisions.include(unit)),
-            duplicates=decisions.files(unit.source) if decided else (),
-        )
-        for number, (unit, path) in enumerate(pairs)
-    ]
+def data_files(
+    units: Sequence[Unit],
+    decisions: Decisions,
+    *,
+    first: int = 0,
+    kinds: tuple[Kind, ...] = KINDS,
+    keyed: Callable[[Unit], tuple[Kind, ...]] = lambda _: (),
+    lake: str | None = None,
+) -> list[DataFile]:
+    """The data files of units (in the order of their addresses), numbered in that order from ``first``.
+
+    ``keyed`` says of which kinds a unit's keys stand in a table; ``lake`` is the URL of another lake.
+    """
+    found: list[DataFile] = []
+    for unit in units:
+        decided, known = decisions.include(unit), keyed(unit)
+        is_read = decided and not set(kinds) <= set(known)
+        duplicates = decisions.files(unit.source) if is_read else ()
+        for path in unit.paths:
+            number = first + len(found)
+            file = DataFile(number, unit.source, path, unit.rows, decided, duplicates)
+            found.append(replace(file, kinds=kinds, keyed=known, lake=lake))
+    return found
+
+
+def file_id(path: str) -> int:
+    """What table ``keys`` calls a data file of ``documents``: 63 bits of the SHA-256 of its path.
+
+    >>> file_id("verdict=kept/0.parquet")
+    6487412895188051549
+    """
+    return int(hashlib.sha256(path.encode()).hexdigest()[:16], 16) >> 1
 
 
 def address(files: NDArray[np.int64] | np.int64, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -70,6 +93,12 @@ class Lake:
     documents: str  # URLs
     duplicates: str
     stage: DedupMinhash | None = None
+    has_references: bool = False  # whether other lakes' documents may be keepers
+
+    def uri(self, file: DataFile) -> str:
+        """Where a data file is."""
+        url = self.documents if file.lake is None else storage.join(file.lake, "documents")
+        return storage.join(url, file.path)
 
     def read(self, file: DataFile, columns: Sequence[str]) -> pa.Table:
         """The rows of a data file that are no duplicates yet: ``row``, ``rank`` float64, and the columns.
@@ -77,11 +106,12 @@ class Lake:
         The less the rank, the better: of what is decided already it is less than of all others.
         """
         by = self._rank_columns()
-        with storage.open_input(storage.join(self.documents, file.path)) as source:
+        with storage.open_input(self.uri(file)) as source:
             names = [*dict.fromkeys(["row", *columns, *by])]
             table = pq.read_table(source, columns=names, use_threads=False)
         if file.duplicates:
-            known = duplicate_rows(self.duplicates, file.duplicates, [file.path])
+            url = self.duplicates if file.lake is None else storage.join(file.lake, "duplicates")
+            known = duplicate_rows(url, file.duplicates, [file.path])
             is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), known)
             table = table.filter(pa.array(is_new))
         rank = pa.array(self._rank(file, table), pa.float64())
@@ -89,10 +119,13 @@ class Lake:
 
     def read_rows(self, file: DataFile, rows: NDArray[np.int64], column: str) -> pa.Array:
         """The values of a column in some rows of a data file, in their order."""
-        wanted, found = pa.array(np.unique(rows)), []
-        with storage.open_input(storage.join(self.documents, file.path)) as source:
+        sought, found = np.unique(rows), []
+        wanted = pa.array(sought)
+        with storage.open_input(self.uri(file)) as source:
             parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
             for group in range(parquet.num_row_groups):
+                if not _may_hold(parquet.metadata.row_group(group), sought):
+                    continue
                 part = parquet.read_row_group(group, columns=["row", column], use_threads=False)
                 found.append(part.filter(pc.is_in(part["row"], wanted)))
         table = pa.concat_tables(found).combine_chunks()
@@ -124,6 +157,15 @@ class Lake:
         values: NDArray[np.float64] = sign * column.to_numpy(zero_copy_only=False)
         values[np.isnan(values)] = np.inf
         return np.maximum(values, -np.finfo(np.float64).max)  # what is decided comes first
+
+
+def _may_hold(group: pq.RowGroupMetaData, rows: NDArray[np.int64]) -> bool:
+    """Whether a row group may hold some of these rows (sorted), by its footer."""
+    columns = [group.column(k) for k in range(group.num_columns)]
+    known = next(c.statistics for c in columns if c.path_in_schema == "row")
+    if known is None or not known.has_min_max:
+        return True
+    return bool(np.searchsorted(rows, known.min) < np.searchsorted(rows, known.max, "right"))
 
 
 def _lengths(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.float64]:

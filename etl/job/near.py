@@ -7,13 +7,14 @@
 3. If the recipe asks for it, the shingles of the texts of these pairs are counted.
 4. The driver chooses who stays (``etl.kernels.keepers``).
 
-Only numbers are shuffled: 24 bytes a band of each document, and about 500 bytes for each pair that is
-compared; the driver holds 40 bytes for each pair that is alike. A run that adds files reads all signatures
-again. Its result is that of one run over all files, with ``keep: first`` and while no key has more than 64
-documents, if the new files come after the old ones.
+Only numbers are shuffled: 24 bytes a band of each new document, and about 500 bytes for each pair that is
+compared; the driver holds 40 bytes for each pair that is alike. A run that adds files finds the documents
+that stay by their keys (``etl.job.keys``), and reads of them the signatures of candidates alone. Its result
+is that of one run over all files, with ``keep: first`` and while no key has more than 64 documents, if the
+new files come after the old ones.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dask.dataframe as dd
@@ -24,28 +25,18 @@ import pyarrow.compute as pc
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl.job import shuffle
 from etl.job.files import DataFile, Lake, address, file_of, row_of
-from etl.job.shuffle import together
+from etl.job.keys import KeyFile, OldKeys
+from etl.job.keys import bands as keys_of_bands
+from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, empty
+from etl.job.shuffle import by_range, partitions_for, together
 from etl.kernels import keepers
-from etl.kernels.minhash import band_keys, jaccard, shingles
-from etl.kernels.utf8 import texts
-from etl.stages import DedupMinhash
 
 _MAX_BEST = 64  # documents of one key that all others of it are compared with
 _MAX_PAIRS = 1 << 16  # of one key, as long as each is compared with one
-_FILES_PER_BUCKET = 8  # neighbouring data files, whose signatures are read by one task
-_STANDARD_ERRORS = 3.0  # below the least likeness, an estimate is still worth an exact count
 
-
-def _empty(**kinds: str) -> pd.DataFrame:
-    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
-
-
-_BANDS = _empty(key="int64", address="int64", rank="float64")
-_ENDS = {"better": "int64", "worse": "int64", "better_rank": "float64", "worse_rank": "float64"}
-_COMPARED = _empty(**_ENDS, bucket="int64")
-_ALIKE = _empty(**_ENDS, similarity="float64", bucket="int64")
+_BANDS = empty(key="int64", address="int64", rank="float64")
+_COMPARED = empty(**ENDS, bucket="int64")
 
 
 def find(
@@ -55,13 +46,16 @@ def find(
     *,
     equal: pd.DataFrame,
     has_exact: bool,
+    keys: Sequence[KeyFile] = (),
 ) -> pd.DataFrame:
     """The undecided duplicates, given ``equal``: those whose texts are those of better ones.
+
+    ``keys`` are data files with the keys of those ``files`` that say so; the others are read.
 
     Columns ``file``, ``row``, ``keeper_file``, ``keeper_row`` int64 (as ``equal``), ``similarity`` float64,
     ``is_near`` bool. Equal texts are near ones, too, if the recipe does not ask for exact duplicates.
     """
-    alike = client.compute(_alike(files, lake, equal)).result()
+    alike = client.compute(_alike(files, lake, equal, keys)).result()
     return _with_twins(_choose(alike), equal, has_exact=has_exact)
 
 
@@ -118,50 +112,63 @@ def _choose(alike: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _alike(files: Sequence[DataFile], lake: Lake, equal: pd.DataFrame) -> dd.DataFrame:
-    """The pairs that are alike, as ``_ALIKE``."""
-    stage = _stage(lake)
-    partitions = 1 + sum(f.rows for f in files) * stage.bands // shuffle.ROWS_PER_PARTITION
+def _alike(
+    files: Sequence[DataFile], lake: Lake, equal: pd.DataFrame, keys: Sequence[KeyFile]
+) -> dd.DataFrame:
+    """The pairs that are alike, as ``ALIKE``."""
+    assert lake.stage is not None
+    old = OldKeys.of(keys, files, "near")
+    read = [file for file in files if "near" in file.kinds and "near" not in file.keyed]
+    partitions = partitions_for(sum(f.rows for f in read) * lake.stage.bands, old.rows)
     left_out = dict(iter(equal.groupby("file")["row"]))
     bands = dd.from_map(
         _read_bands,
-        list(files),
-        [left_out[f.number].to_numpy() if f.number in left_out else None for f in files],
+        read,
+        [left_out[f.number].to_numpy() if f.number in left_out else None for f in read],
         lake=lake,
         meta=_BANDS,
         label="dedup_minhash-bands",
     )
-    compared = together(bands, "key", partitions).map_partitions(candidates, meta=_COMPARED)
-    buckets = 1 if partitions == 1 else min(4 * partitions, 1 + len(files) // _FILES_PER_BUCKET)
-    verify = _Verify(tuple(files), lake)
-    signed = together(compared, "bucket", buckets).map_partitions(verify.sign, meta=verify.meta())
-    alike = together(signed, "bucket", buckets).map_partitions(verify.compare, meta=_ALIKE)
-    if stage.verify == "exact":
-        alike = together(alike, "bucket", buckets).map_partitions(verify.count, meta=_ALIKE)
+    compared = by_range(bands, "key", partitions).map_partitions(_Compare(old), meta=_COMPARED)
+    buckets = 1 if partitions == 1 else min(4 * partitions, 1 + len(files) // FILES_PER_BUCKET)
+    likeness = Likeness(tuple(files), lake)
+    signed = together(compared, "bucket", buckets).map_partitions(
+        likeness.sign, meta=likeness.meta()
+    )
+    alike = together(signed, "bucket", buckets).map_partitions(likeness.compare, meta=ALIKE)
+    if lake.stage.verify == "exact":
+        alike = together(alike, "bucket", buckets).map_partitions(likeness.count, meta=ALIKE)
     return alike
-
-
-def _stage(lake: Lake) -> DedupMinhash:
-    assert lake.stage is not None
-    return lake.stage
 
 
 def _read_bands(file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lake) -> pd.DataFrame:
     """The keys of the bands of each document that may be a keeper or a duplicate."""
-    stage, table = _stage(lake), lake.read(file, ["signature"])
+    assert lake.stage is not None
+    table = lake.read(file, ["signature"])
     table = table.filter(pc.is_valid(table["signature"]))
     if left_out is not None:
         is_in = np.isin(np.asarray(table["row"].combine_chunks()), left_out)
         table = table.filter(pa.array(~is_in))
-    numbers = stage.numbers(table["signature"].combine_chunks())
+    keys = keys_of_bands(lake.stage, table["signature"].combine_chunks())
     rows = address(np.int64(file.number), np.asarray(table["row"].combine_chunks()))
     return pd.DataFrame(
         {
-            "key": band_keys(numbers[:, 1:], stage.bands).ravel(),
-            "address": np.repeat(rows, stage.bands),
-            "rank": np.repeat(np.asarray(table["rank"].combine_chunks()), stage.bands),
+            "key": keys.ravel(),
+            "address": np.repeat(rows, keys.shape[1]),
+            "rank": np.repeat(np.asarray(table["rank"].combine_chunks()), keys.shape[1]),
         }
     )
+
+
+@dataclass(frozen=True)
+class _Compare:
+    """New bands of a range -> the pairs that these and the old ones of equal keys make."""
+
+    old: OldKeys
+
+    def __call__(self, bands: pd.DataFrame) -> pd.DataFrame:
+        known = self.old.matching(bands["key"].to_numpy())[["key", "address"]]
+        return candidates(pd.concat([bands[_BANDS.columns], known.assign(rank=-np.inf)]))
 
 
 def candidates(bands: pd.DataFrame) -> pd.DataFrame:
@@ -187,87 +194,7 @@ def candidates(bands: pd.DataFrame) -> pd.DataFrame:
             "worse": rows[worse],
             "better_rank": ranks[better],
             "worse_rank": ranks[worse],
-            "bucket": file_of(rows[better]) // _FILES_PER_BUCKET,
+            "bucket": file_of(rows[better]) // FILES_PER_BUCKET,
         }
     )
     return pairs.drop_duplicates(["better", "worse"])
-
-
-@dataclass(frozen=True)
-class _Verify:
-    """What is done with pairs where the signatures or texts of one of the two are."""
-
-    files: tuple[DataFile, ...]
-    lake: Lake
-
-    def meta(self) -> pd.DataFrame:
-        """Pairs with the signature of the better one, two numbers a column."""
-        width = (_stage(self.lake).permutations + 1) // 2
-        return _empty(**_ENDS, bucket="int64", **{f"s{k}": "int64" for k in range(width)})
-
-    def sign(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """Each pair once, with the signature of the better one; the bucket is the worse one's."""
-        pairs = pairs.drop_duplicates(["better", "worse"])
-        numbers = self._numbers(pairs["better"].to_numpy())
-        if numbers.shape[1] % 2:
-            numbers = np.pad(numbers, ((0, 0), (0, 1)))
-        words = np.ascontiguousarray(numbers).view(np.int64)
-        bucket = file_of(pairs["worse"].to_numpy()) // _FILES_PER_BUCKET
-        signed = pd.DataFrame(words, columns=[f"s{k}" for k in range(words.shape[1])])
-        ends = pairs.assign(bucket=bucket).reset_index(drop=True)
-        return pd.concat([ends[[*_ENDS, "bucket"]], signed], axis=1)
-
-    def compare(self, signed: pd.DataFrame) -> pd.DataFrame:
-        """The pairs whose signatures are alike enough; the bucket is the better one's."""
-        stage = _stage(self.lake)
-        least = stage.min_similarity
-        if stage.verify == "exact":
-            least -= _STANDARD_ERRORS * np.sqrt(least * (1 - least) / stage.permutations)
-        columns = [name for name in signed.columns if name not in (*_ENDS, "bucket")]
-        one = np.ascontiguousarray(signed[columns].to_numpy()).view(np.uint32)
-        other = self._numbers(signed["worse"].to_numpy())
-        similarity = (one[:, : stage.permutations] == other).mean(axis=1)
-        return self._enough(signed, similarity, float(least))
-
-    def count(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """The pairs whose sets of shingles are alike enough."""
-        pairs = pairs.sort_values(["worse", "better"])
-        better, worse = pairs["better"].to_numpy(), pairs["worse"].to_numpy()
-        known = dict(self._sets(np.unique(better)))
-        similarity = np.empty(len(pairs))
-        for document, shingle_set in self._sets(np.unique(worse)):
-            first, last = np.searchsorted(worse, [document, document + 1])
-            for k in range(first, last):  # 30 us a kilobyte
-                similarity[k] = jaccard(known[int(better[k])], shingle_set)
-        return self._enough(pairs, similarity, _stage(self.lake).min_similarity)
-
-    def _enough(
-        self, pairs: pd.DataFrame, similarity: NDArray[np.float64], least: float
-    ) -> pd.DataFrame:
-        bucket = file_of(pairs["better"].to_numpy()) // _FILES_PER_BUCKET
-        pairs = pairs[[*_ENDS]].assign(similarity=similarity, bucket=bucket)
-        return pairs[similarity >= least]
-
-    def _numbers(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """The signatures of documents without their lengths: uint32 (n, permutations)."""
-        stage = _stage(self.lake)
-        out = np.empty((len(documents), stage.permutations), np.uint32)
-        for places, column in self._columns(documents, "signature"):
-            out[places] = stage.numbers(column)[:, 1:]
-        return out
-
-    def _sets(self, documents: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Each of some documents, in their order, with its set of shingles; one data file at a time."""
-        for places, column in self._columns(documents, "text"):
-            found = shingles(texts(column), _stage(self.lake).shingling)
-            yield from zip(documents[places].tolist(), found, strict=True)
-
-    def _columns(
-        self, documents: NDArray[np.int64], column: str
-    ) -> Iterator[tuple[NDArray[np.int64], pa.Array]]:
-        """The values of a column, file by file, and which of the documents they are of."""
-        numbers = file_of(documents)
-        for number in np.unique(numbers):
-            places = np.flatnonzero(numbers == number)
-            rows = row_of(documents[places])
-            yield places, self.lake.read_rows(self.files[number], rows, column)

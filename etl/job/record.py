@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Literal
 from unicodedata import unidata_version
 
 import schemas
@@ -58,11 +58,10 @@ def input_files(results: Iterable[Result], splits: Mapping[str, Split]) -> list[
     ]
 
 
-def record(recipe: Recipe, step: Step, **fields: Any) -> dict[str, Any]:
+def record(recipe: Recipe, step: Step | Literal["keys"], **fields: Any) -> dict[str, Any]:
     """The record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
     lineage = schemas.Lineage(
         recipe=recipe.name,
-        fingerprint=recipe.fingerprint(step),
         canonical=recipe.canonical(),
         step=step,
         versions=library_versions(),

@@ -10,24 +10,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from distributed import Client, KilledWorker
 
 import schemas
+from etl import storage
 from etl.cluster import Cluster
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup
+from etl.job.compared import Compared
 from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
 from etl.job.files import Lake, data_files
+from etl.job.keys import write as write_keys
 from etl.job.progress import Progress, RunReport
 from etl.job.quarantine import Quarantine
 from etl.job.record import counts, input_files, record
 from etl.job.replaced import Replaced, fragments_of
 from etl.job.tasks import ReadSplit, Result, TokenizeUnit
 from etl.job.waves import stream
+from etl.key_table import KeyTable
 from etl.ledger import Describe, Entry
 from etl.plan import Plan, Unit, kept_units, make_plan, split_key, stale_fragments
 from etl.recipe import STEPS, Recipe, Step
@@ -95,6 +100,7 @@ class _Run:
         self._read(client)
         if "duplicates" in self.ledgers:
             self._deduplicate(client)
+            self._write_keys(client)
         if "tokens" in self.ledgers:
             self._tokenize(client)
 
@@ -106,7 +112,10 @@ class _Run:
     def _begin(self, step: Step) -> None:
         schema, layout = {
             "documents": (schema_of(self.recipe.stages), DOCUMENTS),
-            "duplicates": (schemas.DUPLICATES, DUPLICATES),
+            "duplicates": (
+                schemas.duplicates(has_references=bool(self.recipe.references)),
+                DUPLICATES,
+            ),
             "tokens": (schemas.TOKENS, TOKENS),
         }[step]
         lineage = self._lineage(step, action="rebuild")
@@ -167,12 +176,15 @@ class _Run:
             new = [unit for unit in units if not decisions.include(unit)]
             if not new:
                 return
+            keys = KeyTable(self._lake_url, ledger)
+            compared = Compared.of(units, decisions, keys, self.plan.others)
             fragments = dedup.find(
                 client,
-                data_files(units, decisions),
-                Lake(documents.url, ledger.url, self.recipe.minhash_stage),
+                compared.files,
+                self._lake(),
                 name=ledger.key(new[0].key),
                 has_exact=self.recipe.has_exact,
+                keys=compared.keys,
             )
             found = sum(fragment.rows for fragment in fragments)
             result = Result("", rows=sum(u.rows for u in new), duplicates=found)
@@ -186,6 +198,48 @@ class _Run:
             self.report.duplicates += found
             size = len(new)
             self._tell(Progress("duplicates", size, size, result.rows, result.kept))
+
+    def _write_keys(self, client: Client) -> None:
+        """The keys of what is decided and has none yet: the next run looks them up."""
+        ledger, documents = self.ledgers["duplicates"], self.ledgers["documents"]
+        while True:
+            decisions = Decisions(ledger)
+            documents.refresh()
+            assert documents.table is not None
+            table = KeyTable(self._lake_url, ledger)
+            units = [u for u in kept_units(documents.table) if decisions.include(u)]
+            units = [unit for unit in units if not table.has(unit.key)]
+            if not units:
+                return
+            try:
+                self._write_keys_of(client, units, decisions, table)
+            except ConflictError:  # another run has written keys meanwhile
+                continue
+
+    def _write_keys_of(
+        self, client: Client, units: Sequence[Unit], decisions: Decisions, table: KeyTable
+    ) -> None:
+        ledger = table.ledger
+        lineage = partial(self._lineage, "keys", fingerprint=ledger.fingerprint)
+        if not table.fits:
+            table.begin(lambda generation: lineage(action="rebuild")([], generation))
+        name, files = ledger.key(units[0].key), data_files(units, decisions)
+        fragments = write_keys(client, files, self._lake(), url=ledger.url, name=name)
+        result = Result("", rows=sum(unit.rows for unit in units))
+        result.kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
+        result.duplicates = result.rows - result.kept
+        first, *others = (Entry(ledger.key(unit.key)) for unit in units)
+        entries = [replace(first, fragments=fragments), *others]
+        ledger.commit(entries, lineage([result]), retry=False)
+
+    @property
+    def _lake_url(self) -> str:
+        return storage.normalize(str(self.recipe.lake))
+
+    def _lake(self) -> Lake:
+        documents, duplicates = self.ledgers["documents"].url, self.ledgers["duplicates"].url
+        references = bool(self.recipe.references)
+        return Lake(documents, duplicates, self.recipe.minhash_stage, references)
 
     def _tokenize(self, client: Client) -> None:
         """Second pass: kept rows that are no duplicates -> ``tokens``."""
@@ -273,18 +327,23 @@ class _Run:
 
     def _lineage(
         self,
-        step: Step,
+        step: Step | Literal["keys"],
         results: Sequence[Result] = (),
         *,
         splits: Mapping[str, Split] | None = None,
         action: str = "append",
+        fingerprint: str | None = None,
     ) -> Describe:
         """The record of a commit, made when it is known which entries it holds."""
         names = {
             "documents": [],
             "duplicates": ["documents"],
+            "keys": ["documents", "duplicates"],
             "tokens": ["documents", "duplicates"],
         }
+        others = self.plan.others if step == "duplicates" else ()
+        if step != "keys":
+            fingerprint = self.recipe.fingerprint(step)
         encoder = self.recipe.tokenize_stage if step == "tokens" else None
 
         def describe(entries: Sequence[Entry], generation: int) -> dict[str, Any]:
@@ -296,6 +355,7 @@ class _Run:
                 self.recipe,
                 step,
                 run_id=self.report.run_id,
+                fingerprint=fingerprint,
                 action="replace" if removes else action,
                 generation=generation,
                 input_files=input_files(chosen, splits) if splits is not None else [],
@@ -303,7 +363,8 @@ class _Run:
                     schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
                     for t in tables
                     if t is not None
-                ],
+                ]
+                + [table for other in others for table in other.tables()],
                 num_fragments=sum(len(entry.fragments) for entry in entries),
                 counts=counts(chosen),
                 tokenizer=_reference(encoder).record() if encoder is not None else None,

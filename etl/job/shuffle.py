@@ -7,9 +7,31 @@ import dask.dataframe as dd
 ROWS_PER_PARTITION: Final = 4_000_000
 """Of keys: 160 MB that a thread of a worker holds at a time, and as much again to work on them."""
 
+_OLD_FOR_NEW = 8  # an old key is read and looked up at this share of a new one's cost
+_RANGES_PER_PARTITION = 4
+
 
 def together(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
     """The frame with equal values of a column in one partition."""
     if partitions == 1:
         return frame.repartition(npartitions=1)
     return frame.shuffle(column, npartitions=partitions)
+
+
+def partitions_for(new: int, old: int = 0) -> int:
+    """How many partitions so many new keys need, beside old ones that are read where they stand."""
+    return 1 + max(new, old // _OLD_FOR_NEW) // ROWS_PER_PARTITION
+
+
+def by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
+    """The frame with equal integers of a column in one partition, and mostly neighbouring ones.
+
+    Where there are several partitions, the column ``range`` (int64) numbers the ranges: several a
+    partition, so that chance fills all of them alike.
+    """
+    if partitions == 1:
+        return frame.repartition(npartitions=1)
+    bits = (_RANGES_PER_PARTITION * partitions - 1).bit_length()
+    return frame.assign(range=frame[column] // 2 ** (64 - bits)).shuffle(
+        "range", npartitions=partitions
+    )

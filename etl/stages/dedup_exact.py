@@ -1,13 +1,14 @@
 """Exact duplicates, found by a hash of the text."""
 
 from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import xxhash
 
 from etl.kernels import space
 from etl.kernels.utf8 import texts as buffers
+from etl.stages.against import Against
 from etl.stages.base import Stage
 
 Normalize = Literal["whitespace", "none"]
@@ -17,10 +18,20 @@ class DedupExact(Stage):
     """Keep one of the documents whose texts are equal, up to white space unless asked otherwise.
 
     It needs all documents at once: the runner compares the column ``content_hash`` over the whole table.
+    What the lakes in ``against`` keep goes as well: a URL, or ``{lake: URL, version: N}`` (of the lake's
+    ``documents``; the newest, if not said), or a list of them. What such a lake has not decided yet does
+    not count.
     """
+
+    paths: ClassVar[tuple[str, ...]] = ("against",)
 
     kind: Literal["dedup_exact"] = "dedup_exact"
     normalize: Normalize = "whitespace"
+    against: Against = ()
+
+    def identity(self) -> dict[str, Any]:
+        """The settings; ``against`` as it is written, if it is."""
+        return self.model_dump(mode="json", exclude=set() if self.against else {"against"})
 
 
 def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.Array:

@@ -1,7 +1,7 @@
 """Near-duplicates: texts that share most of their runs of words."""
 
 from math import comb
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from etl.kernels.minhash import Shingling, signatures
 from etl.kernels.utf8 import texts as buffers
+from etl.stages.against import Against
 from etl.stages.base import Stage
 
 _MAX_PERMUTATIONS: Final = 4096
@@ -53,7 +54,13 @@ class DedupMinhash(Stage):
     Of those alike the first by address stays, or the longest, or the best by a column or a list of
     sources: see ``Best``. Each duplicate is like the document that is kept for it; chains do not
     collapse. What has tokens already always stays.
+
+    Documents that are like one that a lake in ``against`` keeps go: a URL, or ``{lake: URL, version: N}``
+    (of the lake's ``documents``; the newest, if not said), or a list of them. Its signatures must be made
+    with the same settings. What such a lake has not decided yet does not count.
     """
+
+    paths: ClassVar[tuple[str, ...]] = ("against",)
 
     kind: Literal["dedup_minhash"] = "dedup_minhash"
     ngram: Count = 5
@@ -66,6 +73,7 @@ class DedupMinhash(Stage):
     fold_digits: bool = True
     fold_accents: bool = True
     seed: Annotated[int, Field(ge=0)] = 0
+    against: Against = ()
 
     @model_validator(mode="after")
     def _check_size(self) -> "DedupMinhash":
@@ -89,6 +97,10 @@ class DedupMinhash(Stage):
         if not isinstance(self.keep, Best):
             return None
         return self.keep.highest if self.keep.highest is not None else self.keep.lowest
+
+    def identity(self) -> dict[str, Any]:
+        """The settings; ``against`` as it is written, if it is."""
+        return self.model_dump(mode="json", exclude=set() if self.against else {"against"})
 
     def signature_identity(self) -> dict[str, Any]:
         """What decides the column ``signature``: not the bands, the likeness or the choice."""

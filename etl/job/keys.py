@@ -1,0 +1,208 @@
+"""The table ``keys``: by what the documents that stay are found, so that no later run reads them again.
+
+It is made of ``documents`` and ``duplicates`` alone, after each decision. Each of its data files holds a
+range of keys of one run, in their order. A task that has new keys looks up those of its range: it reads
+the row groups that may hold them, of these the column of keys, and the rest only where one is found.
+
+Cost: a file takes 8 to 12 bytes a key (``etl.fragment.KEYS`` stores differences), and a document has one
+key for its text and one for each band; a signature takes 4 bytes for each of its numbers.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from distributed import Client
+from numpy.typing import NDArray
+
+import schemas
+from etl import storage
+from etl.fragment import KEYS, Fragment, FragmentWriter
+from etl.job.files import DataFile, Lake, address, file_id
+from etl.job.shuffle import by_range, partitions_for
+from etl.kernels.minhash import band_keys
+from etl.key_table import KINDS, Kind
+from etl.stages import DedupMinhash
+from etl.table import Table
+
+_KEYS = pd.DataFrame(
+    {name: pd.Series(dtype="int64") for name in ("key", "check", "file", "row", "kind")}
+)
+_RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
+_EMPTY = pa.schema([schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]).empty_table()
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """One data file of a table ``keys``: where it is, its kind, its least and greatest key, its rows."""
+
+    uri: str
+    kind: Kind
+    low: int
+    high: int
+    rows: int
+
+
+def key_files(table: Table) -> list[KeyFile]:
+    """The data files of a table ``keys``."""
+    files = table.fragments()
+    if not files.num_rows:
+        return []
+    names = ["path", "partition.kind", "min.key", "max.key", "rows"]
+    return [
+        KeyFile(storage.join(table.url, path), kind, low, high, rows)
+        for path, kind, low, high, rows in zip(
+            *(files[name].to_pylist() for name in names), strict=True
+        )
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class OldKeys:
+    """The keys of one kind that stand in tables, and the numbers of the data files that they are of."""
+
+    files: tuple[KeyFile, ...]
+    ids: NDArray[np.int64]  # of the data files, ascending
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, found: Iterable[KeyFile], files: Iterable[DataFile], kind: Kind) -> Self:
+        """The keys of those data files whose keys of this kind stand in a table."""
+        known = [file for file in files if kind in file.kinds and kind in file.keyed]
+        ids = np.array([file_id(file.path) for file in known], np.int64)
+        order = np.argsort(ids)
+        numbers = np.array([file.number for file in known], np.int64)
+        chosen = tuple(file for file in found if file.kind == kind) if known else ()
+        return cls(chosen, ids[order], numbers[order])
+
+    @property
+    def rows(self) -> int:
+        """How many keys there are."""
+        return sum(file.rows for file in self.files)
+
+    def matching(self, keys: NDArray[np.int64]) -> pd.DataFrame:
+        """The old keys that are among some others: ``key``, ``check``, ``address``, all int64.
+
+        Keys of data files that are not known (any more) are left out.
+        """
+        wanted = np.unique(keys)
+        tables = [table for file in self.files for table in _read_matching(file, wanted)]
+        found = pa.concat_tables([_EMPTY, *tables])
+        key, check, ids, rows = (np.asarray(found[n].combine_chunks()) for n in _EMPTY.column_names)
+        places = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
+        is_known = self.ids[places] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
+        numbers = self.numbers[places[is_known]]
+        return pd.DataFrame(
+            {
+                "key": key[is_known],
+                "check": check[is_known],
+                "address": address(numbers, rows[is_known]),
+            }
+        )
+
+
+def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Table]:
+    """The rows of a file whose key is wanted (ascending, each once), by row group."""
+    if not len(_between(wanted, file.low, file.high)):
+        return
+    with storage.open_input(file.uri) as source:
+        parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+        place = parquet.schema_arrow.names.index("key")
+        for group in range(parquet.num_row_groups):
+            known = parquet.metadata.row_group(group).column(place).statistics
+            part = _between(wanted, known.min, known.max)
+            if not len(part):
+                continue
+            keys = parquet.read_row_group(group, columns=["key"], use_threads=False)
+            places = _places(np.asarray(keys["key"].combine_chunks()), part)
+            if len(places):
+                rest = parquet.read_row_group(
+                    group, columns=["check", "file", "row"], use_threads=False
+                )
+                yield rest.add_column(0, _EMPTY.field("key"), keys["key"]).take(pa.array(places))
+
+
+def _between(keys: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64]:
+    return keys[np.searchsorted(keys, low) : np.searchsorted(keys, high, "right")]
+
+
+def _places(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where in some keys (ascending) the wanted ones stand, each as often as it is there."""
+    first, last = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+    counts = last - first
+    starts = first - (np.cumsum(counts) - counts)
+    return np.repeat(starts, counts) + np.arange(counts.sum())
+
+
+def halves(hashes: pa.Array) -> NDArray[np.int64]:
+    """Content hashes, none of them null, as int64 (n, 2): the first and the last 8 bytes."""
+    fixed = hashes.cast(pa.binary(16))
+    data = fixed.buffers()[1]
+    every = np.frombuffer(data if data is not None else b"", "<i8").reshape(-1, 2)
+    return every[fixed.offset : fixed.offset + len(fixed)]
+
+
+def bands(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.int64]:
+    """The keys of the bands of signatures, none of them null: int64 (n, bands)."""
+    return band_keys(stage.numbers(signatures)[:, 1:], stage.bands)
+
+
+def write(
+    client: Client, files: Sequence[DataFile], lake: Lake, *, url: str, name: str
+) -> list[Fragment]:
+    """Write the keys of the documents that stay to fragments of the table at ``url``; return these.
+
+    ``files`` are decided; ``name`` is the head of the new files' names.
+    """
+    per_document = 1 + (0 if lake.stage is None else lake.stage.bands)
+    partitions = partitions_for(per_document * sum(file.rows for file in files))
+    keys = dd.from_map(_read_keys, list(files), lake=lake, meta=_KEYS, label="keys-read")
+    keys = by_range(keys, "key", partitions)
+    written = client.compute(keys.map_partitions(_Write(url, name), meta=_RESULT)).result()
+    return [Fragment(**fragment) for text in written["result"] for fragment in json.loads(text)]
+
+
+def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
+    """The keys of each document of a file that stays; the kind is its place in ``KINDS``."""
+    has_bands = lake.stage is not None
+    table = lake.read(file, ["content_hash", *(["signature"] if has_bands else [])])
+    rows = np.asarray(table["row"].combine_chunks())
+    found = halves(table["content_hash"].combine_chunks())
+    parts = [(found[:, 0], found[:, 1], rows)]
+    if lake.stage is not None:
+        signatures = table["signature"].combine_chunks()
+        signed = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
+        keys = bands(lake.stage, signatures.drop_null()).ravel()
+        parts.append((keys, np.zeros_like(keys), np.repeat(signed, lake.stage.bands)))
+    key, check, row = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    id = np.full(len(key), file_id(file.path))
+    return pd.DataFrame({"key": key, "check": check, "file": id, "row": row, "kind": kind})
+
+
+@dataclass(frozen=True)
+class _Write:
+    """Keys -> fragments, one for each range and kind."""
+
+    url: str
+    name: str
+
+    def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
+        fragments: list[dict[str, Any]] = []
+        ranges = [part for _, part in keys.groupby("range")] if "range" in keys else [keys]
+        for part in ranges:
+            for place, kind in enumerate(KINDS):
+                rows = part[part["kind"] == place].sort_values(["key", "check", "file", "row"])
+                writer = FragmentWriter(
+                    self.url, schemas.KEYS, KEYS, name=self.name, partition={"kind": kind}
+                )
+                columns = {name: rows[name].to_numpy() for name in _EMPTY.column_names}
+                writer.append(pa.table(columns, schema=_EMPTY.schema))
+                fragments.extend(asdict(fragment) for fragment in writer.close())
+        return pd.DataFrame({"result": pd.Series([json.dumps(fragments)], dtype=object)})
