@@ -302,6 +302,8 @@ def _trace(found: "Trace") -> Iterator[str]:
         keeper = found.duplicate
         name = f" (id {keeper.keeper_id})" if keeper.keeper_id is not None else ""
         yield f"  {keeper.kind:<11} duplicate of {keeper.keeper_source} row {keeper.keeper_row}{name}"
+        if keeper.keeper_lake is not None:
+            yield f"              of the lake {keeper.keeper_lake}"
         yield f"              similarity {keeper.similarity:.2f}"
     if found.tokens is not None:
         tokens = found.tokens

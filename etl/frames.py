@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 import schemas
 from etl import storage
 from etl.errors import MismatchError, TableError
-from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS, Fragment, FragmentWriter, Layout
+from etl.fragment import DOCUMENTS, DUPLICATES, KEYS, TOKENS, Fragment, FragmentWriter, Layout
 from etl.recipe import StageList
 from etl.sources import Source, Split, count_records, list_splits, number
 from etl.sources import read as read_split
@@ -35,7 +35,7 @@ from etl.table import Table
 
 Stages = Sequence[Stage | str | Mapping[str, Any]]
 
-_LAYOUTS = {"documents": DOCUMENTS, "duplicates": DUPLICATES, "tokens": TOKENS}
+_LAYOUTS = {"documents": DOCUMENTS, "duplicates": DUPLICATES, "keys": KEYS, "tokens": TOKENS}
 
 
 def read(source: Source | str) -> dd.DataFrame:

@@ -325,7 +325,12 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of a recipe file, for editors."""
     schema = Recipe.model_json_schema()
     definitions = schema.pop("$defs")
-    stages = {kind: _settings_schema(model) for kind, model in STAGES.items()}
+    stages: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    for kind, model in STAGES.items():
+        settings = model.model_json_schema()
+        parts |= settings.pop("$defs", {})  # a reference is looked up at the top of the file
+        stages[kind] = _settings_schema(settings, model.shorthand)
     named = {
         "type": "object",
         "properties": stages,
@@ -338,18 +343,16 @@ def json_schema() -> dict[str, Any]:
         "description": "What happens to a document, in order.",
         "items": {"anyOf": [{"enum": list(STAGES)}, named]},
     }
-    schema["$defs"] = {name: definitions[name] for name in ("Source", "Columns", "Rejected")}
+    shared = {name: definitions[name] for name in ("Source", "Columns", "Rejected")}
+    schema["$defs"] = {**parts, **shared}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _settings_schema(model: type[Stage]) -> dict[str, Any]:
-    settings = model.model_json_schema()
+def _settings_schema(settings: dict[str, Any], shorthand: str | None) -> dict[str, Any]:
     settings["properties"].pop("kind")
     forms = [settings]
-    if model.shorthand is not None:
-        forms.append(
-            {k: v for k, v in settings["properties"][model.shorthand].items() if k != "title"}
-        )
+    if shorthand is not None:
+        forms.append({k: v for k, v in settings["properties"][shorthand].items() if k != "title"})
     if not settings.get("required"):
         forms.append({"type": "null"})
     return {"anyOf": forms} if len(forms) > 1 else settings

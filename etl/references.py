@@ -40,8 +40,7 @@ class OtherLake:
         ledgers = [ledger for ledger in (self.duplicates, keys) if ledger is not None]
         for table in (self.documents, *(ledger.table for ledger in ledgers)):
             if table is not None:
-                name = table.url.rsplit("/", 1)[-1]
-                yield schemas.InputTable(name=name, url=table.url, version=table.version)
+                yield schemas.InputTable(name=table.url, url=table.url, version=table.version)
 
 
 def other_lakes(recipe: Recipe) -> list[OtherLake]:

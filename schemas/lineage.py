@@ -24,11 +24,16 @@ class InputFile(_Record):
 
 
 class InputTable(_Record):
-    """One input table, of the lake or of one that it is compared with, at the version that was read."""
+    """One input table at the version that was read: of the lake, or of one that it is compared with."""
 
-    name: str
+    name: str  # inside the lake; of another lake's table its URL
     url: str
     version: int
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is another lake's."""
+        return self.name == self.url
 
 
 class Counts(_Record):

@@ -36,6 +36,7 @@ class Node:
     commits: tuple[Version, ...]  # those that made its rows, oldest first
     tables: tuple["Node", ...]
     files: tuple[schemas.InputFile, ...]
+    others: tuple[schemas.InputTable, ...]  # other lakes' tables that it was compared with
     schema: tuple[tuple[str, str], ...]  # column and type
 
     @property
@@ -99,10 +100,14 @@ def graph(table_url: str, version: int | None = None) -> Node:
     versions = versions_of(table)
     commits = tuple(current(versions))
     read: dict[str, int] = {}  # each table at the newest version that was read
+    others: dict[str, schemas.InputTable] = {}
     for commit in commits:
         assert commit.lineage is not None
         for source in commit.lineage.input_tables:
-            read[source.name] = max(source.version, read.get(source.name, 0))
+            if source.is_elsewhere:
+                others[source.url] = source
+            else:
+                read[source.name] = max(source.version, read.get(source.name, 0))
     lake, name = table.url.rsplit(
         "/", 1
     )  # tables of a lake stand side by side, wherever it was moved
@@ -115,6 +120,7 @@ def graph(table_url: str, version: int | None = None) -> Node:
         commits=commits,
         tables=tuple(graph(storage.join(lake, n), v) for n, v in read.items()),
         files=tuple(live_inputs(versions).values()),
+        others=tuple(others.values()),
         schema=tuple((field.name, str(field.type)) for field in table.schema),
     )
 
@@ -166,7 +172,9 @@ def _tree(node: Node, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
         return
     seen.add((node.url, node.version))
     yield _title(node)
-    below: list[Node | str] = [*node.tables, *map(_leaf, node.files[:_MAX_FILES_SHOWN])]
+    others = [f"{other.url} version {other.version}" for other in node.others]
+    below: list[Node | str] = [*node.tables, *others]
+    below += map(_leaf, node.files[:_MAX_FILES_SHOWN])
     if len(node.files) > _MAX_FILES_SHOWN:
         below.append(f"... and {_many(len(node.files) - _MAX_FILES_SHOWN, 'more file')}")
     for place, child in enumerate(below):

@@ -44,6 +44,7 @@ def _run_events(node: Node, run_id: str, commits: Sequence[Version]) -> Iterator
     }
     tables = {table.name: table.version for record in records for table in record.input_tables}
     urls = {table.name: table.url for table in node.tables}
+    urls |= {other.name: other.url for other in node.others}
     inputs: list[dict[str, Any]] = [
         {**_dataset(urls[name]), "facets": _version_facet(version)}
         for name, version in tables.items()
@@ -75,8 +76,8 @@ def _run_events(node: Node, run_id: str, commits: Sequence[Version]) -> Iterator
 
 
 def _rows_written(step: str, counts: Any) -> int:
-    found = {"documents": counts.rows, "duplicates": counts.duplicates, "tokens": counts.kept}
-    return int(found[step])
+    found = {"documents": counts.rows, "duplicates": counts.duplicates}
+    return int(found.get(step, counts.kept))
 
 
 def _dataset(url: str) -> dict[str, str]:

@@ -75,7 +75,7 @@ def report(lake: str) -> LakeReport:
     """
     url = storage.normalize(lake)
     tables = {"documents": Table.open(storage.join(url, "documents"))}
-    for name in ("duplicates", "tokens"):
+    for name in ("duplicates", "keys", "tokens"):
         if (table := table_of(url, name)) is not None:
             tables[name] = table
     files = {name: table.fragments() for name, table in tables.items()}

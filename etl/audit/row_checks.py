@@ -22,7 +22,8 @@ from etl.table import Table
 _THREADS = 8
 _ADDRESS = ["source", "row"]
 _FRAME = {"source": pl.String, "row": pl.Int64, "file": pl.String}
-_DUPLICATES = {**_FRAME, "keeper_source": pl.String, "keeper_row": pl.Int64, "place": pl.String}
+_KEEPER = {"keeper_source": pl.String, "keeper_row": pl.Int64, "keeper_lake": pl.String}
+_DUPLICATES = {**_FRAME, **_KEEPER, "place": pl.String}
 
 
 @dataclass
@@ -44,7 +45,7 @@ def check_rows(
     """
     groups = _groups(documents, tokens)
     by_source = _Parts(duplicates, "source")
-    by_keeper = _Parts(duplicates, "keeper_source")
+    by_keeper = _Parts(duplicates.filter(pl.col("keeper_lake").is_null()), "keeper_source")
     for group in groups:
         read = _documents(documents, group)
         kept = read.filter("kept")
@@ -60,15 +61,19 @@ def check_rows(
 
 
 def read_duplicates(table: Table | None) -> pl.DataFrame:
-    """All duplicates: address, ``file`` of documents, keeper's address, ``place`` (their own file)."""
+    """All duplicates: address, ``file`` of documents, keeper's address, ``place`` (their own file).
+
+    ``keeper_lake`` is null unless another lake keeps the keeper.
+    """
     parts = [pl.DataFrame(schema=_DUPLICATES)]
     if table is not None:
-        columns = [*_ADDRESS, "file", "keeper_source", "keeper_row"]
+        known = set(table.schema.names)
+        columns = [name for name in _DUPLICATES if name in known]
+        missing = [pl.lit(None, pl.String).alias(name) for name in _KEEPER if name not in known]
         for fragment in table.fragments().to_pylist():
             frame = pl.DataFrame(pl.from_arrow(_read(table.url, fragment["path"], columns)))
-            parts.append(
-                frame.with_columns(place=pl.lit(fragment["path"])).select(list(_DUPLICATES))
-            )
+            frame = frame.with_columns(*missing, place=pl.lit(fragment["path"]))
+            parts.append(frame.select(list(_DUPLICATES)))
     return pl.concat(parts)
 
 

@@ -57,7 +57,8 @@ class Duplicate:
 
     keeper_source: str
     keeper_row: int
-    keeper_id: str | None
+    keeper_id: str | None  # None also for one of another lake
+    keeper_lake: str | None  # URL of the other lake that keeps it
     kind: str  # exact or near
     similarity: float
     version: int  # of the table ``duplicates`` that says so
@@ -205,11 +206,14 @@ class _Lake:
             return None
         values = found.values
         keeper = {"source": values["keeper_source"], "row": values["keeper_row"]}
-        ids = [row.values["id"] for row in find(self.documents, keeper, ["id"])]
+        other = values.get("keeper_lake")
+        own = find(self.documents, keeper, ["id"]) if other is None else ()
+        ids = [row.values["id"] for row in own]
         return Duplicate(
             keeper_source=values["keeper_source"],
             keeper_row=values["keeper_row"],
             keeper_id=ids[0] if ids else None,
+            keeper_lake=other,
             kind=values["kind"],
             similarity=values["similarity"],
             version=table.version,
@@ -242,7 +246,8 @@ class _Lake:
             return f"kept; {tokens.num_tokens} tokens"
         if duplicate is not None:
             keeper = f"{duplicate.keeper_source} row {duplicate.keeper_row}"
-            return f"left out: {duplicate.kind} duplicate of {keeper}"
+            where = f" in {duplicate.keeper_lake}" if duplicate.keeper_lake is not None else ""
+            return f"left out: {duplicate.kind} duplicate of {keeper}{where}"
         if self.tokens is None:
             return "kept; the lake has no tokens: its recipe does not tokenize"
         if done:

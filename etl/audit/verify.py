@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from etl import storage
 from etl.audit.file_checks import Problem, check_files
+from etl.audit.key_checks import check_keys
 from etl.audit.row_checks import check_rows, read_duplicates
 from etl.audit.versions import ledger_of, live_inputs, newest, table_of, versions_of
+from etl.key_table import KeyTable
 from etl.ledger import Ledger, keys_of
 from etl.plan import kept_units
 from etl.table import Table
@@ -32,6 +34,7 @@ def verify(lake: str, *, deep: bool = False) -> list[Problem]:
     tokens = table_of(url, "tokens")  # downstream first: what it names stood upstream before
     ledger = ledger_of(tokens) if tokens is not None else None
     tokens = ledger.table if ledger is not None else tokens  # of the version that the ledger saw
+    keys = table_of(url, "keys")
     duplicates = table_of(url, "duplicates")
     documents = Table.open(storage.join(url, "documents"))
     record = newest(versions_of(tokens)) if tokens is not None else None
@@ -40,6 +43,8 @@ def verify(lake: str, *, deep: bool = False) -> list[Problem]:
     found = check_files(documents, deep=deep)
     if duplicates is not None:
         found += check_files(duplicates, deep=deep)
+    if keys is not None:
+        found += check_files(keys, deep=deep)
     if tokens is not None:
         found += check_files(tokens, deep=deep, vocab_size=vocab_size)
     if not found:
@@ -47,6 +52,9 @@ def verify(lake: str, *, deep: bool = False) -> list[Problem]:
         found += check_rows(documents, tokens, left_out)
         if tokens is not None and ledger is not None:
             found += _check_units(documents, tokens, left_out, ledger)
+        decided = ledger_of(duplicates) if duplicates is not None else None
+        if decided is not None:
+            found += check_keys(documents, left_out, KeyTable(url, decided))
     found += _check_lineage(documents)
     return sorted(found, key=lambda problem: (problem.table, problem.file or "", problem.what))
 

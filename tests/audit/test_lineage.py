@@ -340,7 +340,8 @@ def test_report_counts_what_stands(made: Recipe) -> None:
     assert [note.source.rsplit("/", 1)[-1] for note in found.quarantined] == ["broken.parquet"]
     records_of = [v.lineage for v in history(url(made, "tokens")) if v.lineage]
     assert found.tokens == sum(record.counts.tokens for record in records_of)
-    assert [table.name for table in found.tables] == ["documents", "duplicates", "tokens"]
+    names = ["documents", "duplicates", "keys", "tokens"]
+    assert [table.name for table in found.tables] == names
     assert found.tables[0].size == sum(
         file.stat().st_size for file in Path(str(made.lake), "documents").glob("*/*.parquet")
     )

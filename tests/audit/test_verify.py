@@ -19,7 +19,7 @@ from etl.audit.lineage import trace
 from etl.audit.report import report
 from etl.audit.verify import Problem, verify
 from etl.errors import TableError
-from etl.fragment import DUPLICATES, TOKENS, Fragment, FragmentWriter
+from etl.fragment import DUPLICATES, KEYS, TOKENS, Fragment, FragmentWriter
 from etl.job.run import run
 from etl.recipe import Recipe
 from etl.table import Table
@@ -307,6 +307,33 @@ def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
         for path in live(recipe, "documents", verdict)
         for row in read(recipe, "documents", path).to_pylist()
     ]
+
+
+def test_damaged_keys_are_found(lake: Recipe) -> None:
+    """Out of order, one missing, and one of a document that is nowhere."""
+    table = opened(lake, "keys")
+    path = max(table.fragments().to_pylist(), key=lambda file: file["rows"])["path"]
+    rows = read(lake, "keys", path)
+    place = next(k for k in range(1, rows.num_rows) if rows["key"][k] != rows["key"][0])
+    order = [place, *range(1, place), 0, *range(place + 1, rows.num_rows)]
+    ids = rows["file"].to_pylist()
+    damaged = rows.set_column(2, rows.schema.field(2), pa.array([1, *ids[1:]])).take(order)
+    writer = FragmentWriter(
+        table.url, schemas.KEYS, KEYS, name=path.rsplit("/")[-1][:32], partition={"kind": "exact"}
+    )
+    writer.append(damaged)
+    written = writer.close()
+    table.commit(written, remove=[path], transactions={}, lineage={})
+    found = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
+    assert found == {
+        ("keys", "its keys are not in order"),
+        ("keys", "1 keys of documents that are not there"),
+        ("documents", found_in(found, "of its rows have a key")),
+    }
+
+
+def found_in(problems: set[tuple[str, str]], part: str) -> str:
+    return next((what for _, what in problems if part in what), f"nothing says: {part}")
 
 
 def test_a_duplicate_that_has_tokens_is_found(lake: Recipe) -> None:

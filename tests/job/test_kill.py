@@ -14,6 +14,7 @@ import pytest
 from distributed import Client
 
 from etl import storage
+from etl.audit.verify import verify
 from etl.job.run import run
 from etl.plan import make_plan
 from etl.recipe import Recipe
@@ -28,6 +29,7 @@ Kill = Callable[[subprocess.Popen[bytes]], None]
 def outcome(recipe: Recipe) -> Outcome:
     """All rows of all tables, once nothing is left to do."""
     assert not make_plan(recipe).has_work()
+    assert verify(str(recipe.lake)) == []
     return {name: rows(recipe.lake, name) for name in recipe.steps}
 
 
@@ -60,6 +62,8 @@ def _version(recipe: Recipe, name: str) -> int:
         (("documents", 3), _driver),
         (("documents", 6), _all),
         (("duplicates", 1), _driver),
+        (("keys", 0), _driver),
+        (("keys", 1), _all),
         (("tokens", 2), _all),
     ],
 )

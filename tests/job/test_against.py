@@ -1,0 +1,207 @@
+"""Deduplication against another lake: what that one keeps wins, by its keys or by its signatures."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from etl import storage
+from etl.audit.lineage import graph, trace
+from etl.audit.verify import verify
+from etl.errors import MismatchError, RecipeError, TableError
+from etl.job.run import run
+from etl.plan import make_plan
+from etl.recipe import Recipe
+from etl.stages import DedupExact, DedupMinhash
+from etl.table import Table
+from tests.job.test_keys import record
+from tests.job.test_near import make, words, write
+from tests.job.test_run import rows
+
+SETTINGS = {"verify": "exact", "bands": 28, "rows": 4}
+
+
+def near(**settings: Any) -> DedupMinhash:
+    return DedupMinhash.model_validate({**SETTINGS, **settings})
+
+
+@pytest.fixture(scope="module")
+def other(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A lake of five documents, of which one is a duplicate; its second version has one more."""
+    folder = tmp_path_factory.mktemp("other")
+    texts = [words(k) for k in range(4)]
+    source = write(folder / "in", [record(f"other-{k}", text) for k, text in enumerate(texts)], 2)
+    recipe = make(folder / "lake", source, "dedup_exact", near())
+    run(recipe, cluster=client)
+    write(source, [record("other-dup", ["Other", *words(1)[1:]]), record("later", words(50))], 1, 5)
+    run(recipe, cluster=client)
+    return recipe
+
+
+def mine(folder: Path, *stages: Any) -> Recipe:
+    """Five documents: equal to, like, and unlike those of the other lake; and a copy of the second."""
+    folder.mkdir(exist_ok=True)
+    found = [
+        record("equal", words(0)),
+        record("alike", ["New", *words(1)[1:]]),
+        record("later-equal", words(50)),
+        record("own", words(77)),
+        record("own-copy", words(77)),
+        record("alike-copy", ["New", *words(1)[1:]]),
+    ]
+    return make(folder / "lake", write(folder / "in", found, 3), *stages)
+
+
+def found(recipe: Recipe) -> dict[str, tuple[object, str, str]]:
+    """Duplicate -> (lake of its keeper if it is another, keeper's file and row, kind)."""
+    return {
+        str(row["id"]): (
+            row.get("keeper_lake"),
+            f"{Path(str(row['keeper_source'])).stem}:{row['keeper_row']}",
+            str(row["kind"]),
+        )
+        for row in rows(recipe.lake, "duplicates")
+    }
+
+
+def stays(recipe: Recipe) -> set[str]:
+    kept = {str(row["id"]) for row in rows(recipe.lake, "documents")}
+    return kept - {str(row["id"]) for row in rows(recipe.lake, "duplicates")}
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_what_the_other_lake_keeps_goes(
+    client: Client, tmp_path: Path, other: Recipe, has_keys: bool
+) -> None:
+    lake = tmp_path / "copy"
+    shutil.copytree(str(other.lake), lake)
+    if not has_keys:
+        shutil.rmtree(lake / "keys")
+    recipe = mine(tmp_path, DedupExact(against=str(lake)), near(against=[{"lake": str(lake)}]))
+    assert run(recipe, cluster=client).ok
+    url = storage.normalize(lake)
+    address = {
+        r["id"]: f"{Path(str(r['source'])).stem}:{r['row']}" for r in rows(str(lake), "documents")
+    }
+    twin = found(recipe)["own-copy"]
+    assert twin[0] is None
+    assert twin[2] == "exact"
+    assert found(recipe) == {
+        "equal": (url, address["other-0"], "exact"),
+        "alike": (url, address["other-1"], "near"),
+        "alike-copy": (url, address["other-1"], "near"),
+        "later-equal": (url, address["later"], "exact"),
+        "own-copy": twin,
+    }
+    assert verify(str(recipe.lake)) == []
+    (traced,) = trace(str(recipe.lake), id="alike")
+    assert traced.outcome.endswith(f"in {url}")
+    assert traced.duplicate is not None
+    assert traced.duplicate.keeper_lake == url
+    named = [f"{url}/{n}" for n in ("documents", "duplicates", *(["keys"] if has_keys else []))]
+    node = graph(f"{recipe.lake}/duplicates")
+    assert [table.name for table in node.others] == named
+    assert f"{url}/documents version" in str(node)
+    assert not make_plan(recipe).has_work()
+
+
+def test_only_the_stages_that_say_so_look_elsewhere(
+    client: Client, tmp_path: Path, other: Recipe
+) -> None:
+    exact = mine(tmp_path / "a", DedupExact(against=other.lake), near())
+    assert run(exact, cluster=client).ok
+    assert stays(exact) == {"alike", "own"}
+    alike = mine(tmp_path / "b", "dedup_exact", near(against=other.lake))
+    assert run(alike, cluster=client).ok
+    assert stays(alike) == {"own"}
+    assert found(alike)["equal"][2] == "near"
+
+
+def test_a_version_is_what_it_was(client: Client, tmp_path: Path, other: Recipe) -> None:
+    """The other lake's third file came later; a later run of the recipe is told the same."""
+    version = Table.open(f"{other.lake}/documents").version - 1
+    reference = {"lake": other.lake, "version": version}
+    recipe = mine(tmp_path, DedupExact(against=reference), near(against=reference))
+    assert run(recipe, cluster=client).ok
+    assert stays(recipe) == {"later-equal", "own"}
+    write(tmp_path / "in", [record("more", words(3)), record("again", words(50))], 1, 9)
+    assert run(recipe, cluster=client).ok
+    assert stays(recipe) == {"later-equal", "own"}
+    assert found(recipe)["again"][0] is None
+    assert found(recipe)["more"][0] == storage.normalize(str(other.lake))
+
+
+def test_increments_are_one_run(client: Client, tmp_path: Path, other: Recipe) -> None:
+    stages = [DedupExact(against=other.lake), near(against=other.lake)]
+    whole = mine(tmp_path, *stages)
+    run(whole, cluster=client)
+    grown = make(tmp_path / "grown", tmp_path / "some", *stages)
+    for file in sorted((tmp_path / "in").iterdir()):
+        (tmp_path / "some").mkdir(exist_ok=True)
+        shutil.copy(file, tmp_path / "some")
+        run(grown, cluster=client)
+    assert {k: v[1:] for k, v in found(grown).items()} == {
+        k: v[1:] for k, v in found(whole).items()
+    }
+
+
+def test_other_bands_are_made_from_the_signatures(
+    client: Client, tmp_path: Path, other: Recipe
+) -> None:
+    recipe = mine(tmp_path, near(bands=56, rows=2, against=other.lake))
+    (lake,) = make_plan(recipe).others
+    assert lake.keyed == ("exact",)
+    assert run(recipe, cluster=client).ok
+    assert stays(recipe) == {"own"}
+
+
+def test_what_does_not_fit_is_an_error(client: Client, tmp_path: Path, other: Recipe) -> None:
+    def refused(kind: type[Exception], match: str, *stages: Any) -> None:
+        with pytest.raises(kind, match=match):
+            make_plan(mine(tmp_path, *stages))
+
+    here = other.lake
+    refused(MismatchError, "ngram 5 there, 3 here", near(ngram=3, against=here))
+    refused(MismatchError, "permutations 112 there, 56 here", near(bands=14, against=here))
+    refused(MismatchError, "normalize", DedupExact(normalize="none", against=here))
+    refused(TableError, "has no version 99", DedupExact(against={"lake": here, "version": 99}))
+    refused(TableError, "no Delta table", DedupExact(against=str(tmp_path / "nowhere")))
+    refused(RecipeError, "with itself", DedupExact(against=str(tmp_path / "lake")))
+    both = {"lake": here, "version": 1}
+    refused(RecipeError, "two versions", DedupExact(against=both), near(against=here))
+    plain = mine(tmp_path / "plain", "dedup_exact")
+    run(plain, cluster=client)
+    refused(MismatchError, "no signatures", near(against=plain.lake))
+
+
+def test_a_version_before_a_rebuild_is_an_error(client: Client, tmp_path: Path) -> None:
+    old = mine(tmp_path / "old", "dedup_exact")
+    version = run(old, cluster=client).versions["documents"]
+    run(old, cluster=client, rebuild=True)
+    reference = {"lake": str(old.lake), "version": version}
+    with pytest.raises(MismatchError, match="begun anew"):
+        make_plan(mine(tmp_path, DedupExact(against=reference)))
+
+
+def test_the_reference_is_part_of_the_recipe(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    text = "name: r\nsource: {path: in}\nlake: lake\nstages:\n  - dedup_exact"
+    file.write_text(text)
+    plain = Recipe.load(file)
+    forms = ["s3://a", "{lake: s3://a, version: 3}", "[s3://a, {lake: other}]"]
+    recipes = []
+    for form in forms:
+        file.write_text(f"{text}: {{against: {form}}}\n")
+        recipes.append(Recipe.load(file))
+    prints = {recipe.fingerprint("duplicates") for recipe in (plain, *recipes)}
+    assert len(prints) == 4
+    assert len({recipe.fingerprint("documents") for recipe in (plain, *recipes)}) == 1
+    (_, second) = recipes[-1].references["exact"]
+    assert second.lake == str(tmp_path / "other")
+    assert all(Recipe.model_validate(recipe.model_dump()) == recipe for recipe in recipes)
+    assert "against" not in plain.canonical()["stages"][0]
+    for recipe in recipes:
+        file.write_text(recipe.to_yaml())
+        assert Recipe.load(file) == recipe

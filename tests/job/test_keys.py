@@ -1,0 +1,257 @@
+"""The table of keys: what is found by it, and what a later run need not read any more."""
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etl import fragment, storage
+from etl.audit.verify import verify
+from etl.cluster import Cluster
+from etl.job import keys as job
+from etl.job import shuffle
+from etl.job.files import DataFile, Lake, address, file_id
+from etl.job.keys import KeyFile, OldKeys
+from etl.job.run import run
+from etl.plan import make_plan
+from etl.recipe import Recipe
+from etl.stages import DedupMinhash
+from etl.table import Table
+from tests.job.test_near import Record, expected, make, pairs, planted, tangled, words, write
+from tests.job.test_run import rows
+
+Key = tuple[int, int, int, int]  # key, check, file, row
+
+some_keys = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
+stored = st.lists(
+    st.lists(st.tuples(some_keys, st.integers(0, 1), st.integers(0, 2), st.integers(0, 9))),
+    min_size=1,
+    max_size=4,
+)
+
+
+def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) -> list[KeyFile]:
+    """The data files that these keys are written to, as one run does it."""
+    names = ["key", "check", "file", "row"]
+    frame = pd.DataFrame(keys, columns=names).astype("int64").assign(kind=kind)
+    if ranges > 1:
+        frame["range"] = frame["key"] // (2**64 // ranges)
+    (text,) = job._Write(url, "f" * 32)(frame)["result"]
+    table = Table.create(url, job.schemas.KEYS, fragment.KEYS)
+    fragments = [fragment.Fragment(**found) for found in job.json.loads(text)]
+    return job.key_files(table.commit(fragments, transactions={}, lineage={}))
+
+
+@settings(max_examples=40)  # each writes and commits up to 32 files
+@given(stored, st.lists(some_keys), st.sampled_from([1, 8]))
+def test_what_matches_is_what_python_finds(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Key]], wanted: list[int], ranges: int
+) -> None:
+    """In several runs, files and row groups; keys of a data file that is gone are left out."""
+    url = storage.normalize(tmp_path_factory.mktemp("keys"))
+    files = [DataFile(7 - k, "", f"{k}.parquet", 9, True, (), keyed=("exact",)) for k in range(2)]
+    ids = [file_id(f"{k}.parquet") for k in range(3)]
+    found: list[KeyFile] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fragment, "_MAX_ROW_GROUP_ROWS", 3)
+        for keys in runs:
+            known = [(key, check, ids[file], row) for key, check, file, row in keys]
+            found = key_files(url, known, ranges=ranges)
+    old = OldKeys.of(found, files, "exact")
+    matching = old.matching(np.array(wanted, np.int64))
+    naive = [
+        (key, check, int(address(np.int64(7 - file), np.int64(row))))
+        for keys in runs
+        for key, check, file, row in keys
+        if key in wanted and file < 2
+    ]
+    assert sorted(matching.itertuples(index=False, name=None)) == sorted(naive)
+    assert old.rows == sum(map(len, runs))
+
+
+def test_keys_of_the_other_kind_do_not_match(tmp_path: Path) -> None:
+    url = storage.normalize(tmp_path)
+    known = [(1, 0, file_id("a"), 0)]
+    files = [DataFile(0, "", "a", 1, True, (), keyed=("exact", "near"))]
+    found = [file for kind in (0, 1) for file in key_files(url, known, kind=kind)]
+    assert len(OldKeys.of(found, files, "near").matching(np.array([1]))) == 1
+    files = [DataFile(0, "", "a", 1, True, (), keyed=("exact",))]
+    assert len(OldKeys.of(found, files, "near").matching(np.array([1]))) == 0
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_equal_keys_come_together(client: Client, partitions: int) -> None:
+    rng = np.random.default_rng(partitions)
+    keys = rng.integers(-(2**63), 2**63 - 1, 400)
+    frame = pd.DataFrame({"key": np.concatenate([keys, keys, [-(2**63), 2**63 - 1]])})
+    ranged = shuffle.by_range(dd.from_pandas(frame, npartitions=4), "key", partitions)
+    assert ranged.npartitions == partitions
+    parts = [ranged.get_partition(k).compute() for k in range(partitions)]
+    assert sorted(pd.concat(parts)["key"]) == sorted(frame["key"])
+    assert all(len(part) for part in parts)
+    sets = [set(part["key"]) for part in parts]
+    assert sum(map(len, sets)) == len(set().union(*sets))
+    for part in parts:
+        for _, group in part.groupby("range") if partitions > 1 else []:
+            low, high = group["key"].min(), group["key"].max()
+            assert sum(frame["key"].between(low, high)) == len(group)
+
+
+NEAR = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 3))])
+@pytest.mark.parametrize("stages", [["dedup_exact"], [NEAR], ["dedup_exact", NEAR]])
+def test_whatever_the_increments_the_same_stay(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, stages: list[Any]
+) -> None:
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if seed else 200)
+    rng = random.Random(seed)
+    records, source = tangled(seed + 9, 40), tmp_path / "in"
+    cuts = sorted(rng.sample(range(1, len(records)), 1 + seed))
+    grown = make(tmp_path / "grown", source, *stages)
+    for first, last in zip([0, *cuts], [*cuts, len(records)], strict=True):
+        part = records[first:last]
+        write(source, part, min(len(part), rng.choice([1, 3])), first)
+        run(grown, cluster=client)
+    whole = make(tmp_path / "whole", source, *stages)
+    run(whole, cluster=client)
+    assert len(pairs(whole)) > 3
+    assert pairs(grown) == pairs(whole)
+    assert verify(str(grown.lake)) == []
+
+
+@pytest.mark.parametrize("files", [7, pytest.param(50, marks=pytest.mark.slow)])
+def test_the_number_of_files_does_not_matter(client: Client, tmp_path: Path, files: int) -> None:
+    records = tangled(3, 60)
+    recipes = []
+    for number in (1, files):
+        source = write(tmp_path / f"in-{number}", records, number)
+        recipes.append(make(tmp_path / f"lake-{number}", source, "dedup_exact", NEAR))
+        run(recipes[-1], cluster=client)
+    one, many = ({(a, kind) for a, _, kind in pairs(recipe)} for recipe in recipes)
+    assert one == many
+    assert len(one) > 10
+
+
+def record(name: str, text: list[str]) -> Record:
+    return {"doc_id": name, "body": " ".join(text), "link": None}
+
+
+def keys_table(recipe: Recipe) -> Table:
+    return Table.open(f"{recipe.lake}/keys")
+
+
+def test_old_documents_are_not_read_again(client: Client, tmp_path: Path) -> None:
+    """Their data files are gone, but for the one whose document is like a new one."""
+    source = tmp_path / "in"
+    for number in range(3):
+        write(
+            source, [record(f"{number}-{k}", words(10 * number + k)) for k in range(4)], 1, number
+        )
+    recipe = make(tmp_path / "lake", source, "dedup_exact", NEAR)
+    run(recipe, cluster=client)
+    gone = [
+        file["path"]
+        for file in Table.open(f"{recipe.lake}/documents").fragments().to_pylist()
+        if not file["min.source"].endswith("001.parquet")
+    ]
+    for path in gone:
+        (tmp_path / "lake" / "documents" / path).rename(tmp_path / Path(path).name)
+    news = [
+        record("same", words(0)),  # of a text that stands in a file that is gone
+        record("alike", ["Other", *words(12)[1:]]),
+        record("new", words(99)),
+    ]
+    write(source, news, 1, 3)
+    assert run(recipe, cluster=client).ok
+    for path in gone:
+        (tmp_path / Path(path).name).rename(tmp_path / "lake" / "documents" / path)
+    assert pairs(recipe) == {("same", "0-0", "exact"), ("alike", "1-2", "near")}
+    assert verify(str(recipe.lake)) == []
+    assert [row["kept"] for row in counts(recipe)] == [1, 12]
+
+
+def counts(recipe: Recipe) -> list[dict[str, Any]]:
+    """The counts of the commits of ``keys``, newest first."""
+    found = [entry.get("tokenlake") for entry in keys_table(recipe).history()]
+    return [entry["counts"] for entry in found if entry and entry["num_fragments"]]
+
+
+@pytest.mark.parametrize("how", ["missing", "other recipe", "other program"])
+def test_keys_that_do_not_fit_are_made_anew(client: Client, tmp_path: Path, how: str) -> None:
+    """As in a lake that was written before there were keys."""
+    source = write(tmp_path / "in", planted(3), 2)
+    recipe = make(tmp_path / "lake", source, "dedup_exact", NEAR)
+    run(recipe, cluster=client)
+    before = rows_of_keys(recipe)
+    if how == "missing":
+        shutil.rmtree(tmp_path / "lake" / "keys")
+    elif how == "other recipe":
+        keys_table(recipe).commit([], transactions={"recipe": 1}, lineage={})
+    else:
+        key_files(storage.normalize(tmp_path / "lake" / "keys"), [(1, 0, 0, 0)])
+    assert make_plan(recipe).has_work()
+    assert run(recipe, cluster=client).ok
+    assert not make_plan(recipe).has_work()
+    assert rows_of_keys(recipe) == before
+    assert verify(str(recipe.lake)) == []
+
+
+def rows_of_keys(recipe: Recipe) -> list[tuple[Any, ...]]:
+    found = keys_table(recipe).dataset().to_table().to_pylist()
+    return sorted(tuple(row.values()) for row in found)
+
+
+def test_replaced_and_rebuilt_documents_take_their_keys_with_them(
+    client: Client, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "in", planted(4), 2)
+    recipe = make(tmp_path / "lake", source, "dedup_exact", NEAR)
+    run(recipe, cluster=client)
+    write(source, planted(5), 2)
+    run(recipe, cluster=client, replace_changed=True)
+    assert pairs(recipe) == expected(planted(5), has_exact=True)
+    assert verify(str(recipe.lake)) == []
+    run(recipe, cluster=client, rebuild=True)
+    assert pairs(recipe) == expected(planted(5), has_exact=True)
+    assert verify(str(recipe.lake)) == []
+
+
+class _DieOnce:
+    """Reads keys as the job does; the first worker that comes to a file dies, and the shuffle with it."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+        self._read = job._read_keys
+
+    def __call__(self, file: DataFile, *, lake: Lake) -> pd.DataFrame:
+        if file.number == 5 and not self._marker.exists():
+            self._marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._read(file, lake=lake)
+
+
+@pytest.mark.slow  # the shuffle begins anew: 20 s and more
+def test_a_worker_dies_while_keys_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
+    monkeypatch.setattr(job, "_read_keys", _DieOnce(tmp_path / "died"))
+    recipe = make(tmp_path / "lake", write(tmp_path / "in", planted(), 7), "dedup_exact", NEAR)
+    with Cluster(workers=2).connect() as client:
+        assert run(recipe, cluster=client).ok
+    assert (tmp_path / "died").exists()
+    assert len(rows(recipe.lake, "duplicates")) > 10
+    assert verify(str(recipe.lake)) == []
