@@ -1,6 +1,7 @@
 r"""Near-duplicates: how many of the pairs that are there are found and joined, and how fast.
 
     TOKENLAKE_DATA=... python benchmarks/dedup.py [--copies N]
+    python benchmarks/dedup.py --increment DOCUMENTS
 
 Quality: the 14,769 documents of ``$TOKENLAKE_DATA/docs`` are signed and compared as the job does it.
 The truth is ``near_dup_pairs.parquet``: every pair with an exact Jaccard likeness of at least 0.5 over sets
@@ -14,11 +15,17 @@ them), which is most of what precision is short of.
 Speed: signatures of 50 MB of English and of mixed languages on one core (CPU time, a warm kernel), and
 the whole deduplication of the documents, ``--copies`` times over with one word in fifty changed, on two
 worker processes (wall time from the first pass's end to the commit of ``duplicates``).
+
+Increments: a lake of made-up documents of 120 words gets 1 % more, half of them old ones with one word in
+fifty changed. The CPU time and the bytes read are those of driver and worker, which are one process, from
+the first pass's end to the commit of ``duplicates``, and from there to that of ``keys``. Without the table
+``keys`` every signature and hash is read and shuffled, as a lake without it does.
 """
 
 import argparse
 import os
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,6 +36,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from distributed import Client
 
 from etl.cluster import Cluster
 from etl.job import near
@@ -167,6 +175,73 @@ def whole(data: Path, copies: int) -> Iterator[str]:
             )
 
 
+def increment(documents: int) -> Iterator[str]:
+    """What a run costs that adds 1 % of documents, half of them like old ones, with and without keys."""
+    rng = random.Random(0)  # noqa: S311 (no secret)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(rng.choices(letters, k=rng.randrange(2, 9))) for _ in range(20_000)]
+    texts = [" ".join(rng.choices(words, k=120)) for _ in range(documents)]
+    few = documents // 100
+    new = [_changed(text, rng) for text in rng.sample(texts, few // 2)]
+    new += [" ".join(rng.choices(words, k=120)) for _ in range(few - few // 2)]
+    stages = ["dedup_exact", "dedup_minhash"]
+    with tempfile.TemporaryDirectory() as name, _threads() as client:
+        folder = Path(name)
+        (folder / "in").mkdir()
+        for start in range(0, documents, 5000):
+            _write(folder / "in" / f"{start:09}.parquet", texts[start : start + 5000])
+        fields = {"name": "bench", "source": {"path": f"{name}/in"}, "stages": stages}
+        first = _Clock()
+        recipe = Recipe.model_validate({**fields, "lake": f"{name}/lake"})
+        run(recipe, cluster=client, on_progress=first.note)
+        yield f"| {documents:,} documents | CPU s | MB read |\n|---|---|---|"
+        yield first.line("the first run: the barrier", "documents", "duplicates")
+        yield first.line("the first run: keys written", "duplicates", "end")
+        _write(folder / "in" / "new.parquet", new)
+        shutil.copytree(folder / "lake", folder / "without")
+        shutil.rmtree(folder / "without" / "keys")
+        for how, lake in (("every document read again", "without"), ("keys looked up", "lake")):
+            clock = _Clock()
+            recipe = Recipe.model_validate({**fields, "lake": f"{name}/{lake}"})
+            report = run(recipe, cluster=client, on_progress=clock.note)
+            yield clock.line(
+                f"1 % more, {how}: {report.duplicates} duplicates", "documents", "duplicates"
+            )
+        yield clock.line("1 % more, keys written", "duplicates", "end")
+        size = sum(file.stat().st_size for file in folder.glob("lake/keys/kind=*/*.parquet"))
+        keys = documents * (1 + DedupMinhash().bands)
+        yield f"| keys on disk: {size / keys:.1f} bytes a key | | {size / 1e6:.1f} |"
+
+
+class _Clock:
+    """The CPU seconds and bytes read of this process when each step last said something."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def note(self, progress: Progress) -> None:
+        self._seen[progress.step] = _spent()
+
+    def line(self, name: str, start: str, end: str) -> str:
+        """What was spent from the end of one step to that of another, or to now."""
+        before, after = self._seen[start], self._seen.get(end) or _spent()
+        return f"| {name} | {after[0] - before[0]:.2f} | {(after[1] - before[1]) / 1e6:.1f} |"
+
+
+def _spent() -> tuple[float, int]:
+    read = Path("/proc/self/io").read_text().split()[1]  # rchar: bytes that read() has given
+    return time.process_time(), int(read)
+
+
+def _threads() -> Client:
+    """A cluster inside this process, so that all it spends is seen here."""
+    return Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
+
+
+def _write(path: Path, texts: list[str]) -> None:
+    pq.write_table(pa.table({"text": texts}), path)
+
+
 def _changed(text: str, rng: random.Random) -> str:
     """One word in fifty replaced."""
     words = text.split(" ")
@@ -179,7 +254,13 @@ def main() -> None:
     """Print the tables as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--copies", type=int, default=4)
-    copies = parser.parse_args().copies
+    parser.add_argument("--increment", type=int, metavar="DOCUMENTS")
+    arguments = parser.parse_args()
+    if arguments.increment is not None:  # made-up text: needs no data
+        for line in increment(arguments.increment):
+            print(line, flush=True)
+        return
+    copies = arguments.copies
     data = Path(os.environ["TOKENLAKE_DATA"])
     for line in quality(data):
         print(line, flush=True)

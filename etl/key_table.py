@@ -24,7 +24,8 @@ class KeyTable:
     with them.
     """
 
-    def __init__(self, lake: str, duplicates: Ledger) -> None:
+    def __init__(self, duplicates: Ledger) -> None:
+        lake, _, _ = duplicates.url.rpartition("/")
         self.ledger = Ledger(storage.join(lake, "keys"), fingerprint=duplicates.key("keys"))
         other = self.ledger.table is None or self.ledger.is_other_recipe
         self.fits = not other and not self.ledger.foreign_files()

@@ -58,7 +58,7 @@ class Plan:
         documents = self.ledgers["documents"].table
         if documents is None or not {"documents", "duplicates"}.isdisjoint(self.begin):
             return []  # nothing is decided
-        keys = KeyTable(storage.normalize(str(self.recipe.lake)), ledger)
+        keys = KeyTable(ledger)
         units = [unit for unit in kept_units(documents) if ledger.is_done(ledger.key(unit.key))]
         return [unit for unit in units if not keys.has(unit.key)]
 

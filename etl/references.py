@@ -84,7 +84,7 @@ class _Look:
             return OtherLake(self.url, kinds, self.documents, None)
         if self.is_pinned:
             self._check_generation()
-        keys = KeyTable(self.url, duplicates)
+        keys = KeyTable(duplicates)
         record = keys.ledger.table.record() if keys.fits and keys.ledger.table else None
         if record is None:
             return OtherLake(self.url, kinds, self.documents, duplicates)

@@ -54,7 +54,7 @@ def verify(lake: str, *, deep: bool = False) -> list[Problem]:
             found += _check_units(documents, tokens, left_out, ledger)
         decided = ledger_of(duplicates) if duplicates is not None else None
         if decided is not None:
-            found += check_keys(documents, left_out, KeyTable(url, decided))
+            found += check_keys(documents, left_out, KeyTable(decided))
     found += _check_lineage(documents)
     return sorted(found, key=lambda problem: (problem.table, problem.file or "", problem.what))
 

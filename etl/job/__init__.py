@@ -2,6 +2,12 @@
 
 run.py         executes a plan on a Dask client, commits, resumes
 dedup.py       the one barrier: integers through a shuffle, duplicates out
+near.py        near-duplicates: pairs with a band in common, and who stays
+likeness.py    how alike the documents of a pair are
+keys.py        the table by which documents that stay are found again
+compared.py    what new documents are compared with, in this lake and others
+files.py       the data files of documents, numbered
+shuffle.py     rows of numbers with equal values in one place
 waves.py       many units of work through Dask, a bounded number at a time
 tasks.py       what a worker does with one unit of work; no Dask
 decisions.py   what the table of duplicates says of a unit

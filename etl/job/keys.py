@@ -9,8 +9,9 @@ key for its text and one for each band; a signature takes 4 bytes for each of it
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import dask.dataframe as dd
@@ -23,11 +24,16 @@ from numpy.typing import NDArray
 
 import schemas
 from etl import storage
+from etl.errors import ConflictError
 from etl.fragment import KEYS, Fragment, FragmentWriter
-from etl.job.files import DataFile, Lake, address, file_id
+from etl.job.decisions import Decisions
+from etl.job.files import DataFile, Lake, address, data_files, file_id
 from etl.job.shuffle import by_range, partitions_for
+from etl.job.tasks import Result
 from etl.kernels.minhash import band_keys
-from etl.key_table import KINDS, Kind
+from etl.key_table import KINDS, KeyTable, Kind
+from etl.ledger import Describe, Entry, Ledger
+from etl.plan import Unit, kept_units
 from etl.stages import DedupMinhash
 from etl.table import Table
 
@@ -151,6 +157,47 @@ def halves(hashes: pa.Array) -> NDArray[np.int64]:
 def bands(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.int64]:
     """The keys of the bands of signatures, none of them null: int64 (n, bands)."""
     return band_keys(stage.numbers(signatures)[:, 1:], stage.bands)
+
+
+def update(
+    client: Client,
+    documents: Ledger,
+    duplicates: Ledger,
+    *,
+    lake: Lake,
+    lineage: Callable[..., Describe],
+) -> None:
+    """Write the keys of what is decided and has none yet, in one commit.
+
+    ``lineage`` makes the record of a commit, of its results, ``action`` and ``fingerprint``.
+    """
+    while True:
+        decisions, table = Decisions(duplicates), KeyTable(duplicates)
+        documents.refresh()
+        assert documents.table is not None
+        decided = [unit for unit in kept_units(documents.table) if decisions.include(unit)]
+        units = [unit for unit in decided if not table.has(unit.key)]
+        if not units:
+            return
+        ledger = table.ledger
+        describe = partial(lineage, fingerprint=ledger.fingerprint)
+        try:
+            if not table.fits:
+                table.begin(partial(describe([], action="rebuild"), []))
+            name, files = ledger.key(units[0].key), data_files(units, decisions)
+            fragments = write(client, files, lake, url=ledger.url, name=name)
+            entries = [Entry(ledger.key(unit.key)) for unit in units]
+            entries[0] = replace(entries[0], fragments=fragments)
+            ledger.commit(entries, describe([_result(units, fragments)]), retry=False)
+        except ConflictError:  # another run has written keys meanwhile
+            continue
+
+
+def _result(units: Sequence[Unit], fragments: Sequence[Fragment]) -> Result:
+    """What is counted of a commit: the documents looked at, and those that stay."""
+    rows = sum(unit.rows for unit in units)
+    kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
+    return Result("", rows=rows, kept=kept, duplicates=rows - kept)
 
 
 def write(

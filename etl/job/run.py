@@ -16,16 +16,14 @@ from typing import Any, Literal
 from distributed import Client, KilledWorker
 
 import schemas
-from etl import storage
 from etl.cluster import Cluster
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
-from etl.job import dedup
+from etl.job import dedup, keys
 from etl.job.compared import Compared
 from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
-from etl.job.files import Lake, data_files
-from etl.job.keys import write as write_keys
+from etl.job.files import Lake
 from etl.job.progress import Progress, RunReport
 from etl.job.quarantine import Quarantine
 from etl.job.record import counts, input_files, record
@@ -98,9 +96,11 @@ class _Run:
         for step in reversed(self.plan.begin):  # downstream first: no row outlives its origin
             self._begin(step)
         self._read(client)
-        if "duplicates" in self.ledgers:
+        if (duplicates := self.ledgers.get("duplicates")) is not None:
             self._deduplicate(client)
-            self._write_keys(client)
+            documents = self.ledgers["documents"]
+            lineage = partial(self._lineage, "keys")
+            keys.update(client, documents, duplicates, lake=self._lake(), lineage=lineage)
         if "tokens" in self.ledgers:
             self._tokenize(client)
 
@@ -176,8 +176,7 @@ class _Run:
             new = [unit for unit in units if not decisions.include(unit)]
             if not new:
                 return
-            keys = KeyTable(self._lake_url, ledger)
-            compared = Compared.of(units, decisions, keys, self.plan.others)
+            compared = Compared.of(units, decisions, KeyTable(ledger), self.plan.others)
             fragments = dedup.find(
                 client,
                 compared.files,
@@ -198,43 +197,6 @@ class _Run:
             self.report.duplicates += found
             size = len(new)
             self._tell(Progress("duplicates", size, size, result.rows, result.kept))
-
-    def _write_keys(self, client: Client) -> None:
-        """The keys of what is decided and has none yet: the next run looks them up."""
-        ledger, documents = self.ledgers["duplicates"], self.ledgers["documents"]
-        while True:
-            decisions = Decisions(ledger)
-            documents.refresh()
-            assert documents.table is not None
-            table = KeyTable(self._lake_url, ledger)
-            units = [u for u in kept_units(documents.table) if decisions.include(u)]
-            units = [unit for unit in units if not table.has(unit.key)]
-            if not units:
-                return
-            try:
-                self._write_keys_of(client, units, decisions, table)
-            except ConflictError:  # another run has written keys meanwhile
-                continue
-
-    def _write_keys_of(
-        self, client: Client, units: Sequence[Unit], decisions: Decisions, table: KeyTable
-    ) -> None:
-        ledger = table.ledger
-        lineage = partial(self._lineage, "keys", fingerprint=ledger.fingerprint)
-        if not table.fits:
-            table.begin(lambda generation: lineage(action="rebuild")([], generation))
-        name, files = ledger.key(units[0].key), data_files(units, decisions)
-        fragments = write_keys(client, files, self._lake(), url=ledger.url, name=name)
-        result = Result("", rows=sum(unit.rows for unit in units))
-        result.kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
-        result.duplicates = result.rows - result.kept
-        first, *others = (Entry(ledger.key(unit.key)) for unit in units)
-        entries = [replace(first, fragments=fragments), *others]
-        ledger.commit(entries, lineage([result]), retry=False)
-
-    @property
-    def _lake_url(self) -> str:
-        return storage.normalize(str(self.recipe.lake))
 
     def _lake(self) -> Lake:
         documents, duplicates = self.ledgers["documents"].url, self.ledgers["duplicates"].url
