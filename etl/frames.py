@@ -97,7 +97,7 @@ def write(frame: dd.DataFrame, table_url: str, *, lineage: Mapping[str, Any] | N
     """Append a DataFrame to a Delta table in one commit, and return the new version.
 
     Each partition becomes fragments, written where it is; the commit's record holds ``lineage``. The
-    table is created if need be, with the schema of its name (documents, duplicates, tokens), or for
+    table is created if need be, with the schema of its name (documents, duplicates, keys, tokens), or for
     another name with the frame's own. Raises TableError if the columns are not those of the table,
     MismatchError if the table is one that ``run`` keeps.
     """
@@ -184,7 +184,9 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
         known = {"lang_score", *schemas.documents([], has_signature=True).names}
         signals = [name for name in found.names if name not in known]
         return schemas.documents(signals, has_signature="signature" in found.names)
-    return {"duplicates": schemas.DUPLICATES, "tokens": schemas.TOKENS}.get(name, found)
+    if name == "duplicates":
+        return schemas.duplicates(has_references="keeper_lake" in found.names)
+    return {"keys": schemas.KEYS, "tokens": schemas.TOKENS}.get(name, found)
 
 
 class _WritePartition:

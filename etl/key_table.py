@@ -31,9 +31,8 @@ class KeyTable:
         self.fits = not other and not self.ledger.foreign_files()
 
     def begin(self, lineage: Callable[[int], Mapping[str, Any]]) -> None:
-        """Create the table, or begin it anew; ``lineage`` is that of ``Ledger.begin``."""
+        """Create the table, or begin it anew: look at it again then; ``lineage`` as for ``Ledger.begin``."""
         self.ledger.begin(schemas.KEYS, KEYS, lineage)
-        self.fits = True
 
     def has(self, unit: str) -> bool:
         """Whether the keys of a unit of ``documents``, named by its key, stand in the table."""

@@ -95,6 +95,8 @@ class Plan:
         for other in self.others:
             kinds = " and ".join(other.kinds)
             yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
+        if "duplicates" in self.ledgers and (unkeyed := self.unkeyed()):
+            yield f"keys        of {len(unkeyed)} splits that are decided already are written"
         for uri in sorted(self.changed):
             yield f"replaces    {uri}"
         if not self.has_work():

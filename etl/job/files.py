@@ -52,7 +52,8 @@ def data_files(
     """
     found: list[DataFile] = []
     for unit in units:
-        decided, known = decisions.include(unit), keyed(unit)
+        decided = decisions.include(unit)
+        known = keyed(unit) if decided else ()
         is_read = decided and not set(kinds) <= set(known)
         duplicates = decisions.files(unit.source) if is_read else ()
         for path in unit.paths:

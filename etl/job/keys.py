@@ -154,7 +154,7 @@ def halves(hashes: pa.Array) -> NDArray[np.int64]:
     return every[fixed.offset : fixed.offset + len(fixed)]
 
 
-def bands(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.int64]:
+def keys_of_bands(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.int64]:
     """The keys of the bands of signatures, none of them null: int64 (n, bands)."""
     return band_keys(stage.numbers(signatures)[:, 1:], stage.bands)
 
@@ -184,6 +184,7 @@ def update(
         try:
             if not table.fits:
                 table.begin(partial(describe([], action="rebuild"), []))
+                continue  # another run may have begun it, and be further
             name, files = ledger.key(units[0].key), data_files(units, decisions)
             fragments = write(client, files, lake, url=ledger.url, name=name)
             entries = [Entry(ledger.key(unit.key)) for unit in units]
@@ -225,7 +226,7 @@ def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
     if lake.stage is not None:
         signatures = table["signature"].combine_chunks()
         signed = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
-        keys = bands(lake.stage, signatures.drop_null()).ravel()
+        keys = keys_of_bands(lake.stage, signatures.drop_null()).ravel()
         parts.append((keys, np.zeros_like(keys), np.repeat(signed, lake.stage.bands)))
     key, check, row = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])

@@ -26,8 +26,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from etl.job.files import DataFile, Lake, address, file_of, row_of
-from etl.job.keys import KeyFile, OldKeys
-from etl.job.keys import bands as keys_of_bands
+from etl.job.keys import KeyFile, OldKeys, keys_of_bands
 from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, empty
 from etl.job.shuffle import by_range, partitions_for, together
 from etl.kernels import keepers
@@ -50,10 +49,9 @@ def find(
 ) -> pd.DataFrame:
     """The undecided duplicates, given ``equal``: those whose texts are those of better ones.
 
-    ``keys`` are data files with the keys of those ``files`` that say so; the others are read.
-
     Columns ``file``, ``row``, ``keeper_file``, ``keeper_row`` int64 (as ``equal``), ``similarity`` float64,
     ``is_near`` bool. Equal texts are near ones, too, if the recipe does not ask for exact duplicates.
+    ``keys`` are data files with the keys of those ``files`` that say so; the others are read.
     """
     alike = client.compute(_alike(files, lake, equal, keys)).result()
     return _with_twins(_choose(alike), equal, has_exact=has_exact)

@@ -202,7 +202,9 @@ def test_keys_that_do_not_fit_are_made_anew(client: Client, tmp_path: Path, how:
         keys_table(recipe).commit([], transactions={"recipe": 1}, lineage={})
     else:
         key_files(storage.normalize(tmp_path / "lake" / "keys"), [(1, 0, 0, 0)])
-    assert make_plan(recipe).has_work()
+    plan = make_plan(recipe)
+    assert plan.has_work()
+    assert any(line.startswith("keys ") for line in plan.lines())
     assert run(recipe, cluster=client).ok
     assert not make_plan(recipe).has_work()
     assert rows_of_keys(recipe) == before
