@@ -359,6 +359,28 @@ def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> No
 
 @app.command(
     epilog=_examples(
+        "etl duplicates lake",
+        "etl duplicates lake --top 3 --json",
+    )
+)
+def duplicates(
+    lake: options.LakeArgument,
+    *,
+    top: Annotated[int, typer.Option(min=0, help="How many clusters and pairs to show.")] = 10,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say which documents were left out for which: clusters, sources, languages, tokens saved.
+
+    A ~ stands before an estimate.
+    """
+    from cli import render, render_duplicates
+    from etl.audit.duplicates import duplicates as count
+
+    render.output(count(lake, top=top), render_duplicates.duplicates, to_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
         "etl tune lake --set gopher_quality.min_words=80",
         "etl tune lake --sweep gopher_quality.min_words=20,50,80,100",
     )

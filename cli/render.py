@@ -10,9 +10,10 @@ from cli.progress import duration
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from etl.audit.cuts import Cut
     from etl.audit.lineage import Difference, Trace, Version
     from etl.audit.report import LakeReport
-    from etl.audit.trace import Place
+    from etl.audit.trace import Duplicate, Place
     from etl.audit.verify import Problem
     from etl.job.costs import StageCost
     from etl.job.progress import RunReport
@@ -50,6 +51,8 @@ def run_report(report: "RunReport") -> Iterator[str]:
     yield f"kept        {report.kept:,}"
     yield from _rejected(report.rejected)
     yield f"duplicates  {report.duplicates:,}"
+    if report.cut:
+        yield f"cut         {report.cut:,} documents"
     yield f"tokens      {report.tokens:,}"
     for name, version in report.versions.items():
         yield f"{name:<11} version {version}"
@@ -211,6 +214,8 @@ def lake_report(report: "LakeReport") -> Iterator[str]:
     yield f"duplicates  {sum(report.duplicates.values()):,}"
     for kind, count in report.duplicates.items():
         yield f"  {kind:<32} {count:,}"
+    if report.cut:
+        yield f"cut         {report.cut:,} documents"
     mean = report.tokens_per_document
     per_document = f" ({mean:,.0f} a document)" if mean is not None else ""
     yield f"tokens      {report.tokens:,} of {report.tokenized:,} documents{per_document}"
@@ -299,12 +304,9 @@ def _trace(found: "Trace") -> Iterator[str]:
         yield f"  input file  {size}, {records}, fingerprint {found.input.fingerprint}"
     yield f"  document    {_place(found.document)}"
     if found.duplicate is not None:
-        keeper = found.duplicate
-        name = f" (id {keeper.keeper_id})" if keeper.keeper_id is not None else ""
-        yield f"  {keeper.kind:<11} duplicate of {keeper.keeper_source} row {keeper.keeper_row}{name}"
-        if keeper.keeper_lake is not None:
-            yield f"              of the lake {keeper.keeper_lake}"
-        yield f"              similarity {keeper.similarity:.2f}"
+        yield from _duplicate(found.duplicate)
+    if found.cut is not None:
+        yield from _cut(found.cut)
     if found.tokens is not None:
         tokens = found.tokens
         last = tokens.first_token + tokens.num_tokens
@@ -314,6 +316,21 @@ def _trace(found: "Trace") -> Iterator[str]:
         yield f"  signal      {name} = {value:g}"
     if found.text is not None:
         yield f"  text        {cell(found.text)}"
+
+
+def _duplicate(found: "Duplicate") -> Iterator[str]:
+    name = f" (id {found.keeper_id})" if found.keeper_id is not None else ""
+    yield f"  {found.kind:<11} duplicate of {found.keeper_source} row {found.keeper_row}{name}"
+    if found.keeper_lake is not None:
+        yield f"              of the lake {found.keeper_lake}"
+    yield f"              similarity {found.similarity:.2f}"
+
+
+def _cut(cut: "Cut") -> Iterator[str]:
+    yield f"  {cut.unit:<11} {cut.outcome}; the first stands in"
+    yield f"              {cut.keeper_source} row {cut.keeper_row}"
+    for text in cut.texts:
+        yield f"    - {cell(text)}"
 
 
 def _place(place: "Place") -> str:

@@ -46,7 +46,8 @@ DOCUMENTS = Layout(
     bulk="text",
 )
 DUPLICATES = Layout(
-    statistics=("source", "row", "file"), dictionary=("source", "keeper_source", "kind", "file")
+    statistics=("source", "row", "file", "kind"),
+    dictionary=("source", "keeper_source", "kind", "file"),
 )
 KEYS = Layout(partition_by=("kind",), statistics=("key",), dictionary=("file",), ascending=("key",))
 # lz4 decodes half as fast again as zstd, 6 MB of int32 are 1.5 M tokens: benchmarks/RESULTS.md.

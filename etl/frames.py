@@ -181,11 +181,17 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
     found = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
     name = url.rsplit("/", 1)[-1]
     if name == "documents":
-        known = {"lang_score", *schemas.documents([], has_signature=True).names}
+        known = {*schemas.documents([], has_signature=True, has_units=True).names}
         signals = [name for name in found.names if name not in known]
-        return schemas.documents(signals, has_signature="signature" in found.names)
+        return schemas.documents(
+            signals,
+            has_signature="signature" in found.names,
+            has_units="unit_hashes" in found.names,
+        )
     if name == "duplicates":
-        return schemas.duplicates(has_references="keeper_lake" in found.names)
+        return schemas.duplicates(
+            has_references="keeper_lake" in found.names, has_cuts="cut" in found.names
+        )
     return {"keys": schemas.KEYS, "tokens": schemas.TOKENS}.get(name, found)
 
 

@@ -24,6 +24,7 @@ from etl.stages import (
     AnyStage,
     DedupExact,
     DedupMinhash,
+    DedupParagraphs,
     Filter,
     Stage,
     Tokenize,
@@ -32,6 +33,8 @@ from etl.stages import (
 from etl.stages.against import Reference
 from etl.stages.apply import Rejected, schema_of
 from etl.stages.by_language import ByLanguage
+
+_DEDUPLICATING: Final = (DedupExact, DedupMinhash, DedupParagraphs)  # in this order
 
 Step = Literal["documents", "duplicates", "tokens"]
 STEPS: tuple[Step, ...] = ("documents", "duplicates", "tokens")
@@ -85,7 +88,8 @@ class Recipe(BaseModel):
             if _place(before) > _place(after):
                 raise ValueError(
                     f"{after.kind} stands after {before.kind}; "
-                    "the order is filters, exact deduplication, near deduplication, tokenize"
+                    "the order is filters, exact deduplication, near deduplication, "
+                    "deduplication of paragraphs, tokenize"
                 )
             if type(before) is type(after) and _place(after) > 0:
                 raise ValueError(f"{after.kind} stands twice")
@@ -141,7 +145,7 @@ class Recipe(BaseModel):
     @property
     def dedup_stages(self) -> tuple[Stage, ...]:
         """The stages that need all documents together."""
-        return tuple(s for s in self.stages if isinstance(s, DedupExact | DedupMinhash))
+        return tuple(s for s in self.stages if isinstance(s, _DEDUPLICATING))
 
     @property
     def tokenize_stage(self) -> Tokenize | None:
@@ -166,6 +170,11 @@ class Recipe(BaseModel):
     def minhash_stage(self) -> DedupMinhash | None:
         """The stage that looks for near-duplicates, if there is one."""
         return next((s for s in self.stages if isinstance(s, DedupMinhash)), None)
+
+    @property
+    def paragraphs_stage(self) -> DedupParagraphs | None:
+        """The stage that cuts what stands in other documents, if there is one."""
+        return next((s for s in self.stages if isinstance(s, DedupParagraphs)), None)
 
     @property
     def hash_normalization(self) -> str:
@@ -209,6 +218,8 @@ class Recipe(BaseModel):
             }
             if self.minhash_stage is not None:
                 identity["signature"] = self.minhash_stage.signature_identity()
+            if self.paragraphs_stage is not None:
+                identity["units"] = self.paragraphs_stage.units_identity()
         elif step == "duplicates":
             identity = {
                 "documents": self.fingerprint("documents"),
@@ -251,7 +262,8 @@ def _known(stage: Mapping[str, Any]) -> Collection[str]:
 
 
 def _place(stage: Stage) -> int:
-    return {DedupExact: 1, DedupMinhash: 2, Tokenize: 3}.get(type(stage), 0)
+    late = (*_DEDUPLICATING, Tokenize)
+    return late.index(type(stage)) + 1 if isinstance(stage, late) else 0
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:

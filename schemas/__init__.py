@@ -9,24 +9,35 @@ This package imports pyarrow and pydantic only.
 from schemas.lineage import FORMAT_VERSION, Counts, InputFile, InputTable, Lineage, TokenizerRecord
 from schemas.tables import (
     ADDRESS,
+    CUT,
+    CUTS,
     DUPLICATES,
     KEYS,
     RAW,
+    SHORT,
     TOKENS,
+    UNITS,
     VERDICTS,
+    WHOLE,
     documents,
     duplicates,
+    list_of,
     rule_of,
 )
 
 __all__ = [
     "ADDRESS",
+    "CUT",
+    "CUTS",
     "DUPLICATES",
     "FORMAT_VERSION",
     "KEYS",
     "RAW",
+    "SHORT",
     "TOKENS",
+    "UNITS",
     "VERDICTS",
+    "WHOLE",
     "Counts",
     "InputFile",
     "InputTable",
@@ -34,5 +45,6 @@ __all__ = [
     "TokenizerRecord",
     "documents",
     "duplicates",
+    "list_of",
     "rule_of",
 ]

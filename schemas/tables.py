@@ -60,8 +60,17 @@ DUPLICATES = pa.schema(
         pa.field("file", pa.string(), nullable=False),
     ]
 )
-"""Table ``duplicates``: ``kind`` is exact or near; ``file`` is the data file of ``documents`` (its path
-inside the table) that holds the row."""
+"""Table ``duplicates``: ``kind`` is one of WHOLE, or of CUT and SHORT; ``file`` is the data file of
+``documents`` (its path inside the table) that holds the row."""
+
+WHOLE = ("exact", "near")
+"""The kinds of documents that are left out for a keeper."""
+
+CUT = "cut"
+"""The kind of a document that stays, without the units that stand in others before it."""
+
+SHORT = "short"
+"""The kind of one that is left out, since too little of it would stay."""
 
 KEYS = pa.schema(
     [
@@ -78,22 +87,45 @@ first and last 8 bytes of the content hash; of kind near, ``key`` is that of a b
 ``etl.job.files.file_id`` says."""
 
 
-def duplicates(*, has_references: bool) -> pa.Schema:
-    """The schema of table ``duplicates``; a recipe with references also names the lake of a keeper.
+def list_of(values: pa.DataType) -> pa.DataType:
+    """The type of lists without nulls in them, as the tables have it."""
+    return pa.list_(pa.field("element", values, nullable=False))
 
-    ``keeper_lake`` is the URL of another lake, null for the lake itself.
 
-    >>> duplicates(has_references=True).names[-2:]
-    ['file', 'keeper_lake']
+UNITS = pa.schema(
+    [
+        pa.field("unit_hashes", list_of(pa.int64())),
+        pa.field("unit_chars", list_of(pa.int32())),
+    ]
+)
+"""The columns of ``documents`` by which paragraphs, lines or sentences are compared; null if rejected."""
+
+CUTS = pa.schema([pa.field("cut", list_of(pa.int32())), pa.field("cut_chars", pa.int64())])
+"""The columns of ``duplicates`` that say which units go, by their ordinals in the document, and how many
+code points they have; null for the kinds of WHOLE. There ``similarity`` is the share of the code points
+that go, and the keeper the document with the first of these units."""
+
+
+def duplicates(*, has_references: bool = False, has_cuts: bool = False) -> pa.Schema:
+    """The schema of table ``duplicates``.
+
+    A recipe with references also names the lake of a keeper: ``keeper_lake`` is the URL of another lake,
+    null for the lake itself. One that cuts units out of documents has the columns of ``CUTS``.
+
+    >>> duplicates(has_references=True, has_cuts=True).names[-4:]
+    ['file', 'keeper_lake', 'cut', 'cut_chars']
     """
-    more = [pa.field("keeper_lake", pa.string())] if has_references else []
-    return pa.schema([*DUPLICATES, *more])
+    lake = [pa.field("keeper_lake", pa.string())] if has_references else []
+    return pa.schema([*DUPLICATES, *lake, *(CUTS if has_cuts else [])])
 
 
-def documents(signals: Iterable[str], *, has_signature: bool = False) -> pa.Schema:
+def documents(
+    signals: Iterable[str], *, has_signature: bool = False, has_units: bool = False
+) -> pa.Schema:
     """The schema of table ``documents`` for a recipe that computes the named signals.
 
-    ``signature``, the MinHash of a kept document, is there if near-duplicates are looked for.
+    ``signature``, the MinHash of a kept document, is there if near-duplicates are looked for; the columns
+    of ``UNITS``, if repeated paragraphs, lines or sentences are.
 
     >>> documents(["num_words"]).names[-4:]
     ['num_words', 'reason', 'content_hash', 'verdict']
@@ -112,6 +144,7 @@ def documents(signals: Iterable[str], *, has_signature: bool = False) -> pa.Sche
             pa.field("reason", pa.string()),
             pa.field("content_hash", pa.binary()),
             *([pa.field("signature", pa.binary())] if has_signature else []),
+            *(UNITS if has_units else []),
             pa.field("verdict", pa.string(), nullable=False),
         ]
     )

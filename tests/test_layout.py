@@ -40,7 +40,7 @@ FLOORS = (
         "etl.job.waves",
     ),
     ("etl.job.keys", "etl.job.compared"),
-    ("etl.job.near", "etl.job.dedup", "etl.job.run", "etl.frames"),
+    ("etl.job.near", "etl.job.paragraphs", "etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
     ("etl.audit.*",),
     ("etl.loader.*",),
@@ -60,6 +60,7 @@ ONLY: dict[str, tuple[str, ...]] = {
 
 DASK = (
     *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near", "etl.job.keys"),
+    "etl.job.paragraphs",
     *("etl.cluster", "etl.frames"),
 )
 

@@ -21,7 +21,8 @@ from etl.table import Table
 def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeyTable) -> Iterator[Problem]:
     """The keys that are out of order, of data files that are not there, too many or too few.
 
-    ``duplicates`` is what ``read_duplicates`` gives. Reads the columns ``key`` and ``file``.
+    ``duplicates`` is what ``read_duplicates`` gives of the kinds ``schemas.WHOLE``. Reads the columns
+    ``key`` and ``file``.
     """
     table = keys.ledger.table
     if not keys.fits or table is None:

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import schemas
 from etl import storage
 from etl.audit.lookup import tally, tally_rules
 from etl.audit.versions import current, newest, table_of, versions_of
@@ -54,7 +55,8 @@ class LakeReport:
     rows: int
     kept: int
     rejected: dict[str, int]  # by rule, most frequent first
-    duplicates: dict[str, int]  # by kind
+    duplicates: dict[str, int]  # left out, by kind
+    cut: int  # documents without what stands in others
     tokenized: int  # documents with tokens
     tokens: int
     languages: dict[str, int]  # kept documents by language, where the recipe finds it
@@ -92,7 +94,8 @@ def report(lake: str) -> LakeReport:
         rows=_sum(files["documents"], "rows"),
         kept=_sum(kept, "rows"),
         rejected=_sorted(reasons),
-        duplicates=_sorted(kinds),
+        duplicates=_sorted({kind: n for kind, n in kinds.items() if kind != schemas.CUT}),
+        cut=kinds[schemas.CUT],
         tokenized=sum(source.tokenized for source in sources),
         tokens=sum(source.tokens for source in sources),
         languages=_sorted(languages) if set(languages) - {None} else {},

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import schemas
 from etl import storage
 from etl.audit.file_checks import Problem
 from etl.table import Table
@@ -23,7 +24,13 @@ _THREADS = 8
 _ADDRESS = ["source", "row"]
 _FRAME = {"source": pl.String, "row": pl.Int64, "file": pl.String}
 _KEEPER = {"keeper_source": pl.String, "keeper_row": pl.Int64, "keeper_lake": pl.String}
-_DUPLICATES = {**_FRAME, **_KEEPER, "place": pl.String}
+_DUPLICATES = {**_FRAME, "kind": pl.String, **_KEEPER, "place": pl.String}
+
+STAYS = pl.col("kind") == schemas.CUT
+"""Of a row of ``duplicates``: its document stays, though not all of it."""
+
+SAME = pl.col("kind").is_in(schemas.WHOLE)
+"""Of a row of ``duplicates``: its document is left out for a keeper."""
 
 
 @dataclass
@@ -53,7 +60,7 @@ def check_rows(
         yield from _twice("documents", read)
         yield from _check_duplicates(named, by_keeper.take(group.low, group.high), kept)
         if tokens is not None:
-            yield from _check_tokens(tokens, group, kept, named)
+            yield from _check_tokens(tokens, group, kept, named.filter(~STAYS))
     for part in (by_source, by_keeper):
         for source in sorted(part.left):
             what = f"rows of {source}, which is in no other table"
@@ -61,7 +68,7 @@ def check_rows(
 
 
 def read_duplicates(table: Table | None) -> pl.DataFrame:
-    """All duplicates: address, ``file`` of documents, keeper's address, ``place`` (their own file).
+    """All duplicates: address, ``file`` of documents, kind, keeper's address, ``place`` (their own file).
 
     ``keeper_lake`` is null unless another lake keeps the keeper.
     """
@@ -126,10 +133,13 @@ def _check_duplicates(
     both = named.join(kept, on=_ADDRESS, suffix="_now")
     moved = both.filter(pl.col("file") != pl.col("file_now")).with_columns(file="place")
     yield from _each("duplicates", moved, "that name another data file")
-    keepers = keeping.select(source="keeper_source", row="keeper_row", file="place")
-    first = kept.join(named, on=_ADDRESS, how="anti")
+    keepers = keeping.select("kind", source="keeper_source", row="keeper_row", file="place")
+    first = kept.join(named.filter(pl.col("kind").is_in(schemas.WHOLE)), on=_ADDRESS, how="anti")
     what = "whose keeper is not kept, or is a duplicate itself"
     yield from _missing("duplicates", keepers, first, what)
+    there = first.join(named.filter(pl.col("kind") == schemas.SHORT), on=_ADDRESS, how="anti")
+    known = keepers.filter(STAYS).join(first, on=_ADDRESS, how="semi")
+    yield from _missing("duplicates", known, there, "that are cut for a document that is left out")
 
 
 def _check_tokens(

@@ -12,6 +12,7 @@ from typing import Any
 
 import schemas
 from etl import storage
+from etl.audit.cuts import Cut, cut_of
 from etl.audit.lookup import Found, find
 from etl.audit.versions import (
     Version,
@@ -89,6 +90,7 @@ class Trace:
     outcome: str  # one sentence: what became of it
     document: Place
     duplicate: Duplicate | None
+    cut: Cut | None  # what stands in other documents
     tokens: Tokens | None
     input: schemas.InputFile | None
 
@@ -140,13 +142,18 @@ class _Lake:
     def trace(self, found: Found) -> Trace:
         """What became of one row of ``documents``."""
         values = found.values
-        known = set(schemas.documents([], has_signature=True).names)
+        known = set(schemas.documents([], has_signature=True, has_units=True).names)
         signals = {n: v for n, v in values.items() if n not in known and v is not None}
         (key,) = keys_of([found.path])
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
         address = {"source": values["source"], "row": values["row"]}
         kept = values["verdict"] == "kept"
-        duplicate = self._duplicate(address, done=done) if kept else None
+        named = self._named(address, done=done) if kept else None
+        duplicate = cut = None
+        if named is not None and named[0]["kind"] in schemas.WHOLE:
+            duplicate = self._duplicate(*named)
+        elif named is not None:
+            cut = cut_of(named[0], values["text"], named[1])
         tokens = self._place_in_tokens(address) if kept else None
         return Trace(
             id=values["id"],
@@ -158,11 +165,12 @@ class _Lake:
             lang=values["lang"],
             signals=signals,
             text=values["text"][:_PREVIEW_CHARS] if values["text"] is not None else None,
-            outcome=self._outcome(values, duplicate, tokens, done=done),
+            outcome=self._outcome(values, duplicate or cut, tokens, done=done),
             document=Place(
                 file=found.path, row=found.number, commit=self._commit(found.path, values["source"])
             ),
             duplicate=duplicate,
+            cut=cut,
             tokens=tokens,
             input=self._inputs.get(values["source"]),
         )
@@ -194,17 +202,17 @@ class _Lake:
         ]
         return _as_commit(added_in(self.documents, path, naming or self._versions[::-1]))
 
-    def _duplicate(self, address: dict[str, Any], *, done: bool) -> Duplicate | None:
-        """What ``duplicates`` says of a row, at the version that its tokens were made with."""
+    def _named(self, address: dict[str, Any], *, done: bool) -> tuple[dict[str, Any], Table] | None:
+        """The row of ``duplicates`` that names a document, at the version that its tokens were made with."""
         table = self.duplicates
         if table is None:
             return None
         if done and self._tokens_read.get("duplicates", table.version) != table.version:
             table = Table.open(table.url, self._tokens_read["duplicates"])
         found = next(find(table, address), None)
-        if found is None:
-            return None
-        values = found.values
+        return None if found is None else (found.values, table)
+
+    def _duplicate(self, values: dict[str, Any], table: Table) -> Duplicate:
         keeper = {"source": values["keeper_source"], "row": values["keeper_row"]}
         other = values.get("keeper_lake")
         own = find(self.documents, keeper, ["id"]) if other is None else ()
@@ -235,7 +243,7 @@ class _Lake:
     def _outcome(
         self,
         values: dict[str, Any],
-        duplicate: Duplicate | None,
+        replaced: Duplicate | Cut | None,
         tokens: Tokens | None,
         *,
         done: bool,
@@ -243,16 +251,22 @@ class _Lake:
         if values["verdict"] != "kept":
             return f"rejected by {values['reason']}"
         if tokens is not None:
-            return f"kept; {tokens.num_tokens} tokens"
-        if duplicate is not None:
-            keeper = f"{duplicate.keeper_source} row {duplicate.keeper_row}"
-            where = f" in {duplicate.keeper_lake}" if duplicate.keeper_lake is not None else ""
-            return f"left out: {duplicate.kind} duplicate of {keeper}{where}"
+            cut = f"; {replaced.outcome}" if isinstance(replaced, Cut) else ""
+            return f"kept; {tokens.num_tokens} tokens{cut}"
+        if isinstance(replaced, Duplicate):
+            keeper = f"{replaced.keeper_source} row {replaced.keeper_row}"
+            where = f" in {replaced.keeper_lake}" if replaced.keeper_lake is not None else ""
+            return f"left out: {replaced.kind} duplicate of {keeper}{where}"
+        if replaced is not None and replaced.left_out:
+            return replaced.outcome
+        return self._untokenized(values["source"], done=done)
+
+    def _untokenized(self, source: str, *, done: bool) -> str:
         if self.tokens is None:
             return "kept; the lake has no tokens: its recipe does not tokenize"
         if done:
             return "kept, but its tokens are missing: see `etl verify`"
-        error = next(self._quarantined(values["source"]), None)
+        error = next(self._quarantined(source), None)
         return f"kept, not tokenized{': ' + error if error else ' yet: run the recipe again'}"
 
     def _quarantined(self, source: str) -> Iterator[str]:

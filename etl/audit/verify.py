@@ -14,7 +14,7 @@ import pyarrow as pa
 from etl import storage
 from etl.audit.file_checks import Problem, check_files
 from etl.audit.key_checks import check_keys
-from etl.audit.row_checks import check_rows, read_duplicates
+from etl.audit.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.audit.versions import ledger_of, live_inputs, newest, table_of, versions_of
 from etl.key_table import KeyTable
 from etl.ledger import Ledger, keys_of
@@ -54,7 +54,7 @@ def verify(lake: str, *, deep: bool = False) -> list[Problem]:
             found += _check_units(documents, tokens, left_out, ledger)
         decided = ledger_of(duplicates) if duplicates is not None else None
         if decided is not None:
-            found += check_keys(documents, left_out, KeyTable(decided))
+            found += check_keys(documents, left_out.filter(SAME), KeyTable(decided))
     found += _check_lineage(documents)
     return sorted(found, key=lambda problem: (problem.table, problem.file or "", problem.what))
 
@@ -79,7 +79,7 @@ def _check_units(
     documents: Table, tokens: Table, duplicates: pl.DataFrame, ledger: Ledger
 ) -> Iterator[Problem]:
     """For every unit of work that is tokenized: its tokens' rows are the kept ones less duplicates."""
-    left_out = dict(duplicates.group_by("file").len().iter_rows())
+    left_out = dict(duplicates.filter(~STAYS).group_by("file").len().iter_rows())
     files = _rows(tokens.fragments(), "path", "rows")
     written: Counter[str] = Counter()
     for file, key in zip(files, keys_of(str(f["path"]) for f in files), strict=True):

@@ -4,6 +4,7 @@ run.py         executes a plan on a Dask client, commits, resumes
 dedup.py       the one barrier: integers through a shuffle, duplicates out
 near.py        near-duplicates: pairs with a band in common, and who stays
 likeness.py    how alike the documents of a pair are
+paragraphs.py  units of documents that stand in others before
 keys.py        the table by which documents that stay are found again
 compared.py    what new documents are compared with, in this lake and others
 files.py       the data files of documents, numbered

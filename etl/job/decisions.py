@@ -1,6 +1,6 @@
-"""What ``duplicates`` says: which units are decided, and which of their rows are duplicates."""
+"""What ``duplicates`` says: which units are decided, and which of their rows are left out or cut."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import schemas
 from etl import storage
 from etl.ledger import Ledger
 from etl.plan import Unit
@@ -42,16 +43,38 @@ class Decisions:
 
 
 def duplicate_rows(
-    table_url: str, files: Sequence[str], paths: Sequence[str]
+    table_url: str,
+    files: Sequence[str],
+    paths: Sequence[str],
+    *,
+    kinds: Sequence[str] = (*schemas.WHOLE, schemas.SHORT),
 ) -> npt.NDArray[np.int64]:
-    """The ``row`` of each duplicate that stands in the data files ``paths`` of ``documents``.
+    """The ``row`` of each document that stands in the data files ``paths`` of ``documents`` and is left out.
 
-    ``files`` are the data files of ``duplicates`` to look in.
+    ``files`` are the data files of ``duplicates`` to look in; ``kinds`` says for what it is left out.
     """
+    tables = _rows(table_url, files, paths, kinds, ["row"])
+    found = [np.asarray(table["row"].combine_chunks()) for table in tables]
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
+def cut_rows(table_url: str, files: Sequence[str], paths: Sequence[str]) -> pa.Table:
+    """The documents of such data files that are cut: ``row``, and ``cut``, the ordinals of what goes."""
+    schema = pa.schema([schemas.DUPLICATES.field("row"), schemas.CUTS.field("cut")])
+    found = _rows(table_url, files, paths, [schemas.CUT], schema.names)
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in found)])
+
+
+def _rows(
+    table_url: str,
+    files: Sequence[str],
+    paths: Sequence[str],
+    kinds: Sequence[str],
+    columns: Sequence[str],
+) -> Iterator[pa.Table]:
     wanted = pc.field("file").isin(pa.array(list(paths), pa.string()))
-    found = [np.empty(0, np.int64)]
+    wanted &= pc.field("kind").isin(pa.array(list(kinds), pa.string()))
     for name in files:
         with storage.open_input(storage.join(table_url, name)) as file:
-            table = pq.read_table(file, columns=["file", "row"], use_threads=False)
-        found.append(np.asarray(table.filter(wanted)["row"].combine_chunks()))
-    return np.concatenate(found)
+            table = pq.read_table(file, columns=["file", "kind", *columns], use_threads=False)
+        yield table.filter(wanted).select(list(columns))

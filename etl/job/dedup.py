@@ -57,6 +57,8 @@ def find(
     for it, and exact ones are told from them if ``has_exact``. ``keys`` are data files with the keys of
     those ``files`` that say so; the others are read.
     """
+    if lake.stage is None and not has_exact:
+        return []
     equal, partitions = _equal(files, lake, keys)
     writer = _WritePairs(tuple(files), lake, name)
     if lake.stage is None:
@@ -155,10 +157,6 @@ class _WritePairs:
     lake: Lake
     name: str
 
-    @property
-    def _schema(self) -> pa.Schema:
-        return schemas.duplicates(has_references=self.lake.has_references)
-
     def of(self, pairs: pd.DataFrame) -> pd.DataFrame:
         """The same as one partition of a frame; all pairs are exact."""
         pairs = pairs.assign(similarity=1.0, is_near=False)
@@ -168,7 +166,7 @@ class _WritePairs:
         fragments: list[dict[str, Any]] = []
         for _, group in pairs.sort_values(["bucket", "file", "row"]).groupby("bucket"):
             url = self.lake.duplicates
-            writer = FragmentWriter(url, self._schema, DUPLICATES, name=self.name)
+            writer = FragmentWriter(url, self.lake.schema, DUPLICATES, name=self.name)
             for number, rows in group.groupby("file"):
                 writer.append(self._rows(self.files[int(str(number))], rows))
             fragments.extend(asdict(fragment) for fragment in writer.close())
@@ -181,7 +179,7 @@ class _WritePairs:
         keepers = [self.files[number] for number in pairs["keeper_file"]]
         lakes = {"keeper_lake": pa.array([keeper.lake for keeper in keepers], pa.string())}
         size = len(rows)
-        return pa.table(
+        whole = pa.table(
             {
                 "source": pa.array([file.source] * size),
                 "row": rows,
@@ -193,5 +191,6 @@ class _WritePairs:
                 "file": pa.array([file.path] * size),
                 **(lakes if self.lake.has_references else {}),
             },
-            schema=self._schema,
+            schema=pa.schema([f for f in self.lake.schema if f.name not in schemas.CUTS.names]),
         )
+        return pa.concat_tables([self.lake.schema.empty_table(), whole], promote_options="default")

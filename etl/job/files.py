@@ -11,15 +11,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+import schemas
 from etl import storage
 from etl.job.decisions import Decisions, duplicate_rows
 from etl.key_table import KINDS, Kind
 from etl.plan import Unit
-from etl.stages import DedupMinhash
+from etl.stages import DedupMinhash, DedupParagraphs
 from etl.stages.dedup_minhash import Best
 
-# Of an address as one number; a file has fewer rows than that, and a lake < 2^23 files.
-_ROW_BITS = 40
+ROW_BITS = 40
+"""Of an address as one number: a file has fewer than 2^40 rows, and a lake fewer than 2^23 files."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +75,17 @@ def file_id(path: str) -> int:
 
 def address(files: NDArray[np.int64] | np.int64, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows of numbered files as one number each, in the order of addresses."""
-    return rows | files << np.int64(_ROW_BITS)
+    return rows | files << np.int64(ROW_BITS)
 
 
 def file_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
     """The numbers of the files of such addresses."""
-    return addresses >> np.int64(_ROW_BITS)
+    return addresses >> np.int64(ROW_BITS)
 
 
 def row_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of such addresses."""
-    return addresses & np.int64((1 << _ROW_BITS) - 1)
+    return addresses & np.int64((1 << ROW_BITS) - 1)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,14 @@ class Lake:
     duplicates: str
     stage: DedupMinhash | None = None
     has_references: bool = False  # whether other lakes' documents may be keepers
+    paragraphs: DedupParagraphs | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """That of ``duplicates``."""
+        return schemas.duplicates(
+            has_references=self.has_references, has_cuts=self.paragraphs is not None
+        )
 
     def uri(self, file: DataFile) -> str:
         """Where a data file is."""
@@ -112,7 +121,7 @@ class Lake:
             table = pq.read_table(source, columns=names, use_threads=False)
         if file.duplicates:
             url = self.duplicates if file.lake is None else storage.join(file.lake, "duplicates")
-            known = duplicate_rows(url, file.duplicates, [file.path])
+            known = duplicate_rows(url, file.duplicates, [file.path], kinds=schemas.WHOLE)
             is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), known)
             table = table.filter(pa.array(is_new))
         rank = pa.array(self._rank(file, table), pa.float64())

@@ -43,6 +43,7 @@ class RunReport:
     kept: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
+    cut: int = 0  # documents without what stands in others
     tokens: int = 0
     text_bytes: int = 0
     seconds: float = 0.0

@@ -19,11 +19,11 @@ import schemas
 from etl.cluster import Cluster
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
-from etl.job import dedup, keys
+from etl.job import dedup, keys, paragraphs
 from etl.job.compared import Compared
 from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
-from etl.job.files import Lake
+from etl.job.files import Lake, data_files
 from etl.job.progress import Progress, RunReport
 from etl.job.quarantine import Quarantine
 from etl.job.record import counts, input_files, record
@@ -113,7 +113,10 @@ class _Run:
         schema, layout = {
             "documents": (schema_of(self.recipe.stages), DOCUMENTS),
             "duplicates": (
-                schemas.duplicates(has_references=bool(self.recipe.references)),
+                schemas.duplicates(
+                    has_references=bool(self.recipe.references),
+                    has_cuts=self.recipe.paragraphs_stage is not None,
+                ),
                 DUPLICATES,
             ),
             "tokens": (schemas.TOKENS, TOKENS),
@@ -176,16 +179,23 @@ class _Run:
             new = [unit for unit in units if not decisions.include(unit)]
             if not new:
                 return
+            name = ledger.key(new[0].key)
             compared = Compared.of(units, decisions, KeyTable(ledger), self.plan.others)
             fragments = dedup.find(
                 client,
                 compared.files,
                 self._lake(),
-                name=ledger.key(new[0].key),
+                name=name,
                 has_exact=self.recipe.has_exact,
                 keys=compared.keys,
             )
-            found = sum(fragment.rows for fragment in fragments)
+            if self.recipe.paragraphs_stage is not None:
+                files = data_files(units, decisions)
+                fragments += paragraphs.find(
+                    client, files, self._lake(), name=name, decided=fragments
+                )
+            cut = paragraphs.num_cut(fragments)
+            found = sum(fragment.rows for fragment in fragments) - cut
             result = Result("", rows=sum(u.rows for u in new), duplicates=found)
             result.kept = result.rows - found
             first, *others = (Entry(ledger.key(unit.key)) for unit in new)
@@ -195,13 +205,15 @@ class _Run:
             except ConflictError:  # another run has decided meanwhile: its decisions come first
                 continue
             self.report.duplicates += found
+            self.report.cut += cut
             size = len(new)
             self._tell(Progress("duplicates", size, size, result.rows, result.kept))
 
     def _lake(self) -> Lake:
         documents, duplicates = self.ledgers["documents"].url, self.ledgers["duplicates"].url
         references = bool(self.recipe.references)
-        return Lake(documents, duplicates, self.recipe.minhash_stage, references)
+        near, units = self.recipe.minhash_stage, self.recipe.paragraphs_stage
+        return Lake(documents, duplicates, near, references, units)
 
     def _tokenize(self, client: Client) -> None:
         """Second pass: kept rows that are no duplicates -> ``tokens``."""

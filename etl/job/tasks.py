@@ -17,7 +17,7 @@ import schemas
 from etl import storage
 from etl.fragment import DOCUMENTS, TOKENS, Fragment, FragmentWriter
 from etl.job.costs import READ, TOKENIZE, WRITE, clock, clocked
-from etl.job.decisions import duplicate_rows
+from etl.job.decisions import cut_rows, duplicate_rows
 from etl.plan import Unit
 from etl.recipe import Recipe
 from etl.sources import Split, read
@@ -107,7 +107,7 @@ class ReadSplit:
 
 @dataclass(frozen=True)
 class TokenizeUnit:
-    """Read the kept documents of a unit, leave out its duplicates, and write the tokens of the rest."""
+    """Read the kept documents of a unit, leave out its duplicates, cut the others, write their tokens."""
 
     recipe: Recipe
 
@@ -119,9 +119,11 @@ class TokenizeUnit:
 
     def _run(self, unit: Unit, duplicates: Sequence[str], result: Result) -> None:
         url = self.recipe.table_url("documents")
-        dropped = np.empty(0, np.int64)
+        dropped, cuts = np.empty(0, np.int64), None
         if duplicates:
-            dropped = duplicate_rows(self.recipe.table_url("duplicates"), duplicates, unit.paths)
+            named = self.recipe.table_url("duplicates"), duplicates, unit.paths
+            dropped = duplicate_rows(*named)
+            cuts = cut_rows(*named) if self.recipe.paragraphs_stage is not None else None
         tokens = _TokenWriter(self.recipe, result.key, result.costs)
         for path in unit.paths:
             tables = _kept_documents(storage.join(url, path))
@@ -131,11 +133,19 @@ class TokenizeUnit:
                 result.rows += table.num_rows
                 result.kept += new.num_rows
                 result.text_bytes += new["text"].nbytes
-                tokens.append(new)
+                tokens.append(new if cuts is None else self._cut(new, cuts))
         result.duplicates = result.rows - result.kept
         assert result.rows == unit.rows, "documents has other rows than its log says"
         assert result.duplicates == len(dropped), "a duplicate is not among the documents"
         result.tokens, result.token_files = tokens.close()
+
+    def _cut(self, documents: pa.Table, cuts: pa.Table) -> pa.Table:
+        """Documents without the units that stand in others."""
+        stage, rows = self.recipe.paragraphs_stage, documents["row"].combine_chunks()
+        assert stage is not None
+        places = pc.index_in(rows, cuts["row"].combine_chunks())
+        text = stage.cut(documents["text"], cuts["cut"].combine_chunks().take(places))
+        return documents.set_column(documents.column_names.index("text"), "text", text)
 
 
 class _TokenWriter:

@@ -7,6 +7,8 @@ before and after it only one run stays, and none at the beginning or the end of 
 
 One pass over the bytes, two look-ups per line, then the spans that stay; about 60 bytes of memory per
 line of the longest document.
+
+Reading lines, and keeping some of them, is for ``etl.kernels.units``, too.
 """
 
 from typing import NamedTuple
@@ -15,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels import unicode
-from etl.kernels.jit import kernel
+from etl.kernels.jit import inner, kernel
 from etl.kernels.lines import next_line, strip
 from etl.kernels.numbering import TABLE_ROOM, number
 from etl.kernels.rewrite import Spans
@@ -25,10 +27,10 @@ from etl.kernels.utf8 import Texts, point_at
 CASE, SPACE, DIGITS = 1, 2, 4
 """What may be ignored, as bits: upper case; how much white space; which number."""
 
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
+SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
-class _Room(NamedTuple):
+class Room(NamedTuple):
     """Arrays for a document of n lines, used again for the next one."""
 
     starts: NDArray[np.int64]  # (n,) the first byte
@@ -43,7 +45,7 @@ class _Room(NamedTuple):
     table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
 
 
-class _Search(NamedTuple):
+class Search(NamedTuple):
     """What is looked for, and the tables for it."""
 
     paragraphs: bool  # or else lines
@@ -63,7 +65,7 @@ def without_repeats(
     has one if it had one before.
     """
     folds = unicode.folds() if ignore & CASE else np.zeros(0, np.int32)
-    search = _Search(paragraphs, min_chars, ignore, unicode.classes(), folds)
+    search = Search(paragraphs, min_chars, ignore, unicode.classes(), folds)
     numbers = np.zeros(len(texts.offsets) - 1, np.int64)
     first_span = np.zeros(len(texts.offsets), np.int64)
     starts, ends = _without_repeats(texts.offsets, texts.data, search, numbers, first_span)
@@ -74,20 +76,20 @@ def without_repeats(
 def _without_repeats(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
-    search: _Search,
+    search: Search,
     numbers: NDArray[np.int64],
     first_span: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    room = _new_room(1024)
+    room = new_room(1024)
     starts, ends = np.empty(1024, np.int64), np.empty(1024, np.int64)
     num = 0
     for k in range(len(offsets) - 1):
-        room, lines = _read(data, offsets[k], offsets[k + 1], search, room)
+        room, lines = read_lines(data, offsets[k], offsets[k + 1], search, room)
         numbers[k] = _mark(room, lines, search)
         if num + lines + 1 > len(starts):
-            starts, ends = _longer(starts, num + lines + 1), _longer(ends, num + lines + 1)
+            starts, ends = longer(starts, num + lines + 1), longer(ends, num + lines + 1)
         if numbers[k] > 0:
-            num += _keep(room, lines, offsets[k + 1], starts[num:], ends[num:])
+            num += keep_lines(room, lines, offsets[k + 1], starts[num:], ends[num:])
         else:
             starts[num], ends[num] = offsets[k], offsets[k + 1]
             num += 1
@@ -96,8 +98,9 @@ def _without_repeats(
 
 
 @kernel
-def _new_room(lines: int) -> _Room:
-    return _Room(
+def new_room(lines: int) -> Room:
+    """Room for a document of so many lines."""
+    return Room(
         np.empty(lines, np.int64),
         np.empty(lines, np.int64),
         np.empty(lines, np.int32),
@@ -112,10 +115,10 @@ def _new_room(lines: int) -> _Room:
 
 
 @kernel
-def _grown(room: _Room) -> _Room:
+def _grown(room: Room) -> Room:
     """Twice the room, with all lines so far."""
     lines = len(room.starts)
-    larger = _new_room(2 * lines)
+    larger = new_room(2 * lines)
     larger.starts[:lines] = room.starts
     larger.stops[:lines] = room.stops
     larger.chars[:lines] = room.chars
@@ -124,16 +127,17 @@ def _grown(room: _Room) -> _Room:
 
 
 @kernel
-def _longer(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def longer(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The array with room for twice so many; what is new is not set."""
     longer = np.empty(2 * size, np.int64)
     longer[: len(array)] = array
     return longer
 
 
 @kernel
-def _read(
-    data: NDArray[np.uint8], at: int, end: int, search: _Search, room: _Room
-) -> tuple[_Room, int]:
+def read_lines(
+    data: NDArray[np.uint8], at: int, end: int, search: Search, room: Room
+) -> tuple[Room, int]:
     """Put the lines of a document into the room; how many they are."""
     lines = 0
     while at < end:
@@ -142,19 +146,23 @@ def _read(
         stop, after = next_line(data, at, end)
         first, last = strip(data, at, stop, search.classes)
         room.starts[lines], room.stops[lines] = at, stop
-        if search.ignore == 0:
-            room.hashes[lines], room.chars[lines] = _hash(data, first, last)
-        else:
-            room.hashes[lines], room.chars[lines] = _loose_hash(data, first, last, search)
+        room.hashes[lines], room.chars[lines] = hash_of(data, first, last, search)
         lines += 1
         at = after
     return room, lines
 
 
 @kernel
+def hash_of(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
+    """The hash of some bytes after what is to be ignored has been made the same, and their code points."""
+    if search.ignore == 0:
+        return _hash(data, first, last)
+    return _loose_hash(data, first, last, search)
+
+
+@kernel
 def _hash(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
-    """The hash of a line, and its code points."""
-    value, chars = np.int64(_SEED), 0
+    value, chars = np.int64(SEED), 0
     for at in range(first, last):
         value = (value ^ np.int64(data[at])) * _PRIME
         chars += data[at] & 0xC0 != 0x80
@@ -162,10 +170,10 @@ def _hash(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
 
 
 @kernel
-def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: _Search) -> tuple[int, int]:
+def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
     """The same where a run of white space is one blank, of digits a zero, a capital a small letter."""
     classes, folds, ignore = search.classes, search.folds, search.ignore
-    value, chars, before = np.int64(_SEED), 0, np.int64(-1)
+    value, chars, before = np.int64(SEED), 0, np.int64(-1)
     at = first
     while at < last:
         point, width = np.int64(data[at]), 1
@@ -190,16 +198,22 @@ def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: _Search)
     return value, chars
 
 
+@inner
+def joined(key: np.int64 | int, of_line: int) -> int:
+    """The key of what has been joined so far (at first ``SEED``), with one more hash."""
+    key = (key ^ of_line) * _PRIME
+    return key ^ (key >> 32 & 0xFFFFFFFF)
+
+
 @kernel
-def _mark(room: _Room, lines: int, search: _Search) -> int:
+def _mark(room: Room, lines: int, search: Search) -> int:
     """Say of each line whether it is to be cut; the number of units that are."""
     chars, keys, places, cut = room.chars, room.keys, room.places, room.cut
     units, at = 0, 0
     while at < lines:
-        first, length, key = at, -1, np.int64(_SEED)
+        first, length, key = at, -1, np.int64(SEED)
         while at < lines and chars[at] > 0 and (at == first or search.paragraphs):
-            key = (key ^ room.hashes[at]) * _PRIME
-            key ^= key >> 32 & 0xFFFFFFFF
+            key = joined(key, room.hashes[at])
             length += chars[at] + 1
             at += 1
         if length > 0 and length >= search.min_chars:
@@ -221,8 +235,8 @@ def _mark(room: _Room, lines: int, search: _Search) -> int:
 
 
 @kernel
-def _keep(
-    room: _Room, lines: int, end: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
+def keep_lines(
+    room: Room, lines: int, end: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> int:
     """Write the spans of a document of which something is cut; how many they are."""
     num, begin = 0, 0  # begin: the line after the last one that was kept
@@ -237,7 +251,7 @@ def _keep(
             elif blank_end == line:
                 blank_end += 1
         else:
-            if is_cut and blank < blank_end:
+            if is_cut and num > 0 and blank < blank_end:
                 num = _add(room.starts[blank], room.starts[blank_end], num, starts, ends)
             after = room.starts[line + 1] if line + 1 < lines else end
             num = _add(room.starts[line if is_cut else begin], after, num, starts, ends)
@@ -245,7 +259,7 @@ def _keep(
             blank = blank_end = begin
     if not is_cut and begin < lines:
         num = _add(room.starts[begin], end, num, starts, ends)
-    elif is_cut and room.stops[lines - 1] == end:  # the last line had no line end
+    elif num > 0 and is_cut and room.stops[lines - 1] == end:  # the last line had no line end
         ends[num - 1] = room.stops[begin - 1]
     return num
 

@@ -9,6 +9,7 @@ from etl.stages.c4 import C4
 from etl.stages.decontaminate import Decontaminate
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.dedup_minhash import DedupMinhash
+from etl.stages.dedup_paragraphs import DedupParagraphs
 from etl.stages.extract import Extract
 from etl.stages.fasttext import FastText
 from etl.stages.fineweb_quality import FinewebQuality
@@ -46,6 +47,7 @@ AnyStage = Annotated[
     | ParagraphDedup
     | DedupExact
     | DedupMinhash
+    | DedupParagraphs
     | Tokenize,
     Field(discriminator="kind"),
 ]
@@ -70,6 +72,7 @@ STAGES: dict[str, type[Stage]] = {
     "paragraph_dedup": ParagraphDedup,
     "dedup_exact": DedupExact,
     "dedup_minhash": DedupMinhash,
+    "dedup_paragraphs": DedupParagraphs,
     "tokenize": Tokenize,
 }
 """The kinds as a recipe names them."""
@@ -81,6 +84,7 @@ __all__ = [
     "Decontaminate",
     "DedupExact",
     "DedupMinhash",
+    "DedupParagraphs",
     "Extract",
     "FastText",
     "Filter",

@@ -21,6 +21,7 @@ from etl.kernels.utf8 import one_chunk
 from etl.stages.base import Filter, Stage, Transform
 from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
 from etl.stages.dedup_minhash import DedupMinhash
+from etl.stages.dedup_paragraphs import DedupParagraphs
 from etl.stages.signals import COSTLY, GROUPS, SIGNALS, compute, with_needs
 
 _FIXED: Final = frozenset(schemas.documents([]).names)  # of every table; lang and its score too
@@ -106,8 +107,11 @@ def signal_names(stages: Iterable[Stage]) -> list[str]:
 def schema_of(stages: Iterable[Stage]) -> pa.Schema:
     """The schema of ``documents`` that these stages give."""
     stages = tuple(stages)
-    has_signature = any(isinstance(stage, DedupMinhash) for stage in stages)
-    return schemas.documents(signal_names(stages), has_signature=has_signature)
+    return schemas.documents(
+        signal_names(stages),
+        has_signature=any(isinstance(stage, DedupMinhash) for stage in stages),
+        has_units=any(isinstance(stage, DedupParagraphs) for stage in stages),
+    )
 
 
 def apply(
@@ -121,10 +125,10 @@ def apply(
 
     ``table`` has the columns of ``schemas.RAW``; a row that has a reason already stays rejected. Stages
     that need more than a batch (deduplication, tokenize) are passed over, but DedupExact says how
-    ``content_hash`` is normalised, and DedupMinhash gives what is kept its ``signature``. The text of
-    rejected rows becomes null unless asked for. A signal that was not computed is null. To ``costs`` the
-    seconds of each stage (``"2 c4"``: place and kind) and each group of signals (``"signals.words"``)
-    are added. Raises StageError that names stage, source and rows.
+    ``content_hash`` is normalised, DedupMinhash gives what is kept its ``signature``, and DedupParagraphs its
+    units. The text of rejected rows becomes null unless asked for. A signal that was not computed is null.
+    To ``costs`` the seconds of each stage (``"2 c4"``: place and kind) and each group of signals
+    (``"signals.words"``) are added. Raises StageError that names stage, source and rows.
     """
     rejected = rejected or Rejected()
     batch = _Batch(table, schema_of(stages), rejected)
@@ -152,6 +156,9 @@ def apply(
         if isinstance(stage, DedupMinhash):
             with clock.of("signals.minhash"):
                 batch.sign(stage)
+        if isinstance(stage, DedupParagraphs):
+            with clock.of("signals.units"):
+                batch.cut_up(stage)
     result = batch.finish(stages)
     assert result.num_rows == table.num_rows
     return result
@@ -245,6 +252,13 @@ class _Batch:
         rows = self._kept()
         texts = _rows(self.documents.select(["text"]), rows)["text"]
         self._put("signature", rows, stage.signature(texts))
+
+    def cut_up(self, stage: DedupParagraphs) -> None:
+        """Give the rows that are kept their units."""
+        text = one_chunk(self.documents["text"])
+        found = stage.units(pc.if_else(self._kept(), text, pa.scalar(None, text.type)))
+        for name, values in zip(schemas.UNITS.names, found, strict=True):
+            self.documents = _with_column(self.documents, name, values)
 
     def finish(self, stages: Sequence[Stage]) -> pa.Table:
         """The rows as the table holds them."""

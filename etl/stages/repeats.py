@@ -16,6 +16,11 @@ Ignore = Literal["case", "space", "digits"]
 _BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
 
 
+def bits_of(ignore: Iterable[Ignore]) -> int:
+    """What is to be ignored, as the kernels take it."""
+    return sum(_BITS[name] for name in {*ignore})
+
+
 def cut(
     table: pa.Table,
     *,
@@ -27,9 +32,8 @@ def cut(
     """The table without repeats in its text; the columns are how many went, their code points, what stays."""
     text = one_chunk(table["text"])
     documents = buffers(text)
-    bits = sum(_BITS[name] for name in {*ignore})
     spans, numbers = without_repeats(
-        documents, paragraphs=paragraphs, min_chars=min_chars, ignore=bits
+        documents, paragraphs=paragraphs, min_chars=min_chars, ignore=bits_of(ignore)
     )
     before = left = count_chars(documents)
     if numbers.any():

@@ -23,8 +23,8 @@ from tests.job.corpus import records, write_jsonl, write_parquet
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (
-    "run", "plan", "recipes", "history", "show", "diff", "lineage", "trace", "verify", "report", "tune",
-    "replay", "schema",
+    "run", "plan", "recipes", "history", "show", "diff", "lineage", "trace", "verify", "report",
+    "duplicates", "tune", "replay", "schema",
 )  # fmt: skip
 
 

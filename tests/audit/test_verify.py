@@ -148,10 +148,12 @@ def test_damaged_pages_are_found_by_deep(lake: Recipe) -> None:
     assert "cannot be read" in problem.what
 
 
-def _rewrite(recipe: Recipe, name: str, change: Callable[[pa.Table], pa.Table]) -> str:
-    """Put a changed file in the place of a table's first one, in the log too; return its path."""
+def _rewrite(
+    recipe: Recipe, name: str, change: Callable[[pa.Table], pa.Table], path: str | None = None
+) -> str:
+    """Put a changed file in the place of one (a table's first), in the log too; return its path."""
     table = opened(recipe, name)
-    path = live(recipe, name)[0]
+    path = live(recipe, name)[0] if path is None else path
     folder, _, file = path.rpartition("/")
     new = f"{folder}/{file[:32]}-changed.parquet".lstrip("/")
     rows = change(read(recipe, name, path))

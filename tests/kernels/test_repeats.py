@@ -60,7 +60,9 @@ def naive_units(rows: list[str], paragraphs: bool) -> list[list[int]]:
 
 def naive_rest(rows: list[str], cut: set[int]) -> str:
     kept = [k for k in range(len(rows)) if k not in cut and rows[k].strip()]
-    rest = "".join(rows[: kept[0]]) + rows[kept[0]]
+    before = range(kept[0])
+    rest = "" if cut & {*before} else "".join(rows[k] for k in before)
+    rest += rows[kept[0]]
     for one, other in pairwise([*kept, len(rows)]):
         between = range(one + 1, other)
         if not cut & {*between}:

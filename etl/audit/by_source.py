@@ -1,0 +1,48 @@
+"""Columns of a table, a batch of rows or one input file at a time."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.table import Table
+
+_BATCH_ROWS = 1 << 17
+
+
+def batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows, in the order of the data files."""
+    for fragment in table.fragments().to_pylist():
+        with storage.open_input(storage.join(table.url, fragment["path"])) as source:
+            file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+            yield from file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
+
+
+class BySource:
+    """The rows of each input file; ``verdict`` says which of them, of ``documents``."""
+
+    def __init__(self, table: Table, *, verdict: str | None = None) -> None:
+        self._table = table
+        self._paths: list[tuple[str, str, str]] = []
+        for row in table.fragments().to_pylist():
+            if verdict in (None, row.get("partition.verdict")):
+                self._paths.append((row["min.source"], row["max.source"], row["path"]))
+
+    def sources(self) -> list[str]:
+        """The input files, as far as the log tells them apart, in order."""
+        return sorted({low for low, _, _ in self._paths})
+
+    def read(self, source: str, columns: Sequence[str]) -> pa.Table:
+        """Some columns of the rows of an input file."""
+        schema = pa.schema([self._table.schema.field(name) for name in columns])
+        found = [schema.empty_table()]
+        for low, high, path in self._paths:
+            if low <= source <= high:
+                with storage.open_input(storage.join(self._table.url, path)) as file:
+                    names = ["source", *columns]
+                    rows = pq.read_table(file, columns=names, use_threads=False, partitioning=None)
+                rows = rows.filter(pc.equal(rows["source"], source))
+                found.append(rows.select(list(columns)).cast(schema))
+        return pa.concat_tables(found)

@@ -1,0 +1,123 @@
+"""Clusters of a lake: the documents that were kept for others, and how many others these are.
+
+A document's address is one number here: the number of its input file, and its row in the low 40 bits.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+import schemas
+from etl.audit.by_source import batches
+from etl.table import Table
+
+AT_A_TIME: Final = 1 << 23  # duplicates whose keepers are counted together
+_ROW_BITS: Final = 40
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one pass over ``duplicates`` tells: of duplicates as a whole, but for ``kinds``."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    keepers: Counter[str] = field(default_factory=Counter)  # input file -> duplicates of its rows
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # place, keeper's place
+
+
+def count(table: Table, places: Mapping[str, str]) -> Counts:
+    """Count duplicates; ``places`` names the place of an input file, if that is not itself."""
+    found = Counts()
+    for batch in batches(table, ["kind", "source", "keeper_source"]):
+        groups = pa.table(batch).group_by(batch.schema.names).aggregate([([], "count_all")])
+        for row in groups.to_pylist():
+            size, source, keeper = row["count_all"], row["source"], row["keeper_source"]
+            found.kinds[row["kind"]] += size
+            if row["kind"] in schemas.WHOLE:
+                found.keepers[keeper] += size
+                found.pairs[places.get(source, source), places.get(keeper, keeper)] += size
+    return found
+
+
+def ranges(keepers: Mapping[str, int]) -> Iterator[list[str]]:
+    """The input files with keepers, in order, in groups whose duplicates are counted together."""
+    group: list[str] = []
+    size = 0
+    for source in sorted(keepers):
+        if group and size + keepers[source] > AT_A_TIME:
+            yield group
+            group, size = [], 0
+        group.append(source)
+        size += keepers[source]
+    if group:
+        yield group
+
+
+def keepers_of(table: Table, sources: Sequence[str]) -> tuple[Ints, Ints]:
+    """The addresses of the keepers in some input files, in order, and how many duplicates each has."""
+    keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    for batch in batches(table, ["kind", "keeper_source", "keeper_row"]):
+        found = addresses(batch, sources, "keeper_")
+        both = np.concatenate([keys, found[found >= 0]])
+        weights = np.concatenate([counts, np.ones(len(both) - len(counts), np.int64)])
+        keys, places = np.unique(both, return_inverse=True)
+        counts = np.bincount(places, weights, minlength=len(keys)).astype(np.int64)
+    return keys, counts
+
+
+def members_of(
+    table: Table, keepers: Sequence[tuple[str, int]], limit: int
+) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """The first duplicates, by address, of a few keepers: their rows of ``duplicates``."""
+    sources = sorted({source for source, _ in keepers})
+    wanted = np.array([address_of(sources, *keeper) for keeper in keepers], np.int64)
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {keeper: [] for keeper in keepers}
+    for batch in batches(table, [n for n in schemas.DUPLICATES.names if n not in ("id", "file")]):
+        is_member = np.isin(addresses(batch, sources, "keeper_"), wanted)
+        for row in batch.filter(pa.array(is_member)).to_pylist():
+            members = found[row["keeper_source"], row["keeper_row"]]
+            members.append(row)
+            if len(members) > 2 * limit:
+                members[:] = _first(members, limit)
+    return {keeper: _first(members, limit) for keeper, members in found.items()}
+
+
+def _first(members: Sequence[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    return sorted(members, key=lambda row: (row["source"], row["row"]))[:limit]
+
+
+def addresses(batch: pa.RecordBatch, sources: Sequence[str], prefix: str) -> Ints:
+    """The addresses in a batch; -1 of what is in no such input file, and of no duplicate as a whole."""
+    number = pc.index_in(batch[f"{prefix}source"], pa.array(sources, pa.string()))
+    is_whole = pc.is_in(batch["kind"], pa.array(schemas.WHOLE))
+    number = pc.fill_null(pc.if_else(is_whole, number, None), -1).to_numpy().astype(np.int64)
+    rows = batch[f"{prefix}row"].to_numpy()
+    return np.where(number < 0, -1, number << _ROW_BITS | rows)
+
+
+def address_of(sources: Sequence[str], source: str, row: int) -> int:
+    """The address of one document."""
+    return sources.index(source) << _ROW_BITS | row
+
+
+def place_of(sources: Sequence[str], address: int) -> tuple[str, int]:
+    """The input file and the row of an address."""
+    return sources[address >> _ROW_BITS], address & ((1 << _ROW_BITS) - 1)
+
+
+def span_of(keys: Ints, number: int) -> slice:
+    """Where the addresses of an input file stand among sorted ones."""
+    first, last = np.searchsorted(keys, np.array([number, number + 1], np.int64) << _ROW_BITS)
+    return slice(int(first), int(last))
+
+
+def rows_of(keys: Ints) -> Ints:
+    """The rows of addresses."""
+    return keys & ((1 << _ROW_BITS) - 1)

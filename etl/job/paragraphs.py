@@ -1,0 +1,289 @@
+"""What stands in several documents, over the whole lake: cut out of all but the first of them.
+
+1. The hash of each unit is brought together with its equals; all of these but the first, by address of the
+   document and place in it, are repeats. Documents that were decided by an earlier run come first.
+2. Repeats go to their documents, and those of which too little would stay are left out.
+3. The same again without what is left out, so that nothing is cut for the sake of a document that is not
+   there: then less goes than before, and no document becomes short.
+
+What becomes of a document depends on what comes before it alone: a run that adds files gives the result
+of one run over all of them if the new files come after the old ones.
+
+Cost: the columns of ``schemas.UNITS``, read twice (once, if nothing is left out), 24 bytes a unit through
+the shuffle, and 32 a repeat; all units with one hash are in one place. The driver holds 8 bytes for each
+document that is left out. Text is not read.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from distributed import Client
+from numpy.typing import NDArray
+
+import schemas
+from etl import storage
+from etl.fragment import DUPLICATES, Fragment, FragmentWriter
+from etl.job import shuffle
+from etl.job.decisions import duplicate_rows
+from etl.job.files import ROW_BITS, DataFile, Lake, address, file_of, row_of
+from etl.job.shuffle import together
+from etl.kernels.units import NOT_COMPARED
+
+_FILES_PER_FRAGMENT = 64  # a fragment of ``duplicates`` names rows of so many neighbouring files
+
+
+def _empty(*names: str) -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series(dtype="int64") for name in names})
+
+
+_KEYS = _empty("hash", "document", "ordinal")
+_REPEATS = _empty("document", "ordinal", "keeper", "bucket")
+_COUNT = _empty("units")
+_RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
+
+
+def find(
+    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str, decided: Sequence[Fragment]
+) -> list[Fragment]:
+    """Write what is cut and what is left out, of undecided documents, to fragments of ``duplicates``.
+
+    ``name`` is the head of the new files' names; ``decided`` are fragments that say which of these
+    documents are duplicates as a whole.
+    """
+    lake = replace(lake, stage=None)  # first come, first kept
+    files = _ordered(files, decided)
+    repeats = client.persist(_repeats(client, files, lake, left_out=None))
+    fragments, short = _written(client, repeats, _Write(files, lake, name, schemas.SHORT))
+    if len(short) or any(file.duplicates for file in files if file.decided):
+        repeats = _repeats(client, files, lake, left_out=short)
+    cut, _ = _written(client, repeats, _Write(files, lake, name, schemas.CUT))
+    return fragments + cut
+
+
+def num_cut(fragments: Sequence[Fragment]) -> int:
+    """How many documents are cut, by fragments of ``duplicates``."""
+    kinds = [json.loads(fragment.statistics)["maxValues"]["kind"] for fragment in fragments]
+    return sum(f.rows for f, kind in zip(fragments, kinds, strict=True) if kind == schemas.CUT)
+
+
+def _ordered(files: Sequence[DataFile], fragments: Sequence[Fragment]) -> tuple[DataFile, ...]:
+    """The files numbered anew, decided ones first; undecided ones with what has just been written."""
+    named = [(json.loads(f.statistics), f.path) for f in fragments]
+    spans = [(s["minValues"]["source"], s["maxValues"]["source"], path) for s, path in named]
+    found = []
+    for number, file in enumerate(sorted(files, key=lambda file: (not file.decided, file.number))):
+        names = file.duplicates
+        if not file.decided:
+            names = tuple(path for low, high, path in spans if low <= file.source <= high)
+        found.append(replace(file, number=number, duplicates=names))
+    return tuple(found)
+
+
+def _repeats(
+    client: Client,
+    files: Sequence[DataFile],
+    lake: Lake,
+    *,
+    left_out: NDArray[np.int64] | None,
+) -> dd.DataFrame:
+    """The units of undecided documents that stand in others before, as ``_REPEATS``.
+
+    ``left_out`` are undecided documents that count for nothing, and then neither do decided ones that
+    are left out; with None all do.
+    """
+    counted = dd.from_map(_count_units, list(files), lake=lake, meta=_COUNT, label="units-count")
+    total = int(client.compute(counted["units"].sum()).result())
+    partitions = 1 + total // shuffle.ROWS_PER_PARTITION
+    rows: Mapping[int, NDArray[np.int64]] = {}
+    if left_out is not None:
+        rows = _by_file(left_out)
+    keys = dd.from_map(
+        _read_units,
+        list(files),
+        [None if left_out is None else rows.get(f.number, left_out[:0]) for f in files],
+        lake=lake,
+        meta=_KEYS,
+        label="dedup_paragraphs-units",
+    )
+    first_new = sum(file.decided for file in files)
+    repeats = together(keys, "hash", partitions).map_partitions(
+        repeats_of, first_new=first_new, meta=_REPEATS
+    )
+    return together(repeats, "bucket", min(partitions, 64))
+
+
+def _by_file(documents: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
+    """Rows by the number of their file."""
+    frame = pd.DataFrame({"file": file_of(documents), "row": row_of(documents)})
+    return {int(str(number)): rows.to_numpy() for number, rows in frame.groupby("file")["row"]}
+
+
+def _count_units(file: DataFile, *, lake: Lake) -> pd.DataFrame:
+    """How many units a data file has, by its footer."""
+    with storage.open_input(storage.join(lake.documents, file.path)) as source:
+        metadata = pq.read_metadata(source)
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+    hashes = [column for column in columns if column.path_in_schema.startswith("unit_hashes.")]
+    return pd.DataFrame({"units": [sum(column.num_values for column in hashes)]})
+
+
+def _read_units(file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lake) -> pd.DataFrame:
+    """The units of each document that are compared."""
+    table = lake.read(file, ["unit_hashes"])
+    rows = np.asarray(table["row"].combine_chunks())
+    if left_out is not None:
+        if file.decided and file.duplicates:
+            left_out = duplicate_rows(
+                lake.duplicates, file.duplicates, [file.path], kinds=[schemas.SHORT]
+            )
+        stays = ~np.isin(rows, left_out)
+        table, rows = table.filter(pa.array(stays)), rows[stays]
+    lists = table["unit_hashes"].combine_chunks()
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    hashes = lists.flatten().to_numpy()
+    is_compared = hashes != NOT_COMPARED
+    return pd.DataFrame(
+        {
+            "hash": hashes[is_compared],
+            "document": np.repeat(address(np.int64(file.number), rows), sizes)[is_compared],
+            "ordinal": _ordinals(sizes)[is_compared],
+        }
+    )
+
+
+def _ordinals(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """0 to size, for each of some sizes.
+
+    >>> _ordinals(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) - np.repeat(ends - sizes, sizes)
+
+
+def repeats_of(keys: pd.DataFrame, *, first_new: int) -> pd.DataFrame:
+    """All units but the first of each hash, in files from the number ``first_new`` on, as ``_REPEATS``."""
+    frame = pl.DataFrame({name: keys[name].to_numpy() for name in _KEYS.columns})
+    document = pl.col("document")
+    found = (
+        frame.filter(pl.len().over("hash") > 1)
+        .sort("hash", "document", "ordinal")
+        .with_columns(is_first=pl.col("hash").ne_missing(pl.col("hash").shift(1)))
+        .with_columns(keeper=pl.when("is_first").then(document).forward_fill())
+        .filter(~pl.col("is_first") & (document >= first_new << ROW_BITS))
+    )
+    bucket = file_of(found["document"].to_numpy()) // _FILES_PER_FRAGMENT
+    columns = {name: found[name].to_numpy() for name in ("document", "ordinal", "keeper")}
+    return pd.DataFrame({**columns, "bucket": bucket})
+
+
+def _written(
+    client: Client, repeats: dd.DataFrame, write: "_Write"
+) -> tuple[list[Fragment], NDArray[np.int64]]:
+    """The fragments, and the documents that they name."""
+    answers = client.compute(repeats.map_partitions(write, meta=_RESULT)).result()["result"]
+    found: dict[str, list[Any]] = defaultdict(list)
+    for answer in answers:
+        for name, values in json.loads(answer).items():
+            found[name] += values
+    fragments = [Fragment(**fragment) for fragment in found["fragments"]]
+    return fragments, np.array(found["documents"], np.int64)
+
+
+@dataclass(frozen=True)
+class _Write:
+    """Repeats -> rows of ``duplicates`` of one kind, a fragment per group of neighbouring data files."""
+
+    files: tuple[DataFile, ...]
+    lake: Lake
+    name: str
+    kind: str  # CUT or SHORT
+
+    def __call__(self, repeats: pd.DataFrame) -> pd.DataFrame:
+        fragments: list[dict[str, Any]] = []
+        documents: list[int] = []
+        for _, group in repeats.groupby("bucket"):
+            writer = FragmentWriter(
+                self.lake.duplicates, self.lake.schema, DUPLICATES, name=self.name
+            )
+            for number, part in group.groupby(file_of(group["document"].to_numpy())):
+                file = self.files[int(str(number))]
+                rows = self._rows(file, part)
+                writer.append(rows)
+                if self.kind == schemas.SHORT:
+                    numbers = rows["row"].combine_chunks().to_numpy()
+                    documents += address(np.int64(file.number), numbers).tolist()
+            fragments.extend(asdict(fragment) for fragment in writer.close())
+        answer = json.dumps({"fragments": fragments, "documents": documents})
+        return pd.DataFrame({"result": pd.Series([answer], dtype=object)})
+
+    def _rows(self, file: DataFile, repeats: pd.DataFrame) -> pa.Table:
+        """The documents of one file that are of the kind."""
+        document, ordinal, keeper = self._spread(repeats)
+        documents, first = np.unique(document, return_index=True)
+        sizes = np.diff([*first, len(document)])
+        table = self._documents(file, row_of(documents))
+        chars = table["unit_chars"].combine_chunks()
+        flat, starts = chars.flatten().to_numpy().astype(np.int64), chars.offsets.to_numpy()
+        ends = np.concatenate([[0], np.cumsum(flat)])
+        total = np.diff(ends[starts - starts[0]])
+        places = np.repeat(starts[:-1] - starts[0], sizes) + ordinal
+        cut = np.add.reduceat(flat[places], first)
+        stage = self.lake.paragraphs
+        assert stage is not None
+        is_short = total - cut < max(stage.min_rest_chars, 1)
+        chosen = is_short if self.kind == schemas.SHORT else ~is_short
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        keepers = file_of(keeper[first]).tolist()
+        size = len(documents)
+        rows = {
+            "source": pa.array([file.source] * size),
+            "row": table["row"],
+            "id": table["id"],
+            "keeper_source": pa.array([self.files[number].source for number in keepers]),
+            "keeper_row": pa.array(row_of(keeper[first])),
+            "kind": pa.array([self.kind] * size),
+            "similarity": pa.array(cut / np.maximum(total, 1)),
+            "file": pa.array([file.path] * size),
+            "cut": pa.ListArray.from_arrays(offsets, pa.array(ordinal, pa.int32())),
+            "cut_chars": pa.array(cut),
+        }
+        found = pa.table([rows[name] for name in self.lake.schema.names], self.lake.schema.names)
+        return found.cast(self.lake.schema).filter(pa.array(chosen))
+
+    def _spread(
+        self, repeats: pd.DataFrame
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Document, ordinal and keeper of each unit that goes, once: all that are compared together go."""
+        stage = self.lake.paragraphs
+        assert stage is not None
+        document, ordinal, keeper = (
+            np.repeat(repeats[name].to_numpy(), stage.joint)
+            for name in ("document", "ordinal", "keeper")
+        )
+        ordinal = ordinal + np.arange(len(ordinal)) % stage.joint
+        order = np.lexsort((ordinal, document))  # stable: of several keepers that of the first span
+        document, ordinal, keeper = document[order], ordinal[order], keeper[order]
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (document[1:] != document[:-1]) | (ordinal[1:] != ordinal[:-1])
+        return document[is_new], ordinal[is_new], keeper[is_new]
+
+    def _documents(self, file: DataFile, rows: NDArray[np.int64]) -> pa.Table:
+        """``row``, ``id`` and ``unit_chars`` of some rows of a data file, in their order."""
+        with storage.open_input(storage.join(self.lake.documents, file.path)) as source:
+            table = pq.read_table(source, columns=["row", "id", "unit_chars"], use_threads=False)
+        places = pc.index_in(pa.array(rows), table["row"].combine_chunks())
+        assert places.null_count == 0, "a row is not where it was"
+        return table.take(places)

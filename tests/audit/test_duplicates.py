@@ -1,0 +1,238 @@
+"""The report of duplicates, and the trace of what is cut, on a lake whose clusters are known."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from distributed import Client
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from cli.app import app
+from etl import storage
+from etl.audit import clusters
+from etl.audit import duplicates as module
+from etl.audit.duplicates import Pair, duplicates
+from etl.audit.lineage import trace
+from etl.audit.report import report
+from etl.audit.verify import verify
+from etl.errors import TableError
+from etl.job.run import run
+from etl.recipe import Recipe
+from tests.audit.test_verify import _rewrite, opened
+from tests.job.corpus import write_jsonl
+from tests.job.test_near import changed, words
+from tests.job.test_run import rows
+
+NOTICE = "This notice stands under every page of the site."
+FILES = {  # folder and file -> documents by name
+    "blog/a": ["one", "two", "one", "three"],
+    "blog/b": ["one", "two-near", "page-1"],
+    "wiki/c": ["one", "three", "page-2", "page-3", "alone"],
+    "wiki/d": ["notice", "one"],
+}
+
+
+def text_of(name: str) -> str:
+    base, _, more = name.partition("-")
+    if base == "notice":
+        return f"{NOTICE}\n\nNo more."
+    text = words(sum(map(ord, base)), 60)
+    if more == "near":
+        text = changed(text, 30)
+    if base == "page":
+        return f"{NOTICE}\n\nPage {more} {' '.join(words(int(more), 60))}"
+    return " ".join(text)
+
+
+@pytest.fixture(scope="module")
+def made(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Recipe:
+    folder = tmp_path_factory.mktemp("known")
+    for path, names in FILES.items():
+        file = folder / "in" / f"{path}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        records = [{"id": f"{path}-{k}", "text": text_of(name)} for k, name in enumerate(names)]
+        write_jsonl(file, records)
+    near = {"dedup_minhash": {"verify": "exact", "bands": 28, "rows": 4, "min_similarity": 0.7}}
+    recipe = Recipe(
+        name="known",
+        source={"path": str(folder / "in" / "**" / "*.jsonl"), "columns": {"id": "id"}},
+        lake=str(folder / "lake"),
+        stages=[
+            "dedup_exact",
+            near,
+            {"dedup_paragraphs": {"min_chars": 20, "min_rest_chars": 30}},
+            {"tokenize": str(tiny_tokenizer)},
+        ],
+    )
+    assert run(recipe, cluster=client).ok
+    return recipe
+
+
+def url(recipe: Recipe, path: str) -> str:
+    return storage.normalize(Path(str(recipe.lake)).parent / "in" / f"{path}.jsonl")
+
+
+def test_the_lake_is_whole(made: Recipe) -> None:
+    assert verify(str(made.lake)) == []
+    found = report(str(made.lake))
+    assert (found.duplicates, found.cut) == ({"exact": 5, "near": 1, "short": 1}, 2)
+    assert "cut         2 documents" in CliRunner().invoke(app, ["report", str(made.lake)]).output
+
+
+def test_known_clusters(made: Recipe) -> None:
+    found = duplicates(str(made.lake))
+    assert found.kinds == {"exact": 5, "cut": 2, "near": 1, "short": 1}
+    assert found.clusters == 3
+    assert found.sizes == {"2": 2, "5-8": 1}
+    first, second, third = found.largest
+    assert (first.size, first.source, first.row, first.id) == (
+        5,
+        url(made, "blog/a"),
+        0,
+        "blog/a-0",
+    )
+    assert first.text == text_of("one")[:300]
+    members = [("blog/a", 2), ("blog/b", 0), ("wiki/c", 0), ("wiki/d", 1)]
+    assert [(m.source, m.row, m.kind) for m in first.members] == [
+        (url(made, path), row, "exact") for path, row in members
+    ]
+    assert [(c.size, c.row, c.members[0].kind) for c in (second, third)] == [
+        (2, 1, "near"),
+        (2, 3, "exact"),
+    ]
+    a, b, c, d = (url(made, path) for path in FILES)
+    assert (found.by, found.other_pairs) == ("files", 0)
+    assert found.pairs == [
+        Pair(source=source, keeper_source=a, documents=n)
+        for source, n in [(b, 2), (c, 2), (a, 1), (d, 1)]
+    ]
+    assert found.languages == {}
+
+
+def test_tokens_saved(made: Recipe) -> None:
+    tokens = {str(r["id"]): int(str(r["num_tokens"])) for r in rows(made.lake, "tokens")}
+    found = duplicates(str(made.lake))
+    assert found.saved.documents == 6
+    assert found.saved.unknown == 0
+    assert found.saved.tokens == (4 * tokens["blog/a-0"] + tokens["blog/a-1"] + tokens["blog/a-3"])
+    cuts = found.cuts
+    assert cuts is not None
+    assert (cuts.documents, cuts.units, cuts.chars) == (2, 2, 2 * len(NOTICE))
+    assert (cuts.left_out, cuts.left_out_chars) == (1, len(NOTICE) + len("No more."))
+    chars = sum(len(text_of(name)) for name in ("one", "two", "three", "alone"))
+    chars += sum(len(text_of(f"page-{k}")) - (len(NOTICE) if k > 1 else 0) - 2 for k in (1, 2, 3))
+    ratio = sum(tokens.values()) / chars
+    assert cuts.tokens == round(ratio * (cuts.chars + cuts.left_out_chars))
+
+
+def test_one_at_a_time_is_all_at_once(made: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = duplicates(str(made.lake))
+    monkeypatch.setattr(clusters, "AT_A_TIME", 1)
+    assert duplicates(str(made.lake)) == expected
+
+
+def test_many_files_are_told_by_folder(made: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_FILES", 3)
+    found = duplicates(str(made.lake), top=1)
+    blog, wiki = (f"{url(made, path).rpartition('/')[0]}/" for path in ("blog/a", "wiki/c"))
+    assert found.by == "folders"
+    assert found.pairs == [Pair(source=blog, keeper_source=blog, documents=3)]
+    assert found.other_pairs == 3
+    assert len(found.largest) == 1
+    assert wiki != blog
+
+
+def test_what_was_cut_is_traced(made: Recipe) -> None:
+    (whole,) = trace(str(made.lake), id="blog/b-2")
+    assert whole.cut is None
+    (page,) = trace(str(made.lake), source=url(made, "wiki/c"), row=2)
+    assert page.cut is not None
+    assert (page.cut.unit, page.cut.ordinals, page.cut.texts) == ("paragraphs", [0], [NOTICE])
+    assert (page.cut.keeper_source, page.cut.keeper_row) == (url(made, "blog/b"), 2)
+    assert page.cut.chars == len(NOTICE)
+    assert page.outcome.endswith(" cut")
+    assert page.tokens is not None
+    assert "unit_hashes" not in page.signals
+    (notice,) = trace(str(made.lake), id="wiki/d-0")
+    assert notice.tokens is None
+    assert notice.outcome.startswith("left out: dedup_paragraphs.short, 1 paragraphs")
+    output = CliRunner().invoke(app, ["trace", str(made.lake), "--id", "wiki/d-0"]).output
+    assert NOTICE in " ".join(output.split())
+
+
+def test_the_command(made: Recipe) -> None:
+    result = CliRunner().invoke(app, ["duplicates", str(made.lake)])
+    assert result.exit_code == 0
+    for part in (
+        "exact",
+        "clusters    3",
+        "5 documents: ",
+        "cut         2 units",
+        "blog/a.jsonl row 0",
+    ):
+        assert part in result.output
+    told = json.loads(CliRunner().invoke(app, ["duplicates", str(made.lake), "--json"]).output)
+    assert told["clusters"] == 3
+
+
+def test_a_lake_without_duplicates(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="no duplicates"):
+        duplicates(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("near", "whose keeper is not kept"),
+        ("short", "that are cut for a document that is left out"),
+    ],
+)
+def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, tmp_path: Path) -> None:
+    """A document is cut for the sake of one that is left out itself."""
+    shutil.copytree(str(made.lake), tmp_path / "lake")
+    lake = made.model_copy(update={"lake": str(tmp_path / "lake")})
+    bad = next(row for row in rows(lake.lake, "duplicates") if row["kind"] == kind)
+
+    def change(table: pa.Table) -> pa.Table:
+        found = table.to_pylist()
+        for row in found:
+            if row["kind"] == "cut":
+                row |= {"keeper_source": bad["source"], "keeper_row": bad["row"]}
+        return pa.Table.from_pylist(found, table.schema)
+
+    files = opened(lake, "duplicates").fragments().to_pylist()
+    (path,) = [file["path"] for file in files if file["min.kind"] == "cut"]
+    _rewrite(lake, "duplicates", change, path)
+    assert any(problem in found.what for found in verify(str(lake.lake)))
+
+
+batch = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.sampled_from(["exact", "near", "cut"])),
+    max_size=20,
+)
+
+
+@given(batch)
+def test_addresses(found: list[tuple[str, int, str]]) -> None:
+    sources = ["a", "c"]
+    columns = [
+        pa.array([row[k] for row in found], t) for k, t in enumerate([pa.string(), pa.int64()])
+    ]
+    kinds = pa.array([kind for *_, kind in found], pa.string())
+    table = pa.RecordBatch.from_arrays([*columns, kinds], ["source", "row", "kind"])
+    numbers = clusters.addresses(table, sources, "")
+    for number, (source, row, kind) in zip(numbers.tolist(), found, strict=True):
+        if source == "b" or kind == "cut":
+            assert number == -1
+        else:
+            assert clusters.place_of(sources, number) == (source, row)
+            assert number == clusters.address_of(sources, source, row)
+    keys = np.unique(numbers[numbers >= 0])
+    spans = [keys[clusters.span_of(keys, k)] for k in range(2)]
+    assert np.array_equal(np.concatenate(spans), keys)
+    assert set(clusters.rows_of(spans[1])) == {r for s, r, k in found if s == "c" and k != "cut"}

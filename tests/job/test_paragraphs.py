@@ -1,0 +1,292 @@
+"""Units that stand in several documents through the whole job: what stays is what a loop over them leaves."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from etl.audit.verify import verify
+from etl.cluster import Cluster
+from etl.job import paragraphs as job
+from etl.job import shuffle
+from etl.job.files import DataFile, Lake, address
+from etl.job.run import run
+from etl.recipe import Recipe
+from etl.stages import DedupParagraphs
+from tests.job.test_kill import _end, _start, _version, outcome
+from tests.job.test_near import Record, make, write
+from tests.job.test_run import rows
+
+Fate = tuple[str, tuple[int, ...]]  # cut or short, and what goes
+SEPARATORS = {"paragraphs": "\n\n", "lines": "\n", "sentences": " "}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """A cluster inside this process: many small runs are quicker there."""
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0"
+    ) as client:
+        yield client
+
+
+def corpus(seed: int, separator: str, size: int = 60) -> list[Record]:
+    """Documents of units of their own, of units that many have, and of runs copied from one before."""
+    rng = random.Random(seed)
+    common = [f"Notice {k} of all pages of the site." for k in range(6)]
+    texts: list[list[str]] = []
+    for number in range(size):
+        units: list[str] = []
+        for k in range(rng.randrange(1, 7)):
+            fate = rng.random()
+            if fate < 0.4:
+                units.append(f"Only in {number} stands the line {k}.")
+            elif fate < 0.7 or not texts:
+                units.append(rng.choice(common))
+            elif fate < 0.8:
+                units.append("Short.")
+            else:
+                units += rng.choice(texts)[rng.randrange(3) :]
+        texts.append(units[:9])
+    return [
+        {"doc_id": f"{k}", "body": separator.join(units) or "Empty.", "link": None}
+        for k, units in enumerate(texts)
+    ]
+
+
+def naive(records: Sequence[Record], stage: DedupParagraphs) -> dict[str, Fate]:
+    """What becomes of the documents that lose something, by their ids."""
+    units = {str(r["doc_id"]): stage.pieces(str(r["body"])) for r in records}
+    first = _cuts(units, stage)
+    short = {
+        name: goes
+        for name, goes in first.items()
+        if goes and _rest(units[name], goes) < max(stage.min_rest_chars, 1)
+    }
+    left = {name: parts for name, parts in units.items() if name not in short}
+    cut = {name: goes for name, goes in _cuts(left, stage).items() if goes}
+    assert all(_rest(units[name], goes) >= stage.min_rest_chars for name, goes in cut.items())
+    return {name: ("short", tuple(sorted(goes))) for name, goes in short.items()} | {
+        name: ("cut", tuple(sorted(goes))) for name, goes in cut.items()
+    }
+
+
+def _cuts(units: dict[str, list[str]], stage: DedupParagraphs) -> dict[str, set[int]]:
+    seen: set[tuple[str, ...]] = set()
+    found: dict[str, set[int]] = {name: set() for name in units}
+    for name, parts in units.items():
+        for k in range(len(parts) - stage.joint + 1):
+            span = tuple(parts[k : k + stage.joint])
+            if sum(map(len, span)) < max(stage.min_chars, 1):
+                continue
+            if span in seen:
+                found[name] |= {*range(k, k + stage.joint)}
+            seen.add(span)
+    return found
+
+
+def _rest(parts: list[str], goes: set[int]) -> int:
+    return sum(len(part) for k, part in enumerate(parts) if k not in goes)
+
+
+def fates(recipe: Recipe) -> dict[str, Fate]:
+    """The same, as the lake has it."""
+    found = {}
+    for row in rows(recipe.lake, "duplicates"):
+        assert isinstance(row["cut"], list)
+        found[str(row["id"])] = (str(row["kind"]), tuple(row["cut"]))
+    return found
+
+
+def texts(recipe: Recipe, tokenizer: Path) -> dict[str, str]:
+    """What is tokenized."""
+    decode = Tokenizer.from_file(str(tokenizer)).decode
+    return {str(row["id"]): decode(row["tokens"]) for row in rows(recipe.lake, "tokens")}
+
+
+@pytest.mark.parametrize(
+    ("files", "unit"),
+    [(1, "lines"), (7, "lines"), (50, "lines"), (1, "paragraphs"), (7, "sentences")],
+)
+def test_what_goes_is_what_a_loop_finds(
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: int,
+    unit: Any,
+    tiny_tokenizer: Path,
+) -> None:
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
+    monkeypatch.setattr(job, "_FILES_PER_FRAGMENT", 4)
+    records = corpus(files, SEPARATORS[unit])
+    stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
+    source = write(tmp_path / "in", records, files)
+    recipe = make(tmp_path / "lake", source, stage, {"tokenize": str(tiny_tokenizer)})
+    report = run(recipe, cluster=client)
+    assert report.ok
+    expected = naive(records, stage)
+    assert fates(recipe) == expected
+    kinds = [kind for kind, _ in expected.values()]
+    assert (report.cut, report.duplicates) == (kinds.count("cut"), kinds.count("short"))
+    assert min(report.cut, report.duplicates) > 3
+    assert verify(str(recipe.lake)) == []
+    found = texts(recipe, tiny_tokenizer)
+    for record in records:
+        name, body = str(record["doc_id"]), str(record["body"])
+        kind, goes = expected.get(name, ("", ()))
+        if kind == "short":
+            assert name not in found
+            continue
+        left = [part for k, part in enumerate(stage.pieces(body)) if k not in goes]
+        assert stage.pieces(found[name]) == left
+        assert goes or found[name] == body
+
+
+@pytest.mark.parametrize("unit", ["lines", "sentences"])
+@pytest.mark.parametrize("min_rest_chars", [0, 40])
+def test_increments_are_one_run(
+    client: Client, tmp_path: Path, unit: Any, min_rest_chars: int, tiny_tokenizer: Path
+) -> None:
+    records = corpus(min_rest_chars + len(unit), SEPARATORS[unit])
+    for k in (7, 30, 50):  # equal documents, too
+        records[k] = {**records[k - 5], "doc_id": f"{k}"}
+    stage = DedupParagraphs(unit=unit, min_chars=12, min_rest_chars=min_rest_chars)
+    stages = ["dedup_exact", stage, {"tokenize": str(tiny_tokenizer)}]
+    source = tmp_path / "in"
+    grown = make(tmp_path / "grown", source, *stages)
+    for first in (0, 20, 40):
+        write(source, records[first : first + 20], 2, first)
+        run(grown, cluster=client)
+    whole = make(tmp_path / "whole", source, *stages)
+    run(whole, cluster=client)
+    assert {row["kind"] for row in rows(whole.lake, "duplicates")} == {"exact", "cut", "short"}
+    for table in ("documents", "duplicates", "tokens"):
+        assert rows(grown.lake, table) == rows(whole.lake, table)
+    assert verify(str(grown.lake)) == []
+
+
+def test_what_is_tokenized_stays_whole(
+    client: Client, tmp_path: Path, tiny_tokenizer: Path
+) -> None:
+    """A file that sorts before the others and comes after them loses what they have."""
+    source = tmp_path / "in"
+    stage = DedupParagraphs(min_chars=5, min_rest_chars=5)
+    recipe = make(tmp_path / "lake", source, stage, {"tokenize": str(tiny_tokenizer)})
+    body = "A long paragraph.\n\nOnly in {}"
+    for number in (5, 1):
+        write(
+            source, [{"doc_id": f"{number}", "body": body.format(number), "link": None}], 1, number
+        )
+        run(recipe, cluster=client)
+    assert fates(recipe) == {"1": ("cut", (0,))}
+    assert texts(recipe, tiny_tokenizer) == {"5": body.format(5), "1": "Only in 1"}
+
+
+def test_thresholds_of_the_rest_need_no_new_documents(client: Client, tmp_path: Path) -> None:
+    source = write(tmp_path / "in", corpus(1, "\n\n"), 2)
+    stage = DedupParagraphs(min_chars=12, min_rest_chars=0)
+    run(make(tmp_path / "lake", source, stage), cluster=client)
+    stricter = stage.model_copy(update={"min_rest_chars": 60})
+    recipe = make(tmp_path / "lake", source, stricter)
+    report = run(recipe, cluster=client, rebuild=True)
+    assert report.rows == 0
+    assert fates(recipe) == naive(corpus(1, "\n\n"), stricter)
+
+
+keys = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3)), unique=True)
+
+
+@given(keys, st.integers(0, 3), st.randoms())
+def test_repeats(found: list[tuple[int, int, int]], first_new: int, rng: random.Random) -> None:
+    expected = []
+    for value in range(4):
+        places = sorted((document, ordinal) for key, document, ordinal in found if key == value)
+        expected += [(*place, places[0][0]) for place in places[1:] if place[0] >= first_new * 3]
+    rng.shuffle(found)
+    numbers = np.array(found, np.int64).reshape(-1, 3)
+    documents = address(numbers[:, 1] // 3, numbers[:, 1] % 3)
+    frame = pd.DataFrame({"hash": numbers[:, 0], "document": documents, "ordinal": numbers[:, 2]})
+    repeats = job.repeats_of(frame, first_new=first_new)
+    number = {int(address(np.int64(k // 3), np.array([k % 3]))[0]): k for k in range(10)}
+    columns = [repeats[name] for name in ("document", "ordinal", "keeper")]
+    rows_found = [(number[d], o, number[k]) for d, o, k in zip(*columns, strict=True)]
+    assert sorted(rows_found) == sorted(expected)
+    assert repeats["bucket"].eq(0).all()
+
+
+class _DieOnce:
+    """Reads units as the job does; the first worker that comes here dies while the shuffle goes on."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+        self._read = job._read_units
+
+    def __call__(self, file: DataFile, left_out: Any, *, lake: Lake) -> pd.DataFrame:
+        if file.number == 5 and not self._marker.exists():
+            self._marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._read(file, left_out, lake=lake)
+
+
+@pytest.mark.slow  # the shuffle begins anew: 20 s and more
+def test_a_worker_dies_in_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 60)
+    monkeypatch.setattr(job, "_read_units", _DieOnce(tmp_path / "died"))
+    records = corpus(3, "\n\n")
+    stage = DedupParagraphs(min_chars=12, min_rest_chars=40)
+    recipe = make(tmp_path / "lake", write(tmp_path / "in", records, 7), stage)
+    with Cluster(workers=2).connect() as client:
+        report = run(recipe, cluster=client)
+    assert (tmp_path / "died").exists()
+    assert report.ok
+    assert fates(recipe) == naive(records, stage)
+
+
+@pytest.fixture
+def cutting(tmp_path: Path, tiny_tokenizer: Path) -> Recipe:
+    """A recipe whose barrier finds equal documents, and what is to be cut."""
+    records = corpus(5, "\n", 120)
+    records[9] = {**records[4], "doc_id": "9"}
+    stage = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=40)
+    source = write(tmp_path / "in", records, 6)
+    return make(tmp_path / "lake", source, "dedup_exact", stage, {"tokenize": str(tiny_tokenizer)})
+
+
+@pytest.mark.slow  # each starts clusters of its own
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_killed_in_the_barrier_or_two_at_once(
+    client: Client, tmp_path: Path, cutting: Recipe, drivers: int
+) -> None:
+    """The first fragment of ``duplicates`` is there, and nothing of it is committed: kill, run again."""
+    whole = cutting.model_copy(update={"lake": str(tmp_path / "whole")})
+    run(whole, cluster=client)
+    file = tmp_path / "recipe.yaml"
+    file.write_text(cutting.to_yaml())
+    started = [_start(file) for _ in range(drivers)]
+    try:
+        if drivers == 1:
+            folder = Path(str(cutting.lake)) / "duplicates"
+            while started[0].poll() is None and not list(folder.glob("*.parquet")):
+                time.sleep(0.01)
+            started[0].kill()
+            started[0].wait()
+            assert _version(cutting, "duplicates") == 0
+            run(cutting, cluster=client)
+        else:
+            assert [driver.wait(timeout=300) for driver in started] == [0, 0]
+    finally:
+        for driver in started:
+            _end(driver)
+    assert outcome(cutting) == outcome(whole)
+    assert verify(str(cutting.lake)) == []

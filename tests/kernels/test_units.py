@@ -1,0 +1,164 @@
+"""Units against lists of strings: what is compared, and what stays without some of them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels import units as kernel
+from etl.kernels.repeats import CASE, SPACE
+from etl.kernels.rewrite import keep
+from etl.kernels.units import LINES, NOT_COMPARED, PARAGRAPHS, SENTENCES, Cutting
+from etl.kernels.utf8 import texts as buffers
+from tests.kernels.test_repeats import naive_key, naive_rest, naive_units, texts
+
+blocks = st.sampled_from([PARAGRAPHS, LINES])
+whole = [
+    "He left.",
+    "Why?",
+    '"No!"',
+    "Mr. Smith (a friend) paid 3.50 and left.",
+    "東京。",
+    "one",
+    "Ünder",
+]
+lines = st.lists(st.sampled_from(whole), max_size=5)
+documents = st.lists(lines, max_size=5)
+
+
+def cut(text: str, cutting: Cutting, ordinals: list[int]) -> str:
+    array = pa.array(["before", text, "after"])
+    firsts = np.array([0, 0, len(ordinals), len(ordinals)])
+    spans = kernel.without(buffers(array), cutting, firsts, np.array(ordinals, np.int32))
+    kept = keep(buffers(array), spans)
+    kept.validate(full=True)
+    before, rest, after = kept.to_pylist()
+    assert (before, after) == ("before", "after")
+    return rest
+
+
+def found(array: pa.Array, cutting: Cutting) -> list[list[tuple[int, int]]]:
+    units = kernel.units(buffers(array), cutting)
+    pairs = list(zip(units.hashes.tolist(), units.chars.tolist(), strict=True))
+    return [pairs[a:b] for a, b in zip(units.first_unit, units.first_unit[1:], strict=False)]
+
+
+def strings(text: str, cutting: Cutting) -> list[str]:
+    array = pa.array([text])
+    spans = kernel.pieces(buffers(array), cutting)
+    data = text.encode()
+    return [data[a:b].decode() for a, b in zip(spans.starts, spans.ends, strict=True)]
+
+
+def naive_strings(text: str, unit: int) -> list[list[str]]:
+    rows = text.splitlines(keepends=True)
+    return [[rows[k].strip() for k in lines] for lines in naive_units(rows, unit == PARAGRAPHS)]
+
+
+@given(st.lists(texts, max_size=4), blocks, st.integers(0, 4), st.integers(0, 7))
+def test_equal_hashes_are_equal_units(documents, unit, min_chars, ignore):
+    cutting = Cutting(unit, min_chars, 1, ignore)
+    array = pa.array(["a\na", *documents, "b"], pa.string())[1:-1]
+    by_hash: dict[int, tuple[str, ...]] = {}
+    by_key: dict[tuple[str, ...], int] = {}
+    for text, pairs in zip(documents, found(array, cutting), strict=True):
+        expected = naive_strings(text, unit)
+        assert [chars for _, chars in pairs] == [len("\n".join(part)) for part in expected]
+        for (value, chars), part in zip(pairs, expected, strict=True):
+            assert (value == NOT_COMPARED) == (chars < min_chars)
+            if value != NOT_COMPARED:
+                key = tuple(naive_key(line, ignore) for line in part)
+                assert by_hash.setdefault(value, key) == key
+                assert by_key.setdefault(key, value) == value
+
+
+@given(texts, blocks, st.data())
+@example("a\n\nb\na\n\nc\na\n", PARAGRAPHS, None)
+def test_what_stays_is_what_lists_leave(text, unit, data):
+    cutting = Cutting(unit, 0, 1, 0)
+    rows = text.splitlines(keepends=True)
+    units = naive_units(rows, unit == PARAGRAPHS)
+    goes = range(len(units))[:-1]
+    if data is not None and units:
+        goes = data.draw(st.sets(st.sampled_from(range(len(units))), max_size=len(units) - 1))
+    lines_cut = {line for k in goes for line in units[k]}
+    rest = cut(text, cutting, sorted(goes))
+    assert rest == (naive_rest(rows, lines_cut) if lines_cut else text)
+    assert naive_strings(rest, unit) == [
+        part for k, part in enumerate(naive_strings(text, unit)) if k not in goes
+    ]
+
+
+@given(documents, st.sampled_from(["\n", "\r\n", " \n\n"]), st.data())
+def test_sentences(document, end, data):
+    text = end.join("  ".join(line) for line in document)
+    cutting = Cutting(SENTENCES, 0, 1, 0)
+    expected = [sentence for line in document for sentence in joined(line)]
+    assert strings(text, cutting) == expected
+    goes = data.draw(st.sets(st.sampled_from(range(len(expected))))) if expected else set()
+    rest = cut(text, cutting, sorted(goes))
+    assert strings(rest, cutting) == [s for k, s in enumerate(expected) if k not in goes]
+
+
+def joined(line: list[str]) -> list[str]:
+    """The sentences of a line: what has no end goes on with the next."""
+    sentences: list[str] = []
+    for part in line:
+        if sentences and sentences[-1][-1] not in '.?!"。':
+            sentences[-1] += f"  {part}"
+        else:
+            sentences.append(part)
+    return sentences
+
+
+@given(texts | st.text(st.sampled_from("aA.!?。 \n\"'()Xé東1,"), max_size=40), st.data())
+def test_sentences_of_any_text(text, data):
+    """In order, without overlap, all but white space is in one; what is cut is gone, the rest is there."""
+    cutting = Cutting(SENTENCES, 0, 1, 0)
+    parts = strings(text, cutting)
+    assert all(part == part.strip() != "" for part in parts)
+    assert bare("".join(parts)) == bare(text)
+    goes = data.draw(st.sets(st.sampled_from(range(len(parts))))) if parts else set()
+    rest = cut(text, cutting, sorted(goes))
+    assert bare(rest) == bare("".join(p for k, p in enumerate(parts) if k not in goes))
+
+
+def bare(text: str | tuple[str, ...]) -> str:
+    return "".join("".join(text).split())
+
+
+@given(
+    st.lists(st.sampled_from(["One.", "Two.", "Two  b?"]), max_size=8),
+    st.integers(1, 4),
+    st.integers(0, 9),
+)
+def test_spans_of_sentences(sentences, span, min_chars):
+    """Equal if the sentences that follow are, too; the last ones begin no span."""
+    cutting = Cutting(SENTENCES, min_chars, span, SPACE | CASE)
+    (pairs,) = found(pa.array([" ".join(sentences)]), cutting)
+    spans = [tuple(sentences[k : k + span]) for k in range(len(sentences))]
+    assert [chars for _, chars in pairs] == [len(s) for s in sentences]
+    for (value, _), one in zip(pairs, spans, strict=True):
+        length = sum(map(len, one))
+        is_compared = len(one) == span and length >= max(min_chars, 1)
+        assert (value != NOT_COMPARED) == is_compared
+        for (other_value, _), other in zip(pairs, spans, strict=True):
+            if is_compared and other_value != NOT_COMPARED:
+                assert (value == other_value) == (bare(one) == bare(other))
+
+
+def test_a_unit_that_is_not_there():
+    with pytest.raises(AssertionError, match="fewer units"):
+        cut("a\n\nb", Cutting(PARAGRAPHS, 0, 1, 0), [2])
+
+
+@pytest.mark.parametrize("unit", [PARAGRAPHS, LINES, SENTENCES])
+def test_long_documents_make_room_for_themselves(unit):
+    separator = {PARAGRAPHS: "\n\n", LINES: "\n", SENTENCES: " "}[unit]
+    parts = [f"line {k}." for k in range(5000)]
+    text = separator.join(parts)
+    assert strings(text, Cutting(unit, 0, 1, 0)) == parts
+    goes = list(range(0, 5000, 2))
+    assert cut(text, Cutting(unit, 0, 1, 0), goes) == separator.join(parts[1::2])
+    assert cut(text, Cutting(unit, 0, 1, 0), list(range(5000))) == ""
