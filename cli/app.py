@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import pipelines
-from cli import options
+from cli import care, options
 from etl.errors import TokenlakeError
 
 _QUARANTINED = 3
@@ -42,11 +42,6 @@ app = typer.Typer(
 )
 
 
-def _examples(*lines: str) -> str:
-    """The end of a command's help; the backspace keeps the lines as they are."""
-    return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
-
-
 def main() -> None:
     """Run the command line."""
     app(prog_name="etl")
@@ -73,7 +68,7 @@ def _common(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl run demo --lake lake",
         "etl run web.yaml --source 's3://crawl/*.parquet' --set gopher_quality.min_words=80",
         "etl run web.yaml --cluster tcp://scheduler:8786",
@@ -137,7 +132,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl plan web.yaml",
         "etl plan demo --lake lake --json",
     )
@@ -165,7 +160,7 @@ def plan(  # noqa: PLR0913 - as above
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl recipes",
         "etl recipes demo > web.yaml",
     )
@@ -194,7 +189,7 @@ def recipes(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl history lake/documents",
     )
 )
@@ -207,7 +202,7 @@ def history(table: options.TableArgument, *, as_json: options.AsJson = False) ->
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl show lake/documents --columns id,reason,text --limit 3",
         "etl show lake/tokens --version 2",
     )
@@ -215,9 +210,7 @@ def history(table: options.TableArgument, *, as_json: options.AsJson = False) ->
 def show(
     table: options.TableArgument,
     *,
-    at_version: Annotated[
-        int | None, typer.Option("--version", min=0, help="A version's number.")
-    ] = None,
+    at_version: options.AtVersion = None,
     timestamp: Annotated[
         str | None, typer.Option(metavar="TIME", help="A point in time, as 2026-10-01T12:00 (UTC).")
     ] = None,
@@ -234,32 +227,38 @@ def show(
 
     if at_version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both")
-    opened = Table.open(table, at_version if timestamp is None else _time(timestamp))
+    opened = Table.open(
+        table, _number(table, at_version) if timestamp is None else _time(timestamp)
+    )
+    if at_version is not None or timestamp is not None:
+        opened.check_files()
     rows = head(opened, limit, columns.split(",") if columns else None)
     render.output(render.table_facts(opened, rows), render.table, to_json=as_json)
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl diff lake/documents 3 7",
     )
 )
 def diff(
     table: options.TableArgument,
-    old: Annotated[int, typer.Argument(min=0, help="The version to compare with.")],
-    new: Annotated[int, typer.Argument(min=0, help="The version to look at.")],
+    old: Annotated[str, typer.Argument(help="The version (or release) to compare with.")],
+    new: Annotated[str, typer.Argument(help="The version (or release) to look at.")],
     *,
     as_json: options.AsJson = False,
 ) -> None:
     """Say what changed between two versions of a table, and why."""
     from cli import render
     from etl.audit.lineage import diff as compare
+    from etl.releases import version_of
 
-    render.output(compare(table, old, new), render.difference, to_json=as_json)
+    found = compare(table, version_of(table, old), version_of(table, new))
+    render.output(found, render.difference, to_json=as_json)
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl lineage lake/tokens",
         "etl lineage lake/tokens --openlineage > events.jsonl",
     )
@@ -267,9 +266,7 @@ def diff(
 def lineage(
     table: options.TableArgument,
     *,
-    at_version: Annotated[
-        int | None, typer.Option("--version", min=0, help="A version's number.")
-    ] = None,
+    at_version: options.AtVersion = None,
     openlineage: Annotated[
         bool, typer.Option("--openlineage", help="Print OpenLineage run events, one a line.")
     ] = False,
@@ -280,7 +277,7 @@ def lineage(
     from etl.audit.lineage import graph
     from etl.audit.openlineage import run_events
 
-    node = graph(table, at_version)
+    node = graph(table, _number(table, at_version))
     if openlineage:
         for event in run_events(node):
             typer.echo(render.as_json(event, indent=None))
@@ -289,7 +286,7 @@ def lineage(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl trace lake --id doc-17",
         "etl trace lake --source data/a.parquet --row 12",
     )
@@ -319,15 +316,16 @@ def trace(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl verify lake",
+        "etl verify lake --quick",
     )
 )
 def verify(
     lake: options.LakeArgument,
     *,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Decode every page of every column too.")
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Read the logs and the footers alone, and no values.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -338,14 +336,14 @@ def verify(
     from cli import render
     from etl.audit.verify import verify as check
 
-    problems = check(lake, deep=deep)
+    problems = check(lake, quick=quick)
     render.output(problems, render.problems, to_json=as_json)
     if problems:
         raise typer.Exit(1)
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl report lake",
     )
 )
@@ -358,7 +356,7 @@ def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> No
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl duplicates lake",
         "etl duplicates lake --top 3 --json",
     )
@@ -380,7 +378,7 @@ def duplicates(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl tune lake --set gopher_quality.min_words=80",
         "etl tune lake --sweep gopher_quality.min_words=20,50,80,100",
     )
@@ -413,7 +411,7 @@ def tune(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl replay lake --state checkpoint.pt --batch-size 8",
         "etl replay lake --seq-len 2048 --step 1200 --rank 3 --world-size 16 --batch-size 8",
         "etl replay web=lake/web code=lake/code --state checkpoint.pt --batch-size 8",
@@ -438,9 +436,7 @@ def replay(  # noqa: PLR0913 - as above
     seq_len: Annotated[int | None, typer.Option(min=1, help="Tokens of a window.")] = None,
     seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
     epoch: Annotated[int, typer.Option(min=0, help="The epoch.")] = 0,
-    at_version: Annotated[
-        int | None, typer.Option("--version", min=0, help="The token table's version.")
-    ] = None,
+    at_version: options.AtVersion = None,
     step: Annotated[
         int,
         typer.Option(help="Steps from the epoch's beginning, or from the state; -1 is before it."),
@@ -490,8 +486,11 @@ def replay(  # noqa: PLR0913 - as above
     render.output(found, render_replay.replay, to_json=as_json)
 
 
+app.add_typer(care.app)
+
+
 @app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "etl schema > recipe.schema.json",
     )
 )
@@ -507,6 +506,13 @@ def _about(text: str) -> str:
     """The first line of a recipe's opening comment."""
     first = text.split("\n", 1)[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def _number(table: str, at_version: str | None) -> int | None:
+    """A version as it was given: its number, a release, or none for the newest."""
+    from etl.releases import version_of
+
+    return None if at_version is None else version_of(table, at_version)
 
 
 def _time(text: str) -> Any:

@@ -54,7 +54,17 @@ ReplaceChanged = Annotated[
         "--replace-changed", help="Put the rows of changed input files in place of their old ones."
     ),
 ]
+AtVersion = Annotated[
+    str | None,
+    typer.Option("--version", metavar="VERSION", help="A version's number, or a release's name."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only say what would be.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help; the backspace keeps the lines as they are."""
+    return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
 def settings_of(

@@ -2,7 +2,7 @@
 
 >>> import etl
 >>> print(*sorted(name for name in etl.__all__ if name.islower()))
-apply diff graph history read read_table report run sweep trace tune verify write
+apply diff graph history optimize read read_table repair report run sweep trace tune vacuum verify write
 """
 
 from importlib import import_module
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from etl.audit.report import report
     from etl.audit.tune import sweep, tune
     from etl.audit.verify import verify
+    from etl.care.optimize import optimize
+    from etl.care.repair import repair
+    from etl.care.vacuum import vacuum
     from etl.cluster import Cluster
     from etl.errors import TokenlakeError
     from etl.frames import apply, read, read_table, write
@@ -35,13 +38,16 @@ _HOMES = {
     "diff": "etl.audit.lineage",
     "graph": "etl.audit.lineage",
     "history": "etl.audit.lineage",
+    "optimize": "etl.care.optimize",
     "read": "etl.frames",
     "read_table": "etl.frames",
+    "repair": "etl.care.repair",
     "report": "etl.audit.report",
     "run": "etl.job.run",
     "sweep": "etl.audit.tune",
     "trace": "etl.audit.lineage",
     "tune": "etl.audit.tune",
+    "vacuum": "etl.care.vacuum",
     "verify": "etl.audit.verify",
     "write": "etl.frames",
 }
@@ -58,13 +64,16 @@ __all__ = [
     "diff",
     "graph",
     "history",
+    "optimize",
     "read",
     "read_table",
+    "repair",
     "report",
     "run",
     "sweep",
     "trace",
     "tune",
+    "vacuum",
     "verify",
     "write",
 ]

@@ -5,6 +5,7 @@ statistics that the Delta log keeps of it. Nothing is visible to a reader before
 """
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from etl.errors import StorageError
 _MAX_STATISTIC_CHARS = 512  # longer values would bloat the log
 _ALWAYS = ("source", "file")  # by these the driver finds data files again
 _MAX_ROW_GROUP_ROWS = 1 << 17
+_FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,15 @@ class Fragment:
     rows: int
     partition: Mapping[str, str]
     statistics: str
+
+
+def is_fragment(path: str) -> bool:
+    """Whether a data file's name is one that ``FragmentWriter`` gives.
+
+    >>> is_fragment("verdict=kept/" + "a" * 32 + "-0123456789ab-0.parquet"), is_fragment("x.parquet")
+    (True, False)
+    """
+    return _FILE_NAME.fullmatch(path.rsplit("/", 1)[-1]) is not None
 
 
 @dataclass
@@ -209,6 +220,7 @@ class _OpenFile:
             use_dictionary=[name for name in layout.dictionary if name in schema.names],
             write_statistics=[name for name in layout.statistics if name in schema.names],
             column_encoding=dict.fromkeys(layout.ascending, "DELTA_BINARY_PACKED") or None,
+            write_page_checksum=True,  # a bit that flips in storage is found by `etl verify`
         )
 
     def write(self, table: pa.Table) -> None:

@@ -26,6 +26,7 @@ from etl import storage
 from etl.errors import MismatchError, TableError
 from etl.fragment import DOCUMENTS, DUPLICATES, KEYS, TOKENS, Fragment, FragmentWriter, Layout
 from etl.recipe import StageList
+from etl.releases import version_of
 from etl.sources import Source, Split, count_records, list_splits, number
 from etl.sources import read as read_split
 from etl.stages import Stage
@@ -77,12 +78,15 @@ def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.T
     return frame.map_partitions(_apply_stages, parsed, meta=meta)
 
 
-def read_table(lake: str, name: str, version: int | None = None) -> dd.DataFrame:
+def read_table(lake: str, name: str, version: int | str | None = None) -> dd.DataFrame:
     """A table of a lake as a Dask DataFrame, one partition per data file.
 
-    Raises TableError if there is no such table or version.
+    ``version`` is a number or the name of a release. Raises TableError if there is no such table or version.
     """
-    table = Table.open(storage.join(storage.normalize(lake), name), version)
+    url = storage.join(storage.normalize(lake), name)
+    table = Table.open(url, None if version is None else version_of(url, version))
+    if version is not None:
+        table.check_files()
     fragments = table.fragments()
     partitions = [n for n in fragments.column_names if n.startswith("partition.")]
     rows = fragments.select(["path", *partitions]).to_pylist()

@@ -9,12 +9,14 @@ the identity of the input. These kinds of ``txn`` stand in the log:
 - ``recipe``              the fingerprint of the recipe that made the rows (its first 63 bits)
 - ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI
 - ``edition:<hash>``      how often the rows of that file were replaced
-- ``<key>``               a unit of work that is done
+- ``<key>``               a unit of work that is done; 0: its rows were dropped, it is to be done again
+- ``merged:<key>``        which data file holds a unit's rows since files were put together: the first 63
+                          bits of that file's own key
 """
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,7 @@ from etl.errors import ConflictError, MismatchError
 from etl.fragment import Fragment, Layout
 from etl.table import Table
 
+_MERGED = "merged:"
 _MAX_ATTEMPTS = 50  # each failed one means that somebody else's commit succeeded
 
 
@@ -35,6 +38,23 @@ class Entry:
     fragments: Sequence[Fragment] = ()
     remove: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # input URI -> fingerprint
+
+
+@dataclass(frozen=True)
+class Part:
+    """New data files with rows that stood in others, and the units whose rows these are, where looked up."""
+
+    key: str
+    fragments: Sequence[Fragment]
+    units: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The same rows in other files: those that go, and what comes in their place."""
+
+    remove: Sequence[str]
+    parts: Sequence[Part]
 
 
 Describe = Callable[[Sequence[Entry], int], Mapping[str, Any]]
@@ -77,7 +97,7 @@ class Ledger:
 
     def is_done(self, key: str) -> bool:
         """Whether a unit of work stands in the log."""
-        return key in self._transactions
+        return self._transactions.get(key, 0) > 0
 
     def foreign_files(self) -> list[str]:
         """Live data files that no unit of work in the log has written: another program's."""
@@ -86,6 +106,14 @@ class Ledger:
         paths = self.table.fragments()["path"].to_pylist()
         keys = keys_of(paths)
         return [path for path, key in zip(paths, keys, strict=True) if not self.is_done(key)]
+
+    def units_of(self, paths: Iterable[str]) -> list[list[str]]:
+        """The keys of the units of work whose rows stand in each of these data files."""
+        merged: dict[int, list[str]] = {}
+        for name, number in self._transactions.items():
+            if name.startswith(_MERGED):
+                merged.setdefault(number, []).append(name.removeprefix(_MERGED))
+        return [merged.get(_int63(key), [key]) for key in keys_of(paths)]
 
     def has_changed(self, uri: str, fingerprint: str) -> bool:
         """Whether rows of an earlier content of this input file stand in the table."""
@@ -144,14 +172,50 @@ class Ledger:
             except ConflictError:
                 if not retry:
                     raise
-                generation = self.generation
-                time.sleep(min(0.01 * 2**attempt, 1.0))
-                self.refresh()
-                if self.generation != generation or self.is_other_recipe:
-                    raise MismatchError(
-                        "the table was begun anew by another run", where=self.url
-                    ) from None
+                self._wait(attempt)
         raise ConflictError(f"lost {_MAX_ATTEMPTS} commits to others in a row", where=self.url)
+
+    def rewrite(
+        self, rewrites: Sequence[Rewrite], describe: Callable[[int], Mapping[str, Any]]
+    ) -> list[Rewrite]:
+        """Commit the same rows in other files in one step, and return what was rewritten by it.
+
+        What names a file that is no longer live is left out, its new files stay orphans: another commit
+        came first. ``describe`` gets the number of new files. Raises as ``commit`` does.
+        """
+        for attempt in range(_MAX_ATTEMPTS):
+            assert self.table is not None
+            live = set(self.table.fragments()["path"].to_pylist())
+            todo = [rewrite for rewrite in rewrites if live.issuperset(rewrite.remove)]
+            if not todo:
+                return []
+            parts = [part for rewrite in todo for part in rewrite.parts]
+            fragments = [fragment for part in parts for fragment in part.fragments]
+            transactions = {part.key: 1 for part in parts}
+            for part in parts:
+                transactions |= {f"{_MERGED}{unit}": _int63(part.key) for unit in part.units}
+            try:
+                self.table = self.table.commit(
+                    fragments,
+                    remove=[path for rewrite in todo for path in rewrite.remove],
+                    transactions=transactions,
+                    lineage=describe(len(fragments)),
+                    data_change=False,
+                )
+            except ConflictError:
+                self._wait(attempt)
+            else:
+                self._transactions.update(transactions)
+                return todo
+        raise ConflictError(f"lost {_MAX_ATTEMPTS} commits to others in a row", where=self.url)
+
+    def _wait(self, attempt: int) -> None:
+        """Look again after a lost commit; the more were lost, the later."""
+        generation = self.generation
+        time.sleep(min(0.01 * 2**attempt, 1.0))
+        self.refresh()
+        if self.generation != generation or self.is_other_recipe:
+            raise MismatchError("the table was begun anew by another run", where=self.url)
 
     def _commit_on_head(self, entries: Sequence[Entry], describe: Describe) -> None:
         assert self.table is not None
@@ -164,6 +228,7 @@ class Ledger:
         if remove:  # what is live now: another run may have come since the entries were made
             files = {uri for entry in entries if entry.remove for uri in entry.files}
             live = self.table.fragments().select(["path", "min.source"]).to_pylist()
+            self._check_removed(entries, {f["path"] for f in live})
             remove = {f["path"] for f in live if f["path"] in remove or f["min.source"] in files}
         self.table = self.table.commit(
             [fragment for entry in entries for fragment in entry.fragments],
@@ -172,6 +237,16 @@ class Ledger:
             lineage=describe(entries, self.generation),
         )
         self._transactions.update(transactions)
+
+    def _check_removed(self, entries: Sequence[Entry], live: Collection[str]) -> None:
+        """Refuse to replace rows of which nobody knows where they stand now: they would stand twice."""
+        for entry in entries:
+            if not entry.files and not set(entry.remove).issubset(live):
+                raise MismatchError(
+                    "data files that this run replaces were taken away meanwhile (`etl optimize`?)",
+                    where=self.url,
+                    hint="run again: what is committed stays",
+                )
 
     def _check_contents(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

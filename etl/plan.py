@@ -185,14 +185,14 @@ def kept_units(documents: Table) -> list[Unit]:
 
 
 def stale_fragments(ledger: Ledger, live: Collection[str]) -> dict[str, list[str]]:
-    """The live data files whose unit of work is no longer there, by input file."""
+    """The live data files with rows of a unit of work that is no longer there, by (first) input file."""
     fragments = None if ledger.table is None else ledger.table.fragments()
     if fragments is None or not fragments.num_rows:
         return {}
     rows = fragments.select(["path", "min.source"]).to_pylist()
     found: dict[str, list[str]] = {}
-    for row, key in zip(rows, keys_of(r["path"] for r in rows), strict=True):
-        if key not in live:
+    for row, keys in zip(rows, ledger.units_of(r["path"] for r in rows), strict=True):
+        if any(key not in live for key in keys):
             found.setdefault(row["min.source"], []).append(row["path"])
     return found
 

@@ -6,9 +6,11 @@ the environment, as every tool of the field reads them (``AWS_ACCESS_KEY_ID``, `
 """
 
 import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ _WILDCARDS = "*?["
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file: its URI, its size in bytes, and what changes when its content does."""
+    """One file: its URI, its size in bytes, what changes when its content does, and when it came."""
 
     uri: str
     size: int
     fingerprint: str
+    modified: datetime | None = field(default=None, compare=False)  # UTC, by the store's clock
 
 
 def normalize(url: str | os.PathLike[str]) -> str:
@@ -150,7 +153,20 @@ def info(uri: str) -> FileInfo | None:
 
 def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
     scheme = url.split("://", 1)[0] if "://" in url else "file"
-    return FileInfo(f"{scheme}://{path}", int(entry["size"]), _fingerprint(entry))
+    uri = f"{scheme}://{path}"
+    return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
+
+
+def _modified(entry: dict[str, Any]) -> datetime | None:
+    for name in ("mtime", "LastModified", "updated", "last_modified"):
+        found = entry.get(name)
+        if isinstance(found, str):
+            found = datetime.fromisoformat(found)
+        if isinstance(found, datetime):
+            return found.astimezone(UTC)
+        if found is not None:
+            return datetime.fromtimestamp(float(found), UTC)
+    return None
 
 
 def _fingerprint(info: dict[str, Any]) -> str:
@@ -213,10 +229,80 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
         yield file
 
 
+def read(uri: str) -> bytes | None:
+    """The content of a small file, or None if it is not there; raises StorageError if nobody can say."""
+    try:
+        return bytes(filesystem(uri).cat_file(uri))
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        raise StorageError(f"cannot be read ({_one_line(error)})", where=uri) from error
+
+
+def write(uri: str, content: bytes) -> None:
+    """Write a small file, in the place of one that may be there; a reader sees all of it or nothing.
+
+    Raises StorageError if the place is not writable.
+    """
+    try:
+        if is_local(uri):
+            _place(uri, content, os.replace)
+        else:  # stores make an object whole or not at all
+            filesystem(uri).pipe_file(uri, content)
+    except Exception as error:
+        raise _unwritable(uri, error) from error
+
+
+def create(uri: str, content: bytes) -> bool:
+    """Write a small file unless one is there; of many who try at once exactly one gets True.
+
+    The contents that they write must differ. Raises StorageError if the place is not writable.
+    """
+    try:
+        if is_local(uri):
+            _place(uri, content, os.link)
+        else:
+            filesystem(uri).pipe_file(uri, content, mode="create")
+    except Exception as error:
+        found = read(uri)  # a store's refusal has many names, and an answer may be lost
+        if found is None:
+            raise _unwritable(uri, error) from error
+        return found == content
+    return True
+
+
+def remove(uri: str) -> None:
+    """Delete a file; one that is not there is no mistake. Raises StorageError if it cannot be done."""
+    try:
+        filesystem(uri).rm_file(uri)
+    except FileNotFoundError:
+        pass
+    except Exception as error:
+        raise StorageError(f"cannot be deleted ({_one_line(error)})", where=uri) from error
+
+
 def size(uri: str) -> int | None:
     """The size of a file in bytes, or None if it is not there."""
     found = info(uri)
     return None if found is None else found.size
+
+
+def _place(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None:
+    """Write a local file beside its place, and move it there whole."""
+    path = local_path(uri)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        part.write_bytes(content)
+        move(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _unwritable(uri: str, error: BaseException) -> StorageError:
+    return StorageError(
+        f"cannot be written ({_one_line(error)})", where=uri, hint="check the permissions"
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -5,10 +5,9 @@ table was opened. Whoever loses opens the table again and asks again what is lef
 builds exactly-once on that. This is the only module that knows deltalake.
 """
 
-import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -16,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from etl import storage
+from etl import log, storage
 from etl.errors import ConflictError, StorageError, TableError
 from etl.fragment import Fragment, Layout
 
@@ -52,7 +50,8 @@ class Table:
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
         """Open the newest version, one by its number, or the one of a point in time (UTC).
 
-        Raises TableError if there is no table, or no such version.
+        Raises TableError if there is no table, or no such version, or if another program has made it one
+        that the data files alone do not tell (deletion vectors, column mapping).
         """
         url = storage.normalize(url)
         try:
@@ -66,6 +65,7 @@ class Table:
         except (DeltaError, OSError) as error:
             what = "cannot be opened" if version is None else f"has no version {version}"
             raise TableError(f"{what} ({error})", where=url, hint="see `etl history`") from error
+        _check_plain(url, delta)
         return cls(url, delta)
 
     @classmethod
@@ -122,25 +122,8 @@ class Table:
         return actions.take(pc.sort_indices(actions["path"]))
 
     def transactions(self) -> dict[str, int]:
-        """All application transactions of the head: which splits are done, and the table's state.
-
-        One look-up through delta-rs costs about a millisecond; this reads them all in one go, from the
-        last checkpoint and the log entries after it.
-        """
-        log = storage.join(self.url, "_delta_log")
-        fs = storage.filesystem(log)
-        names = sorted(path.rsplit("/", 1)[-1] for path in fs.ls(log, detail=False, refresh=True))
-        checkpoints = [n for n in names if ".checkpoint" in n and n.endswith(".parquet")]
-        newest = max((int(n[:20]) for n in checkpoints if int(n[:20]) <= self.version), default=-1)
-        found: dict[str, int] = {}
-        for name in checkpoints:
-            if int(name[:20]) == newest:
-                found.update(_checkpoint_transactions(storage.join(log, name)))
-        for name in names:
-            number = int(name[:20]) if name[:20].isdigit() and name.endswith(".json") else -1
-            if newest < number <= self.version:
-                found.update(_entry_transactions(fs.cat_file(storage.join(log, name))))
-        return found
+        """All application transactions up to this version: which splits are done, and the state."""
+        return log.transactions(self.url, self.version)
 
     def history(self) -> list[dict[str, Any]]:
         """One dictionary per version, newest first: version, timestamp, operation, ``tokenlake``."""
@@ -156,6 +139,24 @@ class Table:
         found = (entry.get("tokenlake") or {} for entry in self.history())
         return next((dict(record) for record in found if "canonical" in record), None)
 
+    @property
+    def is_vacuumed(self) -> bool:
+        """Whether a vacuum has deleted data files of this version, which is then an old one."""
+        return any(first <= self.version <= last for first, last in log.vacuumed(self.url))
+
+    def check_files(self) -> None:
+        """Raise TableError if a vacuum has deleted data files of this version."""
+        if self.is_vacuumed:
+            raise TableError(
+                f"data files of version {self.version} were deleted by a vacuum",
+                where=self.url,
+                hint="take a newer version; `etl release` keeps those that are to stay",
+            )
+
+    def entries(self) -> Iterator[log.LogEntry]:
+        """What the commits up to this version did, oldest first."""
+        return log.entries(self.url, self.version)
+
     def commit(
         self,
         add: Sequence[Fragment],
@@ -164,19 +165,21 @@ class Table:
         lineage: Mapping[str, Any],
         remove: Iterable[str] = (),
         overwrite: tuple[pa.Schema, Layout] | None = None,
+        data_change: bool = True,
     ) -> Self:
         """Make fragments visible, and others invisible, in one step; return the table after it.
 
-        ``remove`` are paths of live files; ``overwrite`` removes all and sets a new schema. Raises
+        ``remove`` are paths of live files; ``overwrite`` removes all and sets a new schema; without
+        ``data_change`` the same rows stand in other files. Raises
         ConflictError if another commit came since the table was opened (open it again and ask again),
         StorageError if a fragment is not there as it was written or the log cannot be written.
         """
         _check_written(self.url, add)
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(f.path, f.size, f.partition, now, True, f.statistics) for f in add
+            AddAction(f.path, f.size, f.partition, now, data_change, f.statistics) for f in add
         ]
-        actions += [RemoveAction(path, True, now) for path in remove]
+        actions += [RemoveAction(path, data_change, now) for path in remove]
         schema = self.schema if overwrite is None else overwrite[0]
         try:
             self._delta.create_write_transaction(
@@ -196,6 +199,19 @@ class Table:
     def dataset(self) -> "pds.Dataset":
         """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
         return self._delta.to_pyarrow_dataset()
+
+
+def _check_plain(url: str, delta: deltalake.DeltaTable) -> None:
+    """Refuse what is read wrongly from the data files alone."""
+    mode = delta.metadata().configuration.get("delta.columnMapping.mode", "none")
+    found = {"deletionVectors"} & set(delta.protocol().reader_features or ())
+    found |= set() if mode == "none" else {"columnMapping"}
+    if found:
+        raise TableError(
+            f"its data files cannot be read by themselves ({', '.join(sorted(found))})",
+            where=url,
+            hint="write the table anew without deletion vectors and column mapping",
+        )
 
 
 def _place(url: str) -> str:
@@ -230,19 +246,3 @@ def _check_written(url: str, fragments: Sequence[Fragment]) -> None:
                 where=storage.join(url, fragment.path),
                 hint="run again: its split is not done and will be written anew",
             )
-
-
-def _checkpoint_transactions(uri: str) -> dict[str, int]:
-    with storage.open_input(uri) as file:
-        column = pq.read_table(file, columns=["txn"])["txn"].combine_chunks().drop_null()
-    names = column.field("appId").to_pylist()
-    return dict(zip(names, column.field("version").to_pylist(), strict=True))
-
-
-def _entry_transactions(entry: bytes) -> dict[str, int]:
-    found = {}
-    for line in entry.splitlines():
-        if line.startswith(b'{"txn"'):
-            action = json.loads(line)["txn"]
-            found[action["appId"]] = action["version"]
-    return found

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-FORMAT_VERSION: Literal[2] = 2
+FORMAT_VERSION: Literal[3] = 3
 
 
 class _Record(BaseModel):
@@ -20,7 +20,7 @@ class InputFile(_Record):
     uri: str
     size: int  # bytes
     fingerprint: str  # etag, or size and mtime
-    rows: int  # records read of it by this commit
+    rows: int  # records read of it by this commit; less than 0: taken back by a repair
 
 
 class InputTable(_Record):
@@ -63,13 +63,13 @@ class TokenizerRecord(_Record):
 class Lineage(_Record):
     """One commit's record, as ``history()`` of the table shows it under ``tokenlake``."""
 
-    format: Literal[1, 2] = FORMAT_VERSION  # 2: with counts.costs
+    format: Literal[1, 2, 3] = FORMAT_VERSION  # 2: with counts.costs; 3: repair, optimize
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of what decides the rows of this table
     canonical: dict[str, Any]  # the recipe with every default written out
     step: Literal["documents", "duplicates", "keys", "tokens"]
-    action: Literal["append", "rebuild", "replace"] = "append"
+    action: Literal["append", "rebuild", "replace", "repair", "optimize"] = "append"
     generation: int
     versions: dict[str, str]  # tokenlake and the libraries that decide the result
     input_files: list[InputFile] = []

@@ -23,7 +23,10 @@ FLOORS = (
     # the machine: files, and kernels over arrays
     ("etl.storage", "etl.kernels.*"),
     # tables, sources, stages
-    ("etl.fragment", "etl.table", "etl.ledger", "etl.key_table"),
+    (
+        *("etl.fragment", "etl.log", "etl.table", "etl.ledger", "etl.key_table"),
+        *("etl.lease", "etl.releases"),
+    ),
     ("etl.sources.*", "etl.stages.*"),
     # what to do
     ("etl.recipe_file", "etl.recipe", "etl.references", "etl.plan"),
@@ -33,6 +36,7 @@ FLOORS = (
         "etl.job.tasks",
         "etl.job.files",
         "etl.job.likeness",
+        "etl.job.merged",
         "etl.job.shuffle",
         "etl.job.progress",
         "etl.job.record",
@@ -43,6 +47,7 @@ FLOORS = (
     ("etl.job.near", "etl.job.paragraphs", "etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
     ("etl.audit.*",),
+    ("etl.care.*",),
     ("etl.loader.*",),
     # the public names, and what a person calls
     ("etl",),
@@ -52,7 +57,10 @@ FLOORS = (
 
 ONLY: dict[str, tuple[str, ...]] = {
     "etl.kernels.*": ("etl.kernels.*",),
-    "etl.loader.*": ("schemas.*", "etl.errors", "etl.storage", "etl.table", "etl.loader.*"),
+    "etl.loader.*": (
+        *("schemas.*", "etl.errors", "etl.storage", "etl.table", "etl.releases"),
+        "etl.loader.*",
+    ),
     "schemas.*": ("schemas.*",),
     "pipelines": (),
 }

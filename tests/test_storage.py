@@ -2,6 +2,8 @@
 
 import gzip
 import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fsspec
@@ -197,3 +199,43 @@ def test_an_object_store(s3: str) -> None:
         assert (file.seek(2), file.read(3)) == (2, b"B.T")
     assert storage.size(f"{s3}/none") is None
     assert storage.find(f"{s3}/none") == []
+
+
+def test_a_small_file_is_created_once(tmp_path) -> None:
+    uri = storage.normalize(tmp_path / "a" / "b.json")
+    assert storage.read(uri) is None
+    assert storage.create(uri, b"one")
+    assert not storage.create(uri, b"two")
+    assert storage.read(uri) == b"one"
+    storage.write(uri, b"three")
+    assert (storage.read(uri), [p.name for p in (tmp_path / "a").iterdir()]) == (
+        b"three",
+        ["b.json"],
+    )
+    storage.remove(uri)
+    storage.remove(uri)
+    assert storage.read(uri) is None
+    with pytest.raises(StorageError, match="cannot be written"):
+        storage.create(storage.normalize(Path("/proc/none/x")), b"")
+
+
+def test_a_small_object_is_created_once(s3: str) -> None:
+    uri = f"{s3}/a/b.json"
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: storage.create(uri, b"%d" % n), range(8)))
+    assert made.count(True) == 1
+    assert storage.read(uri) == b"%d" % made.index(True)
+    storage.write(uri, b"x")
+    assert storage.read(uri) == b"x"
+    storage.remove(uri)
+    assert storage.read(uri) is None
+
+
+def test_a_file_says_when_it_came(tmp_path, s3: str) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    for uri in (storage.normalize(tmp_path / "x"), f"{s3}/x"):
+        storage.write(uri, b"x")
+        found = storage.info(uri)
+        assert found is not None
+        assert found.modified is not None
+        assert before < found.modified < datetime.now(UTC) + timedelta(seconds=2)

@@ -10,5 +10,5 @@ tune.py         what other thresholds would keep
 thresholds.py   which settings are thresholds
 replay.py       the filters judged again over stored columns
 tallies.py      what is kept now and then, counted
-verify.py       whether files, counts and addresses agree: file_checks.py, row_checks.py
+verify.py       whether logs, files, counts and addresses agree: log_checks.py, file_checks.py, row_checks.py
 """

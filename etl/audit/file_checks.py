@@ -1,11 +1,12 @@
 """Is each data file of a table what the log says: there, of its size, with its rows, of the schema?
 
-The footers are read, and no column; ``deep`` decodes every page of every column.
+Every page of every column is decoded, its checksum first, and the statistics of the footer are those of
+the values; ``quick`` reads the footers alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.errors import StorageError
 from etl.table import Table
 
 _THREADS = 8  # they wait for the store, more than they compute
@@ -27,6 +27,7 @@ class Problem:
     table: str
     file: str | None  # its path inside the table; None: the table as a whole
     what: str
+    redo: str | None = field(default=None, compare=False)  # the table to mend, if it is another one
 
     def __str__(self) -> str:
         place = self.table if self.file is None else f"{self.table}/{self.file}"
@@ -34,22 +35,27 @@ class Problem:
 
 
 def check_files(
-    table: Table, *, deep: bool = False, vocab_size: int | None = None
+    table: Table,
+    *,
+    quick: bool = False,
+    vocab_size: int | None = None,
+    known: Collection[str] = (),
 ) -> list[Problem]:
-    """The problems of a table's live data files, each for itself.
+    """The problems of the data files of a table's version, each for itself; ``known`` ones are left out.
 
-    With ``deep`` the token ids are also checked to be those of a vocabulary of ``vocab_size``.
+    Token ids are those of a vocabulary of ``vocab_size``.
     """
     name = table.url.rsplit("/", 1)[-1]
     schema = table.schema
 
     def check(fragment: Mapping[str, Any]) -> list[Problem]:
         checked = _Checked(table.url, fragment, schema)
-        found = checked.problems(deep=deep, vocab_size=vocab_size)
+        found = checked.problems(quick=quick, vocab_size=vocab_size)
         return [Problem(name, fragment["path"], what) for what in found]
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(check, table.fragments().to_pylist())
+        files = [f for f in table.fragments().to_pylist() if f["path"] not in known]
+        found = pool.map(check, files)
         return [problem for problems in found for problem in problems]
 
 
@@ -61,7 +67,7 @@ class _Checked:
     fragment: Mapping[str, Any]
     schema: pa.Schema
 
-    def problems(self, *, deep: bool, vocab_size: int | None) -> Iterator[str]:
+    def problems(self, *, quick: bool, vocab_size: int | None) -> Iterator[str]:
         """What is wrong with it; a file that cannot be opened has no further problems."""
         uri = storage.join(self.url, self.fragment["path"])
         found = storage.size(uri)
@@ -72,11 +78,12 @@ class _Checked:
             yield f"the file has {found} bytes where the log says {self.fragment['size']}"
         try:
             with storage.open_input(uri) as source:
-                file = pq.ParquetFile(source)
-                yield from self._footer(file)
-                if deep:
-                    yield from self._pages(file, vocab_size)
-        except (pa.ArrowException, OSError, StorageError) as error:
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                problems = list(self._footer(file))
+                if not problems and not quick:
+                    problems = list(self._pages(file, vocab_size))
+                yield from problems
+        except Exception as error:  # noqa: BLE001 - a damaged footer fails in ways of its own
             yield f"cannot be read: {' '.join(str(error).split())}"
 
     def _footer(self, file: pq.ParquetFile) -> Iterator[str]:
@@ -107,15 +114,49 @@ class _Checked:
             yield f"{missing} rejected rows have no reason"
 
     def _pages(self, file: pq.ParquetFile, vocab_size: int | None) -> Iterator[str]:
-        for batch in file.iter_batches(4096, use_threads=False):
-            if "tokens" not in batch.schema.names:
-                continue
-            lengths = pc.list_value_length(batch["tokens"])
-            if not lengths.equals(batch["num_tokens"].cast(lengths.type)):
-                yield "num_tokens is not the length of tokens"
-            ids = np.asarray(batch["tokens"].flatten())
-            if ids.size and (ids.min() < 0 or (vocab_size is not None and ids.max() >= vocab_size)):
-                yield f"token ids from {ids.min()} to {ids.max()}, the vocabulary has {vocab_size}"
+        for group in range(file.num_row_groups):
+            ranges = _Ranges(file.metadata.row_group(group))
+            for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
+                ranges.update(batch)
+                if "tokens" in batch.schema.names:
+                    yield from _token_problems(batch, vocab_size)
+            yield from ranges.problems(f"row group {group}")
+
+
+class _Ranges:
+    """The values of a row group against the minimum and maximum that its footer says."""
+
+    def __init__(self, group: pq.RowGroupMetaData) -> None:
+        columns = [group.column(i) for i in range(group.num_columns)]
+        said = {c.path_in_schema: c.statistics for c in columns if c.statistics is not None}
+        self._said = {name: (s.min, s.max) for name, s in said.items() if s.has_min_max}
+        self._found: dict[str, tuple[Any, Any]] = {}
+        self._missing = group.num_rows
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        self._missing -= batch.num_rows
+        for name in self._said.keys() & set(batch.schema.names):
+            found = pc.min_max(batch[name]).as_py()
+            low, high = self._found.get(name, (found["min"], found["max"]))
+            if found["min"] is not None:
+                self._found[name] = (min(low, found["min"]), max(high, found["max"]))
+
+    def problems(self, where: str) -> Iterator[str]:
+        if self._missing:
+            yield f"{where} has {self._missing} rows less than its footer says"
+        for name, found in self._found.items():
+            if found != self._said[name]:
+                low, high = self._said[name]
+                yield f"{where}: {name} goes from {found[0]!r} to {found[1]!r}, not {low!r} to {high!r}"
+
+
+def _token_problems(batch: pa.RecordBatch, vocab_size: int | None) -> Iterator[str]:
+    lengths = pc.list_value_length(batch["tokens"])
+    if not lengths.equals(batch["num_tokens"].cast(lengths.type)):
+        yield "num_tokens is not the length of tokens"
+    ids = np.asarray(batch["tokens"].flatten())
+    if ids.size and (ids.min() < 0 or (vocab_size is not None and ids.max() >= vocab_size)):
+        yield f"token ids from {ids.min()} to {ids.max()}, the vocabulary has {vocab_size}"
 
 
 def _range(metadata: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
@@ -151,7 +192,9 @@ def _statistics(metadata: pq.FileMetaData, name: str) -> list[Any]:
 def _difference(found: pa.Schema, expected: list[pa.Field]) -> str:
     """The first columns that differ."""
     known = {field.name: field for field in expected}
-    differing = [f"{field}" for field in found if known.get(field.name) != field]
+    differing = [
+        str(field) for field in found if field.name not in known or known[field.name] != field
+    ]
     missing = [name for name in known if name not in found.names]
     return (
         f"it has {differing[:3]}, and lacks {missing[:3]}" if missing else f"it has {differing[:3]}"

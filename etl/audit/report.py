@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import schemas
 from etl import storage
@@ -87,7 +88,7 @@ def report(lake: str) -> LakeReport:
     kinds: Counter[str | None] = Counter()
     if "duplicates" in tables:
         kinds = tally(tables["duplicates"], "kind", files["duplicates"])
-    sources = _sources(kept, rejected, files.get("tokens"))
+    sources = _sources(kept, rejected, tables.get("tokens"))
     return LakeReport(
         lake=url,
         tables=[_table(name, table, files[name]) for name, table in tables.items()],
@@ -141,16 +142,31 @@ def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
     return files.filter(is_kept), files.filter(pc.invert(is_kept))
 
 
-def _sources(kept: pa.Table, rejected: pa.Table, tokens: pa.Table | None) -> list[SourceReport]:
-    """Counts by input file: a data file holds rows of one."""
+def _sources(kept: pa.Table, rejected: pa.Table, tokens: Table | None) -> list[SourceReport]:
+    """Counts by input file: a data file holds rows of one, unless ``etl optimize`` made it."""
     parts = [
         _by_source(kept, rows="rows", kept="rows"),
         _by_source(rejected, rows="rows"),
     ]
-    if tokens is not None:
-        parts.append(_by_source(tokens, tokenized="rows", tokens="max.token_end"))
+    if tokens is not None and (files := tokens.fragments()).num_rows:
+        is_one = pc.equal(files["min.source"], files["max.source"])
+        one, several = files.filter(is_one), files.filter(pc.invert(is_one))
+        parts.append(_by_source(one, tokenized="rows", tokens="max.token_end"))
+        parts += [_read_by_source(tokens.url, path) for path in several["path"].to_pylist()]
     total = pl.concat(parts).group_by("source").sum().sort("source")
     return [SourceReport(**row) for row in total.iter_rows(named=True)]
+
+
+def _read_by_source(url: str, path: str) -> pl.DataFrame:
+    """The same of a data file of tokens with rows of several input files."""
+    with storage.open_input(storage.join(url, path)) as file:
+        rows = pl.DataFrame(pq.read_table(file, columns=["source", "num_tokens"]))
+    counts = rows.group_by("source").agg(
+        tokenized=pl.len(), tokens=pl.col("num_tokens").sum().cast(pl.Int64)
+    )
+    return counts.select(
+        "source", pl.lit(0).alias("rows"), pl.lit(0).alias("kept"), pl.col("tokenized", "tokens")
+    ).cast(dict.fromkeys(("rows", "kept", "tokenized", "tokens"), pl.Int64))
 
 
 def _by_source(files: pa.Table, **columns: str) -> pl.DataFrame:

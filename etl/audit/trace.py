@@ -208,7 +208,8 @@ class _Lake:
         if table is None:
             return None
         if done and self._tokens_read.get("duplicates", table.version) != table.version:
-            table = Table.open(table.url, self._tokens_read["duplicates"])
+            old = Table.open(table.url, self._tokens_read["duplicates"])
+            table = table if old.is_vacuumed else old
         found = next(find(table, address), None)
         return None if found is None else (found.values, table)
 

@@ -157,18 +157,30 @@ class _TokenCounts:
     def __init__(self, table: Table) -> None:
         self._url = table.url
         self._files: dict[str, list[tuple[int, int, str]]] = {}
-        names = ("path", "min.source", "min.row", "max.row")
+        self._several: list[tuple[str, str, str]] = []  # those with rows of several input files
+        names = ("path", "min.source", "max.source", "min.row", "max.row")
         for row in table.fragments().to_pylist():
-            path, source, *span = (row[name] for name in names)
-            self._files.setdefault(source, []).append((*span, path))
+            path, low, high, *span = (row[name] for name in names)
+            if low == high:
+                self._files.setdefault(low, []).append((*span, path))
+            else:
+                self._several.append((low, high, path))
 
     def of(self, file: Mapping[str, Any]) -> pl.DataFrame:
         """``row`` and ``num_tokens`` of the documents that a data file of ``documents`` may hold."""
-        found = [_NO_TOKENS]
-        for first, last, path in self._files.get(file["min.source"], []):
-            if first <= file["max.row"] and last >= file["min.row"]:
-                with storage.open_input(storage.join(self._url, path)) as source:
-                    names = ["row", "num_tokens"]
-                    table = pq.read_table(source, columns=names, use_threads=False)
-                found.append(pl.DataFrame(table))
+        wanted = file["min.source"]
+        paths = [
+            path
+            for first, last, path in self._files.get(wanted, [])
+            if first <= file["max.row"] and last >= file["min.row"]
+        ]
+        found = [_NO_TOKENS, *(self._read(path, ["row", "num_tokens"]) for path in paths)]
+        for low, high, path in self._several:
+            if low <= wanted <= high:
+                rows = self._read(path, ["source", "row", "num_tokens"])
+                found.append(rows.filter(source=wanted).drop("source"))
         return pl.concat(found)
+
+    def _read(self, path: str, columns: list[str]) -> pl.DataFrame:
+        with storage.open_input(storage.join(self._url, path)) as source:
+            return pl.DataFrame(pq.read_table(source, columns=columns, use_threads=False))

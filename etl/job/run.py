@@ -16,6 +16,7 @@ from typing import Any, Literal
 from distributed import Client, KilledWorker
 
 import schemas
+from etl import lease
 from etl.cluster import Cluster
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
@@ -24,6 +25,7 @@ from etl.job.compared import Compared
 from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
 from etl.job.files import Lake, data_files
+from etl.job.merged import take_apart
 from etl.job.progress import Progress, RunReport
 from etl.job.quarantine import Quarantine
 from etl.job.record import counts, input_files, record
@@ -70,7 +72,8 @@ def run(
         with nullcontext(where) if isinstance(where, Client) else where.connect() as client:
             if on_client is not None:
                 on_client(client)
-            job.execute(client)
+            with lease.hold(str(plan.recipe.lake), "run"):  # a vacuum leaves its files alone
+                job.execute(client)
     report = job.report
     report.costs = job.costs()
     report.seconds = time.monotonic() - started
@@ -222,6 +225,7 @@ class _Run:
         documents.refresh()
         assert documents.table is not None
         live = {ledger.key(unit.key): unit for unit in kept_units(documents.table)}
+        self._take_apart(live)
         stale = stale_fragments(ledger, live)
         duplicates = Decisions(self.ledgers.get("duplicates"))
         units = [
@@ -238,6 +242,12 @@ class _Run:
         for source in sorted(stale.keys() - {unit.source for unit in live.values()}):
             gone = Entry(ledger.key("removed", *stale[source]), remove=stale[source])
             self._commit("tokens", [gone], [])
+
+    def _take_apart(self, live: Mapping[str, Unit]) -> None:
+        """Let no file of ``tokens`` hold rows that are to be replaced beside others."""
+        ledger, describe = self.ledgers["tokens"], self._lineage("tokens", action="optimize")
+        while mixed := take_apart(ledger, live):
+            ledger.rewrite(mixed, lambda _: describe([], ledger.generation))
 
     def _batches(
         self,

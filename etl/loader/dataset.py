@@ -27,10 +27,10 @@ class TokenDataset(ShardedDataset):
     """Packed windows of ``seq_len`` tokens with the labels shifted by one, in a reproducible order.
 
     ``lake`` is the URL of a lake or of its table ``tokens``; the newest version is pinned when none is
-    given (``dataset.version``). ``shuffle`` is True, False (the table's own order), or the settings.
-    ``format`` adds what tells documents apart, or pads one document a row. ``remote`` says how a table in
-    an object store is read ahead, and whether it is kept on this machine, ``expect`` what the model is made
-    for. Opening reads the log and the footers.
+    given (``dataset.version``), by its number or as a release. ``shuffle`` is True, False (the table's own
+    order), or the settings. ``format`` adds what tells documents apart, or pads one document a row.
+    ``remote`` says how a table in an object store is read ahead, and whether it is kept on this machine,
+    ``expect`` what the model is made for. Opening reads the log and the footers.
 
     One pass is one epoch; ``set_epoch`` gives the next its own order. A plain ``DataLoader(dataset,
     batch_size=8)`` works (each sample once whatever its workers); batches in the order of the plan, and
@@ -46,7 +46,7 @@ class TokenDataset(ShardedDataset):
         lake: str,
         *,
         seq_len: int,
-        version: int | None = None,
+        version: int | str | None = None,
         seed: int = 0,
         shuffle: bool | Shuffle = True,
         rank: int | None = None,

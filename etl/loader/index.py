@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etl import storage
+from etl import releases, storage
 from etl.errors import LoaderError, TableError
 from etl.loader.remote import VERIFY, Ranges, Remote, open_file, read_footer
 from etl.table import Table
@@ -75,8 +75,10 @@ class Index:
         return digest.hexdigest()
 
 
-def read_index(lake: str, *, version: int | None, remote: Remote) -> Index:
+def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Index:
     """Open the token table of a lake (or the table by its own URL) and read its log and footers.
+
+    ``version`` is a number or the name of a release.
 
     Raises LoaderError if there is no such table or version, or if it is no token table, StorageError if a
     file cannot be read.
@@ -135,7 +137,7 @@ def read_tokenizers(index: Index) -> list[TokenizerRecord]:
     return found
 
 
-def _open(lake: str, version: int | None) -> Table:
+def _open(lake: str, version: int | str | None) -> Table:
     url = storage.normalize(lake)
     inner = storage.join(url, "tokens")
     found = next((place for place in (inner, url) if Table.exists(place)), None)
@@ -146,7 +148,9 @@ def _open(lake: str, version: int | None) -> Table:
             hint="give the URL of a lake whose recipe ends with `tokenize`",
         )
     try:
-        table = Table.open(found, version)
+        table = Table.open(found, None if version is None else releases.version_of(found, version))
+        if version is not None:
+            table.check_files()
     except TableError as error:
         raise LoaderError(error.what, where=error.where, hint=error.hint) from error
     _check_schema(table)

@@ -115,7 +115,7 @@ def test_a_run_and_the_report_of_its_lake_tell_the_same(
 def test_records_of_the_format_before_are_read(made: Recipe) -> None:
     record = history(made.table_url("documents"))[0].lineage
     assert record is not None
-    assert record.format == schemas.FORMAT_VERSION == 2
+    assert record.format == schemas.FORMAT_VERSION == 3
     data = record.model_dump(mode="json")
     del data["counts"]["costs"]
     old = schemas.Lineage.model_validate({**data, "format": 1})

@@ -75,7 +75,7 @@ def test_a_commit_of_somebody_else_is_shown_as_it_is(lake: Recipe) -> None:
 def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
     table = Table.open(url(lake, "duplicates"))
     table.commit([], transactions={}, lineage={"format": schemas.FORMAT_VERSION + 1})
-    with pytest.raises(TableError, match="has format 3, known here is 2"):
+    with pytest.raises(TableError, match="has format 4, known here is 3"):
         history(table.url)
 
 

@@ -51,7 +51,7 @@ def read(recipe: Recipe, name: str, path: str) -> pa.Table:
 
 def test_a_whole_lake_has_no_problems(made: Recipe) -> None:
     assert verify(str(made.lake)) == []
-    assert verify(str(made.lake), deep=True) == []
+    assert verify(str(made.lake), quick=True) == []
 
 
 def test_work_that_is_not_done_yet_is_no_problem(
@@ -83,7 +83,7 @@ def test_replaced_files_and_rebuilt_tables_are_whole(
     assert verify(str(recipe.lake)) == []
     strict = stages[0].model_copy(update={"min_words": 20})
     run(recipe.model_copy(update={"stages": (strict, *stages[1:])}), cluster=client, rebuild=True)
-    assert verify(str(recipe.lake), deep=True) == []
+    assert verify(str(recipe.lake)) == []
 
 
 def test_keepers_of_later_runs_are_no_duplicates_themselves(
@@ -101,7 +101,7 @@ def test_keepers_of_later_runs_are_no_duplicates_themselves(
 
 def test_a_lake_on_s3_reads_back_the_same(made: Recipe, s3: str) -> None:
     storage.filesystem(s3).put(str(made.lake), f"{s3}/lake", recursive=True)
-    assert verify(f"{s3}/lake", deep=True) == []
+    assert verify(f"{s3}/lake") == []
     here, there = report(str(made.lake)), report(f"{s3}/lake")
     assert there == dataclasses.replace(here, lake=f"{s3}/lake")
     for document in ("doc-00000", "doc-00003"):
@@ -130,7 +130,7 @@ def test_a_data_file_that_is_cut_is_found(lake: Recipe) -> None:
     assert "cannot be read" in broken.what
 
 
-def test_damaged_pages_are_found_by_deep(lake: Recipe) -> None:
+def test_damaged_pages_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
     file = local(lake, "documents", path)
     metadata = pq.read_metadata(file).row_group(0)
@@ -142,8 +142,8 @@ def test_damaged_pages_are_found_by_deep(lake: Recipe) -> None:
         text["total_compressed_size"] - 60
     )
     file.write_bytes(content)
-    assert verify(str(lake.lake)) == []
-    (problem,) = verify(str(lake.lake), deep=True)
+    assert verify(str(lake.lake), quick=True) == []
+    (problem,) = verify(str(lake.lake))
     assert problem.file == path
     assert "cannot be read" in problem.what
 
@@ -211,24 +211,24 @@ def test_a_wrong_running_total_is_found(lake: Recipe) -> None:
     assert verify(str(lake.lake)) == [problem]
 
 
-def test_other_tokens_than_counted_are_found_by_deep(lake: Recipe) -> None:
+def test_other_tokens_than_counted_are_found(lake: Recipe) -> None:
     def shorter(rows: pa.Table) -> pa.Table:
         lists = rows["tokens"].to_pylist()
         return _change(rows, "tokens", [lists[0][1:], *lists[1:]])
 
     path = _rewrite(lake, "tokens", shorter)
-    assert verify(str(lake.lake)) == []
-    found = verify(str(lake.lake), deep=True)
+    assert verify(str(lake.lake), quick=True) == []
+    found = verify(str(lake.lake))
     assert found == [Problem("tokens", path, "num_tokens is not the length of tokens")]
 
 
-def test_tokens_of_no_vocabulary_are_found_by_deep(lake: Recipe) -> None:
+def test_tokens_of_no_vocabulary_are_found(lake: Recipe) -> None:
     def strange(rows: pa.Table) -> pa.Table:
         lists = rows["tokens"].to_pylist()
         return _change(rows, "tokens", [[512, *lists[0][1:]], *lists[1:]])
 
     path = _rewrite(lake, "tokens", strange)
-    (problem,) = verify(str(lake.lake), deep=True)
+    (problem,) = verify(str(lake.lake))
     assert problem.file == path
     assert "to 512, the vocabulary has" in problem.what
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from etl import releases
 from etl.errors import LoaderError
 from etl.fragment import DUPLICATES as DUPLICATES_LAYOUT
 from etl.fragment import TOKENS as LAYOUT
@@ -114,3 +115,18 @@ def test_a_dataset_may_be_opened_from_a_state(tmp_path):
         state = dataset.state_dict(consumed=11)
         again = TokenDataset.from_state(url, {"step": 11, "data": state})
         assert rows_of(again) == whole[11:]
+
+
+def test_a_release_is_a_version(tmp_path):
+    url = make_lake(tmp_path, SMALL)
+    releases.create(url, "small", version=1)
+    Table.open(f"{url}/tokens").commit([], remove=["000.parquet"], transactions={}, lineage={})
+    dataset = TokenDataset(url, seq_len=10, version="small")
+    assert (dataset.version, dataset.num_tokens) == (1, 266)
+    again = TokenDataset.from_state(url, dataset.state_dict())
+    assert rows_of(again) == rows_of(TokenDataset(f"{url}/tokens", seq_len=10, version="small"))
+    assert dataset.state_dict()["version"] == 1
+    with pytest.raises(LoaderError, match="version=1 here 2"):
+        TokenDataset(url, seq_len=10).load_state_dict(dataset.state_dict())
+    with pytest.raises(LoaderError, match=r"no release 'other'(.|\n)*small"):
+        TokenDataset(url, seq_len=10, version="other")

@@ -1,0 +1,108 @@
+"""Is the log of each table whole: every entry there and readable, the checkpoint that it names, its end?
+
+Tokenlake never cleans a log. That the newest entries are gone is seen from what was made with them: other
+tables, and releases.
+"""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import log, releases, storage
+from etl.audit.file_checks import Problem
+from etl.errors import StorageError, TokenlakeError
+from etl.table import Table
+
+_THREADS = 16  # they wait for the store
+
+
+def check_logs(lake: str) -> list[Problem]:
+    """The problems of the logs of a lake's tables."""
+    found: list[Problem] = []
+    newest: dict[str, int] = {}
+    named = [
+        (kind, version, f"the release {release.name!r} names")
+        for release in releases.list_all(lake)
+        for kind, version in release.versions.items()
+    ]
+    for kind in (
+        "keys",
+        *reversed(releases.TABLES),
+    ):  # downstream first: what it names is there already
+        url = storage.join(lake, kind)
+        pointer = storage.read(storage.join(url, "_delta_log", "_last_checkpoint"))
+        try:
+            names = log.names(url)
+        except FileNotFoundError:
+            continue
+        newest[kind] = max(map(log.number, names), default=-1)
+        problems = [*_entries(url, names), *_checkpoints(url, names, pointer)]
+        if not problems:
+            problems = list(_opening(url))
+            for entry in log.entries(url, newest[kind]):
+                named += [
+                    (n, version, f"{kind} was made from") for n, version in entry.reads.items()
+                ]
+        found += [Problem(kind, None, what) for what in problems]
+    return found + list(_ends(newest, named))
+
+
+def _opening(url: str) -> Iterator[str]:
+    try:
+        Table.open(url)
+    except TokenlakeError as error:
+        yield error.what
+
+
+def _entries(url: str, names: list[str]) -> Iterator[str]:
+    there = {log.number(name): name for name in names if log.number(name) >= 0}
+    missing = sorted(set(range(max(there, default=-1) + 1)) - there.keys())
+    if missing:
+        yield f"{len(missing)} log entries are not there; the first: version {missing[0]}"
+    uris = [storage.join(url, "_delta_log", name) for name in there.values()]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for number, content in zip(there, pool.map(storage.read, uris), strict=True):
+            if not _is_sound(content or b""):
+                yield f"the log entry of version {number} is damaged"
+
+
+def _is_sound(entry: bytes) -> bool:
+    try:
+        actions = [json.loads(line) for line in entry.splitlines()]
+    except ValueError:  # also what is no UTF-8
+        return False
+    return bool(actions) and all(isinstance(action, dict) for action in actions)
+
+
+def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[str]:
+    found = [name for name in names if ".checkpoint" in name and name.endswith(".parquet")]
+    if pointer is not None:
+        try:
+            version = int(json.loads(pointer)["version"])
+        except (ValueError, KeyError, TypeError):
+            yield "_last_checkpoint is damaged: delete it, the log is enough"
+        else:
+            if not any(name.startswith(f"{version:020}") for name in found):
+                yield f"the checkpoint of version {version} is not there, which _last_checkpoint names"
+    for name in found:
+        try:
+            with storage.open_input(storage.join(url, "_delta_log", name)) as source:
+                pq.ParquetFile(source).read(use_threads=False)
+        except (pa.ArrowException, OSError, StorageError) as error:
+            text = " ".join(str(error).split())
+            yield f"the checkpoint {name} cannot be read ({text}): delete it, the log is enough"
+
+
+def _ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:
+    """Tables whose newest version is older than one that another table or a release names."""
+    worst: dict[str, tuple[int, str]] = {}
+    for kind, version, why in named:
+        worst[kind] = max((version, why), worst.get(kind, (-1, "")))
+    for kind in releases.TABLES:
+        version, why = worst.get(kind, (-1, ""))
+        if version > newest.get(kind, -1):
+            what = f"its newest version is {newest.get(kind, 'none')}, but {why} version {version}"
+            yield Problem(kind, None, what)

@@ -1,0 +1,259 @@
+"""Drop what is damaged, so that the next run makes it again from the sources.
+
+What `etl verify` finds names data files. The units of work behind them are undone, with all that was made
+of them: a split of documents goes with what was decided of it and with its tokens, a data file of duplicates
+with the decisions on the input files that it covers, and with their tokens. The next run reads, decides and
+tokenizes these again, and nothing else; whatever else is decided already comes first, as ever. The table of
+keys is made anew. Four commits at most, downstream first, so that no row outlives its origin.
+
+The same rows come back if the recipe's libraries are those of before. Of equal texts that are all decided
+anew the one is kept that one run would keep; where they came in several runs, that may be another one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import schemas
+from etl import lease, releases, storage
+from etl.audit.verify import Problem, verify
+from etl.audit.versions import live_inputs, table_of, versions_of
+from etl.care.record import ledger_of, record
+from etl.fragment import DUPLICATES, Fragment, FragmentWriter
+from etl.ledger import Ledger, keys_of
+from etl.plan import Unit, kept_units
+from etl.table import Table
+
+_NOTHING: Mapping[str, list[Fragment]] = {}
+_RUN = "nothing can be done about it by itself: `etl run --rebuild`, or bring it back from a copy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A problem that stays, and why."""
+
+    problem: Problem
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """What a repair drops, or would drop, and what it cannot mend."""
+
+    lake: str
+    problems: list[Problem]
+    dropped: dict[str, list[str]]  # table -> data files
+    sources: list[str]  # input files that are read again, in part or as a whole
+    left: list[Left]
+    done: bool
+
+
+def repair(lake: str, *, drop: bool = False) -> Repair:
+    """Find what is damaged and can be made again, and, with ``drop``, drop it.
+
+    Raises TableError if the lake has no documents or no recipe made them, ConflictError if somebody else
+    commits meanwhile.
+    """
+    url = storage.normalize(lake)
+    problems = verify(url)
+    work = _Work(url, problems)
+    if drop and work.has_any:
+        with lease.hold(url, "repair"):
+            work.commit()
+    return Repair(
+        lake=url,
+        problems=problems,
+        dropped={kind: sorted(paths) for kind, paths in work.remove.items() if paths},
+        sources=sorted(work.sources),
+        left=work.left,
+        done=drop,
+    )
+
+
+class _Work:
+    """Which units of work are undone in each table, and which data files go with them."""
+
+    def __init__(self, lake: str, problems: list[Problem]) -> None:
+        self.remove: dict[str, set[str]] = {kind: set() for kind in (*releases.TABLES, "keys")}
+        self.sources: set[str] = set()
+        self._undone: dict[str, set[str]] = {kind: set() for kind in self.remove}
+        has_files = any(problem.file is not None for problem in problems)
+        tables = {kind: table_of(lake, kind) for kind in self.remove} if has_files else {}
+        live = {f"{kind}/{path}" for kind, table in tables.items() for path in _live(table)}
+        self._damaged = [p for p in problems if f"{p.table}/{p.file}" in live]
+        self.left = [Left(problem=p, why=_RUN) for p in problems if p not in self._damaged]
+        if not self._damaged:
+            return
+        self._ledgers = {kind: ledger_of(t) for kind, t in tables.items() if t is not None}
+        documents = self._ledgers["documents"].table
+        assert documents is not None
+        self._inputs = live_inputs(versions_of(documents))
+        self._files = documents.fragments().to_pylist()
+        self._units = {unit.key: unit for unit in kept_units(documents)}
+        self._undo_documents()
+        self._undo_duplicates()
+        self._undo_tokens()
+        if "keys" in self._ledgers and (self.has_any or self._paths("keys")):
+            self.remove["keys"] = set(_live(tables["keys"]))
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is anything to undo."""
+        return any(self._undone.values()) or any(self.remove.values())
+
+    def commit(self) -> None:
+        """Make the tables forget it, downstream first."""
+        if "tokens" in self._ledgers:
+            self._commit("tokens")
+        if self.remove["keys"]:
+            self._forget_keys()
+        if "duplicates" in self._ledgers and self._undone["duplicates"]:
+            self._commit("duplicates", self._rewritten())
+        self._commit("documents", input_files=self._taken_back())
+
+    def _paths(self, kind: str) -> list[str]:
+        return [str(p.file) for p in self._damaged if (p.redo or p.table) == kind]
+
+    def _undo_documents(self) -> None:
+        sources = {str(f["path"]): str(f["min.source"]) for f in self._files}
+        for problem in self._damaged:
+            if (problem.redo or problem.table) != "documents":
+                continue
+            source = sources[str(problem.file)]
+            if why := _why_not_again(source, self._inputs):
+                self.left.append(Left(problem=problem, why=why))
+            else:
+                self.sources.add(source)
+                self._undone["documents"].update(keys_of([str(problem.file)]))
+        keys = keys_of(sources)
+        undone = self._undone["documents"]
+        self.remove["documents"] = {p for p, k in zip(sources, keys, strict=True) if k in undone}
+
+    def _undo_duplicates(self) -> None:
+        self._undone["duplicates"] = set(self._undone["documents"])
+        if "duplicates" not in self._ledgers:
+            return
+        table = self._ledgers["duplicates"].table
+        assert table is not None
+        damaged = set(self._paths("duplicates"))
+        for file in table.fragments().to_pylist():
+            if file["path"] in damaged:
+                self.remove["duplicates"].add(file["path"])
+                low, high = file["min.source"], file["max.source"]
+                units = self._units.values()
+                self._undone["duplicates"].update(u.key for u in units if low <= u.source <= high)
+
+    def _undo_tokens(self) -> None:
+        self._undone["tokens"] = set(self._undone["duplicates"])
+        if "tokens" not in self._ledgers:
+            return
+        ledger = self._ledgers["tokens"]
+        assert ledger.table is not None
+        own = {ledger.key(key): key for key in self._units}
+        redo = [p for p in self._damaged if p.redo == "tokens"]
+        self._undone["tokens"].update(keys_of(str(p.file) for p in redo))
+        wanted = {ledger.key(key) for key in self._undone["tokens"]}
+        damaged = {str(p.file) for p in self._damaged if p.table == "tokens"}
+        paths = ledger.table.fragments()["path"].to_pylist()
+        for path, keys in zip(paths, ledger.units_of(paths), strict=True):
+            if path in damaged or not wanted.isdisjoint(keys):
+                self.remove["tokens"].add(path)
+                self._undone["tokens"].update(own[key] for key in keys if key in own)
+
+    def _commit(
+        self,
+        kind: str,
+        rewritten: Mapping[str, list[Fragment]] = _NOTHING,
+        input_files: Sequence[schemas.InputFile] = (),
+    ) -> None:
+        ledger, undone = self._ledgers[kind], self._undone[kind]
+        assert ledger.table is not None
+        if not undone and not self.remove[kind]:
+            return
+        keys = undone if kind == "documents" else {ledger.key(key) for key in undone}
+        fragments = [fragment for found in rewritten.values() for fragment in found]
+        done = [_rewriting(ledger, path) for path in rewritten]
+        ledger.table.commit(
+            fragments,
+            remove=sorted(self.remove[kind] | rewritten.keys()),
+            transactions=dict.fromkeys(sorted(keys), 0) | dict.fromkeys(done, 1),
+            lineage=record(
+                ledger.table,
+                "repair",
+                num_fragments=len(fragments),
+                input_files=list(input_files),
+            ),
+        )
+
+    def _forget_keys(self) -> None:
+        """Make the table of keys one of no recipe, which the next run begins anew."""
+        table = self._ledgers["keys"].table
+        assert table is not None
+        table.commit(
+            [],
+            remove=sorted(self.remove["keys"]),
+            transactions={"recipe": 0},
+            lineage=record(table, "repair", num_fragments=0),
+        )
+
+    def _rewritten(self) -> dict[str, list[Fragment]]:
+        """Sound data files of duplicates -> the same without the rows whose units are decided anew."""
+        ledger = self._ledgers["duplicates"]
+        assert ledger.table is not None
+        units = [u for u in self._units.values() if u.key in self._undone["duplicates"]]
+        paths = pa.array([path for unit in units for path in unit.paths], pa.string())
+        found = {}
+        for file in ledger.table.fragments().to_pylist():
+            if file["path"] in self.remove["duplicates"] or not _may_name(file, units):
+                continue
+            with storage.open_input(storage.join(ledger.url, file["path"])) as source:
+                rows = pq.read_table(source)
+            rest = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
+            if rest.num_rows < rows.num_rows:
+                name = _rewriting(ledger, file["path"])
+                writer = FragmentWriter(ledger.url, ledger.table.schema, DUPLICATES, name=name)
+                writer.append(rest)
+                found[file["path"]] = writer.close()
+        return found
+
+    def _taken_back(self) -> list[schemas.InputFile]:
+        """The input files of dropped splits, with the records that are no longer read of them, below 0."""
+        stays: Counter[str] = Counter()
+        for file in self._files:
+            if file["path"] not in self.remove["documents"]:
+                stays[str(file["min.source"])] += int(file["rows"])
+        return [
+            self._inputs[uri].model_copy(update={"rows": stays[uri] - self._inputs[uri].rows})
+            for uri in sorted(self.sources)
+        ]
+
+
+def _rewriting(ledger: Ledger, path: str) -> str:
+    """The key of what takes a data file's place."""
+    return ledger.key("repair", path)
+
+
+def _live(table: Table | None) -> list[str]:
+    return table.fragments()["path"].to_pylist() if table is not None else []
+
+
+def _may_name(file: Mapping[str, Any], units: Iterable[Unit]) -> bool:
+    """Whether a data file of duplicates may hold rows of some units."""
+    return any(file["min.source"] <= unit.source <= file["max.source"] for unit in units)
+
+
+def _why_not_again(source: str, inputs: Mapping[str, schemas.InputFile]) -> str | None:
+    """Why the rows of an input file cannot be made again; None if they can."""
+    if source not in inputs:
+        return f"no record says how {source} was read"
+    found = storage.info(source)
+    if found is None:
+        return f"its source is gone: {source}"
+    if found.fingerprint != inputs[source].fingerprint:
+        return f"its source has changed: {source} (`etl run --replace-changed` takes the new rows)"
+    return None

@@ -1,0 +1,102 @@
+"""Data files put together, and taken apart again where only some of their rows are to be replaced.
+
+The rows stay as they are, only their files change. A unit of work stands as a whole in one file, so that the
+log can say in which (see ``etl.ledger``).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import TableError
+from etl.fragment import TOKENS, Fragment, FragmentWriter, Layout
+from etl.ledger import Ledger, Part, Rewrite
+from etl.plan import Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Data files that become one, in the order of their rows, and the units of work that they hold."""
+
+    paths: tuple[str, ...]
+    units: tuple[str, ...]
+    rows: int
+
+
+def put_together(ledger: Ledger, group: Group, layout: Layout) -> Rewrite:
+    """Write the rows of a group to one new file; raises TableError if they are not what the log says."""
+    key = ledger.key("merged", *group.paths)
+    tables = (table for path in group.paths for table in _read(ledger, path))
+    fragments = _write(ledger, tables, layout, key)
+    if sum(fragment.rows for fragment in fragments) != group.rows:
+        raise TableError(
+            "data files have other rows than the log says", where=ledger.url, hint="`etl verify`"
+        )
+    return Rewrite(group.paths, [Part(key, fragments, group.units)])
+
+
+def take_apart(ledger: Ledger, live: Mapping[str, Unit]) -> list[Rewrite]:
+    """The files of ``tokens`` that hold rows of units that are gone beside others, each written anew.
+
+    Rows of live units stay together; those of the others get a file for each input file, as they had
+    before, so that they can be replaced one input file at a time.
+    """
+    if ledger.table is None or not ledger.table.fragments().num_rows:
+        return []
+    files = ledger.table.fragments().select(["path", "min.source", "max.source"]).to_pylist()
+    found = []
+    for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
+        staying = [key for key in keys if key in live]
+        is_one = not staying and file["min.source"] == file["max.source"]
+        if len(staying) < len(keys) and not is_one:
+            found.append(_taken_apart(ledger, file["path"], {k: live[k] for k in staying}))
+    return found
+
+
+def _taken_apart(ledger: Ledger, path: str, staying: Mapping[str, Unit]) -> Rewrite:
+    sources = pa.array({unit.source for unit in staying.values()}, pa.string())
+    others: dict[str, None] = {}
+    for table in _read(ledger, path):
+        others |= dict.fromkeys(table["source"].unique().to_pylist())
+    parts = []
+    if staying:
+        key = ledger.key("merged", path)
+        rows = (table.filter(pc.is_in(table["source"], sources)) for table in _read(ledger, path))
+        parts.append(Part(key, _write(ledger, rows, TOKENS, key), list(staying)))
+    for source in others.keys() - set(sources.to_pylist()):
+        key = ledger.key("merged", path, source)
+        rows = (table.filter(pc.equal(table["source"], source)) for table in _read(ledger, path))
+        parts.append(Part(key, _write(ledger, rows, TOKENS, key)))
+    return Rewrite([path], parts)
+
+
+def _read(ledger: Ledger, path: str) -> Iterator[pa.Table]:
+    """The rows of a data file, a row group at a time; damage is not copied."""
+    with storage.open_input(storage.join(ledger.url, path)) as source:
+        try:
+            file = pq.ParquetFile(
+                source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+            )
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(
+                f"a data file cannot be read ({error})",
+                where=storage.join(ledger.url, path),
+                hint="see `etl verify` and `etl repair`",
+            ) from error
+
+
+def _write(
+    ledger: Ledger, tables: Iterator[pa.Table], layout: Layout, key: str
+) -> Sequence[Fragment]:
+    assert ledger.table is not None
+    whole = replace(layout, file_bytes=1 << 62)  # one file: the caller has bounded it
+    writer = FragmentWriter(ledger.url, ledger.table.schema, whole, name=key)
+    for table in tables:
+        writer.append(table)
+    return writer.close()

@@ -1,0 +1,150 @@
+"""What disks, people and other programs do to a lake: `etl verify` finds it and names it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etl import releases, storage
+from etl.audit.verify import verify
+from etl.errors import TableError
+from etl.recipe import Recipe
+from etl.table import Table
+
+
+def data_files(recipe: Recipe) -> list[Path]:
+    """The live data files of all tables, by table and path."""
+    return [
+        storage.local_path(storage.join(recipe.table_url(kind), path))
+        for kind in recipe.steps
+        for path in Table.open(recipe.table_url(kind)).fragments()["path"].to_pylist()
+    ]
+
+
+def entry(recipe: Recipe, kind: str, version: int) -> Path:
+    """A log entry of a table."""
+    return Path(recipe.lake) / kind / "_delta_log" / f"{version:020}.json"
+
+
+@pytest.mark.parametrize("kind", ["documents", "tokens"])
+def test_files_that_were_exchanged_are_found(recipe: Recipe, kind: str) -> None:
+    first, second = [f for f in data_files(recipe) if kind in f.parts][:2]
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    for quick in (True, False):
+        found = {Path(str(p.file)).name for p in verify(recipe.lake, quick=quick)}
+        assert found == {first.name, second.name}
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_bit_that_flips_is_found_wherever_it_changes_a_value(
+    made: Recipe, data: st.DataObject
+) -> None:
+    path = data.draw(st.sampled_from(data_files(made)))
+    content = path.read_bytes()
+    place = data.draw(st.integers(0, len(content) - 1))
+    flipped = bytearray(content)
+    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    rows = pq.read_table(path, partitioning=None)
+    try:
+        path.write_bytes(flipped)
+        found = verify(made.lake)
+        assert all(problem.file is not None and path.name in problem.file for problem in found)
+        assert found or _same(path, rows)
+    finally:
+        path.write_bytes(content)
+
+
+def _same(path: Path, rows: pa.Table) -> bool:
+    """Whether a file reads as these rows, nothing more and nothing less."""
+    return bool(pq.read_table(path, partitioning=None).equals(rows))
+
+
+@pytest.mark.parametrize("change", [lambda text: text[:50], lambda _: "", lambda _: "[1]\n"])
+def test_a_damaged_log_entry_is_found(recipe: Recipe, change: Callable[[str], str]) -> None:
+    path = entry(recipe, "tokens", 1)
+    path.write_text(change(path.read_text()))
+    (problem,) = verify(recipe.lake, quick=True)
+    assert str(problem) == "tokens: the log entry of version 1 is damaged"
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_log_entry_that_is_gone_is_found(recipe: Recipe, version: int) -> None:
+    entry(recipe, "documents", version).unlink()
+    (problem,) = verify(recipe.lake)
+    expected = f"1 log entries are not there; the first: version {version}"
+    assert (problem.table, problem.what) == ("documents", expected)
+
+
+def test_a_log_whose_end_is_gone_is_found(recipe: Recipe) -> None:
+    newest = Table.open(recipe.table_url("documents")).version
+    entry(recipe, "documents", newest).unlink()
+    (problem,) = verify(recipe.lake)
+    assert problem.table == "documents"
+    assert f"its newest version is {newest - 1}, but" in problem.what
+    assert f"was made from version {newest}" in problem.what
+
+
+def test_the_end_of_the_last_tables_log_is_known_from_a_release(recipe: Recipe) -> None:
+    releases.create(recipe.lake, "all")
+    newest = Table.open(recipe.table_url("tokens")).version
+    entry(recipe, "tokens", newest).unlink()
+    what = f"its newest version is {newest - 1}, but the release 'all' names version {newest}"
+    assert what in [p.what for p in verify(recipe.lake)]
+
+
+def test_checkpoints_are_checked(recipe: Recipe) -> None:
+    table = deltalake.DeltaTable(str(storage.local_path(recipe.table_url("documents"))))
+    table.create_checkpoint()
+    assert verify(recipe.lake) == []
+    (checkpoint,) = (Path(recipe.lake) / "documents" / "_delta_log").glob("*.checkpoint.parquet")
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(content[:-9])
+    (problem,) = verify(recipe.lake)
+    assert "cannot be read" in problem.what
+    checkpoint.unlink()
+    (problem,) = verify(recipe.lake)
+    assert "is not there, which _last_checkpoint names" in problem.what
+    checkpoint.with_name("_last_checkpoint").write_text("{")
+    (problem,) = verify(recipe.lake)
+    assert "_last_checkpoint is damaged" in problem.what
+    checkpoint.with_name("_last_checkpoint").unlink()
+    assert verify(recipe.lake) == [], "the log is enough"
+
+
+def _with(recipe: Recipe, kind: str, action: dict[str, Any]) -> None:
+    """Another program's commit of one action."""
+    newest = Table.open(recipe.table_url(kind)).version
+    entry(recipe, kind, newest + 1).write_text(json.dumps(action) + "\n")
+
+
+def test_tables_that_the_data_files_alone_do_not_tell_are_refused(recipe: Recipe) -> None:
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    _with(recipe, "documents", {"protocol": protocol})
+    with pytest.raises(
+        TableError, match=r"by themselves \(deletionVectors\)(.|\n)*write the table anew"
+    ):
+        Table.open(recipe.table_url("documents"))
+    (problem,) = verify(recipe.lake)
+    assert "deletionVectors" in problem.what
+    first = json.loads(entry(recipe, "tokens", 0).read_text().splitlines()[1])
+    metadata = (
+        first.get("metaData")
+        or json.loads(
+            next(x for x in entry(recipe, "tokens", 0).read_text().splitlines() if "metaData" in x)
+        )["metaData"]
+    )
+    metadata["configuration"]["delta.columnMapping.mode"] = "name"
+    _with(recipe, "tokens", {"metaData": metadata})
+    with pytest.raises(TableError):
+        Table.open(recipe.table_url("tokens"))

@@ -1,0 +1,250 @@
+"""Small files are put together, and nothing else changes: rows, plans, audits, pinned versions."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from etl import lease, releases, storage
+from etl.audit.lineage import trace
+from etl.audit.report import report
+from etl.audit.tune import tune
+from etl.audit.verify import verify
+from etl.care.optimize import optimize
+from etl.care.repair import repair
+from etl.care.vacuum import vacuum
+from etl.errors import LoaderError, MismatchError, TableError
+from etl.job.run import run
+from etl.ledger import Entry, Ledger
+from etl.loader import TokenDataset
+from etl.plan import make_plan
+from etl.recipe import Recipe
+from etl.table import Table
+from tests.care.test_repair import delete, flip, paths, rows
+from tests.job.corpus import records, write_jsonl, write_parquet
+
+
+def files(recipe: Recipe, kind: str = "tokens") -> int:
+    return Table.open(recipe.table_url(kind)).fragments().num_rows
+
+
+def crawl(recipe: Recipe) -> Path:
+    return Path(str(recipe.source.path))
+
+
+def test_small_files_become_few_and_the_rows_stay(recipe: Recipe) -> None:
+    before, old = rows(recipe), files(recipe)
+    duplicates, tokens = optimize(recipe.lake)
+    assert (duplicates.files_before, duplicates.files) == (2, 1)
+    assert (tokens.files_before, tokens.files) == (old, 1)
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
+    assert not make_plan(recipe).has_work()
+    again = optimize(recipe.lake)
+    assert [table.version for table in again] == [duplicates.version, tokens.version]
+
+
+def test_no_file_grows_beyond_the_target(recipe: Recipe) -> None:
+    before, target = rows(recipe), 30_000
+    sizes = [path.stat().st_size for path in paths(recipe, "tokens")]
+    optimize(recipe.lake, target_bytes=target)
+    after = [path.stat().st_size for path in paths(recipe, "tokens")]
+    assert 1 < len(after) < len(sizes)
+    assert max(after) <= max(target, *sizes)
+    assert rows(recipe) == before
+    optimize(recipe.lake)
+    assert (files(recipe), rows(recipe)) == (1, before), "merged files are put together again"
+    assert verify(recipe.lake) == []
+
+
+def test_audits_say_the_same(recipe: Recipe) -> None:
+    settings = ["gopher_quality.min_words=60"]
+    said = report(recipe.lake)
+    tuned = tune(recipe.lake, settings)
+    found = trace(recipe.lake, id="doc-00002")[0]
+    optimize(recipe.lake)
+    assert report(recipe.lake).sources == said.sources
+    assert report(recipe.lake).tokens == said.tokens
+    assert tune(recipe.lake, settings) == tuned
+    again = trace(recipe.lake, id="doc-00002")[0]
+    assert again.outcome == found.outcome
+    assert again.tokens is not None
+    assert again.tokens.place.commit is not None
+    assert again.tokens.place.commit.recipe == "web"
+
+
+def test_old_files_of_duplicates_are_missed_by_nobody(recipe: Recipe) -> None:
+    """The tokens were made with a version of the duplicates that is there no more."""
+    found = trace(recipe.lake, id="doc-00005")
+    assert found[0].duplicate is not None
+    optimize(recipe.lake)
+    vacuum(recipe.lake, retain=timedelta(0), delete=True)
+    (again,) = trace(recipe.lake, id="doc-00005")
+    assert again.duplicate is not None
+    assert again.duplicate.keeper_row == found[0].duplicate.keeper_row
+    assert again.outcome == found[0].outcome
+    now = releases.create(recipe.lake, "now")
+    assert now.versions["duplicates"] == Table.open(recipe.table_url("duplicates")).version
+
+
+def test_a_pinned_training_goes_on_as_it_was(recipe: Recipe) -> None:
+    def read(dataset: TokenDataset) -> list[list[int]]:
+        return [row for batch in dataset.batches(4) for row in batch["input_ids"].tolist()]
+
+    expected = read(TokenDataset(recipe.lake, seq_len=16))
+    dataset = TokenDataset(recipe.lake, seq_len=16)
+    iterator = iter(dataset.batches(4))
+    first = [row for _ in range(3) for row in next(iterator)["input_ids"].tolist()]
+    releases.create(recipe.lake, "training")
+    optimize(recipe.lake)
+    vacuum(recipe.lake, retain=timedelta(0), delete=True)
+    rest = [row for batch in iterator for row in batch["input_ids"].tolist()]
+    assert first + rest == expected
+    assert read(TokenDataset(recipe.lake, seq_len=16, version="training")) == expected
+    newest = TokenDataset(recipe.lake, seq_len=16)
+    assert newest.version != dataset.version
+    assert newest.num_tokens == dataset.num_tokens
+    with pytest.raises(LoaderError, match=f"version={dataset.version} here {newest.version}"):
+        newest.load_state_dict(dataset.state_dict())
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_files_are_replaced_out_of_what_was_put_together(
+    client: Client, changing: Recipe, tmp_path: Path, *, deduplicate: bool
+) -> None:
+    stages = changing.stages if deduplicate else (changing.stages[0], changing.stages[2])
+    recipe = changing.model_copy(update={"stages": stages})
+    other = recipe.model_copy(update={"lake": str(tmp_path / "other")})
+    run(recipe, cluster=client)
+    run(other, cluster=client)
+    optimize(recipe.lake)
+    assert files(recipe) == 1
+    write_parquet(crawl(recipe) / "a.parquet", records(200, 230))
+    for each in (recipe, other):
+        assert run(each, cluster=client, replace_changed=True).ok
+    assert rows(recipe) == rows(other)
+    assert verify(recipe.lake) == []
+    assert not make_plan(recipe).has_work()
+
+
+def test_what_was_put_together_is_repaired(client: Client, recipe: Recipe) -> None:
+    before = rows(recipe)
+    optimize(recipe.lake)
+    flip(paths(recipe, "tokens")[0])
+    delete(paths(recipe, "documents", "kept")[0])
+    assert repair(recipe.lake, drop=True).left == []
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
+
+
+def test_damage_is_not_put_together(recipe: Recipe) -> None:
+    version = Table.open(recipe.table_url("tokens")).version
+    path = paths(recipe, "tokens")[0]
+    flip(path)
+    with pytest.raises(TableError, match=rf"{path.name}: a data file cannot be read(.|\n)*verify"):
+        optimize(recipe.lake)
+    assert Table.open(recipe.table_url("tokens")).version == version
+
+
+def test_on_s3(recipe: Recipe, s3: str) -> None:
+    storage.filesystem(s3).put(recipe.lake, f"{s3}/lake", recursive=True)
+    assert [table.files for table in optimize(f"{s3}/lake")] == [1, 1]
+    assert verify(f"{s3}/lake") == []
+    remote = recipe.model_copy(update={"lake": f"{s3}/lake"})
+    assert rows(remote) == rows(recipe)
+
+
+def test_during_a_run(client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etl.job.run._COMMIT_SECONDS", 0.0)
+    run(changing, cluster=client)
+    write_parquet(crawl(changing) / "d.parquet", records(300, 600), group=20)
+    done = 0
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, changing, cluster=client)
+        while not running.done():
+            done += len(optimize(changing.lake))
+        assert running.result().ok
+    assert done
+    merged = rows(changing)
+    run(changing, cluster=client, rebuild=True)
+    assert verify(changing.lake) == []
+    assert merged["documents"] == rows(changing)["documents"]
+    assert merged["tokens"] == rows(changing)["tokens"]
+
+
+def test_a_run_that_replaces_what_was_put_together_meanwhile_is_refused(recipe: Recipe) -> None:
+    fingerprint = recipe.fingerprint("tokens")
+    ledger = Ledger(recipe.table_url("tokens"), fingerprint=fingerprint)
+    assert ledger.table is not None
+    old = ledger.table.fragments()["path"].to_pylist()[:1]
+    before = rows(recipe)
+    optimize(recipe.lake)
+    with pytest.raises(MismatchError, match="taken away meanwhile"):
+        ledger.commit([Entry(ledger.key("new"), remove=old)], lambda _, __: {})
+    assert rows(recipe) == before
+
+
+def test_what_another_commit_took_away_is_left_out(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between writing and committing, another program removes a file: its rows do not come back."""
+    from etl.job import merged
+
+    def slow(ledger: Ledger, group: merged.Group, layout: object) -> object:
+        found = merged.put_together(ledger, group, layout)
+        if ledger.url.endswith("tokens"):
+            table = Table.open(ledger.url)
+            gone = table.fragments()["path"].to_pylist()[:1]
+            table.commit([], remove=gone, transactions={}, lineage={})
+        return found
+
+    before = files(recipe)
+    monkeypatch.setattr("etl.care.optimize.put_together", slow)
+    optimize(recipe.lake)
+    assert files(recipe) == before - 1
+
+
+def test_it_holds_a_lease_and_needs_a_lake(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="nothing to put together"):
+        optimize(str(tmp_path / "none"))
+    assert lease.leases(str(tmp_path / "none")) == []
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["grow", "optimize", "vacuum", "release"]), max_size=5))
+def test_any_sequence_of_care_keeps_the_rows(
+    client: Client, made: Recipe, tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("sequence")
+    (folder / "crawl").mkdir()
+    source = made.source.model_copy(update={"path": str(folder / "crawl")})
+    cared, plain = (
+        made.model_copy(update={"source": source, "lake": str(folder / name)}) for name in "cp"
+    )
+    released = {}
+    for number, step in enumerate(["grow", *steps]):
+        if step == "grow":
+            write_jsonl(
+                folder / "crawl" / f"{number}.jsonl", records(20 * number, 20 * number + 20)
+            )
+            assert run(cared, cluster=client).ok
+            assert run(plain, cluster=client).ok
+        elif step == "optimize":
+            optimize(cared.lake)
+        elif step == "vacuum":
+            vacuum(cared.lake, retain=timedelta(0), delete=True)
+        else:
+            name = f"r{number}"
+            releases.create(cared.lake, name)
+            released[name] = TokenDataset(cared.lake, seq_len=4).num_tokens
+        assert rows(cared) == rows(plain)
+    assert verify(cared.lake) == []
+    for name, num_tokens in released.items():
+        dataset = TokenDataset(cared.lake, seq_len=4, version=name)
+        assert sum(batch["input_ids"].shape[0] for batch in dataset.batches(1)) == len(dataset)
+        assert dataset.num_tokens == num_tokens

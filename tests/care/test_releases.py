@@ -1,0 +1,105 @@
+"""A release is a name that one of many gets, and that stands for versions that belong together."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from etl import lease, releases, storage
+from etl.audit.lineage import graph
+from etl.errors import TableError
+from etl.frames import read_table
+from etl.job.run import run
+from etl.recipe import Recipe
+from etl.table import Table
+from tests.job.corpus import records, write_jsonl
+
+
+def test_a_release_names_the_versions_that_belong_together(recipe: Recipe) -> None:
+    now = releases.create(recipe.lake, "all")
+    heads = {kind: Table.open(recipe.table_url(kind)).version for kind in recipe.steps}
+    assert now.versions == heads
+    first = releases.create(recipe.lake, "first.run", version=1)
+    read = {node.name: node.version for node in graph(recipe.table_url("tokens"), 1).walk()}
+    assert first.versions == read
+    assert first.versions["documents"] < heads["documents"]
+    assert releases.list_all(recipe.lake) == [now, first]
+    assert releases.version_of(recipe.table_url("tokens"), "first.run") == 1
+    assert len(read_table(recipe.lake, "tokens", "first.run")) < len(
+        read_table(recipe.lake, "tokens", "all")
+    )
+
+
+def test_a_release_does_not_take_documents_that_have_no_tokens_yet(
+    client: Client, changing: Recipe
+) -> None:
+    run(changing, cluster=client)
+    before = {kind: Table.open(changing.table_url(kind)).version for kind in changing.steps}
+    write_jsonl(Path(changing.source.path) / "d.jsonl", records(200, 210))
+    run(changing.model_copy(update={"stages": changing.stages[:2]}), cluster=client)
+    assert Table.open(changing.table_url("documents")).version > before["documents"]
+    assert releases.create(changing.lake, "whole").versions == before
+
+
+def test_of_many_who_take_a_name_one_gets_it(recipe: Recipe) -> None:
+    def take(_: int) -> releases.Release | TableError:
+        try:
+            return releases.create(recipe.lake, "mine")
+        except TableError as error:
+            return error
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(take, range(8)))
+    lost = [one.what for one in found if isinstance(one, TableError)]
+    assert lost == ["there is a release 'mine' already"] * 7
+    assert [one for one in found if not isinstance(one, TableError)] == releases.list_all(
+        recipe.lake
+    )
+
+
+def test_a_release_on_s3(recipe: Recipe, s3: str) -> None:
+    storage.filesystem(s3).put(recipe.lake, f"{s3}/lake", recursive=True)
+    found = releases.create(f"{s3}/lake", "one")
+    with pytest.raises(TableError, match="already"):
+        releases.create(f"{s3}/lake", "one")
+    assert releases.list_all(f"{s3}/lake") == [found]
+    with lease.hold(f"{s3}/lake", "run") as held:
+        assert lease.leases(f"{s3}/lake") == [held]
+    assert lease.leases(f"{s3}/lake") == []
+    assert releases.remove(f"{s3}/lake", "one") == found
+    assert releases.list_all(f"{s3}/lake") == []
+
+
+def test_a_name_that_is_removed_is_free_again(recipe: Recipe) -> None:
+    first = releases.create(recipe.lake, "one")
+    assert releases.remove(recipe.lake, "one") == first
+    with pytest.raises(TableError, match=r"no release 'one'(.|\n)*its releases: none"):
+        releases.version_of(recipe.table_url("tokens"), "one")
+    assert releases.create(recipe.lake, "one").key != first.key
+
+
+@pytest.mark.parametrize("name", ["", "12", "a/b", "../up", ".hidden", "x" * 101])
+def test_what_is_no_name_is_refused(recipe: Recipe, name: str) -> None:
+    with pytest.raises(TableError, match="no name for a release"):
+        releases.create(recipe.lake, name)
+    with pytest.raises(TableError, match="no release"):
+        releases.read(recipe.lake, name)
+
+
+def test_what_is_not_there_is_not_released(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="has no version 99"):
+        releases.create(recipe.lake, "later", version=99)
+    with pytest.raises(TableError, match="there is no lake"):
+        releases.create(str(tmp_path / "none"), "one")
+    assert releases.list_all(recipe.lake) == []
+
+
+def test_nothing_is_released_during_a_vacuum(recipe: Recipe) -> None:
+    with (
+        lease.hold(recipe.lake, "vacuum"),
+        pytest.raises(TableError, match="a vacuum of this lake is under way"),
+    ):
+        releases.create(recipe.lake, "late")
+    assert releases.list_all(recipe.lake) == []
+    assert releases.create(recipe.lake, "later").versions

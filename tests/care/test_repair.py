@@ -1,0 +1,186 @@
+"""What is damaged is dropped and made again: the lake is then as if nothing had happened to it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from distributed import Client
+
+from etl import releases, storage
+from etl.audit.verify import verify
+from etl.care.repair import repair
+from etl.job.run import run
+from etl.plan import make_plan
+from etl.recipe import Recipe
+from etl.table import Table
+from tests.job.corpus import records, write_parquet
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def rows(recipe: Recipe) -> Rows:
+    """All rows of all tables, but for the name of a data file."""
+    found: Rows = {}
+    for kind in recipe.steps:
+        table = Table.open(recipe.table_url(kind)).dataset().to_table()
+        names = [n for n in table.column_names if n not in ("file", "token_end")]
+        found[kind] = (
+            table.select(names).sort_by([("source", "ascending"), ("row", "ascending")]).to_pylist()
+        )
+    return found
+
+
+def paths(recipe: Recipe, kind: str, verdict: str | None = None) -> list[Path]:
+    files = Table.open(recipe.table_url(kind)).fragments()
+    if verdict is not None:
+        files = files.filter(pc.equal(files["partition.verdict"], verdict))
+    return [
+        storage.local_path(storage.join(recipe.table_url(kind), p))
+        for p in files["path"].to_pylist()
+    ]
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def flip(path: Path) -> None:
+    """All bits of some bytes in its first page."""
+    content = bytearray(path.read_bytes())
+    content[30:40] = bytes(255 - byte for byte in content[30:40])
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [delete, cut, flip])
+@pytest.mark.parametrize("kind", ["documents", "duplicates", "tokens"])
+def test_a_repaired_lake_is_that_of_before(
+    client: Client, recipe: Recipe, kind: str, damage: Callable[[Path], None]
+) -> None:
+    before = rows(recipe)
+    for path in paths(recipe, kind, "kept" if kind == "documents" else None)[:2]:
+        damage(path)
+    shown = repair(recipe.lake)
+    assert shown.dropped
+    assert rows_or_none(recipe) != before, "it only says what it would do"
+    done = repair(recipe.lake, drop=True)
+    assert (done.dropped, done.left) == (shown.dropped, [])
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
+    assert not make_plan(recipe).has_work()
+
+
+def rows_or_none(recipe: Recipe) -> Rows | None:
+    try:
+        return rows(recipe)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def test_exchanged_and_rejected_files_are_made_again(client: Client, recipe: Recipe) -> None:
+    before = rows(recipe)
+    first, second = (
+        paths(recipe, "documents", "kept")[0],
+        paths(recipe, "documents", "rejected")[-1],
+    )
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    repair(recipe.lake, drop=True)
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
+
+
+def test_tokens_that_are_missing_are_made_again(client: Client, recipe: Recipe) -> None:
+    before = rows(recipe)
+    table = Table.open(recipe.table_url("tokens"))
+    gone = table.fragments()["path"].to_pylist()[:1]
+    table.commit([], remove=gone, transactions={}, lineage={})
+    done = repair(recipe.lake, drop=True)
+    assert (done.sources, done.left) == ([], []), "the documents are whole"
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
+
+
+def test_only_what_is_damaged_is_read_again(client: Client, recipe: Recipe) -> None:
+    delete(paths(recipe, "documents", "rejected")[0])
+    repair(recipe.lake, drop=True)
+    plan = make_plan(recipe)
+    assert len(plan.splits) == 1
+    assert not plan.begin
+    report = run(recipe, cluster=client)
+    assert 0 < report.rows < 60
+    assert verify(recipe.lake) == []
+
+
+def test_without_deduplication(client: Client, changing: Recipe) -> None:
+    recipe = changing.model_copy(update={"stages": (changing.stages[0], changing.stages[2])})
+    run(recipe, cluster=client)
+    before = rows(recipe)
+    delete(paths(recipe, "documents", "kept")[0])
+    cut(paths(recipe, "tokens")[-1])
+    assert repair(recipe.lake, drop=True).left == []
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
+
+
+def test_what_cannot_be_made_again_is_named_and_left(client: Client, changing: Recipe) -> None:
+    run(changing, cluster=client)
+    crawl = Path(str(changing.source.path))
+    damaged: dict[str, str] = {}
+    for file in Table.open(changing.table_url("documents")).fragments().to_pylist():
+        if file["partition.verdict"] == "kept":
+            damaged.setdefault(Path(file["min.source"]).name, file["path"])
+    for path in damaged.values():
+        delete(Path(changing.lake) / "documents" / path)
+    (crawl / "a.parquet").unlink()
+    write_parquet(crawl / "b.parquet", records(0, 30))
+    done = repair(changing.lake, drop=True)
+    why = {str(left.problem.file): left.why for left in done.left}
+    assert "gone" in why[damaged["a.parquet"]]
+    assert "changed" in why[damaged["b.parquet"]]
+    assert [Path(source).name for source in done.sources] == ["c.jsonl"]
+    assert {p.file for p in verify(changing.lake)} == {damaged["a.parquet"], damaged["b.parquet"]}
+
+
+def test_a_whole_lake_is_left_alone(recipe: Recipe) -> None:
+    versions = {kind: Table.open(recipe.table_url(kind)).version for kind in recipe.steps}
+    done = repair(recipe.lake, drop=True)
+    assert (done.problems, done.dropped, done.left) == ([], {}, [])
+    assert {k: Table.open(recipe.table_url(k)).version for k in recipe.steps} == versions
+
+
+def test_a_damaged_log_is_named_and_left(recipe: Recipe) -> None:
+    (Path(recipe.lake) / "tokens" / "_delta_log" / f"{1:020}.json").unlink()
+    done = repair(recipe.lake, drop=True)
+    assert [left.problem.table for left in done.left] == ["tokens"]
+    assert done.dropped == {}
+
+
+def test_a_file_that_only_a_release_needs_is_named_and_left(
+    client: Client, changing: Recipe
+) -> None:
+    run(changing, cluster=client)
+    releases.create(changing.lake, "first")
+    old = paths(changing, "tokens")
+    write_parquet(Path(str(changing.source.path)) / "a.parquet", records(200, 230))
+    run(changing, cluster=client, replace_changed=True)
+    assert verify(changing.lake) == []
+    delete(old[0])
+    for quick in (True, False):
+        (problem,) = verify(changing.lake, quick=quick)
+        assert (
+            str(problem) == f"tokens/{old[0].name}: of the release 'first': the file is not there"
+        )
+    done = repair(changing.lake, drop=True)
+    assert ([left.problem for left in done.left], done.dropped) == ([problem], {})

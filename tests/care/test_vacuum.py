@@ -1,0 +1,176 @@
+"""A vacuum deletes what nobody needs, says so before, and nothing else."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from etl import lease, releases, storage
+from etl.audit.verify import verify
+from etl.care.vacuum import vacuum
+from etl.errors import ConflictError, LoaderError, TableError
+from etl.frames import read_table
+from etl.job.run import run
+from etl.loader import TokenDataset
+from etl.recipe import Recipe
+from etl.table import Table
+from tests.job.corpus import records, write_parquet
+
+NOTHING = timedelta(0)
+ORPHAN = "a" * 32 + "-0123456789ab-0.parquet"
+
+
+def files(lake: str) -> set[str]:
+    """All files of a lake but the notes of vacuums."""
+    found = (p for p in Path(lake).rglob("*") if p.is_file() and p.name != "_vacuumed.json")
+    return {str(p.relative_to(lake)) for p in found}
+
+
+def add_orphan(recipe: Recipe, kind: str = "tokens", *, days: float = 0.0) -> str:
+    """A file that no commit names, so many days old."""
+    path = Path(recipe.lake) / kind / ORPHAN
+    path.write_bytes(b"PAR1")
+    then = time.time() - days * 86400
+    os.utime(path, (then, then))
+    return f"{kind}/{ORPHAN}"
+
+
+@pytest.fixture
+def replaced(client: Client, changing: Recipe) -> Recipe:
+    """A lake of which one input file was replaced."""
+    run(changing, cluster=client)
+    write_parquet(Path(str(changing.source.path)) / "a.parquet", records(200, 230))
+    run(changing, cluster=client, replace_changed=True)
+    return changing
+
+
+def test_nothing_goes_of_a_lake_that_only_grew(recipe: Recipe) -> None:
+    before = files(recipe.lake)
+    found = vacuum(recipe.lake, retain=NOTHING, delete=True)
+    assert (found.files, found.deleted) == ([], True)
+    assert files(recipe.lake) == before
+    assert len(read_table(recipe.lake, "tokens", 1))
+
+
+def test_it_shows_first_and_deletes_what_it_showed(replaced: Recipe) -> None:
+    orphan = add_orphan(replaced, days=8)
+    before = files(replaced.lake)
+    shown = vacuum(replaced.lake, retain=NOTHING)
+    assert files(replaced.lake) == before
+    done = vacuum(replaced.lake, retain=NOTHING, delete=True)
+    assert done.files == shown.files
+    gone = {f"{file.table}/{file.file}" for file in done.files}
+    assert files(replaced.lake) == before - gone
+    assert orphan in gone
+    assert {file.table for file in done.files} == {"documents", "duplicates", "keys", "tokens"}
+    assert done.size == sum(file.size for file in done.files) > 0
+    assert verify(replaced.lake) == []
+    assert vacuum(replaced.lake, retain=NOTHING, delete=True).files == []
+
+
+def test_the_retention_is_kept(replaced: Recipe) -> None:
+    old, young = add_orphan(replaced, days=8), add_orphan(replaced, "documents", days=6)
+    before = files(replaced.lake)
+    vacuum(replaced.lake, delete=True)
+    assert files(replaced.lake) == before - {old}
+    vacuum(replaced.lake, retain=timedelta(days=5), delete=True)
+    assert files(replaced.lake) == before - {old, young}
+    assert len(read_table(replaced.lake, "tokens", 1)), "replaced a moment ago"
+
+
+def test_an_old_file_that_was_replaced_a_moment_ago_stays(replaced: Recipe) -> None:
+    for path in Path(replaced.lake).rglob("*.parquet"):
+        os.utime(path, (0, 0))
+    assert vacuum(replaced.lake).files == []
+    assert vacuum(replaced.lake, retain=NOTHING).files
+
+
+def test_what_a_release_names_stays(replaced: Recipe) -> None:
+    releases.create(replaced.lake, "first", version=1)
+    rows = read_table(replaced.lake, "tokens", 1).compute()
+    vacuum(replaced.lake, retain=NOTHING, delete=True)
+    again = read_table(replaced.lake, "tokens", "first").compute()
+    assert again.equals(rows)
+    assert TokenDataset(replaced.lake, seq_len=8, version="first").num_tokens == sum(
+        rows["num_tokens"]
+    )
+    releases.remove(replaced.lake, "first")
+    assert vacuum(replaced.lake, retain=NOTHING, delete=True).files
+
+
+def test_a_version_that_was_vacuumed_says_so(replaced: Recipe) -> None:
+    vacuum(replaced.lake, retain=NOTHING, delete=True)
+    what = "data files of version 1 were deleted by a vacuum"
+    with pytest.raises(LoaderError, match=what):
+        TokenDataset(replaced.lake, seq_len=8, version=1)
+    with pytest.raises(TableError, match=what):
+        read_table(replaced.lake, "tokens", 1)
+    with pytest.raises(TableError, match=what):
+        releases.create(replaced.lake, "late", version=1)
+    newest = Table.open(replaced.table_url("tokens")).version
+    assert TokenDataset(replaced.lake, seq_len=8, version=newest).num_tokens
+
+
+def test_what_a_job_at_work_may_need_stays(replaced: Recipe) -> None:
+    with lease.hold(replaced.lake, "run"):
+        young, old = add_orphan(replaced), add_orphan(replaced, "documents", days=1)
+        found = vacuum(replaced.lake, retain=NOTHING, delete=True)
+        assert [job.split()[0] for job in found.jobs] == ["run"]
+        assert young in files(replaced.lake)
+        assert old not in files(replaced.lake)
+    vacuum(replaced.lake, retain=NOTHING, delete=True)
+    assert young not in files(replaced.lake)
+
+
+def test_two_vacuums_do_not_meet(recipe: Recipe) -> None:
+    with (
+        lease.hold(recipe.lake, "vacuum"),
+        pytest.raises(ConflictError, match="another vacuum"),
+    ):
+        vacuum(recipe.lake, delete=True)
+    assert lease.leases(recipe.lake) == []
+
+
+def test_what_is_not_the_lakes_is_left_alone(recipe: Recipe, tmp_path: Path) -> None:
+    strange = ("tokens/notes.txt", "tokens/part-00000-x.parquet", "other/" + ORPHAN, "tokens/_x/y")
+    for name in strange:
+        (Path(recipe.lake) / name).parent.mkdir(exist_ok=True)
+        (Path(recipe.lake) / name).write_bytes(b"")
+        os.utime(Path(recipe.lake) / name, (0, 0))
+    assert vacuum(recipe.lake, retain=NOTHING, delete=True).files == []
+    assert set(strange) <= files(recipe.lake)
+    with pytest.raises(TableError, match="there is no lake"):
+        vacuum(str(tmp_path / "none"))
+
+
+def test_vacuums_during_a_run_harm_nothing(
+    client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etl.job.run._COMMIT_SECONDS", 0.0)
+    write_parquet(Path(str(changing.source.path)) / "d.parquet", records(300, 700), group=10)
+    found = []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, changing, cluster=client)
+        while not running.done():
+            if Table.exists(changing.table_url("documents")):
+                found.append(vacuum(changing.lake, retain=NOTHING, delete=True))
+        assert running.result().ok
+    assert any(vacuum.jobs for vacuum in found)
+    assert not any(vacuum.files for vacuum in found)
+    assert verify(changing.lake) == []
+
+
+def test_a_vacuum_on_s3(replaced: Recipe, s3: str) -> None:
+    add_orphan(replaced)
+    storage.filesystem(s3).put(replaced.lake, f"{s3}/lake", recursive=True)
+    time.sleep(1.1)  # its clock has seconds
+    found = vacuum(f"{s3}/lake", retain=NOTHING, delete=True)
+    assert len(found.files) == len(vacuum(replaced.lake, retain=NOTHING).files)
+    assert verify(f"{s3}/lake") == []
+    assert vacuum(f"{s3}/lake", retain=NOTHING).files == []
+    with pytest.raises(TableError, match="deleted by a vacuum"):
+        read_table(f"{s3}/lake", "tokens", 1)
