@@ -24,7 +24,16 @@ from pydantic import TypeAdapter
 import schemas
 from etl import storage
 from etl.errors import MismatchError, TableError
-from etl.fragment import DOCUMENTS, DUPLICATES, KEYS, TOKENS, Fragment, FragmentWriter, Layout
+from etl.fragment import (
+    ARCHIVED_TOKENS,
+    DOCUMENTS,
+    DUPLICATES,
+    KEYS,
+    TOKENS,
+    Fragment,
+    FragmentWriter,
+    Layout,
+)
 from etl.recipe import StageList
 from etl.releases import version_of
 from etl.sources import Source, Split, count_records, list_splits, number
@@ -97,12 +106,19 @@ def read_table(lake: str, name: str, version: int | str | None = None) -> dd.Dat
     )
 
 
-def write(frame: dd.DataFrame, table_url: str, *, lineage: Mapping[str, Any] | None = None) -> int:
+def write(
+    frame: dd.DataFrame,
+    table_url: str,
+    *,
+    lineage: Mapping[str, Any] | None = None,
+    archive: bool = False,
+) -> int:
     """Append a DataFrame to a Delta table in one commit, and return the new version.
 
     Each partition becomes fragments, written where it is; the commit's record holds ``lineage``. The
     table is created if need be, with the schema of its name (documents, duplicates, keys, tokens), or for
-    another name with the frame's own. Raises TableError if the columns are not those of the table,
+    another name with the frame's own. ``archive`` packs tokens as small as they get, for tables that are
+    kept rather than trained on. Raises TableError if the columns are not those of the table,
     MismatchError if the table is one that ``run`` keeps.
     """
     url = storage.normalize(table_url)
@@ -113,6 +129,8 @@ def write(frame: dd.DataFrame, table_url: str, *, lineage: Mapping[str, Any] | N
             "this table is kept by a recipe", where=url, hint="write to another URL"
         )
     layout = _LAYOUTS.get(url.rsplit("/", 1)[-1], Layout(statistics=()))
+    if archive and layout is TOKENS:
+        layout = ARCHIVED_TOKENS
     missing = set(schema.names) - set(frame.columns)
     extra = set(frame.columns) - set(schema.names)
     if missing or extra:

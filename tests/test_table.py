@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import schemas
 from etl import storage
 from etl.errors import ConflictError, StorageError, TableError
-from etl.fragment import TOKENS, Fragment, FragmentWriter, Layout
+from etl.fragment import ARCHIVED_TOKENS, TOKENS, Fragment, FragmentWriter, Layout
+from etl.loader.pages import is_plain, read_pages
 from etl.table import Table
 
 
@@ -68,6 +69,25 @@ def test_fragments_hold_the_rows_whatever_the_layout(
         statistics = json.loads(fragment.statistics)
         assert statistics["maxValues"]["token_end"] == ends[-1]
         assert statistics["numRecords"] == fragment.rows == table.num_rows
+
+
+@pytest.mark.parametrize("layout", [TOKENS, ARCHIVED_TOKENS])
+def test_tokens_are_stored_as_the_loader_reads_them_fastest(tmp_path: Path, layout: Layout) -> None:
+    rows = token_rows([1000] * 390)
+    (fragment,) = write(storage.normalize(tmp_path), [rows], layout)
+    path = tmp_path / fragment.path
+    chunk = pq.read_metadata(path).row_group(0).column(3)
+    assert chunk.compression == layout.compression.upper()
+    assert len(duckdb.read_parquet(str(path)).fetchall()) == 390
+    with pa.OSFile(str(path)) as source:
+        assert is_plain(source, chunk)
+        pages = list(read_pages(source, chunk))
+    # A page is cut when it is full, so that it may hold one write more than it should.
+    assert len(pages) == pytest.approx(4 * 390_000 / layout.page_bytes, abs=1)
+    assert np.array_equal(
+        np.concatenate([tokens for _, tokens in pages]),
+        np.concatenate(rows["tokens"].to_pylist()),
+    )
 
 
 def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ gather.py    samples of an epoch -> batches of tensors
 documents.py the same for samples that are documents, padded
 format.py    what stands in a batch: boundaries of documents, padding
 sharded.py   what datasets share: ranks, workers, epochs, batches
+message.py   how a batch travels from a DataLoader worker
 state.py     what is saved, and finding it in what torchdata saves
 expect.py    what a training run expects of a table
 waiting.py   items made ahead by a thread, and the time spent waiting

@@ -3,7 +3,7 @@
 Shape suffixes: B rows of a batch, S tokens of a window.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -45,9 +45,12 @@ class _Block:
 
     tokens: np.ndarray  # (windows * S + 1,) int32
     firsts: np.ndarray | None  # the same shape, bool: where documents begin, if that was asked for
-    order: np.ndarray  # (windows,) int64
+    starts: np.ndarray  # (windows,) int64: where in tokens each window begins, as they are dealt
     number: int = -1
     first: int = 0  # the first place of it whose window is there
+    begin: int = 0  # the stream's token that its first one is
+    filled: int = 0  # tokens that are read: a block is read no further than it is dealt
+    wanted: Callable[[int, int], bool] | None = None  # for the tape: what it need not open
 
 
 class Lane:
@@ -64,6 +67,7 @@ class Lane:
         self._room = room
         self._blocks: list[_Block] = []  # the one loaded last at the end
         self._stop = plan.lane_start(lane + 1)
+        self._block_windows, self._size = plan.block_windows, plan.seq_len + 1
 
     def expect(self, position: int) -> None:
         """Be told that the lane will be read from a position on."""
@@ -75,21 +79,23 @@ class Lane:
         """The window at a position of the lane, (S + 1,) int32, and where in it documents begin, if that
         was asked for. Both are views, good until the next call; rising positions are cheap.
         """
-        number, place = divmod(position, self._plan.block_windows)
+        number, place = divmod(position, self._block_windows)
         for block in self._blocks:
             if block.number == number and place >= block.first:
                 break
         else:
             block = self._load(number, max(place - self._room.places, 0))
-        start = int(block.order[place]) * self._plan.seq_len
-        span = slice(start, start + self._plan.seq_len + 1)
+        start = int(block.starts[place])
+        span = slice(start, start + self._size)
+        if block.filled < span.stop:
+            self._fill(block, span.stop)
         return block.tokens[span], None if block.firsts is None else block.firsts[span]
 
     def _load(self, number: int, place: int) -> _Block:
         """Read a block of which the windows before ``place`` have been dealt already."""
         seq_len = self._plan.seq_len
         window, order = self._plan.block(self._epoch, self._lane, number)
-        start, size = window * seq_len, len(order) * seq_len
+        start = window * seq_len
         needed = np.ones(len(order) + 1, bool)
         needed[order[:place]] = False
         needed[-1] = window + len(order) < self._stop  # the next block begins with our last token
@@ -100,18 +106,27 @@ class Lane:
 
         # Blocks share one token; it is there already when one block follows the other.
         last = self._blocks[-1] if self._blocks else None
+        end = 0 if last is None or number != last.number + 1 else len(last.starts) * seq_len
+        if last is not None and end:
+            self._fill(last, end + 1)
         block = self._free(number)
-        known = int(last is not None and number == last.number + 1)
-        if last is not None and known:
-            block.tokens[0] = last.tokens[-1]
+        if last is not None and end:
+            block.tokens[0] = last.tokens[end]
             if block.firsts is not None and last.firsts is not None:
-                block.firsts[0] = last.firsts[-1]
-        span = slice(known, size + 1)
-        firsts = None if block.firsts is None else block.firsts[span]
-        self._tape.copy(start + known, block.tokens[span], firsts, is_needed if place else None)
-        block.number, block.first, block.order = number, place, order
+                block.firsts[0] = last.firsts[end]
+        block.number, block.first, block.starts = number, place, order * seq_len
+        block.begin, block.filled = start, int(end > 0)
+        block.wanted = is_needed if place else None
         self._blocks.append(block)
         return block
+
+    def _fill(self, block: _Block, stop: int) -> None:
+        """Read a block up to its token ``stop``."""
+        if block.filled < stop:
+            span = slice(block.filled, stop)
+            firsts = None if block.firsts is None else block.firsts[span]
+            self._tape.copy(block.begin + span.start, block.tokens[span], firsts, block.wanted)
+            block.filled = stop
 
     def _free(self, number: int) -> _Block:
         """Room for a block: of the same one read in part, of the oldest, or new."""
@@ -163,9 +178,10 @@ class Gatherer:
         for row, (position, number) in enumerate(places):
             tokens, begins = self._lanes[number].window(position)
             input_ids[row] = tokens[:-1]
-            labels[row] = tokens[1:]
+            labels[row, -1] = tokens[-1]
             if firsts is not None and begins is not None:
                 firsts[row] = begins
+        labels[:, :-1] = input_ids[:, 1:]  # still in the cache, and wide already
         batch = {"input_ids": torch.from_numpy(input_ids), "labels": torch.from_numpy(labels)}
         return batch if firsts is None else self._format.add_boundaries(batch, firsts)
 

@@ -63,6 +63,9 @@ def read_pages(source: Source, chunk: Any, *, skip: int = 0) -> Iterator[tuple[i
     """
     name = _CODECS[chunk.compression]
     codec = None if name is None else pa.Codec(name)
+    pool = (
+        pa.system_memory_pool()
+    )  # mimalloc, the default, keeps 20 MB more of pages that come and go
     at, stop = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
     place = 0
     while at < stop:
@@ -73,8 +76,10 @@ def read_pages(source: Source, chunk: Any, *, skip: int = 0) -> Iterator[tuple[i
         count = header[_DATA_PAGE][_NUM_VALUES]
         if place + count > skip:
             source.seek(at)
-            page: Any = source.read_buffer(header[_COMPRESSED_SIZE])
-            values = _values(page if codec is None else codec.decompress(page, header[_SIZE]))
+            page: Any = pa.py_buffer(source.read(header[_COMPRESSED_SIZE]))
+            if codec is not None:
+                page = codec.decompress(page, header[_SIZE], memory_pool=pool)
+            values = _values(page)
             yield place, values
             count = len(values)
         place += count

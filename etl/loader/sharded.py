@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
+from etl.loader.message import Message
 from etl.loader.state import STATE_FORMAT, State, check_state, find_state, worker_state
 from etl.loader.waiting import ahead
 
@@ -196,6 +197,7 @@ class Batches(IterableDataset[Batch]):
 
     def _hand_out(self, steps: Generator[tuple[int, Batch]]) -> Iterator[Batch]:
         """The batches, each noted by the dataset when it leaves, not when it is made."""
+        in_worker = get_worker_info() is not None
         with closing(steps):
             while True:
                 begin = perf_counter()
@@ -205,7 +207,7 @@ class Batches(IterableDataset[Batch]):
                     return
                 position, batch = step
                 self.dataset.reach(position)
-                yield batch
+                yield Message(batch) if in_worker else batch
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch."""

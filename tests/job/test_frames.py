@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
@@ -51,3 +52,14 @@ def test_a_table_that_a_recipe_keeps_is_refused(client: Client, recipe: Recipe) 
     frame = etl.apply(etl.read(recipe.source), recipe.stages)
     with pytest.raises(MismatchError, match="kept by a recipe"):
         etl.write(frame, recipe.table_url("documents"))
+
+
+def test_tokens_may_be_packed_for_an_archive(
+    client: Client, recipe: Recipe, tmp_path: Path
+) -> None:
+    run(recipe, cluster=client)
+    url = str(tmp_path / "archive" / "tokens")
+    etl.write(etl.read_table(str(recipe.lake), "tokens"), url, archive=True)
+    assert rows(str(tmp_path / "archive"), "tokens") == rows(recipe.lake, "tokens")
+    (path, *_) = Path(url).glob("*.parquet")
+    assert pq.read_metadata(path).row_group(0).column(3).compression == "ZSTD"

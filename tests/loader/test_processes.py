@@ -1,14 +1,17 @@
 """The loader in other processes: ranks of torch.distributed, and what an import costs."""
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import torch.distributed
 import torch.multiprocessing
+from torch.utils.data import default_convert
 
 from etl.loader import TokenDataset
+from etl.loader.message import Message
 from tests.loader.tables import MIXED, SMALL, make_lake
 
 ROOT = Path(__file__).parent.parent.parent
@@ -53,3 +56,22 @@ print(len(batches), *sorted(set(sys.modules) & set(heavy)))
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.split() == ["13"]
+
+
+def test_what_workers_send_is_a_dictionary_again_with_the_same_numbers():
+    big = torch.tensor([1 << 40, -1])
+    batch = {
+        "ids": torch.arange(6).reshape(2, 3),
+        "big": big,
+        "ends": torch.zeros(2, dtype=torch.int32),
+    }
+    found = pickle.loads(pickle.dumps(Message(batch)))
+    assert type(found) is dict
+    assert {name: values.dtype for name, values in found.items()} == {
+        "ids": torch.int64,
+        "big": torch.int64,
+        "ends": torch.int32,
+    }
+    assert all(torch.equal(found[name], batch[name]) for name in batch)
+    found["ids"] += 1  # writable, as those of this process
+    assert type(default_convert(Message(batch))) is Message  # a DataLoader does not undo it

@@ -1,0 +1,155 @@
+"""The loader beside MosaicML Streaming, LitData, HF datasets, Megatron-core, datatrove and a memmap.
+
+    TOKENLAKE_DATA=... python benchmarks/loader_vs_peers.py
+
+tokenizes the texts of ``$TOKENLAKE_DATA`` (156 M tokens of Qwen3's vocabulary), makes an environment for
+each peer in ``benchmarks/.peers`` (from PyPI, once; torch is this environment's), lets each write the same
+tokens in its own form, and prints for batches of 8 x 2049 tokens, in an order shuffled over all of them:
+
+    first ms     from opening the data to the first batch in hand, imports aside
+    resume ms    the same from a state saved half way through
+    Mtok/CPU s   tokens per CPU second, all processes together, by the number of DataLoader workers
+    anon, all MB memory beyond the imports, without workers: what is nobody else's, and with mapped files
+    bytes/token  on disk
+
+Rounds go through all loaders in turn, each in a fresh process; the figures are the best of the rounds, since
+what else a machine does can only slow one down. A peer that cannot be installed or run is named with the
+reason.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from sysconfig import get_path
+from typing import Any
+
+from token_data import CACHE, corpus, data_folder, write_table
+
+SCRIPT = Path(__file__).parent / "peers" / "measure_loader.py"
+PEERS = {
+    "memmap": (),
+    "tokenlake": (),
+    "megatron": ("megatron-core==0.16.1",),
+    "datatrove": ("datatrove[io]==0.10.1",),
+    "litdata": ("litdata==0.2.76",),
+    "huggingface": ("datasets==5.2.0",),
+    "mosaic": ("mosaicml-streaming==0.13.0",),
+}
+
+
+@dataclass
+class Peer:
+    """A loader: its interpreter, its data, and the best of what was measured."""
+
+    name: str
+    python: Path
+    folder: Path
+    found: dict[str, float]
+
+    def do(self, what: str, *options: object) -> dict[str, Any]:
+        """Run the script for one measurement; raises CalledProcessError."""
+        command = list(map(str, [self.python, SCRIPT, what, self.name, self.folder, *options]))
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    def note(self, values: dict[str, float]) -> None:
+        """Keep the best of each: the least, or of a speed the most."""
+        for key, value in values.items():
+            best = max if key.startswith("speed") else min
+            self.found[key] = best(self.found.get(key, value), value)
+
+
+def environment(name: str) -> Path:
+    """The interpreter of a peer's environment, made if it is not there."""
+    if not PEERS[name]:
+        return Path(sys.executable)
+    folder = CACHE / name
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        (site / "site-packages" / "torch.pth").write_text(get_path("purelib"))
+        install = [str(python), "-m", "pip", "install", "--quiet", *PEERS[name]]
+        subprocess.run(install, check=True, capture_output=True, text=True)
+        (folder / "ready").touch()
+    return python
+
+
+def prepare(name: str, data: Path) -> Peer:
+    """The peer with its data written and a state of half way saved."""
+    given = corpus(data)
+    folder = CACHE / f"data-{name}"
+    peer = Peer(name, environment(name), folder, {})
+    kept = folder.with_suffix(".json")
+    if not kept.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        if name == "tokenlake":
+            size = write_table(given, folder)
+        else:
+            size = int(peer.do("write", given.path.parent)["bytes"])
+        peer.do("save", "--tokens", len(given.tokens))
+        kept.write_text(str(size))
+    peer.found["size"] = int(kept.read_text()) / len(given.tokens)
+    return peer
+
+
+def measure(peer: Peer, tokens: int) -> None:
+    """One round of a peer."""
+    for workers in (0, 2):
+        # Workers cost each message the same, whatever is in it: fewer tokens tell as much.
+        found = peer.do("run", "--workers", workers, "--tokens", tokens // (1 + workers))
+        peer.note({f"speed {workers}": found["tokens"] / 1e6 / found["cpu_s"]})
+        if not workers:
+            peer.note({key: found[key] for key in ("first_s", "anonymous", "resident")})
+    peer.note(peer.do("resume"))
+
+
+def reason(error: Exception) -> str:
+    """The last line of what a command said."""
+    lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
+def main() -> None:
+    """Install, write, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=60_000_000, help="of a run without workers")
+    parser.add_argument("--only", nargs="*", default=list(PEERS), choices=PEERS)
+    chosen = parser.parse_args()
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    data, peers = data_folder(), []
+    for name in chosen.only:
+        try:
+            peers.append(prepare(name, data))
+        except (subprocess.SubprocessError, OSError) as error:
+            print(f"{name}: {reason(error)}", flush=True)
+    for _ in range(chosen.rounds):
+        for peer in list(peers):
+            try:
+                measure(peer, chosen.tokens)
+            except subprocess.SubprocessError as error:
+                peers.remove(peer)
+                print(f"{peer.name}: {reason(error)}", flush=True)
+    print(
+        "| loader | first ms | resume ms | Mtok/CPU s, W=0 | W=2 | anon MB | all MB | bytes/token |"
+    )
+    print("|---" * 8 + "|")
+    for peer in sorted(peers, key=lambda peer: -peer.found["speed 0"]):
+        f = peer.found
+        print(
+            f"| {', '.join(PEERS[peer.name]) or peer.name} | {f['first_s'] * 1e3:.0f} | "
+            f"{f['resume_s'] * 1e3:.0f} | {f['speed 0']:.1f} | {f['speed 2']:.1f} | "
+            f"{f['anonymous']:.0f} | {f['resident']:.0f} | {f['size']:.2f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

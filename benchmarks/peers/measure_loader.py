@@ -1,0 +1,167 @@
+"""What loader_vs_peers.py runs in each peer's environment: it needs numpy, torch and the peer alone.
+
+    python measure_loader.py write NAME FOLDER CORPUS   CORPUS in the loader's own form
+    python measure_loader.py run NAME FOLDER            speed and memory
+    python measure_loader.py save NAME FOLDER           go half way and keep the state in FOLDER.state
+    python measure_loader.py resume NAME FOLDER         from there: the first batch
+
+prints one line of JSON: ``first_s`` wall seconds from opening to the first batch in hand, imports aside;
+``cpu_s`` and ``wall_s`` of the ``tokens`` behind it, CPU of the workers included; memory in MB over what the
+process has after its imports, workers added up: ``anonymous`` at the most, ``resident`` with mapped files.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import pickle
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import loaders
+import numpy as np
+import torch
+
+MODULES = {
+    "tokenlake": "etl.loader",
+    "mosaic": "streaming",
+    "litdata": "litdata",
+    "huggingface": "datasets",
+    "megatron": "megatron.core.datasets.indexed_dataset",
+    "datatrove": "datatrove.utils.dataset",
+}
+_BATCH_TOKENS = loaders.BATCH * (loaders.WINDOW - 1)
+_LOOK_EVERY = 200  # batches between two looks at the memory
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def memory() -> dict[str, float]:
+    """Anonymous and resident memory of this process, and of its children over their parent's, in MB."""
+    found = dict.fromkeys(("anonymous", "resident"), 0.0)
+    for process in (os.getpid(), *_children(os.getpid())):
+        try:
+            lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        except OSError:  # it has just ended
+            continue
+        sizes = {
+            line.split(":")[0]: line.split()[1]
+            for line in lines
+            if line.startswith(("Rss", "VmRSS"))
+        }
+        found["anonymous"] += int(sizes["RssAnon"]) / 1e3
+        found["resident"] += int(sizes["VmRSS"]) / 1e3
+    return found
+
+
+def _children(process: int) -> Iterator[int]:
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield int(child)
+            yield from _children(int(child))
+
+
+def run(name: str, folder: Path, *, workers: int, tokens: int) -> dict[str, Any]:
+    """Open, take the first batch, then so many tokens."""
+    before, begun = memory(), time.perf_counter()
+    batches, _ = loaders.OPEN[name](folder, workers, None)
+    iterator = iter(batches)
+    first = next(iterator)
+    first_s = time.perf_counter() - begun
+    assert _count(first) >= _BATCH_TOKENS, first
+    cpu, begun = cpu_seconds(), time.perf_counter()
+    most = memory()
+    steps = tokens // _BATCH_TOKENS
+    taken = 0
+    for _ in iterator:
+        taken += 1
+        if taken % _LOOK_EVERY == 0:
+            most = {key: max(most[key], value) for key, value in memory().items()}
+        if taken == steps:
+            break
+    wall = time.perf_counter() - begun
+    del iterator, batches  # ends the workers, whose time counts then
+    return {
+        "first_s": first_s,
+        "tokens": taken * _BATCH_TOKENS,
+        "cpu_s": cpu_seconds() - cpu,
+        "wall_s": wall,
+        **{key: most[key] - before[key] * (1 + workers) for key in most},
+    }
+
+
+def save(name: str, folder: Path, tokens: int) -> dict[str, Any]:
+    """Go half way, and keep the state."""
+    batches, state = loaders.OPEN[name](folder, 0, None)
+    half = tokens // _BATCH_TOKENS // 2
+    for done, _ in enumerate(batches, 1):
+        if done == half:
+            _state_file(folder).write_bytes(pickle.dumps(state(done)))
+            break
+    return {"batches": half}
+
+
+def resume(name: str, folder: Path) -> dict[str, Any]:
+    """From the state to the first batch."""
+    state = pickle.loads(_state_file(folder).read_bytes())  # noqa: S301 - our own
+    begun, cpu = time.perf_counter(), cpu_seconds()
+    batches, _ = loaders.OPEN[name](folder, 0, state)
+    next(iter(batches))
+    return {"resume_s": time.perf_counter() - begun, "cpu_s": cpu_seconds() - cpu}
+
+
+def write(name: str, folder: Path, corpus: Path) -> dict[str, Any]:
+    """The corpus in the loader's own form; bytes on disk."""
+    folder.mkdir(parents=True)
+    tokens = np.memmap(corpus / "tokens.bin", np.int32, mode="r")
+    begun = cpu_seconds()
+    loaders.WRITE[name](tokens, np.load(corpus / "ends.npy"), folder)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return {"bytes": size, "cpu_s": cpu_seconds() - begun}
+
+
+def _state_file(folder: Path) -> Path:
+    return folder.with_suffix(".state")
+
+
+def _count(batch: Any) -> int:
+    ids = batch["input_ids"] if isinstance(batch, dict) else batch
+    assert ids.dtype == torch.int64
+    return int(ids.numel())
+
+
+def main() -> None:
+    """Do one thing and print what was measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("do", choices=("write", "run", "save", "resume"))
+    parser.add_argument("name", choices=loaders.OPEN)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("corpus", type=Path, nargs="?")
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--tokens", type=int, default=1 << 26)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.name in MODULES:
+        importlib.import_module(MODULES[given.name])
+    if given.do == "write":
+        found = write(given.name, given.folder, given.corpus)
+    elif given.do == "run":
+        found = run(given.name, given.folder, workers=given.workers, tokens=given.tokens)
+    elif given.do == "save":
+        found = save(given.name, given.folder, given.tokens)
+    else:
+        found = resume(given.name, given.folder)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

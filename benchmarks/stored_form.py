@@ -1,0 +1,106 @@
+"""The stored form of the token column: bits a token, and tokens per CPU second written and read.
+
+    TOKENLAKE_DATA=... python benchmarks/stored_form.py
+
+writes the same documents as token tables of several layouts, all of them plain Parquet ``list<int32>``,
+and reads every row group as the loader does. ``bits`` counts the column's compressed pages; ``/ binary``
+is that over the best of what zstd makes of the bare int32 of all documents, one behind the other, at its
+default level. ``engines`` is the speed at which pyarrow's own reader, as other engines' too, decodes it.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from token_data import Corpus, corpus, data_folder, write_table
+
+from etl.fragment import ARCHIVED_TOKENS, TOKENS, Layout
+from etl.loader.decode import RowGroups
+from etl.loader.files import LocalFiles
+from etl.loader.index import read_index
+from etl.loader.remote import Remote
+
+FORMS: dict[str, Layout] = {
+    "none": replace(TOKENS, compression="none", compression_level=None),
+    "lz4, pages of 1 MB": replace(TOKENS, compression_level=None, page_bytes=1 << 20),
+    "lz4": replace(TOKENS, compression_level=None),
+    "lz4 3, the default": TOKENS,
+    "lz4 4": replace(TOKENS, compression_level=4),
+    "lz4 9": replace(TOKENS, compression_level=9),
+    "lz4 3, row groups of 1.5 MB": replace(TOKENS, row_group_bytes=3 << 19),
+    "lz4 3, row groups of 24 MB": replace(TOKENS, row_group_bytes=24 << 20),
+    "zstd 1": replace(TOKENS, compression="zstd", compression_level=1),
+    "zstd 9": replace(TOKENS, compression="zstd", compression_level=9),
+    "zstd 9, pages of 1 MB: for archives": ARCHIVED_TOKENS,
+}
+_ROUNDS = 3
+
+
+def binary_bits(given: Corpus) -> float:
+    """Bits a token of the bare int32 under zstd at its default level."""
+    packed = pa.Codec("zstd", 3).compress(given.tokens.tobytes(), asbytes=True)
+    return 8 * len(packed) / len(given.tokens)
+
+
+def measure(given: Corpus, layout: Layout) -> tuple[float, float, float, float]:
+    """Bits a token, and Mtok per CPU second: written, read by the loader, read by pyarrow."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.process_time()
+        write_table(given, Path(folder), layout)
+        written = time.process_time() - begun
+        index = read_index(folder, version=None, remote=Remote())
+        files = sorted(Path(folder).rglob("*.parquet"))
+        own, engine = [], []
+        for _ in range(_ROUNDS):
+            begun = time.process_time()
+            groups = RowGroups(index, LocalFiles(index))
+            for group in range(len(index.group_tokens)):
+                for piece in groups.pieces(group):
+                    piece.tokens.max()  # every page is touched
+            own.append(time.process_time() - begun)
+            begun = time.process_time()
+            for file in files:
+                for batch in pq.ParquetFile(file).iter_batches(
+                    256, columns=["tokens"], use_threads=False
+                ):
+                    batch.column(0).flatten()
+            engine.append(time.process_time() - begun)
+        size = sum(map(column_bytes, files))
+    mtok = len(given.tokens) / 1e6
+    return size * 8 / mtok / 1e6, mtok / written, mtok / min(own), mtok / min(engine)
+
+
+def column_bytes(file: Path) -> int:
+    """Bytes of the column tokens."""
+    footer = pq.read_metadata(file)
+    leaf = [footer.schema.column(i).path for i in range(footer.num_columns)]
+    place = next(i for i, path in enumerate(leaf) if path.startswith("tokens."))
+    groups = range(footer.num_row_groups)
+    return sum(footer.row_group(g).column(place).total_compressed_size for g in groups)
+
+
+def main() -> None:
+    """Print a table for prose and one for technical documentation in many languages."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=20_000_000)
+    chosen = parser.parse_args()
+    for name in ("prose", "docs"):
+        given = corpus(data_folder(), name).head(chosen.tokens)
+        best = binary_bits(given)
+        print(
+            f"\n{name}: {len(given.tokens) / 1e6:.1f} M tokens; binary with zstd {best:.2f} bits\n"
+        )
+        print("| form | bits | / binary | written Mtok/s | read | engines |")
+        print("|---" * 6 + "|", flush=True)
+        for form, layout in FORMS.items():
+            bits, *speeds = measure(given, layout)
+            row = " | ".join(f"{speed:.0f}" for speed in speeds)
+            print(f"| {form} | {bits:.2f} | {bits / best:.2f} | {row} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Real tokens for the loader's benchmarks: text of $TOKENLAKE_DATA in Qwen3's vocabulary, made once.
+
+documents, as tokens.bin (int32, all documents one behind the other) and ends.npy (int64, where each
+ends), for what is not Tokenlake; and a token table of the same documents, in any layout.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import schemas
+from etl import storage
+from etl.fragment import TOKENS, FragmentWriter, Layout
+from etl.stages.encoder import lists_of
+from etl.stages.tokenize import Encoder, Tokenize
+from etl.table import Table
+
+CACHE = Path(__file__).parent / ".peers"
+CORPORA = {
+    "prose": ("bench/dracor*.parquet",),  # German plays: what repeats itself least
+    "docs": ("docs/docs-*.parquet",),
+    "all": ("bench/win32*.parquet", "docs/docs-*.parquet", "bench/[!w]*.parquet"),
+}
+_FILE_TOKENS = 16 << 20  # of a data file of the table
+_BATCH_DOCUMENTS = 2000
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Tokens of documents, and the file that holds them; N tokens, D documents."""
+
+    path: Path
+    tokens: np.ndarray  # (N,) int32, mapped
+    ends: np.ndarray  # (D,) int64
+    text_bytes: int
+
+    def head(self, most: int) -> "Corpus":
+        """The first documents, of at most so many tokens."""
+        count = int(np.searchsorted(self.ends, most, side="right"))
+        ends = self.ends[:count]
+        share = self.text_bytes * int(ends[-1]) // int(self.ends[-1])
+        return Corpus(self.path, self.tokens[: ends[-1]], ends, share)
+
+
+def data_folder() -> Path:
+    """The folder of real data; ends the program with a reason if there is none."""
+    found = Path(os.environ.get("TOKENLAKE_DATA", "."))
+    if not (found / "bench").is_dir():
+        sys.exit("no data: set TOKENLAKE_DATA to a folder with bench/*.parquet and tokenizers/")
+    return found
+
+
+def tokenizer(data: Path) -> Path:
+    """The tokenizer of the benchmarks: 151,643 entries, so that an id takes more than 16 bits."""
+    return data / "tokenizers" / "qwen3" / "tokenizer.json"
+
+
+def corpus(data: Path, name: str = "all") -> Corpus:
+    """The documents of some files, tokenized; kept in benchmarks/.peers for the next run."""
+    folder = CACHE / f"tokens-{name}"
+    path = folder / "tokens.bin"
+    if not (folder / "text_bytes").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        encoder = Encoder.of(Tokenize(tokenizer=str(tokenizer(data))))
+        lengths, size = [np.zeros(0, np.int64)], 0
+        with path.open("wb") as out:
+            for file in (
+                found for pattern in CORPORA[name] for found in sorted(data.glob(pattern))
+            ):
+                for batch in pq.ParquetFile(file).iter_batches(_BATCH_DOCUMENTS, columns=["text"]):
+                    size += batch.column(0).nbytes
+                    lists = encoder.encode(batch.column(0))
+                    out.write(np.asarray(lists.flatten()).tobytes())
+                    lengths.append(np.diff(np.asarray(lists.offsets)))
+        np.save(folder / "ends.npy", np.cumsum(np.concatenate(lengths), dtype=np.int64))
+        (folder / "text_bytes").write_text(str(size))
+    tokens = np.memmap(path, np.int32, mode="r")
+    size = int((folder / "text_bytes").read_text())
+    return Corpus(path, tokens, np.load(folder / "ends.npy"), size)
+
+
+def write_table(given: Corpus, lake: Path, layout: Layout = TOKENS) -> int:
+    """Write the documents as the token table of a lake, and return the bytes of its data files."""
+    table = Table.create(str(lake / "tokens"), schemas.TOKENS, layout)
+    schema = pa.schema([field for field in schemas.TOKENS if field.name != "token_end"])
+    begins = np.concatenate([np.zeros(1, np.int64), given.ends])
+    fragments, start = [], 0
+    while start < len(given.ends):
+        stop = int(np.searchsorted(given.ends, begins[start] + _FILE_TOKENS, side="right"))
+        stop = max(stop, start + 1)
+        writer = FragmentWriter(table.url, schemas.TOKENS, layout, name=f"{start:032x}")
+        for first in range(start, stop, _BATCH_DOCUMENTS):
+            bounds = begins[first : min(first + _BATCH_DOCUMENTS, stop) + 1]
+            rows = range(first, first + len(bounds) - 1)
+            columns = [
+                pa.array([f"document-{row}" for row in rows]),
+                pa.array(["s3://bench/documents.parquet"] * len(rows)),
+                pa.array(rows, pa.int64()),
+                lists_of(bounds - bounds[0], np.array(given.tokens[bounds[0] : bounds[-1]])),
+                pa.array(np.diff(bounds), pa.int64()),
+            ]
+            names = [field.name for field in schema]
+            writer.append(pa.table(columns, names=names).cast(schema))
+        fragments += writer.close()
+        start = stop
+    table.commit(fragments, transactions={}, lineage={"format": 1})
+    return sum(storage.size(storage.join(table.url, f.path)) or 0 for f in fragments)
