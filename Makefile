@@ -2,8 +2,8 @@
 
 PYTHON  ?= python3
 LAKE    ?= lake
-# Test processes. On two cores, two of them take half as much CPU time again and end no sooner.
-WORKERS ?= 0
+# Test processes.
+WORKERS ?= 2
 
 BIN       := .venv/bin
 INSTALLED := .venv/.installed
@@ -19,7 +19,7 @@ demo: $(INSTALLED)  ## from the shipped sample to packed training batches
 	$(BIN)/python -m pipelines.tour $(LAKE)
 
 test: lint  ## lint, then the tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 test-slow: $(INSTALLED)  ## the tests that take more than a few seconds each
 	$(BIN)/python -m pytest -m slow
