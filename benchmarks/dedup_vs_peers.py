@@ -1,0 +1,86 @@
+"""The whole of dedup_minhash beside datatrove's: CPU seconds on one thread, and how many documents stay.
+
+    TOKENLAKE_DATA=... python benchmarks/dedup_vs_peers.py [--documents N]
+
+gives both the same documents of ``$TOKENLAKE_DATA/docs`` as one Parquet file, with FineWeb's settings (words,
+5-grams, 14 bands of 8 rows, 64-bit hashes). Ours is a run of a recipe with this stage alone: reading,
+signatures, shuffle, verification, keepers, and the commits of ``documents``, ``duplicates`` and ``keys``;
+datatrove's are its four steps, from its reader to its writer. All of each is one process, and kernels and
+language models are loaded before. datatrove joins whatever shares a band, without verification, so that it
+removes more. text-dedup runs on Spark since its version 0.4 and is not measured.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+for _name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import pyarrow.parquet as pq
+from distributed import Client
+from filters_vs_peers import megabytes, peer
+
+from etl.job.run import run
+from etl.recipe import Recipe
+from etl.stages import DedupMinhash
+from etl.table import Table
+
+
+def ours(documents: Path, lake: Path) -> tuple[float, int]:
+    """CPU seconds of a run, and the documents that stay."""
+    recipe = Recipe(
+        name="minhash", source={"path": str(documents)}, lake=str(lake), stages=[DedupMinhash()]
+    )
+    client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
+    with client:
+        begun = time.process_time()
+        report = run(recipe, cluster=client)
+        seconds = time.process_time() - begun
+    assert Table.exists(f"{lake}/keys")
+    return seconds, report.kept - report.duplicates
+
+
+def theirs(documents: Path, folder: Path) -> tuple[dict[str, float], int]:
+    """CPU seconds of datatrove's steps, and the documents that stay."""
+    script = Path(__file__).parent / "peers" / "datatrove_minhash.py"
+    command = [str(part) for part in (peer(), script, documents, folder)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    kept = sum(pq.read_metadata(p).num_rows for p in (folder / "kept").rglob("*.parquet"))
+    return json.loads(output.splitlines()[-1]), kept
+
+
+def main() -> None:
+    """Run both and print the two."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--documents", type=int, default=3000)
+    options = parser.parse_args()
+    if "TOKENLAKE_DATA" not in os.environ:
+        sys.exit("TOKENLAKE_DATA names no folder of real data")
+    table = pq.read_table(Path(os.environ["TOKENLAKE_DATA"]) / "docs" / "docs-00000.parquet")
+    step = max(1, len(table) // options.documents)
+    table = table.take(list(range(0, len(table), step))).select(["id", "text"])
+    size = megabytes(table)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        few, given = folder / "few.parquet", folder / "documents.parquet"
+        pq.write_table(table.slice(0, 20), few)
+        pq.write_table(table, given)
+        ours(few, folder / "warm")
+        seconds, kept = ours(given, folder / "lake")
+        steps, their_kept = theirs(given, folder / "datatrove")
+    total = sum(steps.values())
+    print(f"{len(table):,} documents, {size:.1f} MB of text")
+    print(f"tokenlake  {seconds:8.2f} s of CPU time  {size / seconds:8.2f} MB/s  {kept:,} stay")
+    print(f"datatrove  {total:8.2f} s of CPU time  {size / total:8.2f} MB/s  {their_kept:,} stay")
+    print("           " + ", ".join(f"{step} {value:.2f} s" for step, value in steps.items()))
+    print(f"ratio      {total / seconds:8.1f}")
+
+
+if __name__ == "__main__":
+    main()
