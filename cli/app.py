@@ -98,6 +98,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     ] = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
+    no_python: options.NoPython = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Do what is left of a recipe: read, filter, deduplicate, tokenize, commit.
@@ -111,6 +112,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     from etl.recipe import Recipe
 
     loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
+    _tell_code(loaded, forbidden=no_python)
     try:
         with ProgressLine(sys.stderr) as progress:
             report = run_recipe(
@@ -145,6 +147,7 @@ def plan(  # noqa: PLR0913 - as above
     settings: options.Settings = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
+    no_python: options.NoPython = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Say what a run would do, and do nothing."""
@@ -153,6 +156,7 @@ def plan(  # noqa: PLR0913 - as above
     from etl.recipe import Recipe
 
     loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
+    _tell_code(loaded, forbidden=no_python)
     made = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
     render.output(
         render.plan_facts(made) if as_json else made, lambda p: p.lines(), to_json=as_json
@@ -500,6 +504,14 @@ def schema() -> None:
     from etl.recipe import json_schema
 
     typer.echo(render.as_json(json_schema()))
+
+
+def _tell_code(recipe: Any, *, forbidden: bool) -> None:
+    """Say which code of which file a recipe runs, or refuse it, before any of it is loaded."""
+    if forbidden:
+        recipe.without_python()
+    for code in recipe.code:
+        typer.echo(f"warning: the recipe runs Python code: {code}", err=True)
 
 
 def _about(text: str) -> str:

@@ -59,6 +59,14 @@ AtVersion = Annotated[
     typer.Option("--version", metavar="VERSION", help="A version's number, or a release's name."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only say what would be.")]
+NoPython = Annotated[
+    bool,
+    typer.Option(
+        "--no-python",
+        envvar="TOKENLAKE_NO_PYTHON",
+        help="Refuse a recipe that names Python code: it could do anything with your rights.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
 
 

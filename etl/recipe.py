@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import pyarrow as pa
 import yaml
@@ -26,6 +26,7 @@ from etl.stages import (
     DedupMinhash,
     DedupParagraphs,
     Filter,
+    Python,
     Stage,
     Tokenize,
     Transform,
@@ -175,6 +176,29 @@ class Recipe(BaseModel):
     def paragraphs_stage(self) -> DedupParagraphs | None:
         """The stage that cuts what stands in other documents, if there is one."""
         return next((s for s in self.stages if isinstance(s, DedupParagraphs)), None)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The user's own Python code that a run executes, as ``module:function of FILE``.
+
+        To ask runs nothing of it; raises RecipeError if there is no such module.
+        """
+        return tuple(f"{s.call} of {s.file()}" for s in self.stages if isinstance(s, Python))
+
+    def without_python(self) -> Self:
+        """The recipe itself, for who runs recipes of others; raises RecipeError if it names Python code.
+
+        >>> Recipe(name="demo", source={"path": "a.jsonl"}, stages=["c4"]).without_python().name
+        'demo'
+        """
+        named = [stage.call for stage in self.stages if isinstance(stage, Python)]
+        if named:
+            raise RecipeError(
+                f"the recipe names Python code ({', '.join(named)}), which is forbidden",
+                where=self.name,
+                hint="take out its python stages, or, if you trust the code, allow it (no --no-python)",
+            )
+        return self
 
     @property
     def hash_normalization(self) -> str:

@@ -102,6 +102,10 @@ class Python(Filter):
         found = {name: value for name, value in super().identity().items() if name != "folder"}
         return {**found, "sha256": self._file()[1]}
 
+    def file(self) -> Path:
+        """The file whose code is run; raises RecipeError if there is no such module."""
+        return Path(str(self._file()[0].origin))
+
     def check(self) -> None:
         """Load the function once."""
         self.load()
