@@ -89,6 +89,14 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
             help="A Dask scheduler, as tcp://host:8786; without it, this machine.",
         ),
     ] = None,
+    tls: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="TOKENLAKE_TLS",
+            help="Speak TLS with these certificates only; `etl certificates` makes them.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Worker processes on this machine; one per core if left out."),
@@ -117,7 +125,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         with ProgressLine(sys.stderr) as progress:
             report = run_recipe(
                 loaded,
-                cluster=Cluster(cluster, workers, memory_limit),
+                cluster=Cluster(cluster, workers, memory_limit, tls),
                 rebuild=rebuild,
                 replace_changed=replace_changed,
                 on_progress=progress.update,
@@ -491,6 +499,29 @@ def replay(  # noqa: PLR0913 - as above
 
 
 app.add_typer(care.app)
+
+
+@app.command(
+    epilog=options.examples(
+        "etl certificates certs",
+        "etl run web.yaml --tls certs",
+        "dask scheduler --tls-ca-file certs/ca.pem --tls-cert certs/scheduler.pem "
+        "--tls-key certs/scheduler.pem --protocol tls",
+    )
+)
+def certificates(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where they are written.")],
+    *,
+    days: Annotated[int, typer.Option(min=1, help="How long they are valid.")] = 365,
+) -> None:
+    """Make what a cluster needs to speak TLS: an authority and certificates for each role.
+
+    Every machine needs the folder; keep it as you keep a password.
+    """
+    from etl.certificates import make
+
+    for path in make(folder, days=days):
+        typer.echo(str(path))
 
 
 @app.command(

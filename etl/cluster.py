@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import ssl
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.security import Security
 
+from etl import certificates
 from etl.errors import ClusterError
 
 # One thread per process, in every library: the parallelism is Dask's, and so is the accounting per core.
@@ -37,43 +40,70 @@ class Cluster:
     """A place to run: a scheduler at ``tcp://...``, or (``address`` None) this machine.
 
     On this machine one single-threaded process per core is started unless ``workers`` says otherwise;
-    they share the memory, or get ``memory_limit`` each (as ``2GiB``).
+    they share the memory, or get ``memory_limit`` each (as ``2GiB``). ``tls`` is a folder that
+    ``etl.certificates.make`` wrote: nobody without its certificates can speak to the cluster.
     """
 
     address: str | None = None
     workers: int | None = None
     memory_limit: str | None = None
+    tls: str | None = None
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
         """A client for as long as the context lasts; a scheduler that was there before stays.
 
-        Raises ClusterError if the scheduler does not answer.
+        Raises ClusterError if the scheduler does not answer, or a certificate is missing.
         """
+        security = self._security()
         with dask.config.set(_SETTINGS):
             if self.address is None:
-                with self._local() as cluster, Client(cluster) as client:
+                with self._local(security) as cluster, Client(cluster) as client:
                     client.run(_leave_interrupts_to_the_driver)
                     yield client
                 return
             try:
-                client = Client(self.address, timeout=_TIMEOUT)
-            except (OSError, ValueError, TimeoutError) as error:
+                client = Client(self.address, timeout=_TIMEOUT, security=security)
+            except (OSError, TypeError, ValueError, TimeoutError) as error:
+                # A TypeError is Dask's way to say that tls:// has no certificates.
                 raise ClusterError(
                     f"no scheduler answers ({error})",
                     where=self.address,
-                    hint="write tcp://host:8786, and see that a scheduler runs there",
+                    hint="write tcp://host:8786, and see that a scheduler runs there; "
+                    "one that has certificates wants tls://host:8786 and --tls DIR",
                 ) from error
             with client:
                 yield client
 
-    def _local(self) -> LocalCluster:
+    def _security(self) -> Security | None:
+        """What each role shows to the others; without a folder what Dask's own configuration says."""
+        if self.tls is None:
+            return None
+        if self.address is not None and not self.address.startswith("tls://"):
+            raise ClusterError(
+                "certificates are for tls:// alone",
+                where=self.address,
+                hint="write tls://host:8786",
+            )
+        found = certificates.files(self.tls)
+        own = {f"tls_{role}_cert": found[role] for role in certificates.ROLES}
+        keys = {f"tls_{role}_key": found[role] for role in certificates.ROLES}
+        return Security(
+            require_encryption=True,
+            tls_ca_file=found["ca"],
+            tls_min_version=ssl.TLSVersion.TLSv1_3,
+            **own,
+            **keys,
+        )
+
+    def _local(self, security: Security | None) -> LocalCluster:
         with warnings.catch_warnings():  # a dashboard port that is taken is no concern of the user
             warnings.filterwarnings("ignore", message="Port .* is already in use")
             return LocalCluster(
                 n_workers=self.workers or num_cores(),
                 threads_per_worker=1,
                 memory_limit=self.memory_limit or "auto",
+                security=security,
                 silence_logs=logging.CRITICAL,  # what a task raises is reported once, by the run
             )
 

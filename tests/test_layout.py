@@ -31,7 +31,14 @@ FLOORS = (
     # what to do
     ("etl.recipe_file", "etl.recipe", "etl.references", "etl.plan"),
     # doing it
-    ("etl.cluster", "etl.job", "etl.job.costs", "etl.job.decisions", "etl.job.quarantine"),
+    (
+        "etl.certificates",
+        "etl.cluster",
+        "etl.job",
+        "etl.job.costs",
+        "etl.job.decisions",
+        "etl.job.quarantine",
+    ),
     (
         "etl.job.tasks",
         "etl.job.files",
@@ -81,6 +88,7 @@ LIBRARIES = {
     "numba": ("etl.kernels.*",),
     "llvmlite": ("etl.kernels.machine",),
     "torch": ("etl.loader.*", "pipelines.gpt", "pipelines.train_ddp"),
+    "cryptography": ("etl.certificates",),
     "typer": ("cli.*",),
 }
 """Library -> the modules that may import it."""
