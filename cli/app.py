@@ -104,6 +104,10 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     memory_limit: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Memory of each worker, as 2GiB.")
     ] = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="A split that takes longer is put aside."),
+    ] = 6 * 3600,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     no_python: options.NoPython = False,
@@ -125,7 +129,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         with ProgressLine(sys.stderr) as progress:
             report = run_recipe(
                 loaded,
-                cluster=Cluster(cluster, workers, memory_limit, tls),
+                cluster=Cluster(cluster, workers, memory_limit, tls, time_limit),
                 rebuild=rebuild,
                 replace_changed=replace_changed,
                 on_progress=progress.update,

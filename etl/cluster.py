@@ -28,9 +28,17 @@ _WORKER_ENVIRONMENT = {
 _SETTINGS = {
     "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
     "distributed.comm.timeouts.connect": "10s",  # how long a worker that died is waited for
+    # Back-pressure, by the share of a worker's limit that its process takes: it is given no more tasks
+    # (others take them), then ended and begun anew. Tasks wait at the scheduler, not at busy workers.
+    "distributed.worker.memory.pause": 0.8,
+    "distributed.worker.memory.terminate": 0.95,
+    "distributed.scheduler.worker-saturation": 1.1,
     "dataframe.convert-string": False,
 }
 
+
+TIME_LIMIT = 6 * 3600.0
+"""Seconds for a split, unless said otherwise: 128 MB of the slowest stage take minutes (chosen here)."""
 
 _TIMEOUT = "15s"  # for a scheduler to answer
 
@@ -41,13 +49,15 @@ class Cluster:
 
     On this machine one single-threaded process per core is started unless ``workers`` says otherwise;
     they share the memory, or get ``memory_limit`` each (as ``2GiB``). ``tls`` is a folder that
-    ``etl.certificates.make`` wrote: nobody without its certificates can speak to the cluster.
+    ``etl.certificates.make`` wrote: nobody without its certificates can speak to the cluster. A split that
+    takes longer than ``time_limit`` seconds is put aside; None: there is no limit.
     """
 
     address: str | None = None
     workers: int | None = None
     memory_limit: str | None = None
     tls: str | None = None
+    time_limit: float | None = TIME_LIMIT
 
     @contextmanager
     def connect(self) -> Iterator[Client]:

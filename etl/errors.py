@@ -8,6 +8,7 @@ TokenlakeError
 │   ├── ConflictError  another writer committed first
 │   └── MismatchError  the table was made by another recipe, or its input files have changed
 ├── StageError         a stage failed on a batch (it names stage, source and row)
+├── LimitError         a unit of work took more time than it may; it is put in quarantine
 ├── TokenizerError     a tokenizer cannot be loaded, or gives other ids than its reference
 ├── ClusterError       no Dask cluster could be started or reached
 └── LoaderError        a training run asks for what the table cannot give
@@ -69,6 +70,10 @@ class MismatchError(TableError):
 
 class StageError(TokenlakeError):
     """A stage failed on a batch; the message names the stage, the source and the row."""
+
+
+class LimitError(TokenlakeError):
+    """A unit of work took more time than it may; it is put in quarantine."""
 
 
 class TokenizerError(TokenlakeError):

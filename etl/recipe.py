@@ -328,7 +328,10 @@ def _below(folder: Path, path: Any) -> Any:
         return tuple(_below(folder, p) for p in path)
     if isinstance(path, Mapping):
         return {name: _below(folder, p) for name, p in path.items()}
-    if not isinstance(path, str) or "://" in path or path.startswith(("/", "~")):
+    if not isinstance(path, str) or path.startswith(("/", "~")):
+        return path
+    if "://" in path:
+        storage.refuse_credentials(path)
         return path
     return os.path.normpath(folder / path)
 

@@ -6,6 +6,7 @@ the environment, as every tool of the field reads them (``AWS_ACCESS_KEY_ID``, `
 """
 
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,12 @@ from etl.errors import StorageError
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
 _WILDCARDS = "*?["
+_USER = re.compile(r"(?<=://)[^/@]*@")
+_SIGNED = re.compile(  # signed URLs of S3, Google and Azure, and keys given as if they were settings
+    r"[?&;](?:x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|sig|signature"
+    r"|awsaccesskeyid|[a-z_]*(?:secret|token|password|key))=.*",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -38,13 +45,34 @@ def normalize(url: str | os.PathLike[str]) -> str:
 
     >>> normalize("s3://lake/web/")
     's3://lake/web'
+
+    Raises StorageError if it holds a user's name, a key or a signature.
     """
     text = os.fspath(url)
+    refuse_credentials(text)
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "://" in text:
         return text.rstrip("/")
     return "file://" + (os.path.abspath(os.path.expanduser(text)).rstrip("/") or "/")
+
+
+def refuse_credentials(url: str) -> None:
+    """Raise StorageError if a URL holds credentials: it would be written into the lineage.
+
+    >>> refuse_credentials("https://store/a.parquet?sig=c2VjcmV0")
+    Traceback (most recent call last):
+    etl.errors.StorageError: https://store/a.parquet[...]: a URL may not hold credentials
+      hint: put them into the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+    """
+    if "://" not in url or not (_USER.search(url) or _SIGNED.search(url)):
+        return
+    shown = _SIGNED.sub("[...]", _USER.sub("[...]@", url))
+    raise StorageError(
+        "a URL may not hold credentials",
+        where=shown,
+        hint="put them into the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    )
 
 
 def join(url: str, *parts: str) -> str:

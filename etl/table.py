@@ -42,9 +42,14 @@ class Table:
 
     @staticmethod
     def exists(url: str) -> bool:
-        """Whether a Delta table stands at the URL."""
+        """Whether a Delta table stands at the URL; raises StorageError if nobody can say."""
         url = storage.normalize(url)
-        return bool(deltalake.DeltaTable.is_deltatable(_place(url), storage.delta_options(url)))
+        try:
+            return bool(deltalake.DeltaTable.is_deltatable(_place(url), storage.delta_options(url)))
+        except (DeltaError, OSError) as error:
+            what = f"cannot be reached ({' '.join(str(error).split())})"
+            hint = "check the URL, and the credentials in the environment"
+            raise StorageError(what, where=url, hint=hint) from error
 
     @classmethod
     def open(cls, url: str, version: int | datetime | None = None) -> Self:

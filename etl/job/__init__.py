@@ -10,6 +10,7 @@ compared.py    what new documents are compared with, in this lake and others
 files.py       the data files of documents, numbered
 shuffle.py     rows of numbers with equal values in one place
 waves.py       many units of work through Dask, a bounded number at a time
+limits.py      a limit of time for a unit of work
 tasks.py       what a worker does with one unit of work; no Dask
 decisions.py   what the table of duplicates says of a unit
 replaced.py    rows that take the place of others come in one commit

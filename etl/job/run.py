@@ -17,7 +17,7 @@ from distributed import Client, KilledWorker
 
 import schemas
 from etl import lease
-from etl.cluster import Cluster
+from etl.cluster import TIME_LIMIT, Cluster
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup, keys, paragraphs
@@ -64,11 +64,12 @@ def run(
     """
     started = time.monotonic()
     plan = make_plan(recipe, rebuild=rebuild, replace_changed=replace_changed)
-    job = _Run(plan, on_progress)
+    where = cluster if cluster is not None else Cluster()
+    limit = TIME_LIMIT if isinstance(where, Client) else where.time_limit
+    job = _Run(plan, on_progress, limit)
     if plan.has_work():
         if plan.recipe.tokenize_stage is not None:
             _reference(plan.recipe.tokenize_stage)  # what is no tokenizer fails here, and once
-        where = cluster if cluster is not None else Cluster()
         with nullcontext(where) if isinstance(where, Client) else where.connect() as client:
             if on_client is not None:
                 on_client(client)
@@ -84,8 +85,14 @@ def run(
 class _Run:
     """The state of one run: its plan, its counts, its clock."""
 
-    def __init__(self, plan: Plan, on_progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        on_progress: Callable[[Progress], None] | None,
+        time_limit: float | None,
+    ) -> None:
         self.plan = plan
+        self._time_limit = time_limit
         self.recipe: Recipe = plan.recipe
         self.ledgers = plan.ledgers
         self.report = RunReport(self.recipe.name, str(self.recipe.lake), uuid.uuid4().hex[:12])
@@ -161,7 +168,9 @@ class _Run:
         counted: dict[Place, int] = {}
         failed: set[str] = set()
         units = [(split,) for split in cut]
-        for (split,), answer in stream(client, _count, units, label="count-records"):
+        for (split,), answer in stream(
+            client, _count, units, label="count-records", time_limit=self._time_limit
+        ):
             if isinstance(answer, BaseException):  # no later part of the file has a number now
                 failed.add(split.uri)
                 self._put_aside("documents", _place(split), answer)
@@ -262,7 +271,8 @@ class _Run:
         finished: list[Result] = []
         progress = Progress(step, 0, len(units))
         begun = last = time.monotonic()
-        for unit, answer in stream(client, task, units, label=label):
+        answers = stream(client, task, units, label=label, time_limit=self._time_limit)
+        for unit, answer in answers:
             place = _place(unit[0])
             if isinstance(answer, BaseException):
                 result = Result(unit[1], place[0], failed=True)
@@ -380,8 +390,9 @@ def _explained(error: BaseException, source: str) -> str:
     """An error in one line, for a reader who sees the name of the file beside it."""
     if isinstance(error, KilledWorker):
         return (
-            f"the worker died {error.allowed_failures + 1} times on it (out of memory, or its code "
-            "ended the process); try a larger --memory-limit, or fewer --workers"
+            f"the worker died {error.allowed_failures + 1} times on it (out of memory, its code ended "
+            "the process, or hung beyond the time limit in native code, which its log then shows); try a "
+            "larger --memory-limit, or fewer --workers"
         )
     if not isinstance(error, TokenlakeError):
         return repr(error)

@@ -10,7 +10,10 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
-from distributed import Client, as_completed
+from distributed import Client, as_completed, get_worker
+
+from etl.errors import LimitError
+from etl.job.limits import limited
 
 _RETRIES = 2  # of a task that raised; a worker that died is Dask's own count (allowed-failures)
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
@@ -22,10 +25,12 @@ def stream(
     units: Iterable[tuple[Any, ...]],
     *,
     label: str,
+    time_limit: float | None = None,
 ) -> Iterator[tuple[tuple[Any, ...], str | BaseException]]:
     """Call ``function(*unit)`` for each unit on the workers; yield each unit with its text or error.
 
-    ``label`` names the tasks, so that the dashboard reads like the recipe.
+    ``label`` names the tasks, so that the dashboard reads like the recipe. A unit that takes longer than
+    ``time_limit`` seconds gives a LimitError, and is not tried again.
     """
     remaining = iter(units)
     running: dict[Any, tuple[Any, ...]] = {}
@@ -38,7 +43,11 @@ def stream(
         if not wave:
             return
         frame = dd.from_map(
-            _Partition(function), wave, meta=_META, label=label, enforce_metadata=False
+            _Partition(function, time_limit),
+            wave,
+            meta=_META,
+            label=label,
+            enforce_metadata=False,
         )
         futures = client.compute(frame.to_delayed(optimize_graph=False), retries=_RETRIES)
         for future, unit in zip(futures, wave, strict=True):
@@ -57,10 +66,21 @@ def stream(
 
 
 class _Partition:
-    """One unit as one partition: a frame with the one text that the function returns."""
+    """One unit as one partition: a frame with the one text that the function returns, or a LimitError."""
 
-    def __init__(self, function: Callable[..., str]) -> None:
+    def __init__(self, function: Callable[..., str], time_limit: float | None) -> None:
         self._function = function
+        self._time_limit = time_limit
 
     def __call__(self, unit: tuple[Any, ...]) -> pd.DataFrame:
-        return pd.DataFrame({"result": pd.Series([self._function(*unit)], dtype=object)})
+        return pd.DataFrame({"result": pd.Series([self._answer(unit)], dtype=object)})
+
+    def _answer(self, unit: tuple[Any, ...]) -> str | LimitError:
+        if self._time_limit is None:
+            return self._function(*unit)
+        worker = get_worker()
+        alone = worker.nanny is not None and worker.state.nthreads == 1
+        try:
+            return limited(lambda: self._function(*unit), self._time_limit, may_end_process=alone)
+        except LimitError as error:  # raised, it would be tried again and take as long again
+            return error

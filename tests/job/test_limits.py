@@ -1,0 +1,150 @@
+"""What takes too long or too much memory is put aside with its reason, and the workers go on."""
+
+import re
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client, KilledWorker, Worker
+
+from etl.cluster import Cluster
+from etl.errors import LimitError
+from etl.job.limits import limited
+from etl.job.run import run
+from etl.job.waves import stream
+from etl.recipe import Recipe
+from tests.job.corpus import records, write_jsonl
+
+_CODE = """\
+import time
+def is_good(document):
+    while document["text"] == "sleep":
+        time.sleep(0.01)
+    return True
+"""
+_MB = 1 << 20
+_HELD: list[bytes] = []
+
+
+def test_what_is_quick_is_not_touched() -> None:
+    assert limited(lambda: "text", 60, may_end_process=False) == "text"
+    before = threading.active_count()
+    for _ in range(50):
+        assert limited(lambda: "text", 60, may_end_process=False) == "text"
+    assert threading.active_count() == before
+
+
+def test_a_limit_that_ends_with_the_work() -> None:
+    """Either the text or the error comes out, wherever the interruption falls, and nothing after."""
+    found = set()
+    for step in range(200):
+        try:
+            found.add(
+                limited(lambda: str(time.sleep(0.002)), 0.0015 + step * 5e-6, may_end_process=False)
+            )
+        except LimitError:
+            found.add("late")
+        sum(range(1000))
+    assert found <= {"None", "late"}
+
+
+def test_what_takes_too_long_is_given_up_once_and_the_worker_goes_on(client: Client) -> None:
+    units = [("sleep",), ("swallow",), ("nothing",)]
+    found = dict(stream(client, _hang, units, label="hang", time_limit=5.0))
+    process = found["nothing",]
+    assert int(str(process)) in client.run(_pid).values(), "it was there before"
+    for how in ("sleep", "swallow"):
+        error = found[how,]
+        assert isinstance(error, LimitError)
+        assert error.what == "it took longer than 5 s"
+
+
+def test_a_split_that_takes_too_long_is_put_aside(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_filters.py").write_text(_CODE)
+    python = {"call": "slow_filters:is_good", "per": "document", "folder": str(tmp_path)}
+    recipe = Recipe(
+        name="limits",
+        source={"path": str(tmp_path / "*.jsonl"), "columns": {"text": "body"}},
+        lake=str(tmp_path / "lake"),
+        stages=[{"python": python}],
+    )
+    for name in "abc":
+        write_jsonl(tmp_path / f"{name}.jsonl", records(0, 10))
+    assert run(recipe, cluster=client).ok
+    write_jsonl(tmp_path / "d.jsonl", [{"body": "sleep"}])
+    write_jsonl(tmp_path / "e.jsonl", records(0, 10))
+    monkeypatch.setattr("etl.job.run.TIME_LIMIT", 5.0)
+    report = run(recipe, cluster=client)
+    (note,) = report.quarantined
+    assert note.source.endswith("d.jsonl")
+    assert note.error.startswith("it took longer than 5 s")
+    assert report.rows == 10, "the other file is read"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["regex", "memory"])
+def test_what_takes_its_worker_with_it(how: str) -> None:
+    with Cluster(workers=1, memory_limit="600MiB").connect() as client:
+        units = [(how,), ("nothing",)]
+        found = dict(stream(client, _hang, units, label="hang", time_limit=3.0))
+    assert isinstance(found[how,], KilledWorker)
+    assert isinstance(found["nothing",], str)
+
+
+@pytest.mark.slow
+def test_a_worker_short_of_memory_gets_no_more_work() -> None:
+    with Cluster(workers=2, memory_limit="800MiB").connect() as client:
+        full, other = client.scheduler_info()["workers"]
+        client.run(_fill, 800 * _MB, workers=[full])
+        _wait_for_status(client, full, "paused")
+        answers = [
+            text for _, text in stream(client, _slow_pid, [(n,) for n in range(8)], label="pid")
+        ]
+        assert set(answers) == {str(client.run(_pid)[other])}
+        client.run(_empty, workers=[full])
+        _wait_for_status(client, full, "running")
+
+
+def _hang(how: str) -> str:
+    while how == "sleep":
+        time.sleep(0.01)
+    while how == "swallow":
+        with suppress(Exception):
+            time.sleep(0.01)
+    if how == "regex":  # keeps Python's lock for years
+        re.match("(a+)+$", "a" * 60 + "b")
+    while how == "memory":
+        _HELD.append(b"x" * (8 << 20))
+    return str(psutil.Process().pid)
+
+
+def _pid() -> int:
+    return psutil.Process().pid
+
+
+def _slow_pid(number: int) -> str:
+    time.sleep(0.05)
+    return str(psutil.Process().pid)
+
+
+def _fill(limit: int, dask_worker: Worker) -> None:
+    """Take memory till the worker is paused (0.8 of its limit), and not ended (0.95)."""
+    dask_worker.ballast = b"x" * int(0.87 * limit - psutil.Process().memory_info().rss)
+
+
+def _empty(dask_worker: Worker) -> None:
+    del dask_worker.ballast
+
+
+def _wait_for_status(client: Client, address: str, status: str) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if client.scheduler_info()["workers"][address]["status"] == status:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"the worker is not {status}")
