@@ -4,12 +4,13 @@ PYTHON  ?= python3
 LAKE    ?= lake
 # Test processes.
 WORKERS ?= 2
+FUZZ_SECONDS ?= 600
 
 BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow lint bench fuzz audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,6 +32,14 @@ lint: $(INSTALLED)  ## ruff and mypy
 
 bench: $(INSTALLED)  ## throughput of the kernels, the pipeline and the loader
 	$(BIN)/python benchmarks/throughput.py
+
+fuzz: $(INSTALLED)  ## every reader and the recipe loader, FUZZ_SECONDS each
+	-$(BIN)/pip install --quiet -c constraints.txt --only-binary :all: -e '.[fuzz]'
+	$(BIN)/python -m tests.fuzz.long --seconds $(FUZZ_SECONDS)
+
+audit: $(INSTALLED)  ## known vulnerabilities of all pinned packages; asks a service in the network
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
+	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
 
 clean:  ## remove the demo's lake and all caches, keep .venv
 	rm -rf $(LAKE) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -17,6 +17,16 @@ from pydantic import ValidationError
 import pipelines
 from etl.errors import RecipeError
 
+_MAX_BYTES = 1 << 20  # of a recipe; those shipped have 3 KB
+_MAX_NODES = 100_000  # values in it, those that references repeat included
+_UNREADABLE = (
+    yaml.YAMLError,
+    ValueError,
+    LookupError,
+    RecursionError,
+)  # what PyYAML raises at values
+_SHOWN_CHARS = 200
+
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -40,26 +50,33 @@ class RecipeFile:
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise RecipeError(f"not a recipe: {error.problem}", where=f"{path}:{line}") from error
+        except _UNREADABLE as error:  # dates that are none, numbers of thousands of digits
+            raise RecipeError(
+                f"it has a value that cannot be read ({error})", where=str(path)
+            ) from error
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file, or a shipped recipe by its name.
 
-        Raises RecipeError if it is missing, is no YAML mapping, says a key twice, or names a variable
-        that the environment does not have.
+        Raises RecipeError if it is missing, is no YAML mapping, says a key twice, names a variable that
+        the environment does not have, or is larger than a recipe can be, by its references too.
         """
         file = _find(os.fspath(path))
         try:
+            if file.stat().st_size > _MAX_BYTES:
+                raise RecipeError(f"a recipe has at most {_MAX_BYTES} bytes", where=str(file))
             root = yaml.compose(file.read_text("utf-8"), Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise RecipeError(f"not YAML: {error.problem}", where=f"{file}:{line}") from error
-        except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        except (OSError, *_UNREADABLE) as error:
             raise RecipeError(f"cannot be read ({error})", where=str(file)) from error
         if not isinstance(root, yaml.MappingNode):
             raise RecipeError(
                 "a recipe is a mapping", where=str(file), hint="begin with name, source, stages"
             )
+        _check_size(root, file)
         _check_and_fill(root, file)
         return cls(file, root)
 
@@ -149,7 +166,9 @@ class RecipeFile:
         elif detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
             hint = f"write a mapping, as in `{name}: {{{next(iter(known((*location, ''))), 'key')}: ...}}`"
         message = detail["msg"][0].lower() + detail["msg"][1:]
-        return RecipeError(f"{name}: {message}, not {detail['input']!r}", where=where, hint=hint)
+        return RecipeError(
+            f"{name}: {message}, not {_shown(detail['input'])}", where=where, hint=hint
+        )
 
 
 def override(data: dict[str, Any], setting: str) -> None:
@@ -163,7 +182,7 @@ def override(data: dict[str, Any], setting: str) -> None:
         )
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except _UNREADABLE as error:
         raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
     head, _, rest = key.partition(".")
     if not rest or head in ("source", "rejected"):
@@ -230,6 +249,35 @@ def _find(path: str) -> Path:
     near = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
     hint = nearest(file.name, [*near, *pipelines.names()])
     raise RecipeError("there is no such recipe file", where=path, hint=hint)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
+def _check_size(root: yaml.Node, file: Path) -> None:
+    """Refuse values that contain themselves, and references that multiply to more than a recipe has."""
+    sizes: dict[int, int] = {}  # by node; 0: it is being counted
+
+    def size(node: yaml.Node) -> int:
+        found = sizes.get(id(node))
+        if found is None:
+            sizes[id(node)] = 0
+            children = node.value if isinstance(node, yaml.CollectionNode) else ()
+            if isinstance(node, yaml.MappingNode):
+                children = [child for pair in node.value for child in pair]
+            found = sizes[id(node)] = 1 + sum(map(size, children))
+        if not 0 < found <= _MAX_NODES:
+            what = f"has over {_MAX_NODES} values" if found else "contains itself"
+            where = f"{file}:{node.start_mark.line + 1}"
+            raise RecipeError(f"a value {what}, by its references", where=where)
+        return found
+
+    try:
+        size(root)
+    except RecursionError as error:
+        raise RecipeError("its values are nested too deeply", where=str(file)) from error
 
 
 def _check_and_fill(root: yaml.Node, file: Path) -> None:

@@ -1,6 +1,7 @@
 """Recipes: what a user writes is what is computed, and what is wrong is named with its line."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,27 @@ stages:
         with pytest.raises(RecipeError) as caught:
             stages(setting)
         assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefg")
+        ) + "name: *g", "has over 100000 values"),
+        ("name: a\nsource: {path: &a [*a]}\nstages: []", "2: a value contains itself"),
+        ("name: " + "[" * 5000 + "]" * 5000, "cannot be read"),
+        ("name: " + "{a: " * 200 + "}" * 200, "name: input should be a valid string"),
+        ("name: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("name: 2026-13-45", "cannot be read (month must be in 1..12)"),
+        (f"seed: {'9' * 6000}", "cannot be read (Exceeds the limit"),
+        ("name: !!float x", "cannot be read"),
+        ("name: a\n#" + " " * (1 << 20), "at most 1048576 bytes"),
+    ],
+)  # fmt: skip
+def test_what_yaml_could_be_misused_for(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        Recipe.load(tmp_path / "recipe.yaml")
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 2000

@@ -50,6 +50,7 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
         for batch in _batches(file, split, source):
+            _check(batch)
             step = columnar.batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
             for start in range(0, len(batch), step):
                 piece = batch.slice(start, step)
@@ -77,6 +78,29 @@ def _batches(file: pa.NativeFile, split: Split, source: Source) -> Iterator[pa.R
     reader = ipc.open_file(file, options=options)
     for index in range(reader.num_record_batches)[split.start : split.stop]:
         yield reader.get_batch(index)
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Raise ArrowInvalid where offsets or indices lead outside; Arrow believes what a file says of them.
+
+    Text that is not UTF-8 is let through: its rows get a reason.
+    """
+    for array in batch.columns:
+        _as_bytes(array).validate(full=True)
+
+
+def _as_bytes(array: pa.Array) -> pa.Array:
+    """Text as the bytes that it is, without a copy."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary))
+    views = {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }
+    return array.view(views[array.type]) if array.type in views else array
 
 
 def _is_file(file: pa.NativeFile) -> bool:

@@ -50,7 +50,7 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
         names = needed(source, parquet.schema_arrow.names, split)
         for index in range(parquet.num_row_groups)[split.start : split.stop]:
             batches = parquet.iter_batches(
-                _batch_rows(parquet.metadata.row_group(index), names, batch_bytes),
+                _batch_rows(parquet.metadata.row_group(index), batch_bytes),
                 row_groups=[index],
                 columns=names,
                 use_threads=False,
@@ -60,11 +60,6 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
                 row += len(batch)
 
 
-def _batch_rows(group: Any, names: list[str], batch_bytes: int) -> int:
-    columns = [group.column(index) for index in range(group.num_columns)]
-    size = sum(
-        column.total_uncompressed_size
-        for column in columns
-        if column.path_in_schema.split(".")[0] in names or column.path_in_schema in names
-    )
-    return columnar.batch_rows(size / max(group.num_rows, 1), batch_bytes)
+def _batch_rows(group: Any, batch_bytes: int) -> int:
+    """Rows of a batch, by the size of all columns: pyarrow aborts when asked for one that a footer lacks."""
+    return columnar.batch_rows(group.total_byte_size / max(group.num_rows, 1), batch_bytes)

@@ -1,0 +1,182 @@
+"""What is fuzzed: each reader and the recipe loader, as functions of bytes, and sound files to begin with."""
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from pyarrow import ipc
+
+import schemas
+from etl.errors import TokenlakeError
+from etl.recipe import Recipe
+from etl.sources import Source, count_records, list_splits, number, read
+from tests.sources.archives import conversion, response
+
+_TEXTS = ("one", None, "zwei ö", "", "three\nlines\n", "x" * 700)
+_TABLE = pa.table(
+    {
+        "text": pa.array(_TEXTS),
+        "id": pa.array(range(len(_TEXTS)), pa.int64()),
+        "url": pa.array(["https://a/b"] * len(_TEXTS)).dictionary_encode(),
+        "tags": pa.array([["a", "b"], [], None, ["c"], ["d"], [None]]),
+    }
+)
+_MAX_TEXT_BYTES = 1000
+
+READERS = {
+    "parquet": "a.parquet", "jsonl": "a.jsonl", "jsonl.gz": "a.jsonl.gz", "jsonl.zst": "a.jsonl.zst",
+    "csv": "a.csv", "arrow": "a.arrow", "warc": "a.warc", "warc.gz": "a.warc.gz", "text": "a.txt",
+    "delta": "_delta_log/00000000000000000000.json",
+}  # fmt: skip
+"""Reader -> the file that holds the bytes."""
+
+TARGETS = (*READERS, "recipe")
+
+
+def run(target: str, content: bytes) -> str:
+    """Give a target some bytes: what came of it in a word; whatever is no TokenlakeError is raised."""
+    with TemporaryDirectory() as folder:
+        try:
+            if target == "recipe":
+                return _recipe(Path(folder), content)
+            return _read(Path(folder), target, content)
+        except TokenlakeError as error:
+            said = error
+    assert len(str(said)) < 20_000
+    return type(said).__name__
+
+
+def _recipe(folder: Path, content: bytes) -> str:
+    (folder / "recipe.yaml").write_bytes(content)
+    recipe = Recipe.load(folder / "recipe.yaml")
+    recipe.fingerprint(recipe.steps[-1])
+    (folder / "again.yaml").write_text(recipe.to_yaml(), "utf-8")
+    assert Recipe.load(folder / "again.yaml") == recipe
+    return "loaded"
+
+
+def _read(folder: Path, target: str, content: bytes) -> str:
+    """Read the bytes in small splits and batches; each row has its own ordinal, and a reason or text."""
+    path = folder / "in" / READERS[target]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    if target == "delta":
+        (folder / "in" / "part.parquet").write_bytes(_delta_file().getvalue())
+    source = Source(
+        path=str(folder / "in" if target == "delta" else path),
+        columns={"text": "text"},
+        metadata="all",
+        split_bytes=200,
+        max_text_bytes=_MAX_TEXT_BYTES,
+    )
+    splits = list(list_splits(source))
+    files = {split.uri for split in splits if split.first_row is None}
+    cut = [split for split in splits if split.uri in files]
+    numbered = number(cut, [count_records(split) for split in cut])
+    rows: list[tuple[str, int]] = []
+    for split in numbered or splits:
+        for batch in read(split, source, batch_bytes=2000):
+            assert batch.schema == schemas.RAW
+            batch.validate(full=True)
+            for row in batch.to_pylist():
+                assert (row["text"] is None) == (row["reason"] is not None)
+                assert len((row["text"] or "").encode()) <= _MAX_TEXT_BYTES
+                rows.append((row["source"], row["row"]))
+    assert len(rows) == len(set(rows)), "two rows with one address"
+    return "read"
+
+
+def seeds(target: str) -> list[bytes]:
+    """Sound inputs, which a fuzzer begins with."""
+    return _SEEDS[target]()
+
+
+def _lines() -> list[bytes]:
+    return ["".join(json.dumps(row) + "\n" for row in _TABLE.to_pylist()).encode()]
+
+
+def _csv() -> list[bytes]:
+    return [b'text,id\none,1\n"two\nlines, ""quoted""",2\n,3\n']
+
+
+def _parquet() -> list[bytes]:
+    found = []
+    for settings in ({}, {"compression": "zstd", "row_group_size": 2, "data_page_version": "2.0"}):
+        file = io.BytesIO()
+        pq.write_table(_TABLE, file, **settings)
+        found.append(file.getvalue())
+    return found
+
+
+def _arrow() -> list[bytes]:
+    found = []
+    for kind in (ipc.new_file, ipc.new_stream):
+        file = io.BytesIO()
+        with kind(file, _TABLE.schema) as writer:
+            writer.write_table(_TABLE, max_chunksize=2)
+        found.append(file.getvalue())
+    return found
+
+
+def _warc() -> list[bytes]:
+    return [response(1), conversion(2, "Text of a page\n") + response(3)]
+
+
+def _delta() -> list[bytes]:
+    with TemporaryDirectory() as folder:
+        deltalake.write_deltalake(folder, _TABLE.select(["text", "id"]))
+        log = (Path(folder) / READERS["delta"]).read_text()
+    size = _delta_file().tell()
+    log = re.sub(r'"path":"[^"]*"', '"path":"part.parquet"', log)
+    return [re.sub(r'"size":\d+', f'"size":{size}', log).encode()]
+
+
+def _delta_file() -> io.BytesIO:
+    file = io.BytesIO()
+    pq.write_table(_TABLE.select(["text", "id"]), file)
+    return file
+
+
+def _recipes() -> list[bytes]:
+    return [_RECIPE.encode()]
+
+
+_RECIPE = """\
+name: web
+source:
+  path: s3://crawl/**/*.parquet
+  columns: {text: content, id: doc_id}
+  metadata: [date]
+lake: ${LAKE:-lake}
+seed: 0x1F
+stages:
+  - unicode
+  - language: {keep: [de, en], min_score: 0.65}
+  - gopher_quality
+  - where: "num_words > 50 AND url NOT LIKE '%forum%'"
+  - dedup_exact
+  - dedup_minhash: &near {ngram: 5, bands: 14, rows: 8, keep: longest}
+"""
+
+
+_SEEDS: dict[str, Callable[[], list[bytes]]] = {
+    "parquet": _parquet,
+    "jsonl": _lines,
+    "jsonl.gz": lambda: [gzip.compress(line, mtime=0) for line in _lines()],
+    "jsonl.zst": lambda: [zstandard.compress(line) for line in _lines()],
+    "csv": _csv,
+    "arrow": _arrow,
+    "warc": _warc,
+    "warc.gz": lambda: [gzip.compress(part, mtime=0) for part in _warc()],
+    "text": lambda: ["Ein Satz: schön.\n".encode()],
+    "delta": _delta,
+    "recipe": _recipes,
+}
