@@ -248,7 +248,7 @@ stages:
         ) + "name: *g", "has over 100000 values"),
         ("name: a\nsource: {path: &a [*a]}\nstages: []", "2: a value contains itself"),
         ("name: " + "[" * 5000 + "]" * 5000, "cannot be read"),
-        ("name: " + "{a: " * 200 + "}" * 200, "name: input should be a valid string"),
+        ("name: " + "{a: " * 200 + "}" * 200, "stages must be a list"),
         ("name: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("name: 2026-13-45", "cannot be read (month must be in 1..12)"),
         (f"seed: {'9' * 6000}", "cannot be read (Exceeds the limit"),

@@ -95,7 +95,7 @@ def test_a_secret_is_in_no_artefact(
         update={"source": recipe.source.model_copy(update={"path": f"{s3}/raw"})}
     )
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
-    texts = []
+    texts: list[str] = []
     with Cluster(workers=2).connect() as client:
         report = run(recipe, cluster=client)
         texts += dashboard(client)

@@ -1,0 +1,198 @@
+"""What a split costs beside its work: a million of them through the real scheduler into a real Delta log.
+
+    python benchmarks/scale.py --splits 1000000
+
+The work is simulated: a worker writes one byte and answers as if it had read a split. All else is the real
+thing: keys and plan, waves of tasks on a LocalCluster, commits with lineage every 256 results or 5 seconds,
+checkpoints of delta-rs, and the plan of a second run, which finds all done. ``memory`` is what the driver
+holds, the scheduler in it. Then core-hours and cost for 4.5 trillion tokens are reckoned, step by step.
+"""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+
+from etl import storage
+from etl.cluster import Cluster
+from etl.fragment import DOCUMENTS, Fragment
+from etl.job.record import counts, input_files, record
+from etl.job.tasks import Result
+from etl.job.waves import stream
+from etl.ledger import Entry, Ledger
+from etl.plan import kept_units, split_key
+from etl.recipe import Recipe
+from etl.sources import Split
+from etl.stages.apply import schema_of
+
+COMMIT_RESULTS = 256  # as etl.job.run
+COMMIT_SECONDS = 5.0
+ROWS = 10_000  # of a simulated split
+TOKENS = 4.5e12  # of FineWeb-Edu, FineWeb2 and other corpora of today: some trillions
+BYTES_PER_TOKEN = 4.2  # English prose, Qwen3's vocabulary
+SPLIT_BYTES = 128 << 20
+
+
+class Work:
+    """A split's task without its work: one byte written, one result."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, split: Split, key: str) -> str:
+        """The ``Result`` as JSON."""
+        path = f"verdict=kept/{key}-000000000000-0.parquet"
+        with storage.open_output(storage.join(self._url, path)) as file:
+            file.write(b"x")
+        low = {"source": split.uri, "row": split.first_row}
+        high = {"source": split.uri, "row": (split.first_row or 0) + ROWS - 1}
+        nulls = {"source": 0, "row": 0}
+        numbers = {"numRecords": ROWS, "minValues": low, "maxValues": high, "nullCount": nulls}
+        fragment = Fragment(path, 1, ROWS, {"verdict": "kept"}, json.dumps(numbers))
+        return Result(key, split.uri, ROWS, ROWS, documents=[fragment]).to_json()
+
+
+def splits(count: int) -> Iterator[Split]:
+    """Splits as a listing gives them, eight to a file."""
+    for number in range(count):
+        yield Split(
+            uri=f"s3://crawl/2026-10/segment-{number // 8000:04}/part-{number // 8:08}.parquet",
+            size=8 * SPLIT_BYTES,
+            fingerprint=f"{number // 8:032x}",
+            format="parquet",
+            start=number % 8,
+            stop=number % 8 + 1,
+            first_row=number % 8 * ROWS,
+            bytes=SPLIT_BYTES,
+        )
+
+
+class Clock:
+    """Says what each step took: seconds, memory of this process, microseconds and bytes a split."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._last = time.monotonic()
+        self._memory = self._first = _memory()
+        print(
+            "| step | seconds | us/split | memory MB | of it here, bytes/split |\n|---|---|---|---|---|"
+        )
+
+    def tell(self, step: str) -> float:
+        """A line of the table; returns the seconds since the last one."""
+        now, memory = time.monotonic(), _memory()
+        seconds, grown = now - self._last, memory - self._memory
+        each = f"{seconds / self._count * 1e6:.0f} | {memory / 1e6:.0f} | {grown / self._count:.0f}"
+        print(f"| {step} | {seconds:.1f} | {each} |", flush=True)
+        self._last, self._memory = time.monotonic(), memory
+        return seconds
+
+
+def _memory() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def execute(ledger: Ledger, recipe: Recipe, todo: dict[str, Split], workers: int) -> int:
+    """All splits through the scheduler into the log; returns the number of commits."""
+    commits, finished, last = 0, list[Result](), time.monotonic()
+    units = [(split, key) for key, split in todo.items()]
+    with Cluster(workers=workers).connect() as client:
+        for place, (_, answer) in enumerate(
+            stream(client, Work(ledger.url), units, label="work"), 1
+        ):
+            assert isinstance(answer, str), answer
+            finished.append(Result.from_json(answer))
+            if len(finished) >= COMMIT_RESULTS or time.monotonic() - last >= COMMIT_SECONDS:
+                _commit(ledger, recipe, finished, todo)
+                commits, finished, last = commits + 1, [], time.monotonic()
+            if place % max(1, len(units) // 10) == 0:
+                print(f"<!-- {place} splits, {_memory() / 1e6:.0f} MB -->", flush=True)
+        if finished:
+            _commit(ledger, recipe, finished, todo)
+    return commits + bool(finished)
+
+
+def _commit(ledger: Ledger, recipe: Recipe, results: list[Result], todo: dict[str, Split]) -> None:
+    entries = [
+        Entry(result.key, result.documents, (), {result.source: todo[result.key].fingerprint})
+        for result in results
+    ]
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    fields = {
+        "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",
+        "generation": 1, "input_files": input_files(results, todo), "input_tables": [],
+        "num_fragments": len(results), "counts": counts(results), "tokenizer": None,
+        "started": now, "committed": now,
+    }  # fmt: skip
+    ledger.commit(entries, lambda _entries, _generation: record(recipe, "documents", **fields))
+
+
+def reckon(seconds_per_split: float, mb_per_core_second: float, price: float) -> None:
+    """Core-hours and cost for TOKENS, with the arithmetic."""
+    text = TOKENS * BYTES_PER_TOKEN
+    count = text / SPLIT_BYTES
+    work = text / 1e6 / mb_per_core_second / 3600
+    driver = count * seconds_per_split / 3600
+    print(f"\n{TOKENS:.3g} tokens x {BYTES_PER_TOKEN} bytes = {text / 1e12:.1f} TB of kept text")
+    print(f"{text / 1e12:.1f} TB / {SPLIT_BYTES / 1e6:.0f} MB = {count:,.0f} splits")
+    print(f"work: {text / 1e12:.1f} TB / {mb_per_core_second} MB/s/core = {work:,.0f} core-hours")
+    print(
+        f"splits: {count:,.0f} x {seconds_per_split * 1e3:.2f} ms = {driver:,.1f} hours of the driver"
+    )
+    print(f"cost: ({work:,.0f} + {driver:,.1f}) x {price} USD = {(work + driver) * price:,.0f} USD")
+
+
+def main() -> None:
+    """Measure, and reckon."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--splits", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--lake", help="where the table is written; a temporary folder if left out")
+    parser.add_argument(
+        "--mb-per-core-second", type=float, default=14.0, help="RESULTS.md: 28.1 on two"
+    )
+    parser.add_argument("--usd-per-core-hour", type=float, default=0.04)
+    given = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        seconds = measure(given.lake or folder, given.splits, given.workers)
+    reckon(seconds / given.splits, given.mb_per_core_second, given.usd_per_core_hour)
+
+
+def measure(lake: str, count: int, workers: int) -> float:
+    """Plan, run and plan again; returns the seconds of the run."""
+    recipe = Recipe(
+        name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["gopher_quality"]
+    )
+    clock = Clock(count)
+    ledger = Ledger(recipe.table_url("documents"), fingerprint=recipe.fingerprint("documents"))
+    ledger.begin(schema_of(recipe.stages), DOCUMENTS, lambda _: {})
+    todo = {split_key(ledger, split): split for split in splits(count)}
+    clock.tell("list, and make keys")
+    commits = execute(ledger, recipe, todo, workers)
+    seconds = clock.tell("run and commit")
+    ledger.refresh()
+    clock.tell("open the head, with what is done")
+    assert all(ledger.is_done(key) for key in todo)
+    clock.tell("plan again: nothing to do")
+    assert ledger.table is not None
+    assert len(kept_units(ledger.table)) == count
+    clock.tell("units of the second pass")
+    log = Path(lake) / "documents" / "_delta_log"
+    sizes = {path.name: path.stat().st_size for path in log.iterdir()}
+    checkpoints = {name: size for name, size in sizes.items() if "checkpoint.parquet" in name}
+    print(f"\n{commits} commits; log {sum(sizes.values()) / 1e6:.1f} MB, {len(sizes)} files, of it")
+    print(
+        f"{len(checkpoints)} checkpoints with {sum(checkpoints.values()) / 1e6:.1f} MB, the last "
+        f"{max([0, *checkpoints.values()]) / 1e6:.1f} MB"
+    )
+    print(f"largest memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
