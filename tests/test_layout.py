@@ -37,6 +37,7 @@ FLOORS = (
         "etl.job",
         "etl.job.costs",
         "etl.job.decisions",
+        "etl.job.limits",
         "etl.job.quarantine",
     ),
     (

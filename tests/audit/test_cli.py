@@ -24,7 +24,8 @@ from tests.job.corpus import records, write_jsonl, write_parquet
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (
     "run", "plan", "recipes", "history", "show", "diff", "lineage", "trace", "verify", "report",
-    "duplicates", "tune", "replay", "certificates", "schema", "release", "releases", "vacuum", "repair", "optimize",
+    "duplicates", "tune", "replay", "certificates", "schema", "release", "releases", "vacuum", "repair",
+    "optimize",
 )  # fmt: skip
 
 
