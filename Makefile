@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench fuzz audit clean
+.PHONY: help demo test test-slow chaos fuzz lint bench audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -20,10 +20,13 @@ demo: $(INSTALLED)  ## from the shipped sample to packed training batches
 	$(BIN)/python -m pipelines.tour $(LAKE)
 
 test: lint  ## lint, then the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos"
 
 test-slow: $(INSTALLED)  ## the tests that take more than a few seconds each
 	$(BIN)/python -m pytest -m slow
+
+chaos: $(INSTALLED)  ## hundreds of seeded faults in real processes; SEED=123: those of one seed
+	CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m chaos tests/chaos
 
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .

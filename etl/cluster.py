@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.client import CancelledError, ClosedClientError
+from distributed.comm import CommClosedError
 from distributed.security import Security
 
 from etl import certificates
@@ -116,6 +118,22 @@ class Cluster:
                 security=security,
                 silence_logs=logging.CRITICAL,  # what a task raises is reported once, by the run
             )
+
+
+@contextmanager
+def lost_is_told(client: Client) -> Iterator[None]:
+    """Raises ClusterError for whatever Dask raises in the context when its scheduler is gone."""
+    try:
+        yield
+    except (CancelledError, ClosedClientError, OSError) as error:
+        is_of_dask = not isinstance(error, OSError) or isinstance(error, CommClosedError)
+        if not is_of_dask and client.status == "running":
+            raise  # a file's
+        raise ClusterError(
+            "the scheduler was lost, and the work in hand with it",
+            where=client.scheduler.address if client.scheduler is not None else None,
+            hint="run again: what is committed stays, and the rest is done then",
+        ) from error
 
 
 def _leave_interrupts_to_the_driver() -> None:

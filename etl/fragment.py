@@ -218,22 +218,25 @@ class _OpenFile:
         self._layout = layout
         self._total = 0
         self._output = storage.open_output(uri)
-        self._writer = pq.ParquetWriter(
-            self._output.__enter__(),
-            schema,
-            compression=layout.compression,
-            compression_level=layout.compression_level,
-            data_page_size=layout.page_bytes,
-            use_dictionary=[name for name in layout.dictionary if name in schema.names],
-            write_statistics=[name for name in layout.statistics if name in schema.names],
-            column_encoding=dict.fromkeys(layout.ascending, "DELTA_BINARY_PACKED") or None,
-            write_page_checksum=True,  # a bit that flips in storage is found by `etl verify`
-        )
+        output = self._output.__enter__()
+        with storage.writing(uri):
+            self._writer = pq.ParquetWriter(
+                output,
+                schema,
+                compression=layout.compression,
+                compression_level=layout.compression_level,
+                data_page_size=layout.page_bytes,
+                use_dictionary=[name for name in layout.dictionary if name in schema.names],
+                write_statistics=[name for name in layout.statistics if name in schema.names],
+                column_encoding=dict.fromkeys(layout.ascending, "DELTA_BINARY_PACKED") or None,
+                write_page_checksum=True,  # a bit that flips in storage is found by `etl verify`
+            )
 
     def write(self, table: pa.Table) -> None:
         if self._layout.running is not None:
             table = self._with_total(table, *self._layout.running)
-        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        with storage.writing(self.uri):
+            self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.statistics.update(table)
         self.bulk_bytes += _bulk_bytes(table, self._layout.bulk)
 
@@ -245,8 +248,9 @@ class _OpenFile:
 
     def close(self) -> int:
         """Close, read the footer back, and return the size in bytes."""
-        self._writer.close()
-        self._output.__exit__(None, None, None)
+        with storage.writing(self.uri):
+            self._writer.close()
+            self._output.__exit__(None, None, None)
         with storage.open_input(self.uri) as file:
             rows = pq.read_metadata(file).num_rows
             size = file.size()

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from etl import storage
+from etl.errors import StorageError
 
 _THREADS = 16  # they wait for the store
 _VACUUMED = "_vacuumed.json"  # beside the data files
@@ -31,10 +32,8 @@ class LogEntry:
 
 
 def names(url: str) -> list[str]:
-    """The names of the files in a table's log, sorted."""
-    folder = _folder(url)
-    found = storage.filesystem(folder).ls(folder, detail=False, refresh=True)
-    return sorted(path.rsplit("/", 1)[-1] for path in found)
+    """The names of the files in a table's log, sorted; raises StorageError if it cannot be listed."""
+    return storage.names(_folder(url))
 
 
 def number(name: str) -> int:
@@ -59,7 +58,7 @@ def transactions(url: str, version: int) -> dict[str, int]:
     """All application transactions up to a version.
 
     One look-up through delta-rs costs about a millisecond; this reads them all in one go, from the last
-    checkpoint and the log entries after it.
+    checkpoint and the log entries after it. Raises StorageError if one of them cannot be read.
     """
     there = names(url)
     checkpoints = [n for n in there if ".checkpoint" in n and n.endswith(".parquet")]
@@ -68,10 +67,13 @@ def transactions(url: str, version: int) -> dict[str, int]:
     for name in checkpoints:
         if int(name[:20]) == newest:
             found.update(_checkpoint_transactions(storage.join(_folder(url), name)))
-    fs = storage.filesystem(url)
     for name in there:
         if newest < number(name) <= version:
-            found.update(_entry_transactions(fs.cat_file(storage.join(_folder(url), name))))
+            uri = storage.join(_folder(url), name)
+            entry = storage.read(uri)
+            if entry is None:  # what it says would be done a second time
+                raise StorageError("an entry of the log has gone", where=uri)
+            found.update(_entry_transactions(entry))
     return found
 
 

@@ -224,6 +224,15 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
         yield file
 
 
+def names(folder: str) -> list[str]:
+    """The names of what stands in a folder right now, sorted; raises StorageError if it cannot be listed."""
+    try:
+        found = filesystem(folder).ls(folder, detail=False, refresh=True)
+    except Exception as error:
+        raise StorageError(f"cannot be listed ({_one_line(error)})", where=folder) from error
+    return sorted(path.rsplit("/", 1)[-1] for path in found)
+
+
 def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
     """The bytes [start, stop) of a file by one request, without a second try; fewer where the file ends.
 
@@ -242,25 +251,34 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
     Raises StorageError if the place is not writable.
     """
-    try:
+    with writing(uri):
         if is_local(uri):
             path = local_path(uri)
             path.parent.mkdir(parents=True, exist_ok=True)
             file = pa.OSFile(str(path), "wb")
         else:
             file = pa.PythonFile(filesystem(uri).open(uri, "wb"), mode="w")
-    except Exception as error:
-        raise StorageError(
-            f"cannot be written ({_one_line(error)})", where=uri, hint="check the permissions"
-        ) from error
     with file:
         yield file
 
 
+@contextmanager
+def writing(uri: str) -> Iterator[None]:
+    """Whatever writing to a file raises in the context is a StorageError; Arrow's doubts are not."""
+    try:
+        yield
+    except pa.ArrowException:
+        raise
+    except Exception as error:
+        raise _unwritable(uri, error) from error
+
+
 def read(uri: str) -> bytes | None:
     """The content of a small file, or None if it is not there; raises StorageError if nobody can say."""
+    fs = filesystem(uri)
     try:
-        return bytes(filesystem(uri).cat_file(uri))
+        fs.invalidate_cache(uri)  # else s3fs answers by an older listing
+        return bytes(fs.cat_file(uri))
     except FileNotFoundError:
         return None
     except Exception as error:
@@ -329,7 +347,9 @@ def _place(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None
 
 def _unwritable(uri: str, error: BaseException) -> StorageError:
     return StorageError(
-        f"cannot be written ({_one_line(error)})", where=uri, hint="check the permissions"
+        f"cannot be written ({_one_line(error)})",
+        where=uri,
+        hint="check the permissions, and the room that is left",
     )
 
 

@@ -7,6 +7,7 @@ builds exactly-once on that. This is the only module that knows deltalake.
 
 import re
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -47,9 +48,10 @@ class Table:
         try:
             return bool(deltalake.DeltaTable.is_deltatable(_place(url), storage.delta_options(url)))
         except (DeltaError, OSError) as error:
-            what = f"cannot be reached ({' '.join(str(error).split())})"
             hint = "check the URL, and the credentials in the environment"
-            raise StorageError(what, where=url, hint=hint) from error
+            raise StorageError(
+                f"cannot be reached ({_said(error)})", where=url, hint=hint
+            ) from error
 
     @classmethod
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
@@ -69,7 +71,9 @@ class Table:
             ) from error
         except (DeltaError, OSError) as error:
             what = "cannot be opened" if version is None else f"has no version {version}"
-            raise TableError(f"{what} ({error})", where=url, hint="see `etl history`") from error
+            raise TableError(
+                f"{what} ({_said(error)})", where=url, hint="see `etl history`"
+            ) from error
         _check_plain(url, delta)
         return cls(url, delta)
 
@@ -104,7 +108,9 @@ class Table:
             if cls.exists(url):  # another writer made it at the same moment
                 return cls.open(url)
             raise StorageError(
-                f"the table cannot be created ({error})", where=url, hint="check the permissions"
+                f"the table cannot be created ({_said(error)})",
+                where=url,
+                hint="check the permissions",
             ) from error
         return cls.open(url)
 
@@ -186,20 +192,28 @@ class Table:
         ]
         actions += [RemoveAction(path, data_change, now) for path in remove]
         schema = self.schema if overwrite is None else overwrite[0]
+        name = uuid.uuid4().hex
         try:
             self._delta.create_write_transaction(
                 actions,
                 "append" if overwrite is None else "overwrite",
                 schema,
                 partition_by=self._delta.metadata().partition_columns,
-                commit_properties=_properties(lineage, transactions),
+                commit_properties=_properties(lineage, transactions, commit=name),
             )
         except (DeltaError, OSError) as error:
             fresh = type(self).open(self.url)
-            if fresh.version > self.version:  # somebody else's commit, or ours with its answer lost
+            if fresh.version > self.version:
+                if self._next_is(name):  # and its answer was lost
+                    return fresh
                 raise ConflictError("another commit came first", where=self.url) from error
-            raise StorageError(f"the commit failed ({error})", where=self.url) from error
+            raise StorageError(f"the commit failed ({_said(error)})", where=self.url) from error
         return type(self).open(self.url)
+
+    def _next_is(self, commit: str) -> bool:
+        """Whether the version after this one is the commit of that name."""
+        entry = storage.join(self.url, "_delta_log", f"{self.version + 1:020}.json")
+        return commit.encode() in (storage.read(entry) or b"")
 
     def dataset(self) -> "pds.Dataset":
         """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
@@ -230,11 +244,16 @@ def _place(url: str) -> str:
     return str(storage.local_path(url))
 
 
+def _said(error: BaseException) -> str:
+    """What delta-rs says, in one line and without its colours."""
+    return " ".join(re.sub(r"\x1b\[\d*m|↳", "", str(error)).split())
+
+
 def _properties(
-    lineage: Mapping[str, Any] | None, transactions: Mapping[str, int]
+    lineage: Mapping[str, Any] | None, transactions: Mapping[str, int], *, commit: str = ""
 ) -> CommitProperties:
     return CommitProperties(
-        custom_metadata=None if lineage is None else {"tokenlake": dict(lineage)},
+        custom_metadata=None if lineage is None else {"tokenlake": dict(lineage), "commit": commit},
         max_commit_retries=0,  # a commit on any other head than the one that was looked at fails
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
     )

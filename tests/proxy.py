@@ -21,8 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Fault = Literal["500", "503", "stall", "cut", "slow"]
-"""An answer of 500 or 503; none at all; half of it and no more; all of it, in eight parts with pauses."""
+Fault = Literal["500", "503", "stall", "cut", "slow", "drop"]
+"""An answer of 500 or 503; none at all; half of it and no more; all of it, in eight parts with pauses;
+none, although what was asked for is done."""
 
 FAULTS: tuple[Fault, ...] = ("500", "503", "stall", "cut", "slow")
 
@@ -74,10 +75,13 @@ class Proxy:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, upstream: str, schedule: Schedule, pause_s: float) -> None:
+    def __init__(
+        self, upstream: str, schedule: Schedule, pause_s: float, stall_s: float | None
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(upstream).netloc
         self.pause_s = pause_s
+        self.stall_s = stall_s
         self.stopped = threading.Event()
         self.proxy = Proxy(f"http://127.0.0.1:{self.server_address[1]}", schedule)
         self._counts: Counter[tuple[str, str, str | None]] = Counter()
@@ -108,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.server.note(self.command, self.path, self.headers.get("Range"))
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if fault == "stall":
-            self.server.stopped.wait()
+            self.server.stopped.wait(self.server.stall_s)
             self.close_connection = True
         elif fault in ("500", "503"):
             self.answer(int(fault), [], b"")
@@ -122,7 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
                 connection.endheaders(body)
                 response = connection.getresponse()
                 headers, content = response.getheaders(), response.read()
-            self.answer(response.status, headers, content, fault)
+            if fault == "drop":
+                self.close_connection = True
+            else:
+                self.answer(response.status, headers, content, fault)
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward  # noqa: N815 - http.server's names
 
@@ -151,9 +158,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def faulty(upstream: str, schedule: Schedule, *, pause_s: float = 0.4) -> Iterator[Proxy]:
-    """Run a proxy before ``upstream``; a slow answer takes ``pause_s``, a stall lasts to the end."""
-    with _Server(upstream, schedule, pause_s) as server:
+def faulty(
+    upstream: str, schedule: Schedule, *, pause_s: float = 0.4, stall_s: float | None = None
+) -> Iterator[Proxy]:
+    """Run a proxy before ``upstream``; a slow answer takes ``pause_s``, a stall ``stall_s`` or to the end."""
+    with _Server(upstream, schedule, pause_s, stall_s) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

@@ -3,9 +3,11 @@
 import deltalake
 import pyarrow as pa
 import pytest
+import s3fs
 
 from etl import storage
 from etl.errors import StorageError
+from etl.table import Table
 
 
 def test_a_file_is_written_listed_and_read(s3: str) -> None:
@@ -43,3 +45,32 @@ def test_delta_rs_reaches_it_by_the_same_environment(s3: str) -> None:
     table = deltalake.DeltaTable(url, storage_options=options)
     assert table.version() == 1
     assert pa.table(table.to_pyarrow_table()).num_rows == 3
+
+
+def test_a_store_that_refuses_is_a_storage_error(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = storage.join(s3, "table")
+    deltalake.write_deltalake(
+        url, pa.table({"row": [0]}), storage_options=storage.delta_options(url)
+    )
+    assert storage.names(storage.join(url, "_delta_log")) == ["00000000000000000000.json"]
+    table = Table.open(url)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    s3fs.S3FileSystem.clear_instance_cache()  # they are made by the environment of before
+    with pytest.raises(StorageError, match="cannot be reached"):
+        Table.exists(url)
+    with pytest.raises(StorageError, match="cannot be listed"):
+        table.transactions()
+    with pytest.raises(StorageError, match=r"cannot be read .*Forbidden"):
+        storage.read(storage.join(url, "_delta_log", "00000000000000000000.json"))
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_what_was_written_after_a_listing_is_read(s3: str) -> None:
+    folder = storage.join(s3, "folder")
+    storage.write(storage.join(folder, "a"), b"1")
+    assert storage.names(folder) == ["a"]
+    other = s3fs.S3FileSystem(skip_instance_cache=True)  # another process, to this one
+    other.pipe_file(storage.join(folder, "a"), b"12")
+    other.pipe_file(storage.join(folder, "b"), b"3")
+    assert storage.read(storage.join(folder, "a")) == b"12"
+    assert storage.read(storage.join(folder, "b")) == b"3"

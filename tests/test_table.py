@@ -1,6 +1,7 @@
 """Fragments and commits: what is written is what is read, and a commit is a compare-and-swap."""
 
 import json
+import resource
 from pathlib import Path
 
 import duckdb
@@ -116,6 +117,16 @@ def test_of_two_writers_on_one_version_the_second_fails(tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match="another commit came first"):
         second.commit(write(second.url, [token_rows([2])]), transactions={}, lineage={})
     assert Table.open(str(tmp_path)).dataset().count_rows() == 1
+
+
+def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # no file becomes longer
+    try:
+        with pytest.raises(StorageError, match=r"cannot be written .*too large(.|\n)*room"):
+            write(storage.normalize(tmp_path), [token_rows([1000])])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_fragment_that_is_not_there_as_written_is_not_committed(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from etl.job import near
 from etl.job.files import DataFile, Lake, file_of, row_of
 from etl.job.keys import KeyFile, OldKeys, halves
 from etl.job.shuffle import by_range, partitions_for, together
-from etl.job.waves import stream
+from etl.job.waves import as_ours, compute, stream
 
 _KEYS = pd.DataFrame(
     {n: pd.Series(dtype="int64") for n in ("high", "low", "file", "row")}
@@ -63,10 +63,11 @@ def find(
     writer = _WritePairs(tuple(files), lake, name)
     if lake.stage is None:
         pairs = together(equal, "bucket", min(partitions, 64))
-        found = client.compute(pairs.map_partitions(writer.of, meta=_RESULT)).result()["result"]
+        results = pairs.map_partitions(writer.of, meta=_RESULT)
+        found = compute(client, results, label="dedup_exact")["result"]
         return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
     # Of equal texts the best one stands for all, so that no keeper is a duplicate of another kind.
-    best = client.compute(equal).result()
+    best = compute(client, equal, label="dedup_exact")
     alike = near.find(client, files, lake, equal=best, has_exact=has_exact, keys=keys)
     return _write_pairs(client, writer, alike)
 
@@ -77,7 +78,7 @@ def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> 
     fragments: list[Fragment] = []
     for _, answer in stream(client, writer, groups, label="dedup_minhash-write"):
         if isinstance(answer, BaseException):
-            raise answer
+            raise as_ours(answer, "dedup_minhash") from answer
         fragments.extend(Fragment(**fragment) for fragment in json.loads(answer))
     return fragments
 

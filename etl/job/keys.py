@@ -30,6 +30,7 @@ from etl.job.decisions import Decisions
 from etl.job.files import DataFile, Lake, address, data_files, file_id
 from etl.job.shuffle import by_range, partitions_for
 from etl.job.tasks import Result
+from etl.job.waves import compute
 from etl.kernels.minhash import band_keys
 from etl.key_table import KINDS, KeyTable, Kind
 from etl.ledger import Describe, Entry, Ledger
@@ -212,7 +213,8 @@ def write(
     partitions = partitions_for(per_document * sum(file.rows for file in files))
     keys = dd.from_map(_read_keys, list(files), lake=lake, meta=_KEYS, label="keys-read")
     keys = by_range(keys, "key", partitions)
-    written = client.compute(keys.map_partitions(_Write(url, name), meta=_RESULT)).result()
+    results = keys.map_partitions(_Write(url, name), meta=_RESULT)
+    written = compute(client, results, label="keys")
     return [Fragment(**fragment) for text in written["result"] for fragment in json.loads(text)]
 
 

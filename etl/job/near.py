@@ -29,6 +29,7 @@ from etl.job.files import DataFile, Lake, address, file_of, row_of
 from etl.job.keys import KeyFile, OldKeys, keys_of_bands
 from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, empty
 from etl.job.shuffle import by_range, partitions_for, together
+from etl.job.waves import compute
 from etl.kernels import keepers
 
 _MAX_BEST = 64  # documents of one key that all others of it are compared with
@@ -53,7 +54,7 @@ def find(
     ``is_near`` bool. Equal texts are near ones, too, if the recipe does not ask for exact duplicates.
     ``keys`` are data files with the keys of those ``files`` that say so; the others are read.
     """
-    alike = client.compute(_alike(files, lake, equal, keys)).result()
+    alike = compute(client, _alike(files, lake, equal, keys), label="dedup_minhash")
     return _with_twins(_choose(alike), equal, has_exact=has_exact)
 
 

@@ -37,6 +37,7 @@ from etl.job import shuffle
 from etl.job.decisions import duplicate_rows
 from etl.job.files import ROW_BITS, DataFile, Lake, address, file_of, row_of
 from etl.job.shuffle import together
+from etl.job.waves import compute
 from etl.kernels.units import NOT_COMPARED
 
 _FILES_PER_FRAGMENT = 64  # a fragment of ``duplicates`` names rows of so many neighbouring files
@@ -102,7 +103,7 @@ def _repeats(
     are left out; with None all do.
     """
     counted = dd.from_map(_count_units, list(files), lake=lake, meta=_COUNT, label="units-count")
-    total = int(client.compute(counted["units"].sum()).result())
+    total = int(compute(client, counted["units"].sum(), label="dedup_paragraphs"))
     partitions = 1 + total // shuffle.ROWS_PER_PARTITION
     rows: Mapping[int, NDArray[np.int64]] = {}
     if left_out is not None:
@@ -193,7 +194,8 @@ def _written(
     client: Client, repeats: dd.DataFrame, write: "_Write"
 ) -> tuple[list[Fragment], NDArray[np.int64]]:
     """The fragments, and the documents that they name."""
-    answers = client.compute(repeats.map_partitions(write, meta=_RESULT)).result()["result"]
+    written = compute(client, repeats.map_partitions(write, meta=_RESULT), label="dedup_paragraphs")
+    answers = written["result"]
     found: dict[str, list[Any]] = defaultdict(list)
     for answer in answers:
         for name, values in json.loads(answer).items():

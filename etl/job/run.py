@@ -17,7 +17,7 @@ from distributed import Client, KilledWorker
 
 import schemas
 from etl import lease
-from etl.cluster import TIME_LIMIT, Cluster
+from etl.cluster import TIME_LIMIT, Cluster, lost_is_told
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup, keys, paragraphs
@@ -59,8 +59,9 @@ def run(
     """Do what is left of a recipe, and return what was done.
 
     ``cluster`` says where (default: all cores of this machine), or is a client that exists already.
-    With nothing to do no cluster is started. Raises the errors of ``make_plan``; what cannot be read
-    goes into quarantine, the run goes on, and the report is not ``ok``.
+    With nothing to do no cluster is started. Raises the errors of ``make_plan``, and ClusterError if the
+    scheduler is lost; what cannot be read goes into quarantine, the run goes on, and the report is not
+    ``ok``.
     """
     started = time.monotonic()
     plan = make_plan(recipe, rebuild=rebuild, replace_changed=replace_changed)
@@ -73,7 +74,8 @@ def run(
         with nullcontext(where) if isinstance(where, Client) else where.connect() as client:
             if on_client is not None:
                 on_client(client)
-            with lease.hold(str(plan.recipe.lake), "run"):  # a vacuum leaves its files alone
+            held = lease.hold(str(plan.recipe.lake), "run")  # a vacuum leaves its files alone
+            with held, lost_is_told(client):
                 job.execute(client)
     report = job.report
     report.costs = job.costs()

@@ -12,7 +12,8 @@ import dask.dataframe as dd
 import pandas as pd
 from distributed import Client, as_completed, get_worker
 
-from etl.errors import LimitError
+from etl.cluster import lost_is_told
+from etl.errors import LimitError, StageError, TokenlakeError
 from etl.job.limits import limited
 
 _RETRIES = 2  # of a task that raised; a worker that died is Dask's own count (allowed-failures)
@@ -63,6 +64,27 @@ def stream(
         future.release()
         if len(running) <= window // 2:
             submit()
+
+
+def compute(client: Client, frame: Any, *, label: str) -> Any:
+    """Compute a frame, or a number over one, of which no part is of use without the others.
+
+    Raises what a task raised: an error of ours as it is, another as StageError; ClusterError if the
+    scheduler is lost.
+    """
+    try:
+        with lost_is_told(client):
+            return client.compute(frame).result()
+    except Exception as error:
+        raise as_ours(error, label) from error
+
+
+def as_ours(error: BaseException, label: str) -> TokenlakeError:
+    """What a task without a split of its own raised, as an error of ours."""
+    if isinstance(error, TokenlakeError):
+        return error
+    text = f"a task failed ({' '.join(repr(error).split())})"
+    return StageError(text, where=label, hint="run again: what is committed stays")
 
 
 class _Partition:

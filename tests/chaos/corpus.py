@@ -1,0 +1,31 @@
+"""Four small files that come in one after the other; every kind of outcome is among their records."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.job.corpus import prose, records, write_jsonl, write_parquet
+
+Record = dict[str, str | None]
+
+_SIZE = 40
+_WRITERS: dict[str, Callable[[Path, list[Record]], Path]] = {
+    "a.parquet": write_parquet,
+    "b.jsonl": write_jsonl,
+    "c.parquet": write_parquet,
+    "d.jsonl": write_jsonl,
+}
+
+RECORDS = {
+    name: [
+        # Near copies are of records of the same file or of one before: keepers have come earlier.
+        row if number % 13 != 8 else {**row, "body": f"{prose(max(number - 20, 0))} Once more."}
+        for number, row in enumerate(records(start, start + _SIZE), start)
+    ]
+    for start, name in zip(range(0, 4 * _SIZE, _SIZE), _WRITERS, strict=True)
+}
+"""Name of a file -> its records."""
+
+
+def write(folder: Path, name: str) -> Path:
+    """Write one of the files."""
+    return _WRITERS[name](folder / name, RECORDS[name])
