@@ -32,7 +32,7 @@ class LogEntry:
 
 
 def names(url: str) -> list[str]:
-    """The names of the files in a table's log, sorted; raises StorageError if it cannot be listed."""
+    """The names of the files in a table's log, sorted; raises as ``storage.names``."""
     return storage.names(_folder(url))
 
 

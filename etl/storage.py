@@ -225,9 +225,14 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
 
 
 def names(folder: str) -> list[str]:
-    """The names of what stands in a folder right now, sorted; raises StorageError if it cannot be listed."""
+    """The names of what stands in a folder right now, sorted.
+
+    Raises FileNotFoundError if there is no such folder, StorageError if it cannot be listed.
+    """
     try:
         found = filesystem(folder).ls(folder, detail=False, refresh=True)
+    except FileNotFoundError:
+        raise
     except Exception as error:
         raise StorageError(f"cannot be listed ({_one_line(error)})", where=folder) from error
     return sorted(path.rsplit("/", 1)[-1] for path in found)

@@ -28,10 +28,8 @@ def check_logs(lake: str) -> list[Problem]:
         for release in releases.list_all(lake)
         for kind, version in release.versions.items()
     ]
-    for kind in (
-        "keys",
-        *reversed(releases.TABLES),
-    ):  # downstream first: what it names is there already
+    kinds = ("keys", *reversed(releases.TABLES))  # downstream first: what it names is there already
+    for kind in kinds:
         url = storage.join(lake, kind)
         pointer = storage.read(storage.join(url, "_delta_log", "_last_checkpoint"))
         try:
