@@ -259,6 +259,7 @@ class _Write:
             "kind": pa.array([self.kind] * size),
             "similarity": pa.array(cut / np.maximum(total, 1)),
             "file": pa.array([file.path] * size),
+            "keeper_lake": pa.nulls(size, pa.string()),  # units are compared within the lake
             "cut": pa.ListArray.from_arrays(offsets, pa.array(ordinal, pa.int32())),
             "cut_chars": pa.array(cut),
         }

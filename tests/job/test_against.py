@@ -14,7 +14,7 @@ from etl.errors import MismatchError, RecipeError, TableError
 from etl.job.run import run
 from etl.plan import make_plan
 from etl.recipe import Recipe
-from etl.stages import DedupExact, DedupMinhash
+from etl.stages import DedupExact, DedupMinhash, DedupParagraphs
 from etl.table import Table
 from tests.job.test_keys import record
 from tests.job.test_near import make, words, write
@@ -105,6 +105,26 @@ def test_what_the_other_lake_keeps_goes(
     assert [table.name for table in node.others] == named
     assert f"{url}/documents version" in str(node)
     assert not make_plan(recipe).has_work()
+
+
+def test_units_are_cut_beside_what_another_lake_keeps(
+    client: Client, tmp_path: Path, other: Recipe
+) -> None:
+    found_here = [
+        record("equal", words(0)),
+        record("first", [*words(90), "\n\n", *words(91)]),
+        record("second", [*words(90), "\n\n", *words(92)]),
+    ]
+    source = write(tmp_path / "in", found_here, 1)
+    stages = DedupExact(against=str(other.lake)), DedupParagraphs(min_rest_chars=20)
+    recipe = make(tmp_path / "lake", source, *stages)
+    assert run(recipe, cluster=client).ok
+    lakes = {
+        row["id"]: (row["kind"], row["keeper_lake"]) for row in rows(recipe.lake, "duplicates")
+    }
+    there = storage.normalize(str(other.lake))
+    assert lakes == {"equal": ("exact", there), "second": ("cut", None)}
+    assert verify(str(recipe.lake)) == []
 
 
 def test_only_the_stages_that_say_so_look_elsewhere(
