@@ -81,15 +81,18 @@ class _Tools(NamedTuple):
 def units(texts: Texts, cutting: Cutting) -> Units:
     """The units of each document, in order; whatever a null holds is cut, too."""
     first_unit = np.zeros(len(texts.offsets), np.int64)
-    hashes, chars = _units(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
-    return Units(first_unit, hashes, chars.astype(np.int32))
+    found = _every(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
+    _compare(found, first_unit, cutting)
+    num = first_unit[-1]
+    return Units(first_unit, found.hashes[:num], found.chars[:num].astype(np.int32))
 
 
 def pieces(texts: Texts, cutting: Cutting) -> Spans:
     """The bytes of each unit, from its first character to its last."""
     first_unit = np.zeros(len(texts.offsets), np.int64)
-    starts, stops = _places(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
-    return Spans(starts, stops, first_unit)
+    found = _every(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
+    num = first_unit[-1]
+    return Spans(found.starts[:num], found.stops[:num], first_unit)
 
 
 def without(
@@ -116,39 +119,21 @@ def _tools(cutting: Cutting) -> _Tools:
 
 
 @kernel
-def _units(
+def _every(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     tools: _Tools,
     cutting: Cutting,
     first_unit: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    room, found, num = new_room(1024), _new_pieces(1024), 0
-    for k in range(len(offsets) - 1):
-        first = num
-        room, _, found, num = _cut(
-            data, offsets[k], offsets[k + 1], tools, cutting, room, found, num
-        )
-        _compare(found, first, num, cutting)
-        first_unit[k + 1] = num
-    return found.hashes[:num], found.chars[:num]
-
-
-@kernel
-def _places(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    tools: _Tools,
-    cutting: Cutting,
-    first_unit: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> _Pieces:
+    """The units of all documents, of which those of document ``k`` begin at ``first_unit[k]``."""
     room, found, num = new_room(1024), _new_pieces(1024), 0
     for k in range(len(offsets) - 1):
         room, _, found, num = _cut(
             data, offsets[k], offsets[k + 1], tools, cutting, room, found, num
         )
         first_unit[k + 1] = num
-    return found.starts[:num], found.stops[:num]
+    return found
 
 
 @kernel
@@ -314,8 +299,14 @@ def _add(
 
 
 @kernel
-def _compare(found: _Pieces, first: int, last: int, cutting: Cutting) -> None:
+def _compare(found: _Pieces, first_unit: NDArray[np.int64], cutting: Cutting) -> None:
     """Make hashes of sentences those of what they begin; of what is not compared, ``NOT_COMPARED``."""
+    for k in range(len(first_unit) - 1):
+        _compare_document(found, first_unit[k], first_unit[k + 1], cutting)
+
+
+@kernel
+def _compare_document(found: _Pieces, first: int, last: int, cutting: Cutting) -> None:
     span = cutting.span if cutting.unit == SENTENCES else 1
     for unit in range(first, last):
         chars, key = np.int64(0), found.hashes[unit]
