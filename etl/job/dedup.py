@@ -26,7 +26,7 @@ import schemas
 from etl import storage
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
 from etl.job import near
-from etl.job.files import DataFile, Lake, file_of, row_of
+from etl.job.files import FILES_PER_FRAGMENT, DataFile, Lake, file_of, row_of
 from etl.job.keys import KeyFile, OldKeys, halves
 from etl.job.shuffle import by_range, partitions_for, together
 from etl.job.waves import as_ours, compute, stream
@@ -39,7 +39,6 @@ _PAIRS = pd.DataFrame(
     {n: pd.Series(dtype="int64") for n in ("file", "row", "keeper_file", "keeper_row", "bucket")}
 )
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
-_FILES_PER_FRAGMENT = 64  # a fragment of ``duplicates`` names rows of so many neighbouring files
 
 
 def find(
@@ -73,7 +72,7 @@ def find(
 
 
 def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> list[Fragment]:
-    pairs["bucket"] = pairs["file"] // _FILES_PER_FRAGMENT
+    pairs["bucket"] = pairs["file"] // FILES_PER_FRAGMENT
     groups = [(group,) for _, group in pairs.groupby("bucket")]
     fragments: list[Fragment] = []
     for _, answer in stream(client, writer, groups, label="dedup_minhash-write"):
@@ -144,7 +143,7 @@ def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
             (pl.col("rank") > -np.inf)
             & ((pl.col("file") != pl.col("keeper_file")) | (pl.col("row") != pl.col("keeper_row")))
         )
-        .with_columns(bucket=pl.col("file") // _FILES_PER_FRAGMENT)
+        .with_columns(bucket=pl.col("file") // FILES_PER_FRAGMENT)
         .select(_PAIRS.columns.to_list())
     )
     return pd.DataFrame({name: found[name].to_numpy() for name in _PAIRS.columns})

@@ -23,6 +23,10 @@ ROW_BITS = 40
 """Of an address as one number: a file has fewer than 2^40 rows, and a lake fewer than 2^23 files."""
 
 
+FILES_PER_FRAGMENT = 64
+"""A fragment of ``duplicates`` names rows of so many neighbouring data files."""
+
+
 @dataclass(frozen=True)
 class DataFile:
     """One data file of ``documents`` with kept rows; its number orders it by address."""

@@ -35,12 +35,10 @@ from etl import storage
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
 from etl.job import shuffle
 from etl.job.decisions import duplicate_rows
-from etl.job.files import ROW_BITS, DataFile, Lake, address, file_of, row_of
+from etl.job.files import FILES_PER_FRAGMENT, ROW_BITS, DataFile, Lake, address, file_of, row_of
 from etl.job.shuffle import together
 from etl.job.waves import compute
 from etl.kernels.units import NOT_COMPARED
-
-_FILES_PER_FRAGMENT = 64  # a fragment of ``duplicates`` names rows of so many neighbouring files
 
 
 def _empty(*names: str) -> pd.DataFrame:
@@ -185,7 +183,7 @@ def repeats_of(keys: pd.DataFrame, *, first_new: int) -> pd.DataFrame:
         .with_columns(keeper=pl.when("is_first").then(document).forward_fill())
         .filter(~pl.col("is_first") & (document >= first_new << ROW_BITS))
     )
-    bucket = file_of(found["document"].to_numpy()) // _FILES_PER_FRAGMENT
+    bucket = file_of(found["document"].to_numpy()) // FILES_PER_FRAGMENT
     columns = {name: found[name].to_numpy() for name in ("document", "ordinal", "keeper")}
     return pd.DataFrame({**columns, "bucket": bucket})
 

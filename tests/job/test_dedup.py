@@ -59,7 +59,7 @@ def test_duplicates_are_those_of_the_reference(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
-    monkeypatch.setattr(dedup, "_FILES_PER_FRAGMENT", 3)
+    monkeypatch.setattr(dedup, "FILES_PER_FRAGMENT", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
     decided = [number % 3 == 1 for number in range(10)]

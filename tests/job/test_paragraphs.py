@@ -128,7 +128,7 @@ def test_what_goes_is_what_a_loop_finds(
     tiny_tokenizer: Path,
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
-    monkeypatch.setattr(job, "_FILES_PER_FRAGMENT", 4)
+    monkeypatch.setattr(job, "FILES_PER_FRAGMENT", 4)
     records = corpus(files, SEPARATORS[unit])
     stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
     source = write(tmp_path / "in", records, files)
