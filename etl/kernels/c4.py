@@ -10,22 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels import sentences
+from etl.kernels import masks, sentences
 from etl.kernels.english import SPACE, Tables, tables
 from etl.kernels.jit import inner, kernel
 from etl.kernels.lines import next_line, strip
-from etl.kernels.machine import load, num_set, store
+from etl.kernels.machine import copy, kinds, leading_zeros, num_set
+from etl.kernels.masks import NOT_ASCII, SIZE, lowest
 from etl.kernels.rewrite import strings
 from etl.kernels.spacy import new_room
-from etl.kernels.swar import (
-    HIGH,
-    behind,
-    below,
-    equal,
-    find,
-    has_pair,
-)
-from etl.kernels.swar import first as first_of
 from etl.kernels.unicode import DIGIT
 from etl.kernels.utf8 import Texts, class_at, point_at
 
@@ -53,8 +45,9 @@ _MARKS: Final = ("[edit]", "[citation needed]")
 _QUOTE, _APOSTROPHE, _DOT, _QUESTION, _EXCLAMATION = (ord(char) for char in "\"'.?!")
 # Bytes of a line: white space, not ASCII, opens a citation.
 _BLANK, _OTHER, _MARK = range(1, 4)
-_OPENING, _CLOSING, _BRACE, _FEED, _SPACE = (ord(char) for char in "[]{\n ")
-_CASE: Final = np.int64(0x2020202020202020)
+_OPENING, _CLOSING, _FEED = (ord(char) for char in "[]\n")
+_find_plain = kinds(b" ", bytes(range(0x20)) + NOT_ASCII, b"[")
+_find_anchors = kinds(b"pP", b"sS", b"jJ", b"aA", b"mM", b"vV", b"kK", b"iI", b"{")
 
 
 class Rules(NamedTuple):
@@ -73,7 +66,7 @@ def clean(texts: Texts, rules: Rules) -> tuple[pa.Array, NDArray[np.int64]]:
     num = len(texts.offsets) - 1
     counts = np.zeros((num, len(COUNTS)), np.int64)
     offsets = np.zeros(num + 1, np.int64)
-    data = np.empty(texts.offsets[-1] - texts.offsets[0] + num, np.uint8)
+    data = np.empty(texts.offsets[-1] - texts.offsets[0] + num + SIZE, np.uint8)
     _clean(texts.offsets, texts.data, tables(), rules, counts, offsets, data)
     return strings(offsets, data, texts.valid), counts.T
 
@@ -104,7 +97,6 @@ def _kinds() -> NDArray[np.uint8]:
     return found
 
 
-_ANCHOR_CODES: Final = tuple((ord(pair[0]), ord(pair[1])) for pair in dict.fromkeys(_ANCHORS))
 _PHRASE_TABLE: Final = _phrases(_PHRASES, _ANCHORS)
 _MARK_TABLE: Final = _phrases(_MARKS, ("e", "c"))
 _PAIRS: Final = _pairs()
@@ -137,7 +129,7 @@ def _clean(
                     out[free] = _FEED
                 free = stop
         first, last = strip(out, start, free, tables.classes)
-        for j in range(last - first):
+        for j in range(last - first if first > start else 0):
             out[start + j] = out[first + j]
         out_offsets[k + 1] = start + last - first
 
@@ -192,15 +184,17 @@ def _copy(
     stop, kept_from = line, first  # what stands before kept_from is a citation
     at = first
     while at < last:
-        if at + 8 <= last and at >= kept_from:
-            eight = load(data, at)
-            blanks = equal(eight, _SPACE)
-            if _is_plain(eight, blanks, rules):
-                store(out, stop, eight)
-                words += num_set((blanks << 8 | (0x80 if chars == 0 else 0)) & (blanks ^ HIGH))
-                longest = max(longest, chars + first_of(blanks))
-                chars = behind(blanks) + (0 if blanks else chars)
-                at, stop = at + 8, stop + 8
+        if at >= kept_from and at + SIZE <= len(data) and rules.max_word_chars >= SIZE:
+            blanks, odd, openings = _find_plain(data, at)
+            size = masks.first(odd | (openings if rules.citations else 0))
+            size = min(size, last - at)
+            if size > 0:
+                copy(out, stop, data, at)
+                blanks &= lowest(size)
+                words += num_set((blanks << 1 | (chars == 0)) & lowest(size) & ~blanks)
+                longest = max(longest, chars + min(masks.first(blanks), size))
+                chars = leading_zeros(blanks) - (SIZE - size) + (0 if blanks else chars)
+                at, stop = at + size, stop + size
                 continue
         byte, width = data[at], 1
         kind = _KINDS[byte]
@@ -221,14 +215,6 @@ def _copy(
             longest = max(longest, chars)
         at += width
     return stop, words, longest
-
-
-@inner
-def _is_plain(eight: int, blanks: int, rules: Rules) -> bool:
-    """Whether eight bytes are ASCII without a tab or the like and without what may be a citation."""
-    if eight & HIGH or below(eight, _SPACE + 1) != blanks or rules.max_word_chars < 8:
-        return False
-    return not (rules.citations and equal(eight, _OPENING))
 
 
 @inner
@@ -266,28 +252,28 @@ def _is_terminated(data: NDArray[np.uint8], first: int, last: int) -> bool:
 @inner
 def _find(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, bool]:
     """The phrases that a line has, a bit each, and whether it has a brace."""
-    found, at = 0, first
+    found, has_brace, at = 0, False, first
     while at < last:
-        if at + 9 <= len(data) and not _may_begin(load(data, at), load(data, at + 1)):
-            at += 8
-            continue
-        for k in range(at, min(at + 8, last - 1)):
-            some = _PAIRS[(np.int64(data[k]) & 31) << 5 | np.int64(data[k + 1]) & 31]
-            if some:
-                for phrase in range(len(_PHRASE_TABLE)):
-                    if some >> phrase & 1:
-                        start = k - int(_PHRASE_TABLE[phrase, 1])
-                        found |= _is_phrase(data, start, first, last, phrase) << phrase
-        at += 8
-    return found, find(data, first, last, _BRACE) < last
+        p, s, j, a, m, v, k, i, braces = _find_anchors(data, at)
+        begin = p & s >> 1 | j & a >> 1 | m & s >> 1 | v & a >> 1 | k & i >> 1
+        begin &= lowest(min(last - at, SIZE) - 1)
+        has_brace |= (braces & lowest(last - at)) != 0
+        while begin:
+            found |= _phrases_at(data, at + masks.first(begin), first, last)
+            begin &= begin - 1
+        at += SIZE - 1
+    return found, has_brace
 
 
 @inner
-def _may_begin(eight: int, following: int) -> bool:
-    """Whether an anchor may begin in eight bytes, given those from the second one on."""
-    eight, following, found = eight | _CASE, following | _CASE, False
-    for k in range(len(_ANCHOR_CODES)):
-        found |= has_pair(eight, following, _ANCHOR_CODES[k][0], _ANCHOR_CODES[k][1])
+def _phrases_at(data: NDArray[np.uint8], at: int, first: int, last: int) -> int:
+    """The phrases of a line whose anchor begins at a byte, a bit each."""
+    found = 0
+    some = _PAIRS[(np.int64(data[at]) & 31) << 5 | np.int64(data[at + 1]) & 31]
+    for phrase in range(len(_PHRASE_TABLE)):
+        if some >> phrase & 1:
+            start = at - int(_PHRASE_TABLE[phrase, 1])
+            found |= _is_phrase(data, start, first, last, phrase) << phrase
     return found
 
 

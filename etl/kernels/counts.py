@@ -11,19 +11,26 @@ from etl.kernels.utf8 import Texts
 
 
 def count(
-    texts: Texts, *, by_space: bool = False, marks: bool = True, repeated: bool = False
+    texts: Texts,
+    *,
+    by_space: bool = False,
+    words: bool = True,
+    marks: bool = True,
+    repeated: bool = False,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The counts of ``quality.COUNTS``, and the code points of ``repetition`` if asked for.
 
     Two arrays int64 (counts, n), (n-grams, n); the second has no rows if not asked for. Words are the
     segments of ``etl.kernels.spacy``, or what stands between white space. Whatever a null holds is
-    counted too. Without ``marks`` the symbols and lines are left at 0.
+    counted too. Without ``words`` segments are not looked into: what is counted of words is left at 0; and
+    without ``marks`` the symbols and lines.
     """
     num = len(texts.offsets) - 1
     counts = np.zeros((num, len(quality.COUNTS)), np.int64)
     rows = len(repetition.TOP) + len(repetition.DUPLICATE) if repeated else 0
     repetitions = np.zeros((num, rows), np.int64)
-    _count(texts.offsets, texts.data, tables(), counts, repetitions, by_space, marks)
+    looks = words or repeated or by_space
+    _count(texts.offsets, texts.data, tables(), counts, repetitions, by_space, looks, marks)
     return counts.T, repetitions.T
 
 
@@ -35,6 +42,7 @@ def _count(
     counts: NDArray[np.int64],
     repetitions: NDArray[np.int64],
     by_space: bool,
+    looks: bool,
     marks: bool,
 ) -> None:
     room = new_room()
@@ -47,8 +55,11 @@ def _count(
             if by_space:
                 at, num = next_chunks(data, at, end, tables, room)
             else:
-                at, num = next_words(data, at, end, tables, room)
-            quality.add_words(data, room.block, num, counts[k])
+                at, num = next_words(data, at, end, tables, room, looks)
+            if looks:
+                quality.add_words(data, room.block, num, counts[k])
+            else:
+                counts[k, 0] += num
             if repeated:
                 if num_words + num > len(words.keys):
                     words = repetition.grown(words, num_words)

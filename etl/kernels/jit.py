@@ -34,6 +34,12 @@ def inner(function: _Function) -> _Function:
     return compiled
 
 
+def rare(function: _Function) -> _Function:
+    """Compile as ``inner``, for what is seldom called from many places: it stands once, for all of them."""
+    compiled: _Function = numba.njit(nogil=True, _nrt=False)(function)  # type: ignore[call-overload]
+    return compiled
+
+
 @cache
 def _stamp(folder: Path) -> str:
     """The sha256 of all Python files of a folder."""

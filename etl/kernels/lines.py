@@ -4,10 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner
-from etl.kernels.machine import load
-from etl.kernels.swar import HIGH, below, equal, first
+from etl.kernels.machine import kinds
+from etl.kernels.masks import SIZE, first
 from etl.kernels.unicode import LINE
 from etl.kernels.utf8 import class_at
+
+_find_breaks = kinds(b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2")  # the last two only begin one
 
 
 @inner
@@ -32,17 +34,12 @@ def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
 @inner
 def _may_break(data: NDArray[np.uint8], at: int, end: int) -> int:
     """The first byte from ``at`` on that may begin a line break, or ``end``."""
-    while at + 8 <= end:
-        eight = load(data, at)
-        some = below(eight, 0x20)
-        if eight & HIGH:
-            some |= equal(eight, 0xC2) | equal(eight, 0xE2)
+    while at < end:
+        some = _find_breaks(data, at)[0]
         if some:
-            return at + first(some)
-        at += 8
-    while at < end and data[at] >= 0x20 and data[at] not in (0xC2, 0xE2):
-        at += 1
-    return at
+            return min(at + first(some), end)
+        at += SIZE
+    return end
 
 
 @inner

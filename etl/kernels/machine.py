@@ -1,6 +1,7 @@
-"""What the processor can do and numba has no word for: eight bytes at once, and the bits of a number."""
+"""What the processor can do and numba has no word for: 8 or 64 bytes at once, and the bits of a number."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 _Generate = Callable[[Any, Any, Any, Any], Any]
+WIDTH: Final = 64
+_EIGHT: Final = ir.IntType(64)
+_BYTES: Final = ir.VectorType(ir.IntType(8), WIDTH)
 _NO_POISON: Final = ir.Constant(ir.IntType(1), 0)  # the number of zeros is defined for 0, too
 
 
@@ -26,13 +30,60 @@ def _load(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
     return types.int64(data, types.intp), generate
 
 
-def _store(_: Any, data: Any, at: Any, eight: Any) -> tuple[Any, _Generate]:
+def kinds(*sets: bytes) -> Callable[[NDArray[np.uint8], int], tuple[int, ...]]:
+    """A function that says which of the WIDTH bytes of an array from one on are in each of these sets.
+
+    For each set there is an int64 with a bit for each byte, that of the first one lowest. The array must have
+    WIDTH bytes; those behind its end are in no set. LLVM makes vector instructions of it.
+    """
+
+    def typed(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
+        masks = types.UniTuple(types.int64, len(sets))  # type: ignore[no-untyped-call]
+        return masks(data, types.intp), _generate_kinds(sets)
+
+    found: Callable[[NDArray[np.uint8], int], tuple[int, ...]] = intrinsic(typed)
+    return found
+
+
+def _generate_kinds(sets: tuple[bytes, ...]) -> _Generate:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = _place(context, builder, signature.args[0], *values[:2])
-        builder.store(values[2], place, align=1)
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        last = builder.sub(array.nitems, ir.Constant(_EIGHT, WIDTH))
+        is_there = builder.icmp_signed("<=", values[1], last)
+        start = builder.select(is_there, values[1], last)
+        first = builder.bitcast(builder.gep(array.data, [start]), _BYTES.as_pointer())
+        found, behind = builder.load(first, align=1), builder.sub(values[1], start)
+        masks = []
+        for bytes_of in sets:
+            mask = ir.Constant(_EIGHT, 0)
+            for low, size in _runs(bytes_of):
+                moved = builder.sub(found, ir.Constant(_BYTES, [low] * WIDTH))
+                is_one = builder.icmp_unsigned("<", moved, ir.Constant(_BYTES, [size] * WIDTH))
+                mask = builder.or_(mask, builder.bitcast(is_one, _EIGHT))
+            masks.append(builder.lshr(mask, behind))
+        return context.make_tuple(builder, signature.return_type, masks)
+
+    return generate
+
+
+def _runs(bytes_of: bytes) -> list[tuple[int, int]]:
+    """The runs of neighbours among some bytes: the lowest one, and how many they are."""
+    known = {*bytes_of}
+    firsts = sorted(byte for byte in known if byte - 1 not in known)
+    return [(low, next(n for n in count(1) if low + n not in known)) for low in firsts]
+
+
+def _copy(_: Any, to: Any, place: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        def pointer(array: Any, value: Any, at: Any) -> Any:
+            first = builder.gep(context.make_array(array)(context, builder, value).data, [at])
+            return builder.bitcast(first, _BYTES.as_pointer())
+
+        found = builder.load(pointer(signature.args[2], *values[2:]), align=1)
+        builder.store(found, pointer(signature.args[0], *values[:2]), align=1)
         return context.get_dummy_value()
 
-    return types.void(data, types.intp, types.int64), generate
+    return types.void(to, types.intp, data, types.intp), generate
 
 
 def _num_set(_: Any, bits: Any) -> tuple[Any, _Generate]:
@@ -56,8 +107,8 @@ def _trailing_zeros(_: Any, bits: Any) -> tuple[Any, _Generate]:
 load: Final[Callable[[NDArray[np.uint8], int], int]] = intrinsic(_load)
 """The eight bytes of an array from one on, the first one lowest: int64. They must be there."""
 
-store: Final[Callable[[NDArray[np.uint8], int, int], None]] = intrinsic(_store)
-"""Write eight bytes to an array from one on, the lowest one first. There must be room."""
+copy: Final[Callable[[NDArray[np.uint8], int, NDArray[np.uint8], int], None]] = intrinsic(_copy)
+"""Write the WIDTH bytes of the second array from one on to the first array. There must be room in both."""
 
 num_set: Final[Callable[[int], int]] = intrinsic(_num_set)
 """How many bits are set."""

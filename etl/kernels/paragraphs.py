@@ -10,10 +10,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from etl.kernels import masks
 from etl.kernels.english import SENTENCE_END, SPACE, tables
 from etl.kernels.jit import inner, kernel
+from etl.kernels.machine import kinds, num_set
+from etl.kernels.masks import CONTINUED, SIZE, lowest
 from etl.kernels.numbering import TABLE_ROOM, number
-from etl.kernels.swar import find, hashed
+from etl.kernels.swar import hashed
 from etl.kernels.utf8 import Texts, num_chars, point_at
 
 COUNTS: Final = (
@@ -39,6 +42,7 @@ SHORT_CHARS: Final = 30
 _FEED: Final = ord("\n")
 _RETURN: Final = ord("\r")
 _QUOTES: Final = (ord('"'), ord("'"))
+_find_feeds = kinds(b"\n", CONTINUED)
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
@@ -76,13 +80,16 @@ def _count(
         while at < end:
             if lines == len(room.keys):
                 room = _grown(room)
-            first, feed = at, find(data, at, end, _FEED)
+            first = at
+            feed, chars = _find_feed(data, at, end)
             last, at = _bare_end(data, first, feed, end), feed + 1
             found[12] += feed < end
             if first == last:
                 is_open = True
                 continue
-            room.keys[lines], room.chars[lines] = _key(data, first, last)
+            room.chars[lines] = chars = chars - (feed - last)
+            key = hashed(data, first, last)
+            room.keys[lines] = (key ^ (key >> 32) ^ chars) * _PRIME
             room.opens[lines], is_open = is_open, False
             _judge_line(data, first, last, flags, room, lines, found)
             lines += 1
@@ -97,11 +104,17 @@ def _count(
 
 
 @inner
-def _key(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
-    """What is equal where lines are, and the length of one in code points."""
-    chars = num_chars(data, first, last)
-    key = hashed(data, first, last)
-    return (key ^ (key >> 32) ^ chars) * _PRIME, chars
+def _find_feed(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
+    """Where the next line feed is, or ``end``, and the code points before it."""
+    chars = 0
+    while at < end:
+        feeds, continued = _find_feeds(data, at)
+        size = min(masks.first(feeds), end - at)
+        chars += size - num_set(continued & lowest(size))
+        at += size
+        if size < SIZE:
+            return at, chars
+    return end, chars
 
 
 @inner

@@ -5,13 +5,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from etl.kernels import masks
 from etl.kernels.jit import inner
 from etl.kernels.lines import next_line, strip
-from etl.kernels.machine import load
+from etl.kernels.machine import kinds, num_set
+from etl.kernels.masks import CONTINUED, SIZE, lowest
 from etl.kernels.spacy import HAS_LETTER, IS_WORD
-from etl.kernels.swar import HIGH, HIGH_LAST, equal, head, num_equal
-from etl.kernels.swar import first as first_of
-from etl.kernels.utf8 import num_chars
+from etl.kernels.swar import head
 from etl.kernels.words import CHARS, END, FLAGS, START
 
 COUNTS: Final = (
@@ -35,7 +35,9 @@ STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 _STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
 _LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # at most 7 bytes fit a code
-_HASH, _DASH, _DOT, _LINE_FEED = (ord(char) for char in "#-.\n")
+_DASH, _DOT = (ord(char) for char in "-.")
+_find_symbols = kinds(b"#", b".", b"\xe2")
+_find_feeds = kinds(b"\n", CONTINUED)
 _BULLET, _ELLIPSIS = 0xA2, 0xA6  # the last byte of '•' and '…', after E2 80
 
 
@@ -70,8 +72,13 @@ def finish(
 ) -> None:
     """Complete the counts of a document whose words have been added, but for symbols and lines."""
     out[4] = num_bits(out[4])
-    out[7] = num_chars(data, first, end)
-    out[8] = num_equal(data, first, end, _LINE_FEED)
+    chars = end - first
+    while first < end:
+        feeds, continued = _find_feeds(data, first)
+        out[8] += num_set(feeds & lowest(end - first))
+        chars -= num_set(continued & lowest(end - first))
+        first += SIZE
+    out[7] = chars
 
 
 @inner
@@ -88,30 +95,25 @@ def finish_marks(
 
 
 @inner
-def _symbols(data: NDArray[np.uint8], first: int, end: int) -> tuple[int, int]:
+def _symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
     """The hashes and the ellipses."""
-    ellipses, at = 0, first
+    hashes = ellipses = 0
     while at < end:
-        if at + 8 <= len(data):
-            eight = load(data, at)
-            dots = equal(eight, _DOT)
-            some = dots & (dots >> 8 | HIGH_LAST)  # with another one behind it, as far as is seen
-            if eight & HIGH:
-                some |= equal(eight, 0xE2)
-            if some == 0:
-                at += 8
-                continue
-            at += first_of(some)
-            if at >= end:
-                break
-        byte = data[at]
-        if byte == _DOT and at + 2 < end and data[at + 1] == _DOT and data[at + 2] == _DOT:
+        signs, dots, leads = _find_symbols(data, at)
+        dots &= lowest(end - at)
+        seen = min(end - at, SIZE - 2)  # of which it can be told whether two dots follow
+        some = (dots & dots >> 1 & dots >> 2 | leads) & lowest(seen)
+        if some:
+            seen = masks.first(some)
+        hashes += num_set(signs & lowest(seen))
+        at += seen
+        if some and data[at] == _DOT:
             ellipses += 1
-            at += 2
-        elif byte == 0xE2:
+            at += 3
+        elif some:
             ellipses += _is_general(data, at, end, _ELLIPSIS)
-        at += 1
-    return num_equal(data, first, end, _HASH), ellipses
+            at += 1
+    return hashes, ellipses
 
 
 @inner

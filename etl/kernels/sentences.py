@@ -12,16 +12,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from etl.kernels import masks
 from etl.kernels.english import PUNCTUATION, SENTENCE_END, SPACE, Tables
 from etl.kernels.jit import inner
-from etl.kernels.machine import load
+from etl.kernels.machine import kinds
+from etl.kernels.masks import NOT_ASCII, SIZE, lowest
 from etl.kernels.spacy import Room, next_words
-from etl.kernels.swar import HIGH, equal
-from etl.kernels.swar import first as first_of
 from etl.kernels.utf8 import point_at
 from etl.kernels.words import END, START
 
-_DOT, _QUESTION, _EXCLAMATION = (ord(char) for char in ".?!")
+_DOT: Final = ord(".")
+_find_ends = kinds(b".?!" + NOT_ASCII)
 # Bytes: white space, may end a sentence, not ASCII, small letter, digit.
 _BLANK, _END, _OTHER, _SMALL, _DIGIT = range(1, 6)
 
@@ -78,16 +79,11 @@ def _next_end(
 ) -> tuple[int, int]:
     """The next character that may end a sentence, and where its chunk begins: at ``chunk`` or behind it."""
     while at < end:
-        if at + 8 <= len(data):
-            eight = load(data, at)
-            some = equal(eight, _DOT) | equal(eight, _QUESTION) | equal(eight, _EXCLAMATION)
-            some |= eight & HIGH
-            if some == 0:
-                at += 8
-                continue
-            at += first_of(some)
-            if at >= end:
-                break
+        some = _find_ends(data, at)[0] & lowest(end - at)
+        if some == 0:
+            at += SIZE
+            continue
+        at += masks.first(some)
         kind, width = _KINDS[data[at]], 1
         if kind == _OTHER:
             point, width = point_at(data, at, end)
@@ -128,7 +124,7 @@ def _chunk_sentences(
     """The sentences that begin in a chunk, and whether the last one has ended."""
     sentences = 0
     while at < end:
-        at, num = next_words(data, at, end, tables, room)
+        at, num = next_words(data, at, end, tables, room, True)
         for k in range(num):
             start, stop = room.block[k, START], room.block[k, END]
             point, width = point_at(data, start, stop)

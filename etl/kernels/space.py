@@ -3,12 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels import unicode
+from etl.kernels import masks, unicode
 from etl.kernels.jit import inner, kernel
-from etl.kernels.machine import load, store
-from etl.kernels.swar import HIGH, below, equal
+from etl.kernels.machine import copy, kinds
+from etl.kernels.masks import NOT_ASCII, SIZE
 from etl.kernels.unicode import LINE
 from etl.kernels.utf8 import Texts, class_at
+
+_find_blanks = kinds(b" ", bytes(range(0x20)) + NOT_ASCII)
 
 
 def collapse(texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -17,7 +19,7 @@ def collapse(texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     Offsets int64 (n + 1,) from 0, and the bytes.
     """
     offsets = np.zeros_like(texts.offsets)
-    out = np.empty(texts.offsets[-1] - texts.offsets[0], np.uint8)
+    out = np.empty(texts.offsets[-1] - texts.offsets[0] + SIZE, np.uint8)
     _collapse(texts.offsets, texts.data, unicode.classes(), offsets, out)
     return offsets, out[: offsets[-1]]
 
@@ -35,12 +37,16 @@ def _collapse(
         at, end, first = offsets[k], offsets[k + 1], size
         blank = False  # white space since the last character written
         while at < end:
-            if not blank and at + 8 <= end and _is_collapsed(load(data, at)):
-                eight = load(data, at)
-                store(out, size, eight)
-                blank = eight >> 56 == 0x20  # the last one; it is written again if more follows
-                at, size = at + 8, size + 8 - blank
-                continue
+            if not blank and at + SIZE <= len(data):
+                plain = _collapsed(data, at, end)
+                copy(out, size, data, at)
+                if plain > 0:
+                    blank = data[at + plain - 1] == 0x20
+                    at, size = (
+                        at + plain,
+                        size + plain - blank,
+                    )  # it is written again if more follows
+                    continue
             byte, space = data[at], 0  # space: the width of white space that begins here
             if byte <= 0x20:
                 space = 1 if classes[byte] <= LINE else 0
@@ -62,9 +68,7 @@ def _collapse(
 
 
 @inner
-def _is_collapsed(eight: int) -> bool:
-    """Whether eight bytes are ASCII, with single blanks for white space, and none at first."""
-    if eight & HIGH or below(eight, 0x20):
-        return False
-    blanks = equal(eight, 0x20)
-    return not blanks & (blanks << 8 | 0x80)
+def _collapsed(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """How many bytes of 64 are ASCII, with single blanks for white space, and none at first."""
+    blanks, others = _find_blanks(data, at)
+    return min(masks.first(others | blanks & (blanks << 1 | 1)), end - at)

@@ -11,30 +11,29 @@ text in fifty languages 0.07 % come out otherwise: spaCy's alphabets lack Gujara
 the vowel signs of Arabic, so that it leaves a full stop behind them. Numeric addresses of hosts are cut.
 """
 
+from string import ascii_letters
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from etl.kernels import ascii_chunks, machine, masks
 from etl.kernels.affixes import BYTE, FLAG, POINT, infix, prefix, suffix
+from etl.kernels.ascii_chunks import Kinds, contraction, special
 from etl.kernels.english import (
     ALPHA,
-    CUTS,
     DIGIT,
     DOT,
-    KEY,
     LETTER,
     NO_WORD,
     SPACE,
-    SPECIAL_BYTES,
     UNSPACED,
     Tables,
 )
 from etl.kernels.hosts import is_host
 from etl.kernels.jit import inner, kernel
-from etl.kernels.machine import load
-from etl.kernels.swar import HIGH, letters
-from etl.kernels.swar import first as first_of
+from etl.kernels.machine import num_set
+from etl.kernels.masks import between, lowest
 from etl.kernels.utf8 import point_at
 from etl.kernels.words import CHARS, END, FLAGS, START, next_segments
 
@@ -46,6 +45,9 @@ _BLOCK: Final = 1024  # segments at a time, and what one more chunk may give
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 _DOT: Final = ord(".")
 _CLOSING: Final = tuple(ord(char) for char in ',:;!?)"')  # always cut off behind letters
+_find_letters = machine.kinds(
+    ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
+)
 _JOINED: Final = 5  # segments that are joined, at most: those of ":-)))"
 _SEEN, _JOIN = 1 << 2, 1 << 3  # flags inside _join; from _JOIN on, the segments to join
 
@@ -70,59 +72,86 @@ def new_room() -> Room:
 
 @kernel
 def next_words(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, keeps: bool
 ) -> tuple[int, int]:
     """Write the segments from byte ``at`` on to ``room.block``, at least one if there is one.
 
-    Returns the byte to go on from (``end`` when all are done) and the number of segments written.
+    Returns the byte to go on from (``end`` when all are done) and the number of segments written. If they
+    are not to be kept all are counted, and what is in the block means nothing.
     """
-    block, chunk = room.block, room.chunk
-    flags_of = tables.flags
     num = 0
-    while at < end and num < _BLOCK:
-        if _is_blank(data[at]):
-            at += 1
-            continue
-        # Most of English: ASCII letters, and perhaps one punctuation mark, before white space.
-        first = at
-        at = _after_letters(data, at, end)
-        if 0 < at - first < MAX_CHARS - 1:
-            if at == end or _is_blank(data[at]):
-                num = _put_letters(block, num, first, at, _contraction(data, tables, first, at))
-                continue
-            mark = data[at]
-            if at + 1 == end or _is_blank(data[at + 1]):
-                cuts = _contraction(data, tables, first, at)
-                is_cut = mark in _CLOSING
-                if mark == _DOT and data[at - 1] >= 97 and cuts == 0:
-                    is_cut = _special(data, tables, first, at + 1) == 0
-                if is_cut:
-                    num = _put_letters(block, num, first, at, cuts)
-                    num = _put(block, num, at, at + 1, 1, 0)
-                    at += 1
-                    continue
-        elif at == first:
-            while at < end and 48 <= data[at] <= 57:
-                at += 1
-            if 0 < at - first < MAX_CHARS and (at == end or _is_blank(data[at])):
-                num = _put(block, num, first, at, at - first, IS_WORD)
-                continue
-        if first == at and data[at] < 0x80 and (at + 1 == end or _is_blank(data[at + 1])):
-            flag = np.int64(flags_of[data[at]])
-            num = _put(block, num, at, at + 1, 1, _kind(flag, flag))
-            at += 1
-            continue
-        chars, at, seen = _read_chunk(data, first, end, flags_of, chunk)
-        if seen & UNSPACED or chars == MAX_CHARS:
-            _, more = next_segments(data, first, at, tables.classes, block[num:])
-            for k in range(num, num + more):
-                letters = block[k, FLAGS] & HAS_LETTER
-                block[k, FLAGS] = letters | IS_WORD if block[k, FLAGS] else 0
-            num += more
-        elif chars > 0:
-            after = _cut_chunk(data, tables, room, chars, seen, num)
-            joins = after >= num + 2 and _may_join(data, tables, block, num, after)
-            num = _join(data, tables, block, num, after) if joins else after
+    while at < end and (num < _BLOCK or not keeps):
+        at, num = _cut_64(data, at, end, tables, room, num, keeps)
+    return at, num
+
+
+@inner
+def _cut_64(
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, num: int, keeps: bool
+) -> tuple[int, int]:
+    """Append the segments of the next 64 bytes, up to a chunk that takes other rules, or those of that one.
+
+    Returns the byte to go on from, and the number of all segments. If they are not to be kept they are
+    only counted.
+    """
+    there = lowest(end - at)
+    letters, blanks = _find_letters(data, at)
+    letters, blanks = letters & there, blanks | ~there
+    odd = ~(letters | blanks)
+    kinds = ascii_chunks.kinds(data, at, letters)
+    chunks, stops = ~blanks & (blanks << 1 | 1), blanks & ~(blanks << 1 | 1)
+    starts, ends = np.int64(0), np.int64(0)  # of the segments
+    while stops:
+        first, last = masks.first(chunks), masks.first(stops)
+        if odd & between(first, last):
+            begin = ascii_chunks.cut(data, first, last, kinds, tables)
+        else:
+            begin = ascii_chunks.parts(first, contraction(data, tables, at + first, at + last))
+        if begin == ascii_chunks.LEFT:
+            break
+        starts |= begin
+        ends |= begin & begin - 1 | np.int64(1) << last
+        chunks, stops = chunks & chunks - 1, stops & stops - 1
+    num = _put_all(room.block, num, starts, ends, kinds) if keeps else num + num_set(starts)
+    if chunks == 0:
+        return min(at + masks.SIZE, end), num
+    if stops == 0 and chunks & 1 == 0:
+        return at + masks.first(chunks), num
+    at, after = _cut_slowly(data, at + masks.first(chunks), end, tables, room, num if keeps else 0)
+    return at, after if keeps else num + after
+
+
+@inner
+def _put_all(block: NDArray[np.int64], num: int, starts: int, ends: int, of: Kinds) -> int:
+    """Append segments of ASCII, of which each begins and ends at a bit."""
+    words = of.letters | of.digits
+    while starts:
+        first, last = masks.first(starts), masks.first(ends)
+        starts, ends = starts & starts - 1, ends & ends - 1
+        inside = between(first, last)
+        flags = (HAS_LETTER if of.letters & inside else 0) | (IS_WORD if words & inside else 0)
+        num = _put(block, num, of.base + first, of.base + last, last - first, flags)
+    return num
+
+
+@inner
+def _cut_slowly(
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, num: int
+) -> tuple[int, int]:
+    """Append the segments of what stands before any white space, up to MAX_CHARS; where it ends."""
+    first = at
+    chars, at, seen = _read_chunk(data, first, end, tables.flags, room.chunk)
+    if seen & UNSPACED or chars == MAX_CHARS:
+        block = room.block[num:]
+        _, more = next_segments(data, first, at, tables.classes, block)
+        for k in range(more):
+            letters = block[k, FLAGS] & HAS_LETTER
+            block[k, FLAGS] = letters | IS_WORD if block[k, FLAGS] else 0
+        return at, num + more
+    if chars > 0:
+        after = _cut_chunk(data, tables, room, chars, seen, num)
+        joins = after >= num + 2 and _may_join(data, tables, room.block, num, after)
+        num = _join(data, tables, room.block, num, after) if joins else after
     return at, num
 
 
@@ -152,42 +181,10 @@ def next_chunks(
 
 
 @inner
-def _after_letters(data: NDArray[np.uint8], at: int, end: int) -> int:
-    """The byte after a run of ASCII letters."""
-    while at + 8 <= len(data):
-        others = letters(load(data, at)) ^ HIGH
-        if others:
-            return min(at + first_of(others), end)
-        at += 8
-        if at >= end:
-            return end
-    while at < end and 97 <= (data[at] | 32) <= 122:
-        at += 1
-    return at
-
-
-@inner
-def _is_blank(byte: int) -> bool:
-    return byte == 32 or 9 <= byte <= 13 or 28 <= byte <= 31
-
-
-@inner
 def _put(block: NDArray[np.int64], num: int, start: int, end: int, chars: int, flags: int) -> int:
     block[num, START], block[num, END] = start, end
     block[num, CHARS], block[num, FLAGS] = chars, flags
     return num + 1
-
-
-@inner
-def _put_letters(block: NDArray[np.int64], num: int, start: int, end: int, cuts: int) -> int:
-    """A run of ASCII letters: one segment, or the parts of a special."""
-    if cuts == 0:
-        return _put(block, num, start, end, end - start, HAS_LETTER | IS_WORD)
-    while cuts:
-        part = cuts & 0xFF
-        num = _put(block, num, start, start + part, part, HAS_LETTER | IS_WORD)
-        start, cuts = start + part, cuts >> 8
-    return num
 
 
 @inner
@@ -226,12 +223,12 @@ def _cut_chunk(
     cuts = 0
     while first < last and last - first != before:
         before = last - first
-        cuts = _special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
+        cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
         if cuts:
             break
         front = prefix(chunk, first, last, seen)
         if front:
-            cuts = _special(data, tables, chunk[first + front, BYTE], chunk[last, BYTE])
+            cuts = special(data, tables, chunk[first + front, BYTE], chunk[last, BYTE])
         behind = 0
         if not cuts and first + front < last:
             behind = suffix(chunk, first + front, last, seen)
@@ -239,7 +236,7 @@ def _cut_chunk(
             tails[behind_it, 0], tails[behind_it, 1] = last - behind, last
             behind_it += 1
             last -= behind
-            cuts = _special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
+            cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
             if cuts:  # the special begins with what would be cut off in front
                 break
         if front:
@@ -291,7 +288,7 @@ def _join(
     for count in range(min(_JOINED, end - first), 1, -1):
         for k in range(first, end - count + 1):
             start, stop = block[k, START], block[k + count - 1, END]
-            cuts = _special(data, tables, start, stop)
+            cuts = special(data, tables, start, stop)
             if cuts == 0 or cuts > 0xFF:
                 continue
             if not (block[k, FLAGS] | block[k + count - 1, FLAGS]) & _SEEN:
@@ -315,35 +312,6 @@ def _merge(block: NDArray[np.int64], first: int, end: int) -> int:
         num = _put(block, num, start, block[k + count - 1, END], chars, flags & _SEEN - 1)
         k += count
     return num
-
-
-@inner
-def _contraction(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
-    """The cuts of ASCII letters that are a special (``cannot``), or 0."""
-    ends = (np.int64(data[start]) & 31) << 5 | np.int64(data[end - 1]) & 31
-    if end - start > SPECIAL_BYTES or not tables.of_letters[ends] >> (end - start) & 1:
-        return 0
-    return _special(data, tables, start, end)
-
-
-@inner
-def _special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
-    """The cuts of bytes that are a special, or 0."""
-    if end - start > SPECIAL_BYTES or start == end:
-        return 0
-    ends = (np.int64(data[start]) & 127) << 7 | np.int64(data[end - 1]) & 127
-    if not tables.lengths[ends] >> (end - start) & 1:
-        return 0
-    key = _SEED
-    for at in range(start, end):
-        key = (key ^ np.int64(data[at])) * _PRIME
-    specials = tables.specials
-    last = len(specials) - 1
-    place = (key >> 32) & last
-    while specials[place, KEY] != 0 and specials[place, KEY] != key:
-        place = (place + 1) & last
-    cuts: int = specials[place, CUTS]
-    return cuts
 
 
 @inner

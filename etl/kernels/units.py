@@ -252,7 +252,7 @@ def _sentences(
     at, ended = first, False
     begin, before = -1, first  # where the next one may begin; the end of the last segment
     while at < last:
-        at, segments = next_words(data, at, last, tools.tables, tools.words)
+        at, segments = next_words(data, at, last, tools.tables, tools.words, True)
         for k in range(segments):
             start, stop = block[k, START], block[k, END]
             point, width = point_at(data, start, stop)

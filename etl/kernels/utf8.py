@@ -12,16 +12,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner, kernel
-from etl.kernels.machine import load, num_set
-from etl.kernels.swar import continued
+from etl.kernels.machine import kinds, num_set
+from etl.kernels.masks import CONTINUED, SIZE, lowest
 from etl.kernels.unicode import NUM_CODE_POINTS
+
+_find_continued = kinds(CONTINUED)
 
 
 class Texts(NamedTuple):
-    """The buffers of an array of strings, without a copy of the text."""
+    """The buffers of an array of strings, without a copy of the text if it is not tiny."""
 
     offsets: NDArray[np.int64]  # (n + 1,), read-only
-    data: NDArray[np.uint8]  # read-only
+    data: NDArray[np.uint8]  # read-only; at least 64 bytes, for ``etl.kernels.masks``
     valid: NDArray[np.bool_] | None  # (n,), False for null; None where nothing is null
 
 
@@ -42,13 +44,15 @@ def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         array = array.cast(pa.large_string())
     if array.buffers()[1] is None or len(array) == 0:
-        empty = np.zeros(len(array) + 1, np.int64), np.zeros(0, np.uint8)
+        empty = np.zeros(len(array) + 1, np.int64), np.zeros(SIZE, np.uint8)
         return Texts(_frozen(empty[0]), _frozen(empty[1]), None)
     width = np.int32 if pa.types.is_string(array.type) else np.int64
     every = np.frombuffer(array.buffers()[1], width)
     offsets = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
     bytes_of = array.buffers()[2]
     data = np.zeros(0, np.uint8) if bytes_of is None else np.frombuffer(bytes_of, np.uint8)
+    if len(data) < SIZE:
+        data = np.pad(data, (0, SIZE - len(data)))
     valid = pc.is_valid(array).to_numpy(zero_copy_only=False) if array.null_count else None
     return Texts(_frozen(offsets), _frozen(data), valid)
 
@@ -116,10 +120,7 @@ def _count_chars(
 def num_chars(data: NDArray[np.uint8], at: int, end: int) -> int:
     """The code points between two bytes."""
     chars = end - at
-    while at + 8 <= end:
-        chars -= num_set(continued(load(data, at)))
-        at += 8
     while at < end:
-        chars -= data[at] & 0xC0 == 0x80
-        at += 1
+        chars -= num_set(_find_continued(data, at)[0] & lowest(end - at))
+        at += SIZE
     return chars

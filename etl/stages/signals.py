@@ -229,6 +229,7 @@ _REPEATED: Final = (
     *(f"top_{n}gram_char_ratio" for n in repetition.TOP),
     *(f"duplicate_{n}gram_char_ratio" for n in repetition.DUPLICATE),
 )
+_OF_WORDS: Final = ("num_words", "mean_word_length", "alpha_word_ratio", "num_stop_words")
 _MARKED: Final = (
     *("symbol_word_ratio", "ellipsis_word_ratio"),
     *("num_lines", "bullet_line_ratio", "ellipsis_line_ratio"),
@@ -240,8 +241,13 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
     prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    marks = not asked.isdisjoint(_MARKED)
-    found, repetitions = counts.count(documents, by_space=by_space, marks=marks, repeated=repeated)
+    found, repetitions = counts.count(
+        documents,
+        by_space=by_space,
+        words=not asked.isdisjoint(_OF_WORDS),
+        marks=not asked.isdisjoint(_MARKED),
+        repeated=repeated,
+    )
     count = dict(zip(quality.COUNTS, found.astype(np.float64), strict=True))
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {

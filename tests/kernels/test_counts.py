@@ -46,6 +46,14 @@ def naive(text: str, words: Callable[[str], Words] = naive_words) -> dict[str, i
     return naive_counts(text, words(text))
 
 
+@given(st.lists(texts, max_size=4))
+def test_segments_may_be_counted_without_looking_into_them(documents):
+    array = buffers(pa.array(documents, pa.string()))
+    every, few = count(array)[0], count(array, words=False, marks=False)[0]
+    for name in ("segments", "chars", "newlines"):
+        assert every[COUNTS.index(name)].tolist() == few[COUNTS.index(name)].tolist()
+
+
 @pytest.mark.parametrize(("by_space", "words"), [(False, naive_words), (True, spaced_words)])
 @given(documents=st.lists(texts, max_size=4))
 @example(

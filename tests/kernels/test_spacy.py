@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from etl.kernels import unicode as u
 from etl.kernels.counts import count
 from etl.kernels.english import ALPHA, HOST, NO_WORD, SPACE, UNSPACED, specials, tables
+from etl.kernels.masks import SIZE
 from etl.kernels.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, new_room, next_chunks, next_words
 from etl.kernels.utf8 import texts as buffers
 from etl.kernels.words import CHARS, END, FLAGS, START
@@ -177,13 +178,14 @@ def is_punctuation(segment: str) -> bool:
 
 
 def words(text: str, *, by_space: bool = False) -> list[tuple[str, int]]:
-    data = np.frombuffer(text.encode(), np.uint8)
-    data.flags.writeable = False
-    cut, at = next_chunks if by_space else next_words, 0
+    data, size, at = buffers(pa.array([text])).data, len(text.encode()), 0
     found: list[tuple[str, int]] = []
-    while at < len(data):
+    while at < size:
         before = at
-        at, num = cut(data, at, len(data), TABLES, ROOM)
+        if by_space:
+            at, num = next_chunks(data, at, size, TABLES, ROOM)
+        else:
+            at, num = next_words(data, at, size, TABLES, ROOM, True)
         assert at > before
         for row in ROOM.block[:num].tolist():
             segment = data[row[START] : row[END]].tobytes().decode()
@@ -307,11 +309,10 @@ def test_classes_of_characters():
 @given(st.lists(st.binary(max_size=12) | chunks.map(str.encode), max_size=6).map(b"".join))
 def test_bytes_that_are_no_text(junk):
     """Every byte beyond white space and what is invisible is in a segment, and none twice."""
-    data = np.frombuffer(junk + b"can't", np.uint8)[: len(junk)]
-    data.flags.writeable = False
-    at, num = next_words(data, 0, len(data), TABLES, ROOM)
+    data = np.frombuffer(junk.ljust(SIZE, b"'"), np.uint8)
+    at, num = next_words(data, 0, len(junk), TABLES, ROOM, True)
     starts, ends = ROOM.block[:num, START], ROOM.block[:num, END]
-    assert at == len(data)
+    assert at == len(junk)
     assert (starts < ends).all()
     assert (ends[:-1] <= starts[1:]).all()
     assert num == 0 or (starts[0] >= 0 and ends[-1] <= len(data))

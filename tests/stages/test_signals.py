@@ -101,7 +101,9 @@ def test_a_group_is_computed_once(monkeypatch):
 
     monkeypatch.setattr(counts, "count", counted)
     compute(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
-    assert calls == [{"by_space": False, "marks": True, "repeated": False}]
+    assert calls == [{"by_space": False, "words": True, "marks": True, "repeated": False}]
     compute(pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"])
     assert [(how["by_space"], how["marks"]) for how in calls[1:]] == [(False, False), (True, False)]
     assert calls[1]["repeated"]
+    compute(pa.table({"text": ["a"]}), ["newline_word_ratio"])
+    assert calls[3] == {"by_space": False, "words": False, "marks": False, "repeated": False}
