@@ -17,7 +17,7 @@ from etl.kernels.machine import kinds, num_set
 from etl.kernels.masks import CONTINUED, SIZE, lowest
 from etl.kernels.numbering import TABLE_ROOM, number
 from etl.kernels.swar import hashed
-from etl.kernels.utf8 import Texts, num_chars, point_at
+from etl.kernels.utf8 import Texts, point_at
 
 COUNTS: Final = (
     "lines",  # that are not empty, and an empty one where the text begins or ends with a line feed
@@ -58,10 +58,13 @@ class _Room(NamedTuple):
     table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
 
 
-def count(texts: Texts) -> NDArray[np.int64]:
-    """The counts of each document: int64 (len(COUNTS), n); whatever a null holds is counted too."""
+def count(texts: Texts, *, paragraphs: bool = True) -> NDArray[np.int64]:
+    """The counts of each document: int64 (len(COUNTS), n); whatever a null holds is counted too.
+
+    Without ``paragraphs`` what is counted of them is left at 0.
+    """
     out = np.zeros((len(texts.offsets) - 1, len(COUNTS)), np.int64)
-    _count(texts.offsets, texts.data, tables().flags, out)
+    _count(texts.offsets, texts.data, tables().flags, paragraphs, out)
     return out.T
 
 
@@ -70,6 +73,7 @@ def _count(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     flags: NDArray[np.uint32],
+    folds: bool,
     out: NDArray[np.int64],
 ) -> None:
     room = _new_room(1024)
@@ -83,6 +87,7 @@ def _count(
             first = at
             feed, chars = _find_feed(data, at, end)
             last, at = _bare_end(data, first, feed, end), feed + 1
+            found[11] += chars + (feed < end)
             found[12] += feed < end
             if first == last:
                 is_open = True
@@ -98,9 +103,9 @@ def _count(
         found[1], found[2] = _duplicates(room, lines)
         found[1] += empty == 2
         found[10] = _full_duplicate_chars(room, lines)
-        found[3] = paragraphs = _fold(room, lines)
-        found[4], found[5] = _duplicates(room, paragraphs)
-        found[11] = num_chars(data, offsets[k], end)
+        if folds:
+            found[3] = paragraphs = _fold(room, lines)
+            found[4], found[5] = _duplicates(room, paragraphs)
 
 
 @inner

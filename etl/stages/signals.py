@@ -230,6 +230,7 @@ _REPEATED: Final = (
     *(f"duplicate_{n}gram_char_ratio" for n in repetition.DUPLICATE),
 )
 _OF_WORDS: Final = ("num_words", "mean_word_length", "alpha_word_ratio", "num_stop_words")
+_OF_PARAGRAPHS: Final = frozenset({"duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio"})
 _MARKED: Final = (
     *("symbol_word_ratio", "ellipsis_word_ratio"),
     *("num_lines", "bullet_line_ratio", "ellipsis_line_ratio"),
@@ -273,9 +274,9 @@ def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
     return _words(columns, names, by_space=True)
 
 
-def _lines(columns: Columns, _: Sequence[str]) -> Columns:
-    documents = texts(columns["text"])
-    found = paragraphs.count(documents).astype(np.float64)
+def _lines(columns: Columns, names: Sequence[str]) -> Columns:
+    documents, folds = texts(columns["text"]), not _OF_PARAGRAPHS.isdisjoint(names)
+    found = paragraphs.count(documents, paragraphs=folds).astype(np.float64)
     count = dict(zip(paragraphs.COUNTS, found, strict=True))
     chars, full = count["chars"], count["full_lines"]
     values = {

@@ -85,6 +85,8 @@ def naive_counts(text: str) -> dict[str, int]:
 
 def counts(array) -> list[dict[str, int]]:
     found = paragraphs.count(buffers(array)).T.tolist()
+    of_lines = paragraphs.count(buffers(array), paragraphs=False).T.tolist()
+    assert of_lines == [[*row[:3], 0, 0, 0, *row[6:]] for row in found]
     return [dict(zip(paragraphs.COUNTS, row, strict=True)) for row in found]
 
 
