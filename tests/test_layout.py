@@ -51,7 +51,7 @@ FLOORS = (
         "etl.job.replaced",
         "etl.job.waves",
     ),
-    ("etl.job.keys", "etl.job.compared"),
+    ("etl.job.keys", "etl.job.compared", "etl.job.rounds"),
     ("etl.job.near", "etl.job.paragraphs", "etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
     ("etl.audit.*",),
@@ -76,7 +76,7 @@ ONLY: dict[str, tuple[str, ...]] = {
 
 DASK = (
     *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near", "etl.job.keys"),
-    "etl.job.paragraphs",
+    *("etl.job.paragraphs", "etl.job.rounds"),
     *("etl.cluster", "etl.frames"),
 )
 

@@ -2,7 +2,8 @@
 
 run.py         executes a plan on a Dask client, commits, resumes
 dedup.py       the one barrier: integers through a shuffle, duplicates out
-near.py        near-duplicates: pairs with a band in common, and who stays
+near.py        near-duplicates: pairs with a band in common, those that are alike
+rounds.py      who stays of these, on the driver or in rounds
 likeness.py    how alike the documents of a pair are
 paragraphs.py  units of documents that stand in others before
 keys.py        the table by which documents that stay are found again

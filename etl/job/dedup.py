@@ -6,7 +6,7 @@ win, so that what is already in ``tokens`` stays; among new ones the preferred o
 address. What another lake keeps comes before both. The result does not depend on partitioning or timing.
 Cost: 40 bytes a new row through the shuffle, and the duplicates once more; old rows are looked up where
 their keys stand (``etl.job.keys``). Near-duplicates are looked for among what is left of equal ones, see
-``etl.job.near``; then the driver holds the pairs, 56 bytes for each duplicate.
+``etl.job.near``; then the driver holds 56 bytes for each duplicate of either kind.
 """
 
 import json

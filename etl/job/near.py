@@ -5,10 +5,10 @@
 2. Such a pair goes to the data file of its one document, takes the signature along to that of the other
    one, and stays if the two agree in enough numbers.
 3. If the recipe asks for it, the shingles of the texts of these pairs are counted.
-4. The driver chooses who stays (``etl.kernels.keepers``).
+4. Of the documents of these pairs those that stay are chosen (``etl.job.rounds``).
 
 Only numbers are shuffled: 24 bytes a band of each new document, and about 500 bytes for each pair that is
-compared; the driver holds 40 bytes for each pair that is alike. A run that adds files finds the documents
+compared; the driver's share is bounded (``etl.job.rounds``). A run that adds files finds the documents
 that stay by their keys (``etl.job.keys``), and reads of them the signatures of candidates alone. Its result
 is that of one run over all files, with ``keep: first`` and while no key has more than 64 documents, if the
 new files come after the old ones.
@@ -25,12 +25,11 @@ import pyarrow.compute as pc
 from distributed import Client
 from numpy.typing import NDArray
 
+from etl.job import rounds
 from etl.job.files import DataFile, Lake, address, file_of, row_of
 from etl.job.keys import KeyFile, OldKeys, keys_of_bands
 from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, empty
 from etl.job.shuffle import by_range, partitions_for, together
-from etl.job.waves import compute
-from etl.kernels import keepers
 
 _MAX_BEST = 64  # documents of one key that all others of it are compared with
 _MAX_PAIRS = 1 << 16  # of one key, as long as each is compared with one
@@ -54,8 +53,8 @@ def find(
     ``is_near`` bool. Equal texts are near ones, too, if the recipe does not ask for exact duplicates.
     ``keys`` are data files with the keys of those ``files`` that say so; the others are read.
     """
-    alike = compute(client, _alike(files, lake, equal, keys), label="dedup_minhash")
-    return _with_twins(_choose(alike), equal, has_exact=has_exact)
+    chosen = rounds.choose(client, _alike(files, lake, equal, keys))
+    return _with_twins(chosen, equal, has_exact=has_exact)
 
 
 def _with_twins(near: pd.DataFrame, equal: pd.DataFrame, *, has_exact: bool) -> pd.DataFrame:
@@ -81,32 +80,6 @@ def _with_twins(near: pd.DataFrame, equal: pd.DataFrame, *, has_exact: bool) -> 
             "keeper_row": row_of(kept_by),
             "similarity": found["similarity"].to_numpy(),
             "is_near": found["is_near"].to_numpy(),
-        }
-    )
-
-
-def _choose(alike: pd.DataFrame) -> pd.DataFrame:
-    """The duplicates, their keepers, and how alike they are: document, keeper, similarity."""
-    better, worse = alike["better"].to_numpy(), alike["worse"].to_numpy()
-    ends = np.concatenate([better, worse])
-    ranks = np.concatenate([alike["better_rank"].to_numpy(), alike["worse_rank"].to_numpy()])
-    documents, first = np.unique(ends, return_index=True)
-    order = np.lexsort((documents, ranks[first]))
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    found = keepers.choose(
-        len(documents),
-        places[np.searchsorted(documents, better)],
-        places[np.searchsorted(documents, worse)],
-        alike["similarity"].to_numpy(),
-    )
-    keeper = documents[order][found.keeper[places]]
-    goes = keeper != documents
-    return pd.DataFrame(
-        {
-            "document": documents[goes],
-            "keeper": keeper[goes],
-            "similarity": found.similarity[places][goes],
         }
     )
 

@@ -20,7 +20,7 @@ from etl import storage
 from etl.audit.verify import verify
 from etl.cluster import Cluster
 from etl.job import near as job
-from etl.job import shuffle
+from etl.job import rounds, shuffle
 from etl.job.files import DataFile, Lake, address, file_of, row_of
 from etl.job.run import run
 from etl.recipe import Recipe
@@ -372,7 +372,7 @@ def test_the_choice_is_that_of_python(
             "similarity": pd.Series([value for _, _, value in table], dtype="float64"),
         }
     )
-    chosen = job._choose(pairs)
+    chosen = rounds.choose_among(pairs)
     rows = zip(chosen["document"], chosen["keeper"], chosen["similarity"], strict=True)
     assert {document: (keeper, value) for document, keeper, value in rows} == expected
 
