@@ -116,7 +116,7 @@ def optimize(
     ] = 256,
     as_json: options.AsJson = False,
 ) -> None:
-    """Put small data files of tokens and duplicates together; no row changes, old versions stay.
+    """Put small data files of tokens, duplicates and keys together; no row changes, old versions stay.
 
     It may run while a run of the recipe or a training goes on.
     """

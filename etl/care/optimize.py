@@ -1,15 +1,15 @@
 """Put small data files together, in commits that change no row.
 
-Many small files cost a reader a request and a footer each. Neighbours by address become one file of about
-the size that is asked for. Old versions keep their files until a vacuum, so that a training run that is
-pinned to one goes on as it was; a run of the recipe may go on meanwhile. What another commit took away
-first is left as it is. ``documents`` is not touched: its files are named by the table of duplicates, and
-are as large as the splits of the input.
+Many small files cost a reader a request and a footer each. Neighbours by address, in ``keys`` by their least
+key, become one file of about the size that is asked for. Old versions keep their files until a vacuum, so
+that a training run that is pinned to one goes on as it was; a run of the recipe may go on meanwhile. What
+another commit took away first is left as it is. ``documents`` is not touched: its files are named by the
+table of duplicates, and are as large as the splits of the input.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,8 +17,9 @@ from etl import lease, storage
 from etl.audit.versions import table_of
 from etl.care.record import ledger_of, record
 from etl.errors import TableError
-from etl.fragment import DUPLICATES, TOKENS, Layout
+from etl.fragment import DUPLICATES, KEYS, TOKENS, Layout
 from etl.job.merged import Group, put_together
+from etl.key_table import KeyTable
 from etl.ledger import Ledger
 from etl.plan import kept_units
 from etl.table import Table
@@ -27,6 +28,7 @@ TARGET_BYTES: Final = 256 << 20
 """The size of a data file that small ones are put together to, on disk; chosen here: half of what a run
 writes at most, so that a file that a run has filled is left alone."""
 
+_KEYS_BYTES = 16 << 20  # of keys, two millions of which a thread sorts in memory (200 MB)
 _THREADS = 4  # each holds a row group or two
 _PER_COMMIT = 64
 
@@ -44,19 +46,24 @@ class Optimized:
 
 
 def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
-    """Put small files of ``duplicates`` and ``tokens`` together.
+    """Put small files of ``duplicates``, ``keys`` and ``tokens`` together.
 
-    Raises TableError if the lake has neither, if no recipe made them, or if a file is damaged.
+    Raises TableError if the lake has none of these, if no recipe made them, or if a file is damaged.
     """
     url = storage.normalize(lake)
     with lease.hold(url, "optimize"):
-        tables = {kind: table_of(url, kind) for kind in ("duplicates", "tokens")}
         found = []
-        for kind, table in tables.items():
-            if table is not None:
-                ledger = ledger_of(table)
-                groups = list(_groups(_blocks(url, kind, ledger), target_bytes))
-                found.append(_optimized(ledger, groups, TOKENS if kind == "tokens" else DUPLICATES))
+        if (duplicates := table_of(url, "duplicates")) is not None:
+            decisions = ledger_of(duplicates)
+            groups = list(_groups(_blocks(url, "duplicates", decisions), target_bytes))
+            found.append(_optimized(decisions, groups, DUPLICATES))
+            if (keys := KeyTable(decisions)).fits:  # or else the next run makes it anew
+                target = min(target_bytes, _KEYS_BYTES)
+                found.append(_optimized(keys.ledger, _key_groups(keys.ledger, target), KEYS))
+        if (tokens := table_of(url, "tokens")) is not None:
+            ledger = ledger_of(tokens)
+            groups = list(_groups(_blocks(url, "tokens", ledger), target_bytes))
+            found.append(_optimized(ledger, groups, TOKENS))
     if not found:
         raise TableError("there is nothing to put together", where=url, hint="check the URL")
     return found
@@ -66,7 +73,7 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
 class _Block:
     """Data files that stay together, since a unit of work has rows in each."""
 
-    address: tuple[str, int]
+    address: tuple[str, int]  # source and row; of keys the kind and the least one
     size: int
     rows: int
     paths: tuple[str, ...]
@@ -104,6 +111,23 @@ def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
         paths=tuple(file["path"] for file in files),
         units=tuple(units),
     )
+
+
+def _key_groups(ledger: Ledger, target_bytes: int) -> list[Group]:
+    """The same of ``keys``: files of one kind, neighbours by their least key."""
+    assert ledger.table is not None
+    found: list[Group] = []
+    files = ledger.table.fragments().to_pylist()
+    for kind in sorted({file["partition.kind"] for file in files}):
+        blocks = [
+            _Block((kind, file["min.key"]), file["size"], file["rows"], (file["path"],), ())
+            for file in files
+            if file["partition.kind"] == kind
+        ]
+        blocks.sort(key=lambda block: block.address)
+        groups = _groups(blocks, target_bytes)
+        found.extend(replace(group, partition={"kind": kind}) for group in groups)
+    return found
 
 
 def _groups(blocks: Sequence[_Block], target_bytes: int) -> Iterator[Group]:

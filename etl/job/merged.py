@@ -4,8 +4,8 @@ The rows stay as they are, only their files change. A unit of work stands as a w
 log can say in which (see ``etl.ledger``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,18 +20,25 @@ from etl.plan import Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Data files that become one, in the order of their rows, and the units of work that they hold."""
+    """Data files of one partition that become one, in the order of their rows, and the units in them."""
 
     paths: tuple[str, ...]
     units: tuple[str, ...]
     rows: int
+    partition: Mapping[str, str] = field(default_factory=dict)
 
 
 def put_together(ledger: Ledger, group: Group, layout: Layout) -> Rewrite:
-    """Write the rows of a group to one new file; raises TableError if they are not what the log says."""
+    """Write the rows of a group to one new file; raises TableError if they are not what the log says.
+
+    A row group is held at a time; of a layout with ascending columns all rows, which are sorted by these.
+    """
     key = ledger.key("merged", *group.paths)
-    tables = (table for path in group.paths for table in _read(ledger, path))
-    fragments = _write(ledger, tables, layout, key)
+    tables: Iterable[pa.Table] = (table for path in group.paths for table in _read(ledger, path))
+    if layout.ascending:
+        order = [(name, "ascending") for name in layout.ascending]
+        tables = [pa.concat_tables(tables).sort_by(order)]
+    fragments = _write(ledger, tables, layout, key, group.partition)
     if sum(fragment.rows for fragment in fragments) != group.rows:
         raise TableError(
             "data files have other rows than the log says", where=ledger.url, hint="`etl verify`"
@@ -92,11 +99,15 @@ def _read(ledger: Ledger, path: str) -> Iterator[pa.Table]:
 
 
 def _write(
-    ledger: Ledger, tables: Iterator[pa.Table], layout: Layout, key: str
+    ledger: Ledger,
+    tables: Iterable[pa.Table],
+    layout: Layout,
+    key: str,
+    partition: Mapping[str, str] | None = None,
 ) -> Sequence[Fragment]:
     assert ledger.table is not None
     whole = replace(layout, file_bytes=1 << 62)  # one file: the caller has bounded it
-    writer = FragmentWriter(ledger.url, ledger.table.schema, whole, name=key)
+    writer = FragmentWriter(ledger.url, ledger.table.schema, whole, name=key, partition=partition)
     for table in tables:
         writer.append(table)
     return writer.close()
