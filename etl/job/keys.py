@@ -32,6 +32,7 @@ from etl.job.shuffle import by_range, partitions_for
 from etl.job.tasks import Result
 from etl.job.waves import compute
 from etl.kernels.minhash import band_keys
+from etl.kernels.ordered import distinct
 from etl.key_table import KINDS, KeyTable, Kind
 from etl.ledger import Describe, Entry, Ledger
 from etl.plan import Unit, kept_units
@@ -98,7 +99,7 @@ class OldKeys:
 
         Keys of data files that are not known (any more) are left out.
         """
-        wanted = np.unique(keys)
+        wanted = distinct(keys)
         tables = [table for file in self.files for table in _read_matching(file, wanted)]
         found = pa.concat_tables([_EMPTY, *tables])
         key, check, ids, rows = (np.asarray(found[n].combine_chunks()) for n in _EMPTY.column_names)

@@ -30,6 +30,7 @@ from etl.job.files import DataFile, Lake, address, file_of, row_of
 from etl.job.keys import KeyFile, OldKeys, keys_of_bands
 from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, empty
 from etl.job.shuffle import by_range, partitions_for, together
+from etl.kernels.ordered import repeated
 
 _MAX_BEST = 64  # documents of one key that all others of it are compared with
 _MAX_PAIRS = 1 << 16  # of one key, as long as each is compared with one
@@ -146,7 +147,8 @@ class _Compare:
 def candidates(bands: pd.DataFrame) -> pd.DataFrame:
     """The pairs that a key brings together, each once: undecided documents with better ones."""
     keys, rows, ranks = (bands[name].to_numpy() for name in _BANDS.columns)
-    order = np.lexsort((rows, ranks, keys))
+    order = repeated(keys)  # few of them, mostly
+    order = order[np.lexsort((rows[order], ranks[order], keys[order]))]
     keys, rows, ranks = keys[order], rows[order], ranks[order]
     size = len(keys)
     is_first = np.ones(size, np.bool_)

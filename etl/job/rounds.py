@@ -33,6 +33,7 @@ from etl.job.likeness import ALIKE, FILES_PER_BUCKET, empty
 from etl.job.shuffle import partitions_for, together
 from etl.job.waves import compute
 from etl.kernels import keepers
+from etl.kernels.ordered import among, distinct
 
 PAIRS_ON_DRIVER: Final = 1 << 23
 """More pairs that are alike are not for the driver to decide; chosen here: 1.5 GB of memory."""
@@ -111,7 +112,8 @@ def _at_home(alike: pd.DataFrame) -> pd.DataFrame:
 def questions(pairs: pd.DataFrame) -> pd.DataFrame:
     """The better documents that a home does not know of, on the way to theirs."""
     is_open = ~pairs["stays"].to_numpy()
-    documents = np.setdiff1d(pairs["better"].to_numpy()[is_open], pairs["worse"].to_numpy())
+    documents = distinct(pairs["better"].to_numpy()[is_open])
+    documents = documents[~among(documents, pairs["worse"].to_numpy())]
     own = pairs["bucket"].iloc[0] if len(pairs) else 0  # any of a home's buckets leads back to it
     asker = np.full(len(documents), own, np.int64)
     return pd.DataFrame({"document": documents, "asker": asker, "bucket": _bucket(documents)})
@@ -121,8 +123,8 @@ def answers(pairs: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
     """What became of documents that are at home here, if it is decided, on the way to who asks."""
     stays, worse = pairs["stays"].to_numpy(), pairs["worse"].to_numpy()
     documents = asked["document"].to_numpy()
-    goes = np.isin(documents, worse[stays])
-    is_decided = goes | ~np.isin(documents, worse)
+    goes = among(documents, worse[stays])
+    is_decided = goes | ~among(documents, worse)
     told = {"document": documents, "stays": ~goes, "bucket": asked["asker"].to_numpy()}
     return pd.DataFrame(told)[is_decided]
 
