@@ -7,7 +7,9 @@ gives both the same documents of ``$TOKENLAKE_DATA/docs`` as one Parquet file, w
 signatures, shuffle, verification, keepers, and the commits of ``documents``, ``duplicates`` and ``keys``;
 datatrove's are its four steps, from its reader to its writer. All of each is one process, and kernels and
 language models are loaded before. datatrove joins whatever shares a band, without verification, so that it
-removes more. text-dedup runs on Spark since its version 0.4 and is not measured.
+removes more. rensa is a library of signatures and bands: its figure is that of these alone, of texts that are
+in memory, and ours for the same is beside it. text-dedup runs on Spark since its version 0.4 and is not
+measured.
 """
 
 import argparse
@@ -22,14 +24,20 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 from distributed import Client
 from filters_vs_peers import megabytes, peer
 
+from etl.job.keys import keys_of_bands
+from etl.job.near import candidates
 from etl.job.run import run
 from etl.recipe import Recipe
 from etl.stages import DedupMinhash
 from etl.table import Table
+
+RENSA = ("rensa==0.5.0", "pyarrow")
 
 
 def ours(documents: Path, lake: Path) -> tuple[float, int]:
@@ -55,6 +63,29 @@ def theirs(documents: Path, folder: Path) -> tuple[dict[str, float], int]:
     return json.loads(output.splitlines()[-1]), kept
 
 
+def signed(documents: Path) -> tuple[dict[str, float], int]:
+    """CPU seconds of our signatures and of finding who shares a band, and how many documents do."""
+    texts, stage = pq.read_table(documents, columns=["text"])["text"], DedupMinhash()
+    begun = time.process_time()
+    signatures = stage.signature(texts)
+    middle = time.process_time()
+    keys = keys_of_bands(stage, signatures.drop_null())
+    rows = np.repeat(np.arange(len(keys)), stage.bands)
+    pairs = candidates(pd.DataFrame({"key": keys.ravel(), "address": rows, "rank": 0.0}))
+    sharing = len(np.unique(pairs[["better", "worse"]].to_numpy()))
+    end = time.process_time()
+    return {"signatures": middle - begun, "lsh": end - middle}, sharing
+
+
+def signed_by_rensa(documents: Path) -> tuple[dict[str, float], int]:
+    """The same of rensa."""
+    script = Path(__file__).parent / "peers" / "rensa_minhash.py"
+    command = [str(part) for part in (peer("rensa", RENSA), script, documents)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    steps, sharing = json.loads(output)
+    return steps, sharing
+
+
 def main() -> None:
     """Run both and print the two."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -74,12 +105,20 @@ def main() -> None:
         ours(few, folder / "warm")
         seconds, kept = ours(given, folder / "lake")
         steps, their_kept = theirs(given, folder / "datatrove")
+        signed(few)
+        bands = {"tokenlake": signed(given), "rensa": signed_by_rensa(given)}
     total = sum(steps.values())
     print(f"{len(table):,} documents, {size:.1f} MB of text")
     print(f"tokenlake  {seconds:8.2f} s of CPU time  {size / seconds:8.2f} MB/s  {kept:,} stay")
     print(f"datatrove  {total:8.2f} s of CPU time  {size / total:8.2f} MB/s  {their_kept:,} stay")
     print("           " + ", ".join(f"{step} {value:.2f} s" for step, value in steps.items()))
     print(f"ratio      {total / seconds:8.1f}")
+    print("signatures, and documents that share a band:")
+    for name, (parts, sharing) in bands.items():
+        seconds = sum(parts.values())
+        rate = f"{size / seconds:8.2f} MB/s  {sharing:,} share one"
+        print(f"{name:9}  {seconds:8.2f} s of CPU time  {rate}")
+        print("           " + ", ".join(f"{step} {value:.2f} s" for step, value in parts.items()))
 
 
 if __name__ == "__main__":

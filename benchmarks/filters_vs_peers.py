@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
@@ -56,13 +56,13 @@ FINEWEB: list[Stage] = [
 ]
 
 
-def peer() -> Path:
-    """The interpreter of an environment that has datatrove, made if it is not there."""
-    folder = HERE / ".peers" / "datatrove"
+def peer(name: str = "datatrove", packages: Sequence[str] = PEER) -> Path:
+    """The interpreter of an environment that has datatrove, or other packages, made if it is not there."""
+    folder = HERE / ".peers" / name
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         (folder / "ready").touch()
     return python
 

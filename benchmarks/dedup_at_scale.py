@@ -1,0 +1,215 @@
+"""Deduplication of many documents: how long the barrier takes, and how much memory.
+
+    TOKENLAKE_DATA=... python benchmarks/dedup_at_scale.py [--documents N]
+    TOKENLAKE_DATA=... python benchmarks/dedup_at_scale.py --memory N
+    python benchmarks/dedup_at_scale.py --keys ROWS
+
+Documents are made of real text: each is eight runs of 15 words from somewhere in English documents of
+``$TOKENLAKE_DATA/bench``, and one in four is an earlier one with a word or two changed. A seed decides all.
+
+``--documents``: a million unless said otherwise, on two worker processes. The first pass (reading,
+signatures, writing) is told apart from the barrier: the shuffle of hashes and of bands, verification,
+decisions, the commit of ``duplicates``; and from the writing of ``keys``.
+
+``--memory``: a quarter, a half, and all of N documents, the barrier alone, each in processes of its own. Told
+are the most memory that the driver and the larger worker held, what they hold before is not taken off, and
+the pairs with a band in common.
+
+``--keys``: rows of made-up keys, one for each document, of which one in ten is that of the document before,
+through the shuffle, the comparison and the decisions, with workers of 2 GiB each. The duplicates that must be
+found are known, and checked.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from distributed import Client
+from numpy.typing import NDArray
+
+from etl.cluster import Cluster
+from etl.job import near, rounds
+from etl.job.files import address, file_of
+from etl.job.keys import keys_of_bands
+from etl.job.likeness import ALIKE
+from etl.job.progress import Progress
+from etl.job.run import run
+from etl.job.shuffle import by_range, partitions_for
+from etl.recipe import Recipe
+from etl.stages import DedupMinhash
+from etl.table import Table
+
+RUNS, WORDS = 8, 15  # of a document: runs of neighbouring words, and words of each
+PER_FILE = 20_000
+KEYS_PER_TASK = 1_000_000
+
+
+def write_documents(data: Path, folder: Path, number: int) -> None:
+    """So many documents as Parquet."""
+    table = pq.read_table(sorted(data.glob("bench/win32*.parquet")), columns=["text"]).slice(
+        0, 10_000
+    )
+    words = " ".join(table["text"].to_pylist()).split()
+    rng = np.random.default_rng(0)
+    starts = rng.integers(0, len(words) - WORDS, (number, RUNS))
+    like = np.where(rng.random(number) < 0.25, (rng.random(number) * np.arange(number)), -1)
+    changed = rng.integers(0, RUNS * WORDS, (number, 2))
+    folder.mkdir()
+    for first in range(0, number, PER_FILE):
+        texts = []
+        for k in range(first, min(first + PER_FILE, number)):
+            original = k if like[k] < 0 else int(like[k])
+            text = [word for start in starts[original] for word in words[start : start + WORDS]]
+            if original != k:
+                for place in changed[k]:
+                    text[place] = f"changed{k}"
+            texts.append(" ".join(text))
+        pq.write_table(pa.table({"text": texts}), folder / f"{first:09}.parquet")
+
+
+def recipe(folder: Path) -> Recipe:
+    """Both kinds of duplicates in the documents of a folder."""
+    stages = ["dedup_exact", "dedup_minhash"]
+    source = {"path": str(folder / "in")}
+    fields = {"name": "scale", "source": source, "lake": str(folder / "lake"), "stages": stages}
+    return Recipe.model_validate(fields)
+
+
+def steps(folder: Path, client: Client) -> tuple[dict[str, float], int]:
+    """Seconds of each step of a run, and the duplicates."""
+    ends: dict[str, float] = {"begin": time.monotonic()}
+
+    def note(progress: Progress) -> None:
+        ends[progress.step] = time.monotonic()
+
+    report = run(recipe(folder), cluster=client, on_progress=note)
+    ends["keys"] = time.monotonic()
+    times = list(ends.values())
+    seconds = dict(zip(list(ends)[1:], np.diff(times).tolist(), strict=True))
+    return seconds, report.duplicates
+
+
+def whole(data: Path, number: int) -> Iterator[str]:
+    """Seconds of the steps of one run."""
+    with tempfile.TemporaryDirectory() as name, Cluster(workers=2).connect() as client:
+        write_documents(data, Path(name) / "in", number)
+        seconds, duplicates = steps(Path(name), client)
+    yield f"| {number:,} documents, {duplicates:,} duplicates | s |\n|---|---|"
+    yield f"| the first pass, with signatures | {seconds['documents']:.1f} |"
+    yield f"| shuffle, verification, decisions | {seconds['duplicates']:.1f} |"
+    yield f"| keys | {seconds['keys']:.1f} |"
+
+
+def memory(data: Path, largest: int) -> Iterator[str]:
+    """The most memory at three sizes."""
+    yield "| documents | pairs compared | duplicates | driver MB | worker MB |"
+    yield "|---|---|---|---|---|"
+    for number in (largest // 4, largest // 2, largest):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_documents(data, folder / "in", number)
+            with Cluster(workers=2).connect() as client:
+                run(recipe(folder), cluster=client)
+            pairs = compared(folder)
+            for table in ("duplicates", "keys"):
+                shutil.rmtree(folder / "lake" / table)
+            command = [sys.executable, __file__, "--barrier", name]
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found, driver, worker = json.loads(output.splitlines()[-1])
+        yield f"| {number:,} | {pairs:,} | {found:,} | {driver:.0f} | {worker:.0f} |"
+
+
+def compared(folder: Path) -> int:
+    """How many pairs of documents whose texts are not equal have a band in common."""
+    stage, table = DedupMinhash(), Table.open(f"{folder}/lake/documents")
+    columns = table.dataset().to_table(columns=["content_hash", "signature"]).to_pandas()
+    signatures = columns.drop_duplicates("content_hash")["signature"].dropna()
+    keys = keys_of_bands(stage, pa.array(signatures, pa.binary()))
+    rows = np.repeat(np.arange(len(keys)), stage.bands)
+    bands = pd.DataFrame({"key": keys.ravel(), "address": rows, "rank": 0.0})
+    return len(near.candidates(bands))
+
+
+def barrier(folder: Path) -> str:
+    """The duplicates of a run over documents that are there, and the most MB of driver and worker."""
+    with Cluster(workers=2).connect() as client:
+        _, duplicates = steps(folder, client)
+        workers = client.run(peak)
+    return json.dumps([duplicates, peak(), max(workers.values())])
+
+
+def peak() -> float:
+    """The most memory, in MB, that this process has held."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def keys(rows: int) -> Iterator[str]:
+    """Seconds and memory of the shuffle, the comparison and the decisions of made-up keys."""
+    with Cluster(workers=2, memory_limit="2GiB").connect() as client:
+        begun = time.monotonic()
+        parts = range(0, rows, KEYS_PER_TASK)
+        made = dd.from_map(_make_keys, parts, rows=rows, meta=_make_keys(0, rows=0))
+        ranged = by_range(made, "key", partitions_for(rows))
+        found = rounds.choose(client, ranged.map_partitions(_alike, meta=ALIKE))
+        seconds = time.monotonic() - begun
+        worker = max(client.run(peak).values())
+    number = np.arange(9, rows, 10)
+    assert set(found["document"]) == set(_addresses(number)), "other duplicates than are there"
+    assert (np.sort(found["keeper"]) == _addresses(number - 1)).all(), "other keepers"
+    yield "| keys | duplicates | s | driver MB | worker MB |\n|---|---|---|---|---|"
+    yield f"| {rows:,} | {len(found):,} | {seconds:.0f} | {peak():.0f} | {worker:.0f} |"
+
+
+def _make_keys(first: int, *, rows: int) -> pd.DataFrame:
+    number = np.arange(first, min(first + KEYS_PER_TASK, rows), dtype=np.int64)
+    same = number - (number % 10 == 9)
+    mixed = same.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # a bijection that spreads
+    return pd.DataFrame({"key": mixed.view(np.int64), "address": _addresses(number), "rank": 0.0})
+
+
+def _addresses(number: NDArray[np.int64]) -> NDArray[np.int64]:
+    return address(number // PER_FILE, number % PER_FILE)
+
+
+def _alike(bands: pd.DataFrame) -> pd.DataFrame:
+    """All pairs of equal keys."""
+    pairs = near.candidates(bands)
+    return pairs.assign(similarity=1.0, bucket=file_of(pairs["better"].to_numpy()))[ALIKE.columns]
+
+
+def main() -> None:
+    """Print a table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--memory", type=int, metavar="DOCUMENTS")
+    parser.add_argument("--keys", type=int, metavar="ROWS")
+    parser.add_argument("--barrier", type=Path, help=argparse.SUPPRESS)  # what --memory calls
+    options = parser.parse_args()
+    if options.barrier is not None:
+        print(barrier(options.barrier))
+        return
+    if options.keys is not None:
+        lines = keys(options.keys)
+    else:
+        data = Path(os.environ["TOKENLAKE_DATA"])
+        asked = options.memory
+        lines = whole(data, options.documents) if asked is None else memory(data, asked)
+    for line in lines:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
