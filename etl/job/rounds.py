@@ -53,13 +53,21 @@ def choose(client: Client, alike: dd.DataFrame) -> pd.DataFrame:
     Columns ``document``, ``keeper`` int64 (addresses), ``similarity`` float64. Raises StageError if
     ``MAX_ROUNDS`` leave more pairs undecided than the driver is to hold.
     """
-    alike = client.persist(alike)
-    total = _count(client, alike["worse"].count())
-    if total > PAIRS_ON_DRIVER:
-        alike = _thinned(
-            client, alike, partitions_for(2 * total)
-        )  # a pair with its work is two keys
-    return choose_among(compute(client, alike, label=_LABEL))
+    pairs = client.persist(alike)
+    left, rounds = _count(client, pairs["worse"].count()), 0
+    if left > PAIRS_ON_DRIVER:
+        homes = partitions_for(2 * left)  # a pair with its work takes the room of two keys
+        pairs = together(pairs.map_partitions(_at_home, meta=_OPEN), "bucket", homes)
+    while left > PAIRS_ON_DRIVER:
+        if rounds == MAX_ROUNDS:
+            raise StageError(
+                f"after {rounds} rounds {left:,} pairs of documents that are alike are undecided",
+                where=_LABEL,
+                hint="many documents are each like the next: a greater min_similarity parts them",
+            )
+        pairs = client.persist(_round(pairs))  # the frame before is given up
+        left, rounds = _count(client, (~pairs["stays"]).sum()), rounds + 1
+    return choose_among(compute(client, pairs, label=_LABEL))
 
 
 def choose_among(alike: pd.DataFrame) -> pd.DataFrame:
@@ -76,23 +84,13 @@ def choose_among(alike: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _thinned(client: Client, alike: dd.DataFrame, partitions: int) -> dd.DataFrame:
-    """The pairs that count, of which the driver can hold those that are open."""
-    pairs = together(alike.map_partitions(_at_home, meta=_OPEN), "bucket", partitions)
-    for _ in range(MAX_ROUNDS):
-        asked = together(pairs.map_partitions(questions, meta=_QUESTION), "bucket", partitions)
-        told = dd.map_partitions(answers, pairs, asked, meta=_ANSWER, align_dataframes=False)
-        told = together(told, "bucket", partitions)
-        pairs = dd.map_partitions(thin, pairs, told, meta=_OPEN, align_dataframes=False)
-        pairs = client.persist(pairs)
-        left = _count(client, (~pairs["stays"]).sum())
-        if left <= PAIRS_ON_DRIVER:
-            return pairs
-    raise StageError(
-        f"after {MAX_ROUNDS} rounds {left:,} pairs of documents that are alike are undecided",
-        where=_LABEL,
-        hint="many documents are each like the next: a greater min_similarity parts them",
-    )
+def _round(pairs: dd.DataFrame) -> dd.DataFrame:
+    """The pairs at their homes that still count after one round."""
+    homes = pairs.npartitions
+    asked = together(pairs.map_partitions(questions, meta=_QUESTION), "bucket", homes)
+    told = dd.map_partitions(answers, pairs, asked, meta=_ANSWER, align_dataframes=False)
+    told = together(told, "bucket", homes)
+    return dd.map_partitions(thin, pairs, told, meta=_OPEN, align_dataframes=False)
 
 
 def _count(client: Client, number: Any) -> int:
