@@ -1,7 +1,9 @@
 """Many units of work through Dask, a bounded number of them at a time.
 
 Units go in as the partitions of a Dask DataFrame (one each), a wave at a time, so that a million of them
-do not become a million live tasks; what comes back is one small text each, in order of completion.
+do not become a million live tasks; what comes back is one small text each, in order of completion. A
+partition is that text itself: as a frame of one row it would cost the driver a millisecond more, which
+is a third of what a unit costs it (``benchmarks/scale.py``).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,12 +12,14 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
-from distributed import Client, as_completed, get_worker
+from distributed import Client, Future, as_completed, get_worker
 
 from etl.cluster import lost_is_told
 from etl.errors import LimitError, StageError, TokenlakeError
 from etl.job.limits import limited
 
+_LEAST_LIVE = 512  # a wave costs the driver some 10 ms, however small it is
+_LIVE_PER_THREAD = 8
 _RETRIES = 2  # of a task that raised; a worker that died is Dask's own count (allowed-failures)
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
 
@@ -34,9 +38,8 @@ def stream(
     ``time_limit`` seconds gives a LimitError, and is not tried again.
     """
     remaining = iter(units)
-    running: dict[Any, tuple[Any, ...]] = {}
-    threads = sum(client.nthreads().values()) or 1
-    window = max(16, 8 * threads)
+    running: dict[Future[Any], tuple[Any, ...]] = {}
+    window = max(_LEAST_LIVE, _LIVE_PER_THREAD * sum(client.nthreads().values()))
     completed = as_completed()
 
     def submit() -> None:
@@ -51,19 +54,21 @@ def stream(
             enforce_metadata=False,
         )
         futures = client.compute(frame.to_delayed(optimize_graph=False), retries=_RETRIES)
-        for future, unit in zip(futures, wave, strict=True):
-            running[future] = unit
-            completed.add(future)
+        running.update(zip(futures, wave, strict=True))
+        completed.update(futures)
 
     submit()
     while running:
-        future = next(completed)
-        unit = running.pop(future)
-        error = future.exception()
-        yield unit, future.result()["result"].iloc[0] if error is None else error
-        future.release()
+        done = completed.next_batch()
+        answers = client.gather(dict(enumerate(done)), errors="skip")  # one message for all
+        finished = [running.pop(future) for future in done]
+        errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
+        for future in done:
+            future.release()
         if len(running) <= window // 2:
             submit()
+        for i, unit in enumerate(finished):
+            yield unit, errors.get(i, answers[i])
 
 
 def compute(client: Client, frame: Any, *, label: str) -> Any:
@@ -88,16 +93,13 @@ def as_ours(error: BaseException, label: str) -> TokenlakeError:
 
 
 class _Partition:
-    """One unit as one partition: a frame with the one text that the function returns, or a LimitError."""
+    """One unit as one partition: the text that the function returns, or a LimitError."""
 
     def __init__(self, function: Callable[..., str], time_limit: float | None) -> None:
         self._function = function
         self._time_limit = time_limit
 
-    def __call__(self, unit: tuple[Any, ...]) -> pd.DataFrame:
-        return pd.DataFrame({"result": pd.Series([self._answer(unit)], dtype=object)})
-
-    def _answer(self, unit: tuple[Any, ...]) -> str | LimitError:
+    def __call__(self, unit: tuple[Any, ...]) -> str | LimitError:
         if self._time_limit is None:
             return self._function(*unit)
         worker = get_worker()

@@ -1,4 +1,6 @@
-"""What tasks raise reaches the user as an error of ours, and says which part of the work it was."""
+"""Each unit comes back once with its answer; what tasks raise is told as an error of ours."""
+
+from collections.abc import Iterator
 
 import dask.dataframe as dd
 import pandas as pd
@@ -6,7 +8,7 @@ import pytest
 from distributed import Client
 
 from etl.errors import StageError, StorageError
-from etl.job.waves import compute
+from etl.job.waves import compute, stream
 
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
 
@@ -26,3 +28,32 @@ def test_errors_of_tasks(client: Client, raised, kind, text) -> None:
     frame = dd.from_map(_raise, [raised], meta=_META)
     with pytest.raises(kind, match=text):
         compute(client, frame, label="keys")
+
+
+def _answer(number: int, _name: str) -> str:
+    if number % 100 == 7:
+        raise StorageError(f"number {number}")
+    return str(number)
+
+
+def test_each_of_many_units_comes_back_once_with_its_answer_or_error(client: Client) -> None:
+    taken = []
+
+    def units() -> Iterator[tuple[int, str]]:
+        for number in range(1300):
+            taken.append(number)
+            yield number, "name"
+
+    found = {}
+    for count, (unit, answer) in enumerate(stream(client, _answer, units(), label="test")):
+        assert unit not in found
+        assert len(taken) - count <= 1024, "units wait at the scheduler that belong to later waves"
+        found[unit] = answer
+    assert sorted(found) == [(number, "name") for number in range(1300)]
+    for (number, _), answer in found.items():
+        if number % 100 == 7:
+            assert isinstance(answer, StorageError)
+            assert answer.what == f"number {number}"
+        else:
+            assert answer == str(number)
+    assert list(stream(client, _answer, [], label="test")) == []
