@@ -38,7 +38,7 @@ class Table:
 
     def __init__(self, url: str, delta: deltalake.DeltaTable) -> None:
         self.url = url
-        self._delta = delta
+        self._handle: deltalake.DeltaTable | None = delta
         self.version = int(delta.version())
 
     @staticmethod
@@ -113,6 +113,13 @@ class Table:
                 hint="check the permissions",
             ) from error
         return cls.open(url)
+
+    @property
+    def _delta(self) -> deltalake.DeltaTable:
+        """The table as delta-rs holds it; opened again where a commit has taken it to the next version."""
+        if self._handle is None:
+            self._handle = type(self).open(self.url, self.version)._delta
+        return self._handle
 
     @property
     def schema(self) -> pa.Schema:
@@ -202,13 +209,21 @@ class Table:
                 commit_properties=_properties(lineage, transactions, commit=name),
             )
         except (DeltaError, OSError) as error:
-            fresh = type(self).open(self.url)
-            if fresh.version > self.version:
-                if self._next_is(name):  # and its answer was lost
-                    return fresh
+            if type(self).open(self.url).version == self.version:
+                what = f"the commit failed ({_said(error)})"
+                raise StorageError(what, where=self.url) from error
+            if not self._next_is(name):  # it is where the answer was lost
                 raise ConflictError("another commit came first", where=self.url) from error
-            raise StorageError(f"the commit failed ({_said(error)})", where=self.url) from error
-        return type(self).open(self.url)
+        return self._next()
+
+    def _next(self) -> Self:
+        """The version after this one, and no later one: of that nobody has asked what it holds."""
+        delta, self._handle = self._delta, None
+        try:
+            delta.load_as_version(self.version + 1)  # what is known is not read again
+        except (DeltaError, OSError):
+            return type(self).open(self.url, self.version + 1)  # or say why not
+        return type(self)(self.url, delta)
 
     def _next_is(self, commit: str) -> bool:
         """Whether the version after this one is the commit of that name."""

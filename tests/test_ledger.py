@@ -77,6 +77,23 @@ def test_a_stale_driver_commits_only_what_is_new(tmp_path: Path) -> None:
         stale.commit([entry(stale, "five")], describe, retry=False)
 
 
+def test_what_another_driver_commits_right_after_is_not_taken_for_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, other = begun(tmp_path), begun(tmp_path)
+    commit = deltalake.DeltaTable.create_write_transaction
+
+    def commit_and_then_the_other(*args, **kwargs) -> None:
+        commit(*args, **kwargs)
+        monkeypatch.undo()
+        assert other.commit([entry(other, "two")], describe)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", commit_and_then_the_other)
+    ledger.commit([entry(ledger, "one")], describe)
+    assert ledger.commit([entry(ledger, "two")], describe) == []
+    assert sources(tmp_path) == ["one", "two"]
+
+
 def _commit_all(folder: str, names: list[str]) -> None:
     ledger = begun(Path(folder))
     for name in names:
