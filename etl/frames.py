@@ -124,7 +124,7 @@ def write(
     url = storage.normalize(table_url)
     table = Table.open(url) if Table.exists(url) else None
     schema = _schema_of(frame, url) if table is None else table.schema
-    if table is not None and "recipe" in table.transactions():
+    if table is not None and table.transactions().get("recipe") is not None:
         raise MismatchError(
             "this table is kept by a recipe", where=url, hint="write to another URL"
         )

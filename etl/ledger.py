@@ -25,8 +25,8 @@ import pyarrow as pa
 from etl.errors import ConflictError, MismatchError
 from etl.fragment import Fragment, Layout
 from etl.table import Table
+from etl.transactions import Transactions
 
-_MERGED = "merged:"
 _MAX_ATTEMPTS = 50  # each failed one means that somebody else's commit succeeded
 
 
@@ -73,7 +73,7 @@ class Ledger:
         self.fingerprint = fingerprint
         self.table: Table | None = None
         self.generation = 1
-        self._transactions: dict[str, int] = {}
+        self._transactions = Transactions()
         self.refresh()
 
     def refresh(self) -> None:
@@ -82,7 +82,7 @@ class Ledger:
             return
         self.table = Table.open(self.url)
         self._transactions = self.table.transactions()
-        self.generation = self._transactions.get("generation", 1)
+        self.generation = self._transactions.get("generation") or 1
 
     @property
     def is_other_recipe(self) -> bool:
@@ -97,7 +97,7 @@ class Ledger:
 
     def is_done(self, key: str) -> bool:
         """Whether a unit of work stands in the log."""
-        return self._transactions.get(key, 0) > 0
+        return (self._transactions.get(key) or 0) > 0
 
     def foreign_files(self) -> list[str]:
         """Live data files that no unit of work in the log has written: another program's."""
@@ -110,9 +110,8 @@ class Ledger:
     def units_of(self, paths: Iterable[str]) -> list[list[str]]:
         """The keys of the units of work whose rows stand in each of these data files."""
         merged: dict[int, list[str]] = {}
-        for name, number in self._transactions.items():
-            if name.startswith(_MERGED):
-                merged.setdefault(number, []).append(name.removeprefix(_MERGED))
+        for key, number in self._transactions.of_kind("merged"):
+            merged.setdefault(number, []).append(key)
         return [merged.get(_int63(key), [key]) for key in keys_of(paths)]
 
     def has_changed(self, uri: str, fingerprint: str) -> bool:
@@ -125,7 +124,7 @@ class Ledger:
 
         It belongs into the keys, since a file may go back to an earlier content.
         """
-        count = self._transactions.get(self._name("edition", uri), 0)
+        count = self._transactions.get(self._name("edition", uri)) or 0
         return count + self.has_changed(uri, fingerprint)
 
     def begin(
@@ -193,7 +192,7 @@ class Ledger:
             fragments = [fragment for part in parts for fragment in part.fragments]
             transactions = {part.key: 1 for part in parts}
             for part in parts:
-                transactions |= {f"{_MERGED}{unit}": _int63(part.key) for unit in part.units}
+                transactions |= {f"merged:{unit}": _int63(part.key) for unit in part.units}
             try:
                 self.table = self.table.commit(
                     fragments,

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
 from etl.errors import StorageError
+from etl.transactions import Transactions
 
 _THREADS = 16  # they wait for the store
 _VACUUMED = "_vacuumed.json"  # beside the data files
@@ -54,7 +56,7 @@ def entries(url: str, version: int) -> Iterator[LogEntry]:
             yield _entry(number(name), content or b"")
 
 
-def transactions(url: str, version: int) -> dict[str, int]:
+def transactions(url: str, version: int) -> Transactions:
     """All application transactions up to a version.
 
     One look-up through delta-rs costs about a millisecond; this reads them all in one go, from the last
@@ -63,10 +65,10 @@ def transactions(url: str, version: int) -> dict[str, int]:
     there = names(url)
     checkpoints = [n for n in there if ".checkpoint" in n and n.endswith(".parquet")]
     newest = max((int(n[:20]) for n in checkpoints if int(n[:20]) <= version), default=-1)
-    found: dict[str, int] = {}
+    found = Transactions()
     for name in checkpoints:
         if int(name[:20]) == newest:
-            found.update(_checkpoint_transactions(storage.join(_folder(url), name)))
+            found.extend(*_checkpoint_transactions(storage.join(_folder(url), name)))
     for name in there:
         if newest < number(name) <= version:
             uri = storage.join(_folder(url), name)
@@ -113,11 +115,11 @@ def _entry(version: int, content: bytes) -> LogEntry:
     return LogEntry(version, time, tuple(paths["add"]), tuple(paths["remove"]), reads)
 
 
-def _checkpoint_transactions(uri: str) -> dict[str, int]:
+def _checkpoint_transactions(uri: str) -> tuple[pa.Array, pa.Array]:
+    """The names and versions of a checkpoint's file."""
     with storage.open_input(uri) as file:
         column = pq.read_table(file, columns=["txn"])["txn"].combine_chunks().drop_null()
-    apps = column.field("appId").to_pylist()
-    return dict(zip(apps, column.field("version").to_pylist(), strict=True))
+    return column.field("appId").cast(pa.string()), column.field("version").cast(pa.int64())
 
 
 def _entry_transactions(entry: bytes) -> dict[str, int]:

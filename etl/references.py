@@ -114,7 +114,7 @@ class _Look:
 
     def _check_generation(self) -> None:
         head = Table.open(self.documents.url)
-        before, now = (t.transactions().get("generation", 1) for t in (self.documents, head))
+        before, now = (t.transactions().get("generation") or 1 for t in (self.documents, head))
         if before != now:
             raise MismatchError(
                 f"its documents were begun anew since version {self.documents.version}: "

@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from etl import log, storage
 from etl.errors import ConflictError, StorageError, TableError
 from etl.fragment import Fragment, Layout
+from etl.transactions import Transactions
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pds
@@ -61,21 +62,7 @@ class Table:
         that the data files alone do not tell (deletion vectors, column mapping).
         """
         url = storage.normalize(url)
-        try:
-            delta = deltalake.DeltaTable(_place(url), storage_options=storage.delta_options(url))
-            if version is not None:
-                delta.load_as_version(version)
-        except TableNotFoundError as error:
-            raise TableError(
-                "there is no Delta table", where=url, hint="`etl run` makes it; check the URL"
-            ) from error
-        except (DeltaError, OSError) as error:
-            what = "cannot be opened" if version is None else f"has no version {version}"
-            raise TableError(
-                f"{what} ({_said(error)})", where=url, hint="see `etl history`"
-            ) from error
-        _check_plain(url, delta)
-        return cls(url, delta)
+        return cls(url, _opened(url, version))
 
     @classmethod
     def create(
@@ -118,7 +105,7 @@ class Table:
     def _delta(self) -> deltalake.DeltaTable:
         """The table as delta-rs holds it; opened again where a commit has taken it to the next version."""
         if self._handle is None:
-            self._handle = type(self).open(self.url, self.version)._delta
+            self._handle = _opened(self.url, self.version)
         return self._handle
 
     @property
@@ -139,7 +126,7 @@ class Table:
         actions = actions.rename_columns([names.get(n, n) for n in actions.column_names])
         return actions.take(pc.sort_indices(actions["path"]))
 
-    def transactions(self) -> dict[str, int]:
+    def transactions(self) -> Transactions:
         """All application transactions up to this version: which splits are done, and the state."""
         return log.transactions(self.url, self.version)
 
@@ -233,6 +220,23 @@ class Table:
     def dataset(self) -> "pds.Dataset":
         """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
         return self._delta.to_pyarrow_dataset()
+
+
+def _opened(url: str, version: int | datetime | None) -> deltalake.DeltaTable:
+    """A table as delta-rs holds it; raises as ``Table.open``."""
+    try:
+        delta = deltalake.DeltaTable(_place(url), storage_options=storage.delta_options(url))
+        if version is not None:
+            delta.load_as_version(version)
+    except TableNotFoundError as error:
+        raise TableError(
+            "there is no Delta table", where=url, hint="`etl run` makes it; check the URL"
+        ) from error
+    except (DeltaError, OSError) as error:
+        what = "cannot be opened" if version is None else f"has no version {version}"
+        raise TableError(f"{what} ({_said(error)})", where=url, hint="see `etl history`") from error
+    _check_plain(url, delta)
+    return delta
 
 
 def _check_plain(url: str, delta: deltalake.DeltaTable) -> None:

@@ -24,7 +24,14 @@ FLOORS = (
     ("etl.storage", "etl.kernels.*"),
     # tables, sources, stages
     (
-        *("etl.fragment", "etl.log", "etl.table", "etl.ledger", "etl.key_table"),
+        *(
+            "etl.fragment",
+            "etl.transactions",
+            "etl.log",
+            "etl.table",
+            "etl.ledger",
+            "etl.key_table",
+        ),
         *("etl.lease", "etl.releases"),
     ),
     ("etl.sources.*", "etl.stages.*"),

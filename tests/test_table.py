@@ -163,18 +163,21 @@ def test_overwrite_begins_anew_with_another_schema(tmp_path: Path) -> None:
     )
     assert table.schema.names == schemas.DUPLICATES.names
     assert table.fragments().num_rows == 0
-    assert table.transactions() == {"a": 1, "b": 2}
+    assert [table.transactions().get(name) for name in "abc"] == [1, 2, None]
     assert Table.open(table.url, 1).schema.names == schemas.TOKENS.names
 
 
 def test_transactions_survive_checkpoints(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS, transactions={"generation": 1})
     for number in range(12):
-        table = table.commit([], transactions={f"k{number}": number}, lineage={})
+        new = {f"k{number}": number, f"{number:032x}": number, f"file:{number:032x}": number}
+        table = table.commit([], transactions=new | {"last": number}, lineage={})
         if number == 6:
             table._delta.create_checkpoint()
-    expected = {"generation": 1, **{f"k{number}": number for number in range(12)}}
-    assert table.transactions() == expected
+    found = table.transactions()
+    assert [found.get(name) for name in ("generation", "last")] == [1, 11]
+    for form in ("k{}", "{:032x}", "file:{:032x}"):
+        assert [found.get(form.format(number)) for number in range(12)] == [*range(12)]
     assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
 
 
@@ -197,7 +200,7 @@ def test_odd_letters_in_a_path(tmp_path: Path) -> None:
     table = Table.create(url, schemas.TOKENS, TOKENS)
     table.commit(write(url, [token_rows([1, 2])]), transactions={"a": 1}, lineage={})
     assert Table.open(url).dataset().count_rows() == 2
-    assert Table.open(url).transactions() == {"a": 1}
+    assert Table.open(url).transactions().get("a") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a lake? #1 ü=x"]
     with pytest.raises(StorageError, match="escape"):
         Table.create(str(tmp_path / "a%20lake"), schemas.TOKENS, TOKENS)
