@@ -3,24 +3,26 @@
     python benchmarks/scale.py --splits 1000000
 
 The work is simulated: a worker writes one byte and answers as if it had read a split. All else is the real
-thing: keys and plan, waves of tasks on a LocalCluster, commits with lineage every 256 results or 5 seconds,
-checkpoints of delta-rs, and the plan of a second run, which finds all done. ``memory`` is what the driver
-holds, the scheduler in it. Then core-hours and cost for 4.5 trillion tokens are reckoned, step by step.
+thing: keys and plan, waves of tasks on a LocalCluster, commits with lineage as often as a run's, checkpoints
+of delta-rs, and the plan of a second run, which finds all done. ``memory`` is what the driver holds, the
+scheduler in it. Then core-hours and cost for 4.5 trillion tokens are reckoned, step by step.
 """
 
 import argparse
 import json
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
+from distributed import Client
 
 from etl import storage
 from etl.cluster import Cluster
 from etl.fragment import DOCUMENTS, Fragment
+from etl.job.cadence import Cadence
 from etl.job.record import counts, input_files, record
 from etl.job.tasks import Result
 from etl.job.waves import stream
@@ -30,8 +32,6 @@ from etl.recipe import Recipe
 from etl.sources import Split
 from etl.stages.apply import schema_of
 
-COMMIT_RESULTS = 256  # as etl.job.run
-COMMIT_SECONDS = 5.0
 ROWS = 10_000  # of a simulated split
 TOKENS = 4.5e12  # of FineWeb-Edu, FineWeb2 and other corpora of today: some trillions
 BYTES_PER_TOKEN = 4.2  # English prose, Qwen3's vocabulary
@@ -99,35 +99,47 @@ def _memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def execute(ledger: Ledger, recipe: Recipe, todo: dict[str, Split], workers: int) -> int:
-    """All splits through the scheduler into the log; returns the number of commits."""
-    commits, finished, last = 0, list[Result](), time.monotonic()
-    units = [(split, key) for key, split in todo.items()]
-    with Cluster(workers=workers).connect() as client:
-        for place, (_, answer) in enumerate(
-            stream(client, Work(ledger.url), units, label="work"), 1
-        ):
-            assert isinstance(answer, str), answer
-            finished.append(Result.from_json(answer))
-            if len(finished) >= COMMIT_RESULTS or time.monotonic() - last >= COMMIT_SECONDS:
-                _commit(ledger, recipe, finished, todo)
-                commits, finished, last = commits + 1, [], time.monotonic()
-            if place % max(1, len(units) // 10) == 0:
-                print(f"<!-- {place} splits, {_memory() / 1e6:.0f} MB -->", flush=True)
-        if finished:
-            _commit(ledger, recipe, finished, todo)
-    return commits + bool(finished)
+def execute(client: Client, ledger: Ledger, recipe: Recipe, todo: Sequence[Split]) -> str:
+    """All splits through the scheduler into the log; returns what the commits took."""
+    commits, seconds, finished, cadence = 0, 0.0, list[Result](), Cadence()
+    units, waiting = ((split, split_key(ledger, split)) for split in todo), dict[str, Split]()
+
+    def commit() -> None:
+        nonlocal commits, seconds
+        before = time.monotonic()
+        _commit(ledger, recipe, finished, waiting)
+        finished.clear()
+        waiting.clear()
+        took = time.monotonic() - before
+        cadence.committed(seconds=took)
+        commits, seconds = commits + 1, seconds + took
+
+    answers = stream(client, Work(ledger.url), units, label="work")
+    for place, ((split, key), answer) in enumerate(answers, 1):
+        assert isinstance(answer, str), answer
+        waiting[key] = split
+        finished.append(Result.from_json(answer))
+        if cadence.is_due(len(finished)):
+            commit()
+        if place % max(1, len(todo) // 10) == 0:
+            cpu = time.process_time()
+            print(f"<!-- {place} splits, {_memory() / 1e6:.0f} MB, CPU {cpu:.0f} s -->", flush=True)
+    if finished:
+        commit()
+    return f"{commits} commits in {seconds:.1f} s"
 
 
-def _commit(ledger: Ledger, recipe: Recipe, results: list[Result], todo: dict[str, Split]) -> None:
+def _commit(
+    ledger: Ledger, recipe: Recipe, results: list[Result], splits: Mapping[str, Split]
+) -> None:
     entries = [
-        Entry(result.key, result.documents, (), {result.source: todo[result.key].fingerprint})
+        Entry(result.key, result.documents, (), {result.source: splits[result.key].fingerprint})
         for result in results
     ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     fields = {
         "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",
-        "generation": 1, "input_files": input_files(results, todo), "input_tables": [],
+        "generation": 1, "input_files": input_files(results, splits), "input_tables": [],
         "num_fragments": len(results), "counts": counts(results), "tokenizer": None,
         "started": now, "committed": now,
     }  # fmt: skip
@@ -170,16 +182,18 @@ def measure(lake: str, count: int, workers: int) -> float:
     recipe = Recipe(
         name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["gopher_quality"]
     )
-    clock = Clock(count)
     ledger = Ledger(recipe.table_url("documents"), fingerprint=recipe.fingerprint("documents"))
     ledger.begin(schema_of(recipe.stages), DOCUMENTS, lambda _: {})
-    todo = {split_key(ledger, split): split for split in splits(count)}
-    clock.tell("list, and make keys")
-    commits = execute(ledger, recipe, todo, workers)
-    seconds = clock.tell("run and commit")
+    clock = Clock(count)
+    todo = tuple(splits(count))
+    clock.tell("list the splits")
+    with Cluster(workers=workers).connect() as client:
+        clock.tell("start the cluster")
+        commits = execute(client, ledger, recipe, todo)
+        seconds = clock.tell("run and commit")
     ledger.refresh()
     clock.tell("open the head, with what is done")
-    assert all(ledger.is_done(key) for key in todo)
+    assert all(ledger.is_done(split_key(ledger, split)) for split in splits(count))
     clock.tell("plan again: nothing to do")
     assert ledger.table is not None
     assert len(kept_units(ledger.table)) == count
@@ -187,7 +201,7 @@ def measure(lake: str, count: int, workers: int) -> float:
     log = Path(lake) / "documents" / "_delta_log"
     sizes = {path.name: path.stat().st_size for path in log.iterdir()}
     checkpoints = {name: size for name, size in sizes.items() if "checkpoint.parquet" in name}
-    print(f"\n{commits} commits; log {sum(sizes.values()) / 1e6:.1f} MB, {len(sizes)} files, of it")
+    print(f"\n{commits}; log {sum(sizes.values()) / 1e6:.1f} MB, {len(sizes)} files, of it")
     print(
         f"{len(checkpoints)} checkpoints with {sum(checkpoints.values()) / 1e6:.1f} MB, the last "
         f"{max([0, *checkpoints.values()]) / 1e6:.1f} MB"

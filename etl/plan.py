@@ -15,7 +15,7 @@ from etl.stages.tokenize import Encoder
 from etl.table import Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """The kept rows of one split of the input, as ``documents`` holds them: the second pass's work."""
 

@@ -42,6 +42,7 @@ FLOORS = (
         "etl.certificates",
         "etl.cluster",
         "etl.job",
+        "etl.job.cadence",
         "etl.job.costs",
         "etl.job.decisions",
         "etl.job.limits",

@@ -6,9 +6,9 @@ Workers write files, this driver alone commits. Killed anywhere, ``run`` again d
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from etl.cluster import TIME_LIMIT, Cluster, lost_is_told
 from etl.errors import ConflictError, TokenlakeError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup, keys, paragraphs
+from etl.job.cadence import Cadence
 from etl.job.compared import Compared
 from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
@@ -39,9 +40,6 @@ from etl.recipe import STEPS, Recipe, Step
 from etl.sources import Split, count_records, number
 from etl.stages.apply import schema_of
 from etl.stages.tokenize import Encoder, Tokenize
-
-_COMMIT_SECONDS = 5.0  # what is finished is committed about this often
-_COMMIT_RESULTS = 256
 
 Place = tuple[str, str]
 """A unit of work for a reader: the input file, and which part of it."""
@@ -82,6 +80,16 @@ def run(
     report.seconds = time.monotonic() - started
     report.versions = {s: led.table.version for s, led in plan.ledgers.items() if led.table}
     return report
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What workers are to do in one step: a task, and how many units of work, made as they are needed."""
+
+    task: Callable[..., str]
+    units: Iterable[tuple[Any, ...]]
+    count: int
+    label: str  # what the dashboard calls it
 
 
 class _Run:
@@ -140,15 +148,17 @@ class _Run:
         """First pass: splits of the input -> ``documents`` (and ``tokens``, where nothing waits)."""
         documents, tokens = self.ledgers["documents"], self.ledgers.get("tokens")
         fused = tokens if "duplicates" not in self.ledgers else None
-        splits = {split_key(documents, s): s for s in self._numbered(client)}
-        units = [(s, key, fused.key(key) if fused else "") for key, s in splits.items()]
-        replaced = Replaced(
-            fragments_of(documents, self.plan.changed), (s.uri for s in splits.values())
-        )
+        todo = self._numbered(client)
+        keys = ((split, split_key(documents, split)) for split in todo)
+        units = ((split, key, fused.key(key) if fused else "") for split, key in keys)
+        replaced = Replaced(fragments_of(documents, self.plan.changed), (s.uri for s in todo))
+        splits: dict[str, Split] = {}  # those whose results wait for their commit
         task = ReadSplit(self.recipe, with_tokens=fused is not None)
         label = "-".join(stage.kind for stage in self.recipe.documents_stages) or "read"
-        for finished in self._batches(client, task, units, step="documents", label=label):
-            results = replaced.ready(finished)
+        work = _Work(task, units, len(todo), label)
+        for finished in self._batches(client, "documents", work):
+            splits |= {result.key: split for (split, *_), result in finished}
+            results = replaced.ready(result for _, result in finished)
             entries = [
                 Entry(
                     r.key,
@@ -163,6 +173,8 @@ class _Run:
                 new = [replace(r, key=fused.key(r.key), costs={}) for r in results]
                 new = [r for r in new if not replaced.paths(r.source)]
                 self._commit("tokens", [Entry(r.key, r.token_files) for r in new], new)
+            for result in results:
+                del splits[result.key]
 
     def _numbered(self, client: Client) -> list[Split]:
         """The splits to read; those of files cut by bytes get the ordinal of their first record."""
@@ -246,8 +258,9 @@ class _Run:
         ]
         replaced = Replaced(stale, (unit.source for unit, _, _ in units))
         task = TokenizeUnit(self.recipe)
-        for finished in self._batches(client, task, units, step="tokens", label="tokenize"):
-            results = replaced.ready(finished)
+        work = _Work(task, units, len(units), "tokenize")
+        for finished in self._batches(client, "tokens", work):
+            results = replaced.ready(result for _, result in finished)
             entries = [Entry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
             self._commit("tokens", entries, results)
         for source in sorted(stale.keys() - {unit.source for unit in live.values()}):
@@ -261,20 +274,16 @@ class _Run:
             ledger.rewrite(mixed, lambda _: describe([], ledger.generation))
 
     def _batches(
-        self,
-        client: Client,
-        task: Callable[..., str],
-        units: Sequence[tuple[Any, ...]],
-        *,
-        step: Step,
-        label: str,
-    ) -> Iterator[list[Result]]:
-        """Finished results, in batches that are worth a commit; failed ones go into quarantine."""
-        finished: list[Result] = []
-        progress = Progress(step, 0, len(units))
-        begun = last = time.monotonic()
-        answers = stream(client, task, units, label=label, time_limit=self._time_limit)
-        for unit, answer in answers:
+        self, client: Client, step: Step, work: "_Work"
+    ) -> Iterator[list[tuple[tuple[Any, ...], Result]]]:
+        """Units with their results, in batches worth a commit; failed ones go into quarantine."""
+        finished: list[tuple[tuple[Any, ...], Result]] = []
+        cadence, progress = Cadence(), Progress(step, 0, work.count)
+        begun = time.monotonic()
+        limit = self._time_limit
+        for unit, answer in stream(
+            client, work.task, work.units, label=work.label, time_limit=limit
+        ):
             place = _place(unit[0])
             if isinstance(answer, BaseException):
                 result = Result(unit[1], place[0], failed=True)
@@ -282,12 +291,14 @@ class _Run:
             else:
                 result = Result.from_json(answer)
                 self._quarantine.clear(step, *place)
-            finished.append(result)
+            finished.append((unit, result))
             progress = progress.after(result, seconds=time.monotonic() - begun)
             self._tell(progress)
-            if len(finished) >= _COMMIT_RESULTS or time.monotonic() - last >= _COMMIT_SECONDS:
+            if cadence.is_due(len(finished)):
+                before = time.monotonic()
                 yield finished
-                finished, last = [], time.monotonic()
+                cadence.committed(seconds=time.monotonic() - before)
+                finished = []
         if finished:
             yield finished
 

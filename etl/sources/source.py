@@ -89,9 +89,9 @@ class Source(BaseModel):
         return self.model_dump(mode="json", exclude={"path", "version"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """The piece of one file that one task reads; small and picklable."""
+    """The piece of one file that one task reads; small and picklable, for there may be a million."""
 
     uri: str
     size: int  # bytes of the whole file

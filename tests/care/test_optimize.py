@@ -189,7 +189,7 @@ def test_on_s3(recipe: Recipe, s3: str) -> None:
 
 
 def test_during_a_run(client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etl.job.run._COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("etl.job.cadence._MOST_RESULTS", 1)
     run(changing, cluster=client)
     write_parquet(crawl(changing) / "d.parquet", records(300, 600), group=20)
     done = 0

@@ -150,7 +150,7 @@ def test_what_is_not_the_lakes_is_left_alone(recipe: Recipe, tmp_path: Path) -> 
 def test_vacuums_during_a_run_harm_nothing(
     client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.job.run._COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("etl.job.cadence._MOST_RESULTS", 1)
     write_parquet(Path(str(changing.source.path)) / "d.parquet", records(300, 700), group=10)
     found = []
     with ThreadPoolExecutor(1) as pool:

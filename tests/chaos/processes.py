@@ -19,6 +19,7 @@ from pathlib import Path
 import dask
 from distributed import Scheduler, Worker
 
+import etl.job.cadence
 import etl.job.run
 from etl.cluster import Cluster
 from etl.errors import TokenlakeError
@@ -57,7 +58,7 @@ def worker(log: Path, environment: Mapping[str, str], address: str, folder: Path
 def driver(log: Path, environment: Mapping[str, str], address: str, recipe: Path) -> None:
     """What ``etl run RECIPE --cluster ADDRESS`` does, with a commit for every result."""
     _settle(log, environment)
-    etl.job.run._COMMIT_SECONDS = 0.0
+    etl.job.cadence._MOST_RESULTS = 1
     try:
         report = etl.job.run.run(Recipe.load(recipe), cluster=Cluster(address))
     except TokenlakeError as error:
