@@ -13,6 +13,7 @@ import json
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -99,8 +100,8 @@ def _memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def execute(client: Client, ledger: Ledger, recipe: Recipe, todo: Sequence[Split]) -> str:
-    """All splits through the scheduler into the log; returns what the commits took."""
+def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Sequence[Split]) -> str:
+    """All splits through the scheduler, if there is one, into the log; returns what the commits took."""
     commits, seconds, finished, cadence = 0, 0.0, list[Result](), Cadence()
     units, waiting = ((split, split_key(ledger, split)) for split in todo), dict[str, Split]()
 
@@ -114,7 +115,9 @@ def execute(client: Client, ledger: Ledger, recipe: Recipe, todo: Sequence[Split
         cadence.committed(seconds=took)
         commits, seconds = commits + 1, seconds + took
 
-    answers = stream(client, Work(ledger.url), units, label="work")
+    work = Work(ledger.url)
+    here = ((unit, work(*unit)) for unit in units)
+    answers = here if client is None else stream(client, work, units, label="work")
     for place, ((split, key), answer) in enumerate(answers, 1):
         assert isinstance(answer, str), answer
         waiting[key] = split
@@ -165,7 +168,7 @@ def main() -> None:
     """Measure, and reckon."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=int, default=10_000)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2, help="0: no scheduler, the log alone")
     parser.add_argument("--lake", help="where the table is written; a temporary folder if left out")
     parser.add_argument(
         "--mb-per-core-second", type=float, default=14.0, help="RESULTS.md: 28.1 on two"
@@ -187,7 +190,7 @@ def measure(lake: str, count: int, workers: int) -> float:
     clock = Clock(count)
     todo = tuple(splits(count))
     clock.tell("list the splits")
-    with Cluster(workers=workers).connect() as client:
+    with Cluster(workers=workers).connect() if workers else nullcontext() as client:
         clock.tell("start the cluster")
         commits = execute(client, ledger, recipe, todo)
         seconds = clock.tell("run and commit")
