@@ -206,9 +206,7 @@ class RemoteLane:
             self._held = self._reader.take(self, parcel)
         _, number = self._index.group(group)
         held = self._held
-        file = pa.PythonFile(held.span, mode="r")
-        parquet = pq.ParquetFile(file, metadata=held.footer, pre_buffer=False)
-        yield Opened(held.span, parquet, number)
+        yield Opened(held.span, held.footer, number)
 
 
 def _work(jobs: _Jobs, fetch: Callable[[int], _Held]) -> None:

@@ -48,8 +48,11 @@ class RowGroups:
             for start, tokens in _values(opened, num_tokens, skip):
                 done = start + len(tokens)
                 self._check_ids(tokens)
-                first, last = np.searchsorted(begins, (start, done))
-                yield Piece(start, tokens, begins[first:last] - start)
+                within = begins
+                if boundaries:
+                    first, last = np.searchsorted(begins, (start, done))
+                    within = begins[first:last] - start
+                yield Piece(start, tokens, within)
             if done != num_tokens:
                 raise OSError(f"{done} tokens where its footer says {num_tokens}")
 
@@ -83,7 +86,7 @@ class RowGroups:
 
 def _begins(opened: Opened) -> np.ndarray:
     """Where the documents of a row group begin, and where the last one ends; (documents + 1,) int64."""
-    table = opened.file.read_row_group(opened.number, columns=["num_tokens"], use_threads=False)
+    table = opened.parquet().read_row_group(opened.number, ["num_tokens"], use_threads=False)
     column: Any = table.column(0)
     lengths = [_int32(c.buffers()[1], c.offset, len(c)) for c in column.chunks]
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]), dtype=np.int64)
@@ -91,8 +94,8 @@ def _begins(opened: Opened) -> np.ndarray:
 
 def _values(opened: Opened, num_tokens: int, skip: int) -> Iterator[tuple[int, np.ndarray]]:
     """The tokens of a row group in pieces, each with the place of its first one."""
-    source, file, group = opened
-    metadata: Any = file.metadata.row_group(group)
+    source, footer, group = opened
+    metadata: Any = footer.row_group(group)
     chunks = (metadata.column(i) for i in range(metadata.num_columns))
     chunk = next(chunk for chunk in chunks if chunk.path_in_schema.startswith("tokens."))
     if is_plain(source, chunk):
@@ -100,7 +103,7 @@ def _values(opened: Opened, num_tokens: int, skip: int) -> Iterator[tuple[int, n
         yield from read_pages(source, chunk, skip=0 if has_empty else skip)
         return
     place, size = 0, max(metadata.num_rows * _PIECE_TOKENS // num_tokens, 1)
-    for batch in file.iter_batches(size, [group], ["tokens"], use_threads=False):
+    for batch in opened.parquet().iter_batches(size, [group], ["tokens"], use_threads=False):
         column: Any = batch.column(0)
         values = column.flatten()
         yield place, _int32(values.buffers()[1], values.offset, len(values))

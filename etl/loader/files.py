@@ -22,8 +22,17 @@ class Opened(NamedTuple):
     """A row group whose file is open."""
 
     source: Source
-    file: pq.ParquetFile
+    footer: pq.FileMetaData
     number: int  # of the row group in the file
+
+    def parquet(self) -> pq.ParquetFile:
+        """A Parquet reader of the file, for what is not read without one."""
+        file = self.source
+        if not isinstance(file, pa.NativeFile):
+            file = pa.PythonFile(file, mode="r")
+        return pq.ParquetFile(
+            file, metadata=self.footer, pre_buffer=False, buffer_size=_BUFFER_BYTES
+        )
 
 
 class Files(Protocol):
@@ -68,17 +77,11 @@ class LocalFiles:
         """Open a row group; raises StorageError if its file is not there."""
         path, number = self._index.group(group)
         with self._index.open(group) as source:
-            file = pq.ParquetFile(
-                source,
-                metadata=self._footers.get(path),
-                pre_buffer=False,
-                buffer_size=_BUFFER_BYTES,
-            )
-            self._footers[path] = file.metadata
-            self._footers.move_to_end(path)
+            footer = self._footers.pop(path, None) or pq.read_metadata(source)
+            self._footers[path] = footer
             if len(self._footers) > MAX_FOOTERS:
                 self._footers.popitem(last=False)
-            yield Opened(source, file, number)
+            yield Opened(source, footer, number)
 
 
 class Span:

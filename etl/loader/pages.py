@@ -9,6 +9,7 @@ Layout: https://parquet.apache.org/docs/file-format/data-pages/, parquet.thrift 
 protocol, of which page headers use the integers and structs.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ _HEADER_BYTES = (256, 1 << 16)  # enough without statistics, and with them
 _TYPE, _SIZE, _COMPRESSED_SIZE, _DATA_PAGE = 1, 2, 3, 5
 _NUM_VALUES, _ENCODING = 1, 2
 _V1, _PLAIN = 0, 0
+_LENGTH = struct.Struct("<I")
 
 Struct = dict[int, Any]
 
@@ -51,7 +53,7 @@ def is_plain(source: Source, chunk: Any) -> bool:
         and chunk.compression in _CODECS
         and not chunk.has_dictionary_page
         and set(chunk.encodings) <= {"PLAIN", "RLE", "BIT_PACKED"}
-        and _is_known(_read_header(source, chunk.data_page_offset)[0])
+        and _is_known(_read_header(source, chunk.data_page_offset, b"")[0])
     )
 
 
@@ -63,35 +65,39 @@ def read_pages(source: Source, chunk: Any, *, skip: int = 0) -> Iterator[tuple[i
     """
     name = _CODECS[chunk.compression]
     codec = None if name is None else pa.Codec(name)
-    pool = (
-        pa.system_memory_pool()
-    )  # mimalloc, the default, keeps 20 MB more of pages that come and go
+    # mimalloc, the default, keeps 20 MB more of pages that come and go
+    pool = pa.system_memory_pool()
     at, stop = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
-    place = 0
+    place, ahead = 0, b""
     while at < stop:
-        header, length = _read_header(source, at)
+        header, length = _read_header(source, at, ahead)
         at += length
-        if not _is_known(header) or header[_COMPRESSED_SIZE] < 0:
+        size = header[_COMPRESSED_SIZE]
+        if not _is_known(header) or size < 0:
             raise OSError(f"a page of another kind before byte {at}")
-        count = header[_DATA_PAGE][_NUM_VALUES]
+        count, ahead = header[_DATA_PAGE][_NUM_VALUES], b""
         if place + count > skip:
             source.seek(at)
-            page: Any = pa.py_buffer(source.read(header[_COMPRESSED_SIZE]))
+            data = source.read(size + _HEADER_BYTES[0])  # with the next header
+            ahead = data[size:]
+            page: Any = pa.py_buffer(data).slice(0, size)
             if codec is not None:
                 page = codec.decompress(page, header[_SIZE], memory_pool=pool)
             values = _values(page)
             yield place, values
             count = len(values)
         place += count
-        at += header[_COMPRESSED_SIZE]
+        at += size
 
 
 def _values(page: Any) -> np.ndarray:
     """The values behind the repetition and the definition levels, each led by its length."""
     start = 0
     for _ in range(2):
-        (length,) = np.frombuffer(page, "<u4", count=1, offset=start)
-        start += 4 + int(length)
+        if start + 4 > len(page):
+            raise OSError("a page that ends inside its levels")
+        (length,) = _LENGTH.unpack_from(page, start)
+        start += 4 + length
     return np.frombuffer(page, "<i4", offset=start)
 
 
@@ -99,13 +105,14 @@ def _is_known(header: Struct) -> bool:
     return bool(header[_TYPE] == _V1 and header[_DATA_PAGE][_ENCODING] == _PLAIN)
 
 
-def _read_header(source: Source, at: int) -> tuple[Struct, int]:
-    """The page header at a byte of the file, and its length."""
-    for size in _HEADER_BYTES:
-        source.seek(at)
-        data = source.read(size)
+def _read_header(source: Source, at: int, ahead: bytes) -> tuple[Struct, int]:
+    """The page header at a byte of the file, and its length; ``ahead`` may have been read from there."""
+    for size in (0, *_HEADER_BYTES):
+        if size:
+            source.seek(at)
+            ahead = source.read(size)
         try:
-            return _struct(data, 0)
+            return _struct(ahead, 0)
         except IndexError:  # cut off
             continue
     raise OSError(f"no page header at byte {at}")
@@ -115,17 +122,17 @@ def _struct(data: bytes, at: int) -> tuple[Struct, int]:
     """A struct of Thrift's compact protocol: its fields by number, and where it ends."""
     fields: Struct = {}
     number = 0
-    while data[at] != 0:
-        delta, kind = data[at] >> 4, data[at] & 15
+    while head := data[at]:
+        kind = head & 15
         at += 1
-        if delta:
-            number += delta
+        if head > 15:
+            number += head >> 4
         else:
             number, at = _signed(data, at)
-        if kind in (1, 2):  # true and false
-            fields[number] = kind == 1
-        elif kind in (4, 5, 6):  # i16, i32, i64
+        if kind in (4, 5, 6):  # i16, i32, i64
             fields[number], at = _signed(data, at)
+        elif kind in (1, 2):  # true and false
+            fields[number] = kind == 1
         elif kind == 8:  # bytes: the minimum and maximum of a page, which nobody needs here
             length, at = _unsigned(data, at)
             at += length
