@@ -45,7 +45,7 @@ class _Block:
 
     tokens: np.ndarray  # (windows * S + 1,) int32
     firsts: np.ndarray | None  # the same shape, bool: where documents begin, if that was asked for
-    starts: np.ndarray  # (windows,) int64: where in tokens each window begins, as they are dealt
+    starts: list[int]  # where in tokens each window begins, as they are dealt
     number: int = -1
     first: int = 0  # the first place of it whose window is there
     begin: int = 0  # the stream's token that its first one is
@@ -85,11 +85,11 @@ class Lane:
                 break
         else:
             block = self._load(number, max(place - self._room.places, 0))
-        start = int(block.starts[place])
-        span = slice(start, start + self._size)
-        if block.filled < span.stop:
-            self._fill(block, span.stop)
-        return block.tokens[span], None if block.firsts is None else block.firsts[span]
+        start = block.starts[place]
+        stop = start + self._size
+        if block.filled < stop:
+            self._fill(block, stop)
+        return block.tokens[start:stop], None if block.firsts is None else block.firsts[start:stop]
 
     def _load(self, number: int, place: int) -> _Block:
         """Read a block of which the windows before ``place`` have been dealt already."""
@@ -114,7 +114,7 @@ class Lane:
             block.tokens[0] = last.tokens[end]
             if block.firsts is not None and last.firsts is not None:
                 block.firsts[0] = last.firsts[end]
-        block.number, block.first, block.starts = number, place, order * seq_len
+        block.number, block.first, block.starts = number, place, (order * seq_len).tolist()
         block.begin, block.filled = start, int(end > 0)
         block.wanted = is_needed if place else None
         self._blocks.append(block)
@@ -136,7 +136,7 @@ class Lane:
         plan = self._plan
         size = min(plan.block_windows, self._stop - plan.lane_start(self._lane)) * plan.seq_len + 1
         firsts = np.zeros(size, bool) if self._boundaries else None
-        return _Block(np.zeros(size, np.int32), firsts, np.zeros(0, np.int64))
+        return _Block(np.zeros(size, np.int32), firsts, [])
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -170,19 +170,17 @@ class Gatherer:
         for position, number in places:
             if number not in self._lanes:
                 self._open(number).expect(position)
-        shape = (len(places), self._plan.seq_len)
-        input_ids, labels = np.empty(shape, np.int64), np.empty(shape, np.int64)
-        firsts = None
-        if self._format.needs_boundaries:
-            firsts = np.zeros((shape[0], shape[1] + 1), bool)
+        # Narrow rows first: when they are widened, they are in the cache.
+        windows = np.empty((len(places), self._plan.seq_len + 1), np.int32)
+        firsts = np.zeros(windows.shape, bool) if self._format.needs_boundaries else None
         for row, (position, number) in enumerate(places):
-            tokens, begins = self._lanes[number].window(position)
-            input_ids[row] = tokens[:-1]
-            labels[row, -1] = tokens[-1]
+            windows[row], begins = self._lanes[number].window(position)
             if firsts is not None and begins is not None:
                 firsts[row] = begins
-        labels[:, :-1] = input_ids[:, 1:]  # still in the cache, and wide already
-        batch = {"input_ids": torch.from_numpy(input_ids), "labels": torch.from_numpy(labels)}
+        batch = {
+            "input_ids": torch.from_numpy(windows[:, :-1].astype(np.int64)),
+            "labels": torch.from_numpy(windows[:, 1:].astype(np.int64)),
+        }
         return batch if firsts is None else self._format.add_boundaries(batch, firsts)
 
     def _open(self, number: int) -> Lane:
