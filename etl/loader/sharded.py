@@ -9,6 +9,7 @@ out, and ``dropped_samples`` says how many.
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from mmap import mmap
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -43,9 +44,9 @@ class ShardedDataset(IterableDataset[Batch]):
         """Seconds that this process has waited for batches."""
         self.identity = identity
         """``plan``, the fingerprint of the order, and what it was made from."""
-        # Epoch and first sample; in shared memory, so that persistent workers see set_epoch.
-        self._begin: torch.Tensor = torch.zeros(2, dtype=torch.int64)
-        self._begin.share_memory_()  # type: ignore[no-untyped-call]
+        # Epoch and first sample; in shared memory, so that persistent workers see set_epoch. Forked ones
+        # share the mapping; for spawned ones torch moves it when it is pickled, and not before: 5 ms.
+        self._begin = torch.frombuffer(mmap(-1, 16), dtype=torch.int64)
         self._consumed = 0
         self._stride = 0  # samples of a step over all ranks, once iterating has begun
         self._resumed: State | None = None  # in a worker: the state that a StatefulDataLoader gave
@@ -133,7 +134,7 @@ class ShardedDataset(IterableDataset[Batch]):
         worker: Any = get_worker_info()
         first, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         self._stride = batch_size * self.world_size
-        epoch, begin = (int(value) for value in self._begin)
+        epoch, begin = self._begin.tolist()
         if self._resumed is not None:
             epoch, begin = self._resumed_at(first)
         self.reach(begin + first * self._stride)

@@ -101,13 +101,14 @@ def test_a_plain_dataloader_gets_each_sample_once(lake, workers):
     assert workers or rows == expected
 
 
-def test_spawned_and_persistent_workers_see_the_epoch(lake):
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_persistent_workers_see_the_epoch(lake, method):
     dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
     loader = DataLoader(
         dataset.batches(2),
         batch_size=None,
         num_workers=2,
-        multiprocessing_context="spawn",
+        multiprocessing_context=method,
         persistent_workers=True,
     )
     for epoch in (0, 1):
