@@ -1,8 +1,9 @@
 """Row groups of remote files: fetched ahead by threads, in the order in which lanes will want them.
 
 Each lane goes through its parcels from front to back. Whenever it takes one, free room of the budget goes to
-the lanes that have the fewest parcels ahead of them, since all lanes advance alike. What is wanted and not
-even begun is fetched at once by whoever wants it, so that no order of wishes can get stuck.
+the lanes that will run out first: all advance alike, so these are those that reach least far into their share
+of the stream with what they have been given. What is wanted and not even begun is fetched at once by whoever
+wants it, so that no order of wishes can get stuck.
 
 One thread takes; only fetching is done by others.
 """
@@ -68,11 +69,15 @@ class ReadAhead:
 
     def lane(self, number: int) -> "RemoteLane":
         """What opens the row groups of a lane."""
-        plan = self._plan
+        plan, stream = self._plan, self._stream
         start, stop = (plan.lane_start(lane) * plan.seq_len for lane in (number, number + 1))
-        places = self._stream.places(start, stop + plan.overlap)
-        groups = self._stream.groups[places.start : places.stop]
-        found = RemoteLane(self._index, self, self._parcels.holding(groups))
+        places = stream.places(start, stop + plan.overlap)
+        groups = stream.groups[places.start : places.stop]
+        ends = np.cumsum(self._index.group_tokens[groups], dtype=np.int64)
+        parcels = self._parcels.holding(groups)
+        is_last = np.diff(parcels, append=-1) != 0
+        reach = ends[is_last] - (start - stream.start(places.start))
+        found = RemoteLane(self._index, self, parcels[is_last], reach)
         self._lanes.append(found)
         return found
 
@@ -85,7 +90,7 @@ class ReadAhead:
         future: Future[_Held] | None = None
         while lane.ahead and future is None:
             found, candidate = lane.ahead.popleft()
-            self._free_bytes += int(self._parcels.num_bytes[found])
+            self._free_bytes += self._parcels.num_bytes(found)
             if found == parcel:
                 future = candidate
             else:
@@ -98,11 +103,11 @@ class ReadAhead:
         return future.result()
 
     def fill(self) -> None:
-        """Ask for parcels as far as the budget goes, for the lane with the fewest first."""
+        """Ask for parcels as far as the budget goes, for the lane that runs out first."""
         while candidates := [lane for lane in self._lanes if lane.upcoming is not None]:
-            lane = min(candidates, key=lambda lane: len(lane.ahead))
+            lane = min(candidates, key=lambda lane: lane.reach)
             assert lane.upcoming is not None
-            size = int(self._parcels.num_bytes[lane.upcoming])
+            size = self._parcels.num_bytes(lane.upcoming)
             if size > self._free_bytes:
                 return
             self._free_bytes -= size
@@ -160,11 +165,14 @@ class ReadAhead:
 class RemoteLane:
     """The row groups of one lane, out of the parcel that it holds."""
 
-    def __init__(self, index: Index, reader: ReadAhead, parcels: np.ndarray) -> None:
+    def __init__(
+        self, index: Index, reader: ReadAhead, parcels: np.ndarray, reach: np.ndarray
+    ) -> None:
         self.ahead: deque[tuple[int, Future[_Held]]] = deque()
         self._index = index
         self._reader = reader
         self._parcels = parcels  # (n,) int64, in the order of the lane, each once
+        self._reach = reach  # (n,) int64: tokens of the lane up to the end of each
         self._next: int | None = None  # its place there; None before the first wish
         self._held: _Held | None = None
 
@@ -174,6 +182,11 @@ class RemoteLane:
         if self._next is None or self._next >= len(self._parcels):
             return None
         return int(self._parcels[self._next])
+
+    @property
+    def reach(self) -> int:
+        """How many tokens of the lane there are up to the end of what has been asked for."""
+        return int(self._reach[self._next - 1]) if self._next else 0
 
     def advance(self) -> None:
         """Note that the upcoming parcel has been asked for."""

@@ -63,6 +63,7 @@ class TokenDataset(ShardedDataset):
             expect.check(read_tokenizers(self._index), where=self._index.url)
             self._index = replace(self._index, vocab_size=expect.vocab_size)
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
+        settings = None if settings is None else settings.resolved(self._index.num_tokens)
         if format.pad_id is None:
             self._plan = Plan(self._index.group_tokens, seq_len, seed, settings)
         else:

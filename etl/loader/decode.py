@@ -145,7 +145,7 @@ class Tape:
             firsts[:] = False
         for place in self._stream.places(start, stop):
             base = self._stream.start(place)
-            first, end = max(start, base), min(stop, int(self._stream.ends[place]))
+            first, end = max(start, base), min(stop, self._stream.start(place + 1))
             if wanted is None or wanted(first, end):
                 span = slice(first - start, end - start)
                 part = None if firsts is None else firsts[span]
@@ -180,8 +180,7 @@ class Tape:
 
     def expect(self, token: int) -> None:
         """Be told that the stream will be copied from a token on."""
-        (place,) = self._stream.places(token, token + 1)
-        self._row_groups.expect(int(self._stream.groups[place]))
+        self._row_groups.expect(int(self._stream.groups[self._stream.place(token)]))
 
     def close(self) -> None:
         """Close the file that is open."""

@@ -26,10 +26,11 @@ def document_plan(index: Index, seed: int, shuffle: Shuffle | None) -> Plan:
     count = int(index.group_documents.sum(dtype=np.int64))
     if shuffle is not None and count:
         mean = max(index.num_tokens // count, 1)
+        run_tokens = shuffle.resolved(index.num_tokens).run_tokens or 1
         shuffle = Shuffle(
             lanes=shuffle.lanes,
             block_tokens=max(shuffle.block_tokens // mean, 1),
-            run_tokens=max(shuffle.run_tokens // mean, 1),
+            run_tokens=max(run_tokens // mean, 1),
         )
     return Plan(index.group_documents, 1, seed, shuffle, overlap=0)
 
@@ -60,7 +61,7 @@ class DocumentLane:
         number, place = divmod(position, self._plan.block_windows)
         start, order = self._plan.block(self._epoch, self._lane, number)
         first = start + int(order[place:].min())
-        (group,) = self._reader.stream.places(first, first + 1)
+        group = self._reader.stream.place(first)
         self._row_groups.expect(int(self._reader.stream.groups[group]))
 
     def _load(self, number: int, place: int) -> None:
@@ -76,7 +77,7 @@ class DocumentLane:
         documents: list[np.ndarray] = []
         for group in stream.places(start, stop):
             base = stream.start(group)
-            first, last = max(start, base), min(stop, int(stream.ends[group]))
+            first, last = max(start, base), min(stop, stream.start(group + 1))
             if needed[first - start : last - start].any():
                 documents += self._read(group, first - base, last - base)
             else:
@@ -113,8 +114,7 @@ class DocumentGatherer:
         self.index = index
         self.stream = plan.stream(epoch)
         self.files = open_lanes(index, plan, self.stream)
-        ends = np.cumsum(index.group_tokens[self.stream.groups], dtype=np.int64)
-        self.tokens = Stream(self.stream.groups, ends)
+        self.tokens = Stream.of(self.stream.groups, index.group_tokens)
         self._plan = plan
         self._epoch = epoch
         self._seq_len = seq_len

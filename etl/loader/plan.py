@@ -1,6 +1,7 @@
 """The order of an epoch: which window of which row groups is sample g. Arithmetic only, no reading.
 
-1. **Runs.** Row groups that follow each other in the table make a run of about ``run_tokens`` tokens.
+1. **Runs.** Row groups that follow each other in the table make a run of about ``run_tokens`` tokens,
+   which an object store gives in one request.
 2. **Stream.** An epoch's stream is all runs, in an order shuffled by (seed, epoch). Window i is the
    stream's tokens [i * seq_len, i * seq_len + seq_len]: windows cross runs (at the end of a document),
    so that all that is left over in an epoch is the stream's tail.
@@ -15,20 +16,27 @@ table, each shuffled over one block. A lane's border may fall into a run, which 
 epoch opens at most ``lanes`` row groups twice.
 
 Permutations sort the raw output of Philox, which NumPy keeps the same for good, not so the methods of
-``Generator`` (NEP 19). Cost of an order: 12 bytes and about 0.1 µs for each row group.
+``Generator`` (NEP 19). Cost of an order: 4 bytes and about 0.1 µs for each row group. What is longer than
+that is made in parts, so that building it takes no more.
 """
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.random import Philox  # now: its 5 ms are no part of the first batch
 
 from etl.errors import LoaderError
 
-_FORMAT = 2  # raise it when the order changes: states of before are refused then
+_FORMAT = 3  # raise it when the order changes: states of before are refused then
+_RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet: what a request should have (see remote.py)
+_RUNS_PER_LANE = 8  # at least, so that a small table is shuffled, too
+_MARK_EVERY = 256  # row groups between two running totals that are kept
+_PART = 1 << 20  # row groups that are looked at together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,37 +44,70 @@ class Shuffle:
     """How far apart the windows of a batch lie in the table; see the module for the terms.
 
     More lanes mix better and need more memory: each that a rank reads holds a block and a page of its
-    file, 2 to 3 MB. A multiple of the number of ranks lets them share no row group.
+    file, 2 to 3 MB. A multiple of the number of ranks lets them share no row group. Longer runs make
+    greater requests to an object store and mix less over time; None takes 8 M tokens, or as many as leave
+    each lane 8 runs.
 
-    >>> Shuffle(lanes=64).block_tokens
-    262144
+    >>> Shuffle(lanes=64).resolved(512_000_000).run_tokens
+    1000000
     """
 
     lanes: int = 16
     block_tokens: int = 1 << 18
-    run_tokens: int = 1 << 20
+    run_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value < 1:
+            if value is not None and value < 1:
                 raise LoaderError(f"{name}={value} of Shuffle", hint="give 1 or more")
+
+    def resolved(self, num_tokens: int) -> Self:
+        """The settings with the length of a run in a table of so many tokens."""
+        if self.run_tokens is not None:
+            return self
+        most = num_tokens // (self.lanes * _RUNS_PER_LANE)
+        return replace(self, run_tokens=max(min(_RUN_TOKENS, most), 1))
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The row groups of an epoch in its order, those without tokens left out; G row groups."""
+    """The row groups of an epoch in its order, those without tokens left out; G row groups.
+
+    Of where they end, in tokens of the stream, every 256th is kept: 8 bytes each would be the most of it.
+    """
 
     groups: np.ndarray  # (G,) int32, numbers of row groups in the table
-    ends: np.ndarray  # (G,) int64, where each ends, in tokens of the stream
+    group_tokens: np.ndarray  # (row groups of the table,) int32
+    marks: np.ndarray  # (ceil(G / 256) + 1,) int64: where each 256th begins, and the stream's end
+
+    @staticmethod
+    def of(groups: np.ndarray, group_tokens: np.ndarray) -> "Stream":
+        """The stream of row groups in this order, (G,) int32."""
+        totals = [np.zeros(1, np.int64)]
+        for part in _parts(len(groups)):
+            tokens = group_tokens[groups[part]]
+            firsts = np.arange(0, len(tokens), _MARK_EVERY)
+            totals.append(np.add.reduceat(tokens, firsts, dtype=np.int64))
+        return Stream(groups, group_tokens, np.cumsum(np.concatenate(totals)))
 
     def start(self, place: int) -> int:
-        """The first token of the row group at a place of the stream."""
-        return int(self.ends[place - 1]) if place else 0
+        """The first token of the row group at a place of the stream, or its end behind the last one."""
+        mark = place // _MARK_EVERY
+        before = self.groups[mark * _MARK_EVERY : place]
+        return int(self.marks[mark]) + int(self.group_tokens[before].sum(dtype=np.int64))
+
+    def place(self, token: int) -> int:
+        """The place of the row group that holds a token of the stream."""
+        mark = int(np.searchsorted(self.marks, token, side="right")) - 1
+        first = mark * _MARK_EVERY
+        ends = np.cumsum(
+            self.group_tokens[self.groups[first : first + _MARK_EVERY]], dtype=np.int64
+        )
+        return first + int(np.searchsorted(ends, token - int(self.marks[mark]), side="right"))
 
     def places(self, start: int, stop: int) -> range:
         """The places of the row groups that hold the stream's tokens [start, stop)."""
-        first, last = np.searchsorted(self.ends, (start, stop - 1), side="right")
-        return range(int(first), int(last) + 1)
+        return range(self.place(start), self.place(stop - 1) + 1)
 
 
 @dataclass(frozen=True)
@@ -113,10 +154,9 @@ class Plan:
         if self.shuffle is None:
             return 1
         most = min(self.shuffle.lanes, self.num_samples)
-        longest = self.shuffle.run_tokens + int(
-            self.group_tokens.max()
-        )  # a run is shorter than this
-        return most if most <= self.num_tokens // longest else min(most, len(self._runs()))
+        # A run is shorter than this.
+        longest = self._run_tokens + int(self.group_tokens.max())
+        return most if most <= self.num_tokens // longest else min(most, len(self.runs()))
 
     @cached_property
     def block_windows(self) -> int:
@@ -124,23 +164,25 @@ class Plan:
         return max((self.shuffle or Shuffle()).block_tokens // self.seq_len, 1)
 
     @property
-    def runs(self) -> np.ndarray:
-        """The run that each row group belongs to, (G,) int64, rising: numbered from 0 without gaps."""
-        numbers = np.zeros(len(self.group_tokens), np.int64)
-        if self.shuffle is not None:
-            numbers[self._runs()[1:]] = 1
-        return np.cumsum(numbers, out=numbers)
-
-    def _runs(self) -> np.ndarray:
-        """The first row group of each run, (R,) int32."""
+    def _run_tokens(self) -> int:
         assert self.shuffle is not None
-        bins = _running(self.group_tokens)
-        bins -= self.group_tokens  # in place: these are 80 MB for ten million row groups
-        bins //= self.shuffle.run_tokens
-        is_first = np.ones(len(bins), np.bool_)
-        np.not_equal(bins[1:], bins[:-1], out=is_first[1:])
-        del bins
-        return np.flatnonzero(is_first).astype(np.int32)
+        found = self.shuffle.resolved(self.num_tokens).run_tokens
+        assert found is not None
+        return found
+
+    def runs(self) -> np.ndarray:
+        """The first row group of each run, (R,) int32, rising from 0; one run if nothing is shuffled."""
+        if self.shuffle is None:
+            return np.zeros(1, np.int32)
+        found, before, last = [], 0, -1
+        for part in _parts(len(self.group_tokens)):
+            tokens = self.group_tokens[part]
+            ends = before + np.cumsum(tokens, dtype=np.int64)
+            bins = (ends - tokens) // self._run_tokens
+            is_first = np.diff(bins, prepend=last) != 0
+            found.append((np.flatnonzero(is_first) + part.start).astype(np.int32))
+            before, last = int(ends[-1]), int(bins[-1])
+        return np.concatenate(found)
 
     def lane_start(self, lane: int) -> int:
         """The first window of a lane; lanes differ by one window at most, the longer ones first."""
@@ -166,23 +208,22 @@ class Plan:
         """The order of the row groups in an epoch."""
         groups = self._order(epoch)
         if not self.group_tokens.all():
-            groups = groups[self.group_tokens[groups] > 0]
-        return Stream(groups, _running(self.group_tokens[groups]))
+            kept = (groups[part] for part in _parts(len(groups)))
+            groups = np.concatenate([part[self.group_tokens[part] > 0] for part in kept])
+        return Stream.of(groups, self.group_tokens)
 
     def _order(self, epoch: int) -> np.ndarray:
         """All row groups in the order of an epoch, (G,) int32."""
         if self.shuffle is None:
             return np.arange(len(self.group_tokens), dtype=np.int32)
-        runs = self._runs()
-        turn = permutation(len(runs), self.seed, epoch, "runs").astype(np.int32)
-        firsts = runs[turn]
-        lengths = np.diff(np.append(runs, np.int32(len(self.group_tokens))))[turn]
-        del runs, turn
-        return _members(firsts, lengths)
+        runs = self.runs()
+        lengths = np.diff(runs, append=np.int32(len(self.group_tokens)))
+        turn = permutation(len(runs), self.seed, epoch, "runs")
+        return _members(runs[turn], lengths[turn])
 
     def fingerprint(self, table_digest: str) -> str:
         """What a saved state must agree with: 16 hex digits over all that decides the order."""
-        shuffle = None if self.shuffle is None else asdict(self.shuffle)
+        shuffle = None if self.shuffle is None else asdict(self.shuffle.resolved(self.num_tokens))
         parts = [_FORMAT, table_digest, self.seq_len, self.seed, shuffle]
         if (
             self.overlap == 0
@@ -200,7 +241,8 @@ def permutation(size: int, *key: object) -> np.ndarray:
     places = np.uint64((1 << size.bit_length()) - 1)
     raw = _raw(size, key)
     raw &= ~places
-    raw |= np.arange(size, dtype=np.uint32)
+    for part in _parts(size):
+        raw[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
     raw.sort()
     raw &= places
     return raw.view(np.int64)
@@ -213,18 +255,16 @@ def _members(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     array([5, 0, 1, 2, 3, 4], dtype=int32)
     """
     ends = np.cumsum(lengths, dtype=np.int32)
-    steps = np.ones(
-        ends[-1], np.int32
-    )  # by one, and from the last of a range to the first of the next
+    # By one, and from the last of a range to the first of the next.
+    steps = np.ones(ends[-1], np.int32)
     steps[0] = firsts[0]
     steps[ends[:-1]] = firsts[1:] - firsts[:-1] - lengths[:-1] + 1
-    return np.cumsum(steps, out=steps)
+    return np.cumsum(steps, dtype=np.int32, out=steps)
 
 
-def _running(counts: np.ndarray) -> np.ndarray:
-    """The running total, (n,) int64, without the copy that cumsum makes to widen its input."""
-    total = counts.astype(np.int64)
-    return np.cumsum(total, out=total)
+def _parts(size: int) -> Iterator[slice]:
+    """Slices of range(size) that are looked at one by one, to have no copy of all of it."""
+    return (slice(start, min(start + _PART, size)) for start in range(0, size, _PART))
 
 
 def uniform(size: int, *key: object) -> np.ndarray:

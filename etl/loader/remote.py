@@ -34,9 +34,10 @@ VERIFY = "run `etl verify` on the lake"
 class Remote:
     """How a table in an object store is read. Nothing here decides what is read, or in which order.
 
-    ``ahead_bytes`` bounds what is fetched before it is needed; besides, each lane holds the bytes of one
-    request. Neighbouring row groups are fetched together up to about ``request_bytes``: neighbours are what
-    ``Shuffle.run_tokens`` keeps together, by default one row group of some 3 MB.
+    ``ahead_bytes`` bounds what is fetched before it is needed; besides, each lane that a rank reads holds
+    the bytes of one request. Neighbouring row groups are fetched together up to about ``request_bytes``:
+    neighbours are what ``Shuffle.run_tokens`` keeps together, by default 9 to 16 MB in a table of a billion
+    tokens or more. Smaller requests take less memory.
 
     ``cache`` is a folder of this machine that keeps what was fetched, shared by all ranks and workers;
     it holds up to ``cache_bytes``, and what was used longest ago goes first. DataLoader workers fetch the

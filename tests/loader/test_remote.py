@@ -104,11 +104,11 @@ def test_what_is_ahead_stays_within_the_budget(tmp_path):
     seen = set()
     with dataset.reader(0) as reader:
         files = reader._files
-        sizes = files._parcels.num_bytes
+        size_of = files._parcels.num_bytes
         for sample in range(dataset.num_samples):
             reader.batch([sample])
             ahead = [parcel for lane in files._lanes for parcel, _ in lane.ahead]
-            assert sum(sizes[parcel] for parcel in ahead) == 9000 - files._free_bytes <= 9000
+            assert sum(map(size_of, ahead)) == 9000 - files._free_bytes <= 9000
             seen.add(len(ahead))
         assert len(files._lanes) == 4
         assert ahead == []
@@ -127,16 +127,24 @@ def test_parcels_are_neighbours_of_one_file_and_run(
     dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
     index, plan = dataset._index, dataset._plan
     parcels = Parcels.of(index, plan, request_bytes)
-    groups = [list(parcels.groups(p)) for p in range(len(parcels.num_bytes))]
+    groups = [list(parcels.groups(p)) for p in range(len(parcels.first_group) - 1)]
     assert [g for part in groups for g in part] == [*range(len(index.group_tokens))]
+    rate = index.file_bytes / np.maximum(index.file_tokens, 1)
+    size = {g: n * rate[index.file(g)] for g, n in enumerate(index.group_tokens)}
+    units: dict[tuple[int, int], list[list[int]]] = {}
     for number, part in enumerate(groups):
-        assert len({index.file(g) for g in part}) == len({int(plan.runs[g]) for g in part}) == 1
-        assert [parcels.holding(np.array([g])).tolist() for g in part] == [[number]] * len(part)
-        # A parcel is more than a request by less than its last row group.
-        rate = index.file_bytes / np.maximum(index.file_tokens, 1)
-        sizes = [np.ceil(index.group_tokens[g] * rate[index.file(g)]) for g in part]
-        assert sum(sizes) == parcels.num_bytes[number]
-        assert sum(sizes[:-1]) < request_bytes or len(part) == 1
+        unit = {(index.file(g), int(np.searchsorted(plan.runs(), g, "right"))) for g in part}
+        assert len(unit) == 1
+        units.setdefault(unit.pop(), []).append(part)
+        assert parcels.holding(np.array(part)).tolist() == [number] * len(part)
+        assert parcels.num_bytes(number) == int(sum(size[g] for g in part))
+    for parts in units.values():
+        total, most = (f(size[g] for part in parts for g in part) for f in (sum, max))
+        # As many as it takes, alike but for half a row group at either end.
+        assert len(parts) <= max(np.ceil(total / request_bytes), 1)
+        assert len(parts) * (request_bytes + most) >= total
+        for part in parts:
+            assert abs(sum(size[g] for g in part) - total / len(parts)) <= most + request_bytes / 2
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -95,7 +95,7 @@ def test_resuming_reads_no_row_group_that_is_consumed(tmp_path):
 def test_state_is_a_handful_of_integers(lake):
     state = TokenDataset(lake, seq_len=10).state_dict()
     assert state.pop("plan") == TokenDataset(lake, seq_len=10).state_dict()["plan"]
-    shuffle = {"lanes": 16, "block_tokens": 1 << 18, "run_tokens": 1 << 20}
+    shuffle = {"lanes": 16, "block_tokens": 1 << 18, "run_tokens": 2}
     place = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0, "padded": 0}
     assert state == {"format": 2, **place, **shuffle}
     assert all(type(value) is int for value in state.values())
