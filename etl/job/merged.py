@@ -5,7 +5,9 @@ log can say in which (see ``etl.ledger``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.errors import TableError
-from etl.fragment import TOKENS, Fragment, FragmentWriter, Layout
+from etl.fragment import ARCHIVED_TOKENS, TOKENS, Fragment, FragmentWriter, Layout
 from etl.ledger import Ledger, Part, Rewrite
 from etl.plan import Unit
 
@@ -38,6 +40,8 @@ def put_together(ledger: Ledger, group: Group, layout: Layout) -> Rewrite:
     if layout.ascending:
         order = [(name, "ascending") for name in layout.ascending]
         tables = [pa.concat_tables(tables).sort_by(order)]
+    if layout is TOKENS:
+        layout = _tokens_layout(ledger, group.paths[0])
     fragments = _write(ledger, tables, layout, key, group.partition)
     if sum(fragment.rows for fragment in fragments) != group.rows:
         raise TableError(
@@ -69,27 +73,41 @@ def _taken_apart(ledger: Ledger, path: str, staying: Mapping[str, Unit]) -> Rewr
     others: dict[str, None] = {}
     for table in _read(ledger, path):
         others |= dict.fromkeys(table["source"].unique().to_pylist())
-    parts = []
+    parts, layout = [], _tokens_layout(ledger, path)
     if staying:
         key = ledger.key("merged", path)
         rows = (table.filter(pc.is_in(table["source"], sources)) for table in _read(ledger, path))
-        parts.append(Part(key, _write(ledger, rows, TOKENS, key), list(staying)))
+        parts.append(Part(key, _write(ledger, rows, layout, key), list(staying)))
     for source in others.keys() - set(sources.to_pylist()):
         key = ledger.key("merged", path, source)
         rows = (table.filter(pc.equal(table["source"], source)) for table in _read(ledger, path))
-        parts.append(Part(key, _write(ledger, rows, TOKENS, key)))
+        parts.append(Part(key, _write(ledger, rows, layout, key)))
     return Rewrite([path], parts)
+
+
+def _tokens_layout(ledger: Ledger, path: str) -> Layout:
+    """The layout that a data file of tokens has: what was packed for an archive stays so."""
+    with _reading(ledger, path) as file:
+        group: Any = file.metadata.row_group(0)
+    columns = (group.column(i) for i in range(group.num_columns))
+    codecs = {c.compression for c in columns if c.path_in_schema.startswith("tokens.")}
+    return ARCHIVED_TOKENS if codecs == {"ZSTD"} else TOKENS
 
 
 def _read(ledger: Ledger, path: str) -> Iterator[pa.Table]:
     """The rows of a data file, a row group at a time; damage is not copied."""
+    with _reading(ledger, path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, use_threads=False)
+
+
+@contextmanager
+def _reading(ledger: Ledger, path: str) -> Iterator[pq.ParquetFile]:
     with storage.open_input(storage.join(ledger.url, path)) as source:
         try:
-            file = pq.ParquetFile(
+            yield pq.ParquetFile(
                 source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
             )
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise TableError(
                 f"a data file cannot be read ({error})",

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 import schemas
 from etl import storage
-from etl.fragment import DOCUMENTS, TOKENS, Fragment, FragmentWriter
+from etl.fragment import ARCHIVED_TOKENS, DOCUMENTS, TOKENS, Fragment, FragmentWriter
 from etl.job.costs import READ, TOKENIZE, WRITE, clock, clocked
 from etl.job.decisions import cut_rows, duplicate_rows
 from etl.plan import Unit
@@ -152,10 +152,12 @@ class _TokenWriter:
     """Tokenizes documents and writes them to ``tokens``; its first batch is checked by the guard."""
 
     def __init__(self, recipe: Recipe, key: str, costs: dict[str, float]) -> None:
-        assert recipe.tokenize_stage is not None
+        stage = recipe.tokenize_stage
+        assert stage is not None
         self._costs = costs
-        self._encoder = Encoder.of(recipe.tokenize_stage)
-        self._writer = FragmentWriter(recipe.table_url("tokens"), schemas.TOKENS, TOKENS, name=key)
+        self._encoder = Encoder.of(stage)
+        layout = ARCHIVED_TOKENS if stage.archive else TOKENS
+        self._writer = FragmentWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
         self._tokens = 0
         self._checked = False
 

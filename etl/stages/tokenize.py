@@ -35,7 +35,9 @@ class Tokenize(Stage):
 
     ``tokenizer`` is the path or URL of a tokenizer.json. Its own template of special tokens is not
     applied: a document is its text, with BOS before and EOS after it as asked for here. Without a name
-    they are found among the well-known ones. ``fast: false`` leaves gigatoken out; no id depends on it.
+    they are found among the well-known ones. ``fast: false`` leaves gigatoken out; ``archive: true`` packs
+    the table as small as it gets, for one that is kept rather than trained on: three quarters of the room,
+    a third of the speed. No id depends on either.
     """
 
     kind: Literal["tokenize"] = "tokenize"
@@ -48,13 +50,14 @@ class Tokenize(Stage):
     eos_token: str | None = None
     bos_token: str | None = None
     fast: bool = True
+    archive: bool = False
 
     def identity(self) -> dict[str, Any]:
         """The settings with the file's sha256 in place of its path, so that it may move.
 
         Raises TokenizerError if the file cannot be read.
         """
-        settings = self.model_dump(mode="json", exclude={"fast"})
+        settings = self.model_dump(mode="json", exclude={"fast", "archive"})
         return {**settings, "tokenizer": f"sha256:{_sha256(_read(self.tokenizer))}"}
 
 

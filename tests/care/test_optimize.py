@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from hypothesis import HealthCheck, given, settings
@@ -49,6 +50,24 @@ def test_small_files_become_few_and_the_rows_stay(recipe: Recipe) -> None:
     assert not make_plan(recipe).has_work()
     again = optimize(recipe.lake)
     assert [table.version for table in again] == [duplicates.version, keys.version, tokens.version]
+
+
+def test_what_is_packed_for_an_archive_stays_so(client: Client, recipe: Recipe) -> None:
+    plain, last = rows(recipe), recipe.stages[-1].model_copy(update={"archive": True})
+    archive = recipe.model_copy(
+        update={"stages": (*recipe.stages[:-1], last), "lake": f"{recipe.lake}-archive"}
+    )
+    run(archive, cluster=client)
+
+    def codecs(recipe: Recipe) -> set[str]:
+        groups = [pq.read_metadata(path).row_group(0) for path in paths(recipe, "tokens")]
+        return {group.column(3).compression for group in groups}
+
+    assert (codecs(recipe), codecs(archive)) == ({"LZ4"}, {"ZSTD"})
+    assert rows(archive)["tokens"] == plain["tokens"]
+    optimize(archive.lake)
+    assert (files(archive), codecs(archive)) == (1, {"ZSTD"})
+    assert not make_plan(archive.model_copy(update={"stages": recipe.stages})).has_work()
 
 
 def test_no_file_grows_beyond_the_target(recipe: Recipe) -> None:
