@@ -16,6 +16,7 @@ sharded.py   what datasets share: ranks, workers, epochs, batches
 message.py   how a batch travels from a DataLoader worker
 state.py     what is saved, and finding it in what torchdata saves
 expect.py    what a training run expects of a table
+ends.py      how the documents of a table begin and end
 waiting.py   items made ahead by a thread, and the time spent waiting
 dataset.py   TokenDataset: one table
 mixing.py    the order of a mixture (pure arithmetic)

@@ -60,7 +60,9 @@ class TokenDataset(ShardedDataset):
         self.format = format
         self._index = read_index(lake, version=version, remote=remote)
         if expect is not None:
-            expect.check(read_tokenizers(self._index), where=self._index.url)
+            records = read_tokenizers(self._index)
+            expect.check(records, where=self._index.url)
+            expect.check_ends(records, self._index)
             self._index = replace(self._index, vocab_size=expect.vocab_size)
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
         settings = None if settings is None else settings.resolved(self._index.num_tokens)

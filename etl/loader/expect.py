@@ -9,7 +9,11 @@ from typing import Any
 
 from etl import storage
 from etl.errors import LoaderError
+from etl.loader.ends import sample_ends
+from etl.loader.index import Index
 from schemas import TokenizerRecord
+
+_SHARE_BY_CHANCE = 0.5  # chosen here: with the setting it is 1, without it next to 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +23,8 @@ class Expect:
     - ``tokenizer``: the sha256 of the tokenizer.json, or its path or URL, against the table's lineage.
     - ``vocab_size``: the rows of the model's embedding. The lineage's tokenizer must make lower ids only,
       and every token that is read is compared with it, at about a tenth of the loader's time.
-    - ``bos``, ``eos``: whether documents begin with BOS and end with EOS, as they were tokenized.
+    - ``bos``, ``eos``: whether documents begin with BOS and end with EOS, as the lineage says they were
+      tokenized, and as those do that stand at the front of eight row groups.
 
     >>> Expect(vocab_size=50257, eos=True).bos is None
     True
@@ -61,6 +66,29 @@ class Expect:
                         where=where,
                         hint=f"tokenize anew with `{key}: {str(expected).lower()}`, or expect {name}={found}",
                     )
+
+    def check_ends(self, records: Sequence[TokenizerRecord], index: Index) -> None:
+        """Compare with how documents begin and end in the table itself.
+
+        Where BOS and EOS are expected, all documents must have them; where not, fewer than half, since a
+        text may hold the token itself. Raises LoaderError at what differs.
+        """
+        if (self.bos, self.eos) == (None, None) or not records:
+            return
+        bos, eos = ({getattr(r, n) for r in records} - {None} for n in ("bos_id", "eos_id"))
+        found = sample_ends(index, bos, eos)
+        for name, verb, expected, share in (
+            ("bos", "begin with BOS", self.bos, found.begin_with_bos),
+            ("eos", "end with EOS", self.eos, found.end_with_eos),
+        ):
+            if expected is None or share is None:
+                continue
+            if not (share == 1 if expected else share < _SHARE_BY_CHANCE):
+                raise LoaderError(
+                    f"{share:.1%} of a sample of its documents {verb}, {name}={expected} is expected",
+                    where=index.url,
+                    hint=f"its lineage says otherwise: see `etl history`, or leave {name} out",
+                )
 
     def _check_tokenizer(self, record: TokenizerRecord, where: str) -> None:
         if self.tokenizer is None:

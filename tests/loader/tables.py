@@ -79,9 +79,10 @@ def group_tokens(shape: Shape) -> list[int]:
     return [sum(lengths) for groups in shape for lengths in groups]
 
 
-def make_lake(folder: Path, shape: Shape, **options: Any) -> str:
+def make_lake(folder: Path, shape: Shape, *, framed: bool = False, **options: Any) -> str:
     """A lake whose token table has this shape; file i of it is ``i.parquet``, in the table's order.
 
+    ``framed`` documents have 1 as their first token and 0 as their last one, not what is said above.
     Pages are tiny, so that row groups have many; ``options`` are those of pq.ParquetWriter.
     """
     options = {"use_dictionary": False, "data_page_size": 64, "write_batch_size": 2, **options}
@@ -93,7 +94,7 @@ def make_lake(folder: Path, shape: Shape, **options: Any) -> str:
             lake / "tokens" / f"{file:03d}.parquet",
             groups,
             [d for d in docs if d.file == file],
-            options,
+            {**options, "tokens_of": _framed if framed else list},
         )
         for file, groups in enumerate(shape)
     ]
@@ -101,10 +102,15 @@ def make_lake(folder: Path, shape: Shape, **options: Any) -> str:
     return str(lake)
 
 
+def _framed(tokens: range) -> list[int]:
+    return [1, *tokens[1:-1], 0] if len(tokens) > 1 else [1] * len(tokens)
+
+
 def _write(
     path: Path, groups: Sequence[Sequence[int]], docs: list[Document], options: dict[str, Any]
 ) -> Fragment:
     base = docs[0].tokens.start if docs else 0
+    tokens_of = options.pop("tokens_of")
     with pq.ParquetWriter(path, TOKENS, **{"compression": "lz4", **options}) as writer:
         for number in range(len(groups)):
             rows = [
@@ -112,7 +118,7 @@ def _write(
                     "id": f"{d.file}-{d.row}",
                     "source": d.source,
                     "row": d.row,
-                    "tokens": list(d.tokens),
+                    "tokens": tokens_of(d.tokens),
                     "num_tokens": len(d.tokens),
                     "token_end": d.tokens.stop - base,
                 }

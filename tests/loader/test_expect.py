@@ -2,16 +2,20 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given, settings
 
 from etl.errors import LoaderError
 from etl.loader import Expect, Format, TokenDataset
+from etl.loader.ends import sample_ends
 from etl.table import Table
 from schemas import TokenizerRecord
-from tests.loader.tables import SMALL, group_tokens, make_lake
+from tests.loader.tables import SHAPES, SMALL, documents, group_tokens, make_lake
 
 NUM_TOKENS = sum(group_tokens(SMALL))  # the ids of the table are those below
+FRAMED = [[[n for n in lengths if n != 1] for lengths in groups] for groups in SMALL]
 
 
 def record(**changes):
@@ -30,7 +34,7 @@ def record(**changes):
 @pytest.fixture
 def told(tmp_path):
     """A lake, and what adds a commit with a tokenizer to its lineage."""
-    lake = make_lake(tmp_path, SMALL)
+    lake = make_lake(tmp_path, FRAMED, framed=True)
 
     def commit(found: TokenizerRecord, action: str = "append") -> str:
         lineage = {"format": 2, "tokenizer": found.model_dump(), "action": action}
@@ -49,8 +53,8 @@ def test_what_fits_is_taken(told, tmp_path):
     tokenizer.write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
     sha256 = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
     lake = told(record(sha256=sha256))
-    for given in (sha256, str(tokenizer)):
-        dataset = opened(lake, tokenizer=given, vocab_size=NUM_TOKENS, bos=False, eos=True)
+    for named in (sha256, str(tokenizer)):
+        dataset = opened(lake, tokenizer=named, vocab_size=NUM_TOKENS, bos=False, eos=True)
         assert len([*dataset.batches(2)]) == dataset.num_samples // 2
 
 
@@ -98,6 +102,40 @@ def test_a_lineage_without_tokenizer_can_be_asked_for_ids_alone(tmp_path):
         with pytest.raises(LoaderError, match="names no tokenizer"):
             opened(lake, **expected)
     assert opened(lake, vocab_size=1).num_samples
+
+
+def test_lineage_is_compared_with_the_documents_themselves(told, tmp_path):
+    both = {"bos_id": 1, "prepend_bos": True}
+    lake = told(record(**both))
+    assert opened(lake, bos=True, eos=True).num_samples
+    # The lineage says so, and what it says is not true.
+    told(record(bos_id=1, eos_id=5, prepend_bos=True), "rebuild")
+    with pytest.raises(LoaderError, match=r"0\.0% of .* end with EOS, eos=True(.|\n)*etl history"):
+        opened(lake, eos=True)
+    told(record(bos_id=1), "rebuild")
+    with pytest.raises(LoaderError, match=r"100\.0% of .* begin with BOS, bos=False"):
+        opened(lake, bos=False)
+
+
+@given(SHAPES)
+@settings(max_examples=20)
+def test_ends_are_those_of_a_loop(tmp_path_factory, shape):
+    assume(sum(group_tokens(shape)) > 1)
+    lake = make_lake(tmp_path_factory.mktemp("table"), shape, data_page_size=1 << 20)
+    index = TokenDataset(lake, seq_len=1)._index
+    found = [d.tokens for d in documents(shape) if d.tokens]
+    assume(len(index.group_tokens) <= 8)
+    for token in (found[0][0], found[-1][-1], -1):
+        firsts, lasts = ([d[place] == token for d in found] for place in (0, -1))
+        expected = (sum(firsts) / len(found), sum(lasts) / len(found))
+        assert sample_ends(index, {token}, {token}) == expected
+
+
+def test_a_table_without_documents_has_no_share(tmp_path):
+    index = TokenDataset(make_lake(tmp_path, [[[100]]]), seq_len=1)._index
+    assert sample_ends(index, {0}, {99}) == (1.0, 1.0)
+    empty = replace(index, group_tokens=index.group_tokens * 0)
+    assert sample_ends(empty, {0}, {99}) == (None, None)
 
 
 @pytest.mark.parametrize("batch_format", [Format(), Format(document_ids=True), Format(pad_id=0)])
