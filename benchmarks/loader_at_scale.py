@@ -1,0 +1,158 @@
+"""The loader on a table of 10 GB: memory over epochs, time to the first batch, order of 10 M row groups.
+
+    TOKENLAKE_DATA=... python benchmarks/loader_at_scale.py
+
+The table is that of loader_vs_peers.py (156 M tokens) many times over: its data files are linked, so that
+10 GB take no room. Each line is measured in a fresh process, in batches of 8 x 2049 tokens:
+
+    anonymous MB    the most so far over what the process has after its imports, of each 500 batches
+    first ms        from opening the table to the first batch, imports aside: wall and CPU, best of the rounds
+    order           of 10 M row groups of 0.75 to 1.5 M tokens, footers aside; MB over their counts
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from token_data import CACHE, corpus, data_folder, write_table
+
+import schemas
+from etl.fragment import TOKENS, Fragment
+from etl.loader import Shuffle, TokenDataset
+from etl.loader.plan import Plan
+from etl.table import Table
+
+BATCH, SEQ_LEN = 8, 2048
+_LOOK_EVERY = 500
+
+
+def memory(name: str = "RssAnon") -> float:
+    """Memory of this process in MB, as /proc names it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(f"{name}:"))
+
+
+def linked(lake: Path, into: Path, size: int) -> None:
+    """A lake of about so many bytes whose data files are links to those of another."""
+    table = Table.create(str(into / "tokens"), schemas.TOKENS, TOKENS)
+    files: list[dict[str, Any]] = Table.open(str(lake / "tokens")).fragments().to_pylist()
+    fragments = []
+    for copy in range(max(size // sum(file["size"] for file in files), 1)):
+        for file in files:
+            path = f"{copy:04d}-{file['path']}"
+            os.link(lake / "tokens" / file["path"], into / "tokens" / path)
+            statistics = {
+                "numRecords": file["rows"],
+                "maxValues": {"token_end": file["max.token_end"]},
+            }
+            found = Fragment(path, file["size"], file["rows"], {}, json.dumps(statistics))
+            fragments.append(found)
+    table.commit(fragments, transactions={}, lineage={"format": 1})
+
+
+def epochs(lake: str, count: int, tokens: int) -> dict[str, list[float]]:
+    """Go through epochs, or as many tokens of each; the most memory so far at the end of each quarter."""
+    before, most = memory(), 0.0
+    dataset = TokenDataset(lake, seq_len=SEQ_LEN)
+    found, cpu = [], time.process_time()
+    steps = min(len(dataset.batches(BATCH)), tokens // (BATCH * SEQ_LEN))
+    for epoch in range(count):
+        dataset.set_epoch(epoch)
+        for step, _ in enumerate(islice(dataset.batches(BATCH), steps), 1):
+            if step % _LOOK_EVERY == 0 or step == steps:
+                most = max(most, memory() - before)
+            if step * 4 % steps < 4:
+                found.append(round(most, 1))
+    cpu = time.process_time() - cpu
+    return {"anonymous": found, "speed": [count * steps * BATCH * SEQ_LEN / 1e6 / cpu]}
+
+
+def first(lake: str, share: float) -> dict[str, float]:
+    """From opening to the first batch, at a share of the epoch."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    dataset = TokenDataset(lake, seq_len=SEQ_LEN)
+    if share:
+        dataset.load_state_dict(dataset.state_dict(consumed=int(dataset.num_samples * share)))
+    next(iter(dataset.batches(BATCH)))
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+
+
+def order(row_groups: int) -> dict[str, float]:
+    """The plan and one epoch's order, with what it takes at the most and for good."""
+    counts = np.random.default_rng(0).integers(750_000, 1_500_000, row_groups, dtype=np.int32)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, cpu = memory("VmRSS"), time.process_time()
+    plan = Plan(counts, SEQ_LEN, 0, Shuffle())
+    stream = plan.stream(0)
+    plan.window(0, plan.num_samples - 1)
+    cpu = time.process_time() - cpu
+    kept, peak = memory("VmRSS") - before, memory("VmHWM") - before
+    assert len(stream.groups) == row_groups
+    return {"cpu": cpu, "kept": kept, "peak": peak, "counts": counts.nbytes / 1e6}
+
+
+def fresh(call: Callable[..., Any], *arguments: object) -> Any:
+    """What a function returns in a process of its own."""
+    command = [sys.executable, __file__, "--call", call.__name__, json.dumps(arguments)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def report(lake: str, chosen: argparse.Namespace) -> None:
+    """Measure each in a fresh process, and print it."""
+    for share in (0.0, 0.5):
+        rounds = [fresh(first, lake, share) for _ in range(chosen.rounds)]
+        wall, cpu = (min(one[key] for one in rounds) * 1e3 for key in ("wall", "cpu"))
+        print(f"first batch at {share:.0%}: {wall:.0f} ms, {cpu:.0f} ms of CPU", flush=True)
+    found = fresh(epochs, lake, chosen.epochs, chosen.tokens)
+    quarters = " ".join(f"{value:.1f}" for value in found["anonymous"])
+    print(f"anonymous MB at each quarter of an epoch: {quarters}")
+    print(f"Mtok per CPU second: {found['speed'][0]:.0f}")
+    found = fresh(order, chosen.row_groups)
+    print(
+        f"order of {chosen.row_groups:,} row groups: {found['cpu']:.2f} s of CPU, {found['kept']:.0f} MB "
+        f"kept and {found['peak']:.0f} MB at the peak, over {found['counts']:.0f} MB of counts"
+    )
+
+
+def main() -> None:
+    """Link, measure, print, take the links away."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bytes", type=int, default=10 << 30, help="of the table")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=1 << 62, help="of an epoch, at the most")
+    parser.add_argument("--row-groups", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--call", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.call is not None:
+        calls: dict[str, Callable[..., Any]] = {
+            call.__name__: call for call in (epochs, first, order)
+        }
+        print(json.dumps(calls[chosen.call[0]](*json.loads(chosen.call[1]))))
+        return
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    lake, large = CACHE / "data-tokenlake", CACHE / "data-large"
+    if not lake.exists():
+        write_table(corpus(data_folder()), lake)
+    shutil.rmtree(large, ignore_errors=True)
+    try:
+        linked(lake, large, chosen.bytes)
+        report(str(large), chosen)
+    finally:
+        shutil.rmtree(large, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
