@@ -1,6 +1,6 @@
 """Row groups -> tokens: a row group is decoded in pieces, so that a reader holds about a megabyte of it."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -118,72 +118,73 @@ def _int32(buffer: Any, start: int, size: int) -> np.ndarray:
 
 
 class Tape:
-    """Copies spans of an epoch's stream, best from front to back; holds one row group open."""
+    """Reads an epoch's stream, best from front to back, as it stands in pages; holds one row group open."""
 
     def __init__(self, row_groups: RowGroups, stream: Stream, *, boundaries: bool) -> None:
         self._row_groups = row_groups
         self._stream = stream
         self._boundaries = boundaries
-        self._place = -1
+        self._place = 0
+        self._span = range(0)  # of the stream, the tokens of the row group at this place
         self._pieces: Generator[Piece] | None = None
         self._piece = _NOTHING
+        self._firsts: np.ndarray | None = None  # of the piece
 
-    def copy(
-        self,
-        start: int,
-        tokens: np.ndarray,
-        firsts: np.ndarray | None = None,
-        wanted: Callable[[int, int], bool] | None = None,
-    ) -> None:
-        """Copy the stream's tokens from ``start`` on into ``tokens`` (n,) int32.
-
-        ``firsts`` (n,) bool becomes true where a document begins. Row groups are opened only where
-        ``wanted(first, end)`` of their part of the span is true; the rest of ``tokens`` stays as it is.
-        """
-        stop = start + len(tokens)
-        if firsts is not None:
-            firsts[:] = False
-        for place in self._stream.places(start, stop):
-            base = self._stream.start(place)
-            first, end = max(start, base), min(stop, self._stream.start(place + 1))
-            if wanted is None or wanted(first, end):
-                span = slice(first - start, end - start)
-                part = None if firsts is None else firsts[span]
-                self._copy(place, first - base, tokens[span], part)
-
-    def _copy(self, place: int, start: int, tokens: np.ndarray, firsts: np.ndarray | None) -> None:
-        """Copy what a row group has from its token ``start`` on."""
-        if place != self._place or start < self._piece.start:
+    def span(self, token: int) -> range:
+        """The tokens of the stream that stand in one row group with a token of it."""
+        if token not in self._span:
             self.close()
-            self._place = place
-            self._pieces = self._row_groups.pieces(
-                int(self._stream.groups[place]), skip=start, boundaries=self._boundaries
-            )
+            self._place = self._stream.place(token)
+            start = self._stream.start(self._place)
+            group = self._stream.groups[self._place]
+            self._span = range(start, start + int(self._stream.group_tokens[group]))
+        return self._span
+
+    def read(self, token: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """The stream's tokens from one on, to the end of its page, (n,) int32, n >= 1, and which of them
+        begin a document, (n,) bool, if boundaries are asked for. Both are views of what was decoded.
+        """
+        offset = token - self.span(token).start
+        if self._pieces is None or offset < self._piece.start:
+            self._reopen(offset)
+        while offset >= self._piece.start + len(self._piece.tokens):
+            self._next()
+        skip = offset - self._piece.start
+        return self._piece.tokens[skip:], None if self._firsts is None else self._firsts[skip:]
+
+    def copy(self, start: int, tokens: np.ndarray) -> None:
+        """Copy the stream's tokens from ``start`` on into ``tokens`` (n,) int32."""
         done = 0
         while done < len(tokens):
-            skip = start + done - self._piece.start
-            size = min(len(self._piece.tokens) - skip, len(tokens) - done)
-            if size <= 0:
-                self._next()
-                continue
-            tokens[done : done + size] = self._piece.tokens[skip : skip + size]
-            if firsts is not None:
-                begins = self._piece.begins - skip
-                firsts[done + begins[(begins >= 0) & (begins < size)]] = True
+            found, _ = self.read(start + done)
+            size = min(len(found), len(tokens) - done)
+            tokens[done : done + size] = found[:size]
             done += size
+
+    def _reopen(self, offset: int) -> None:
+        self._drop()
+        group = int(self._stream.groups[self._place])
+        self._pieces = self._row_groups.pieces(group, skip=offset, boundaries=self._boundaries)
 
     def _next(self) -> None:
         piece = None if self._pieces is None else next(self._pieces, None)
         # A row group that ends too early raises; to ask for more than it has is our own mistake.
         assert piece is not None, "a row group ended before its last token"
         self._piece = piece
+        if self._boundaries:
+            self._firsts = np.zeros(len(piece.tokens), bool)
+            self._firsts[piece.begins] = True
+
+    def _drop(self) -> None:
+        if self._pieces is not None:
+            self._pieces.close()
+        self._pieces, self._piece, self._firsts = None, _NOTHING, None
 
     def expect(self, token: int) -> None:
-        """Be told that the stream will be copied from a token on."""
+        """Be told that the stream will be read from a token on."""
         self._row_groups.expect(int(self._stream.groups[self._stream.place(token)]))
 
     def close(self) -> None:
         """Close the file that is open."""
-        if self._pieces is not None:
-            self._pieces.close()
-        self._pieces, self._place, self._piece = None, -1, _NOTHING
+        self._drop()
+        self._span = range(0)

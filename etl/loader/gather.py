@@ -1,10 +1,11 @@
-"""Samples of an epoch -> batches: each lane keeps one block of tokens, batches copy windows out of it.
+"""Samples of an epoch -> batches: each lane keeps the pages of one block, batches copy windows out of them.
 
 Shape suffixes: B rows of a batch, S tokens of a window.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -41,32 +42,42 @@ IN_ORDER = Room()
 
 @dataclass
 class _Block:
-    """A block that is being dealt, as one contiguous array of tokens."""
+    """A block that is being dealt, as the pages that its tokens stand in."""
 
-    tokens: np.ndarray  # (windows * S + 1,) int32
-    firsts: np.ndarray | None  # the same shape, bool: where documents begin, if that was asked for
-    starts: list[int]  # where in tokens each window begins, as they are dealt
-    number: int = -1
-    first: int = 0  # the first place of it whose window is there
-    begin: int = 0  # the stream's token that its first one is
+    number: int
+    first: int  # the first place of it whose window is there
+    starts: list[int]  # where each window begins, in tokens of the block, as they are dealt
+    span: range  # its tokens in the stream, the last one's label among them
+    needed: np.ndarray | None  # (windows,) bool, in the stream's order: not dealt yet; None: all
     filled: int = 0  # tokens that are read: a block is read no further than it is dealt
-    wanted: Callable[[int, int], bool] | None = None  # for the tape: what it need not open
+    begins: list[int] = field(default_factory=list)  # of the pieces, in tokens of the block
+    pieces: list[tuple[np.ndarray, np.ndarray | None]] = field(default_factory=list)
+
+    def cut(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Its tokens [start, stop), and where in them documents begin."""
+        at = bisect_right(self.begins, start) - 1
+        begin = self.begins[at]
+        tokens, firsts = self.pieces[at]
+        if stop - begin <= len(tokens):
+            within = slice(start - begin, stop - begin)
+            return tokens[within], None if firsts is None else firsts[within]
+        end = begin + len(tokens)
+        parts = [self.cut(start, end), self.cut(end, stop)]
+        both = np.concatenate([tokens for tokens, _ in parts])
+        marks = [firsts for _, firsts in parts if firsts is not None]
+        return both, np.concatenate(marks) if marks else None
 
 
 class Lane:
     """One lane of an epoch: the block that is being dealt, and some of those before it."""
 
-    def __init__(
-        self, plan: Plan, epoch: int, lane: int, *, tape: Tape, boundaries: bool, room: Room
-    ) -> None:
+    def __init__(self, plan: Plan, epoch: int, lane: int, *, tape: Tape, room: Room) -> None:
         self._plan = plan
         self._epoch = epoch
         self._lane = lane
         self._tape = tape
-        self._boundaries = boundaries
         self._room = room
         self._blocks: list[_Block] = []  # the one loaded last at the end
-        self._stop = plan.lane_start(lane + 1)
         self._block_windows, self._size = plan.block_windows, plan.seq_len + 1
 
     def expect(self, position: int) -> None:
@@ -89,54 +100,41 @@ class Lane:
         stop = start + self._size
         if block.filled < stop:
             self._fill(block, stop)
-        return block.tokens[start:stop], None if block.firsts is None else block.firsts[start:stop]
+        return block.cut(start, stop)
 
     def _load(self, number: int, place: int) -> _Block:
-        """Read a block of which the windows before ``place`` have been dealt already."""
-        seq_len = self._plan.seq_len
+        """Begin a block of which the windows before ``place`` have been dealt already."""
         window, order = self._plan.block(self._epoch, self._lane, number)
-        start = window * seq_len
-        needed = np.ones(len(order) + 1, bool)
-        needed[order[:place]] = False
-        needed[-1] = window + len(order) < self._stop  # the next block begins with our last token
-
-        def is_needed(first: int, end: int) -> bool:
-            before, last = max(first - start - 1, 0) // seq_len, (end - start - 1) // seq_len
-            return bool(needed[before : last + 1].any())
-
-        # Blocks share one token; it is there already when one block follows the other.
+        needed = None
+        if place:
+            needed = np.ones(len(order), bool)
+            needed[order[:place]] = False
         last = self._blocks[-1] if self._blocks else None
-        end = 0 if last is None or number != last.number + 1 else len(last.starts) * seq_len
-        if last is not None and end:
-            self._fill(last, end + 1)
-        block = self._free(number)
-        if last is not None and end:
-            block.tokens[0] = last.tokens[end]
-            if block.firsts is not None and last.firsts is not None:
-                block.firsts[0] = last.firsts[end]
-        block.number, block.first, block.starts = number, place, (order * seq_len).tolist()
-        block.begin, block.filled = start, int(end > 0)
-        block.wanted = is_needed if place else None
+        if last is not None and last.number == number - 1 and self._room.blocks > 1:
+            self._fill(last, len(last.span))  # while the tape stands there
+        self._blocks = [block for block in self._blocks if block.number != number]
+        del self._blocks[: len(self._blocks) + 1 - self._room.blocks]
+        start, size = window * self._plan.seq_len, len(order) * self._plan.seq_len + 1
+        starts = (order * self._plan.seq_len).tolist()
+        block = _Block(number, place, starts, range(start, start + size), needed)
         self._blocks.append(block)
         return block
 
     def _fill(self, block: _Block, stop: int) -> None:
-        """Read a block up to its token ``stop``."""
-        if block.filled < stop:
-            span = slice(block.filled, stop)
-            firsts = None if block.firsts is None else block.firsts[span]
-            self._tape.copy(block.begin + span.start, block.tokens[span], firsts, block.wanted)
-            block.filled = stop
-
-    def _free(self, number: int) -> _Block:
-        """Room for a block: of the same one read in part, of the oldest, or new."""
-        for at, block in enumerate(self._blocks):
-            if block.number == number or len(self._blocks) >= self._room.blocks:
-                return self._blocks.pop(at)
-        plan = self._plan
-        size = min(plan.block_windows, self._stop - plan.lane_start(self._lane)) * plan.seq_len + 1
-        firsts = np.zeros(size, bool) if self._boundaries else None
-        return _Block(np.zeros(size, np.int32), firsts, [])
+        """Read a block up to its token ``stop``; row groups of which nothing is needed stay closed."""
+        while block.filled < stop:
+            token = block.span.start + block.filled
+            if block.needed is not None:
+                end = min(self._tape.span(token).stop, block.span.stop) - block.span.start
+                # A token may be the label of the window before its own.
+                before = max(block.filled - 1, 0) // self._plan.seq_len
+                if not block.needed[before : (end - 1) // self._plan.seq_len + 1].any():
+                    block.filled = end
+                    continue
+            piece = self._tape.read(token)
+            block.begins.append(block.filled)
+            block.pieces.append(piece)
+            block.filled += len(piece[0])
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -187,9 +185,7 @@ class Gatherer:
         boundaries = self._format.needs_boundaries
         row_groups = RowGroups(self._index, self._files.lane(number))
         tape = Tape(row_groups, self._stream, boundaries=boundaries)
-        lane = Lane(
-            self._plan, self._epoch, number, tape=tape, boundaries=boundaries, room=self._room
-        )
+        lane = Lane(self._plan, self._epoch, number, tape=tape, room=self._room)
         self._lanes[number] = lane
         return lane
 
