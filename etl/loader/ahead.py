@@ -198,10 +198,11 @@ class RemoteLane:
         self._next = int(np.flatnonzero(self._parcels == parcel)[0]) + int(behind)
 
     def expect(self, group: int) -> None:
-        """Begin at a row group, before it is wanted: so the first ones of all lanes come at once."""
+        """Begin at a row group, before it is wanted: so the first ones of all lanes come at once, as soon
+        as one of them is taken. Until then no lane gets room that others have more need of.
+        """
         if self._next is None:
             self.begin(self._reader.parcel(group), behind=False)
-            self._reader.fill()
 
     def close(self) -> None:
         """Let go of all bytes at once: lanes and reader know each other, and would wait for the collector."""

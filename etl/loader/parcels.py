@@ -63,6 +63,7 @@ def _cut(index: Index, units: np.ndarray, ends: np.ndarray, request_bytes: int) 
     # The part that the middle of a row group lies in.
     wanted = np.repeat(np.ceil(totals / request_bytes), counts)
     parts = (offsets + sizes / 2) * wanted // np.repeat(np.maximum(totals, 1), counts)
+    parts = np.minimum(parts, wanted - 1)  # an empty row group has its middle at the end
     is_first = np.diff(parts, prepend=-1) != 0
     is_first[units - units[0]] = True
     found: np.ndarray = np.flatnonzero(is_first) + units[0]

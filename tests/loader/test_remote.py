@@ -6,15 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import s3fs
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError, StorageError, TokenlakeError
 from etl.loader import Format, Remote, Shuffle, TokenDataset
+from etl.loader.index import Index
 from etl.loader.parcels import Parcels
+from etl.loader.plan import Plan
 from etl.loader.remote import Ranges, read_footer
 from tests.loader.tables import (
     MIXED,
@@ -101,23 +104,30 @@ def test_what_is_ahead_stays_within_the_budget(tmp_path):
         TokenDataset(lake, seq_len=5, shuffle=Shuffle(lanes=4, block_tokens=40, run_tokens=300)),
         Remote(ahead_bytes=9000, request_bytes=2000),
     )
-    seen = set()
+    seen, late = set(), []
     with dataset.reader(0) as reader:
         files = reader._files
         size_of = files._parcels.num_bytes
-        for sample in range(dataset.num_samples):
-            reader.batch([sample])
+        for sample in range(4, dataset.num_samples):
+            reader.batch([0, 1, 2, 3, 4] if sample == 4 else [sample])
             ahead = [parcel for lane in files._lanes for parcel, _ in lane.ahead]
             assert sum(map(size_of, ahead)) == 9000 - files._free_bytes <= 9000
             seen.add(len(ahead))
+            going = [lane for lane in files._lanes if lane.upcoming is not None]
+            for lane in (lane for lane in files._lanes if lane.ahead):
+                # It was the one that ran out first when its last parcel was asked for.
+                before = int(lane._reach[lane._next - 2]) if lane._next > 1 else 0
+                late.append(any(before > other.reach for other in going))
         assert len(files._lanes) == 4
         assert ahead == []
         lanes = list(files._lanes)
     assert max(seen) >= 3
+    assert (len(late) > 100, sum(late)) == (True, 0)
     assert [lane._held for lane in lanes] == [None] * 4  # closed: nothing is held on to
 
 
 @given(SHAPES, st.integers(1, 200), st.integers(1, 5000))
+@example([[[0, 1, 0, 0, 0, 5, 40, 40], [1], []]], 2, 40)
 @settings(max_examples=30)
 def test_parcels_are_neighbours_of_one_file_and_run(
     tmp_path_factory, shape, run_tokens, request_bytes
@@ -145,6 +155,28 @@ def test_parcels_are_neighbours_of_one_file_and_run(
         assert len(parts) * (request_bytes + most) >= total
         for part in parts:
             assert abs(sum(size[g] for g in part) - total / len(parts)) <= most + request_bytes / 2
+
+
+@pytest.mark.parametrize("bytes_per_token", [1.1, 1.7])
+def test_requests_of_a_large_table_have_eight_megabytes(bytes_per_token):
+    counts = np.random.default_rng(0).integers(1_300_000, 1_500_000, 20 * 85, dtype=np.int32)
+    files = counts.reshape(20, 85).sum(axis=1, dtype=np.int64)
+    index = Index(
+        url="s3://lake/tokens",
+        version=1,
+        paths=pa.array(map(str, range(20))),
+        file_tokens=files,
+        file_bytes=(files * bytes_per_token).astype(np.int64),
+        first_group=np.arange(0, 20 * 85 + 1, 85),
+        group_tokens=counts,
+        group_documents=counts,
+    )
+    parcels = Parcels.of(index, Plan(counts, 2048, 0, Shuffle()), Remote().request_bytes)
+    sizes = [parcels.num_bytes(p) for p in range(len(parcels.first_group) - 1)]
+    assert sum(sizes) == pytest.approx(index.file_bytes.sum(), rel=1e-6)
+    assert np.median(sizes) > 8e6
+    assert max(sizes) < 20e6
+    assert np.mean(np.array(sizes) < 8e6) < 0.2  # where files or runs begin and end
 
 
 @pytest.mark.parametrize("seed", [1, 2])
