@@ -1,10 +1,9 @@
-"""How much of a document repeats itself: its words, their 2-grams, and so on to their 10-grams.
+"""How much of a document repeats itself: the 2-grams of its words, and so on to their 10-grams.
 
 Words are segments, punctuation marks included. An n-gram that occurs twice consists of two (n - 1)-grams
 that do. So each level looks only at what the level before found twice; and there, most often, the words that
-follow an n-gram and its first equal are the same one, so that nothing is looked up. Exact, whatever the words
-contain; a word itself is known by 64 bits. Linear in the words; about 40 bytes of memory per word of the
-longest document.
+follow an n-gram and its first equal are the same one, so that nothing is looked up. What is equal is known
+by 64 bits. Linear in the words; about 60 bytes of memory per word of the longest document.
 """
 
 from typing import Final, NamedTuple
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner, kernel
-from etl.kernels.numbering import TABLE_ROOM, cleared, number, place_of
+from etl.kernels.numbering import TABLE_ROOM, cleared, found, mixed, number
 from etl.kernels.swar import hashed
 from etl.kernels.words import CHARS, END, START
 
@@ -23,17 +22,16 @@ TOP: Final = (2, 3, 4)
 DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 """The n of the n-grams of which every second and later occurrence counts."""
 
+_FACTOR: Final = -7046029254386353131  # odd: 2**64 divided by the golden ratio
 _FIRST_N, _LAST_TOP, _LAST_N = TOP[0], TOP[-1], DUPLICATE[-1]
 
 
 class Words(NamedTuple):
     """Arrays for a document of n words, used again for the next one."""
 
-    keys: NDArray[
-        np.int64
-    ]  # (n,) what is equal where the words are; then, of those to be looked up
+    keys: NDArray[np.int64]  # (n,) what is equal where the words are
+    wanted: NDArray[np.int64]  # (n,) what is equal where n-grams to be looked up are
     ends: NDArray[np.int32]  # (n + 1,) code points in the words before
-    words: NDArray[np.int32]  # (n,) the first word that is equal
     firsts: NDArray[np.int32]  # (n,) the first word of the first n-gram that is equal
     counts: NDArray[np.int32]  # (n,) how many are equal, at the first one
     places: NDArray[np.int32]  # (n,) the words with which the candidates begin
@@ -46,8 +44,8 @@ def new_words(words: int) -> Words:
     """Room for a document of so many words."""
     return Words(
         np.empty(words, np.int64),
+        np.empty(words, np.int64),
         np.zeros(words + 1, np.int32),
-        np.empty(words, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int32),
@@ -74,7 +72,8 @@ def add_words(
     chars = ends[words]
     for k in range(num):
         chars += block[k, CHARS]
-        keys[words + k], ends[words + k + 1] = hashed(data, block[k, START], block[k, END]), chars
+        keys[words + k] = mixed(hashed(data, block[k, START], block[k, END]))
+        ends[words + k + 1] = chars
 
 
 @kernel
@@ -85,13 +84,13 @@ def repeated_chars(room: Words, words: int, out: NDArray[np.int64]) -> None:
     its occurrences. For DUPLICATE an n-gram that was seen before counts without blanks, and is jumped
     over; one that was not is remembered, and the next begins a word later.
     """
-    number(room.keys, words, room.firsts, room.counts, room.table)
-    size = 0
-    for k in range(words):
-        room.words[k], room.places[size] = room.firsts[k], k
-        size += room.counts[room.firsts[k]] > 1  # no branch: half of all words
+    size = max(words - 1, 0)
+    for k in range(size):
+        room.wanted[k], room.places[k] = _joined(room.keys[k], room.keys[k + 1]), k
+    number(room.wanted, size, room.firsts, room.counts, room.table)
     for n in range(_FIRST_N, _LAST_N + 1):
-        size = _longer(room, size, n)
+        if n > _FIRST_N:
+            size = _longer(room, size, n)
         if n > _LAST_TOP:
             size, out[n - _FIRST_N] = _duplicates(room, size, n)
         elif words >= n:
@@ -99,9 +98,15 @@ def repeated_chars(room: Words, words: int, out: NDArray[np.int64]) -> None:
 
 
 @inner
+def _joined(key: int, word: int) -> int:
+    """What is equal where n-grams are, of which one word more is equal."""
+    return key * _FACTOR + word
+
+
+@inner
 def _longer(room: Words, size: int, n: int) -> int:
     """Make n-grams of the candidates, which are one word shorter: where the next one begins a word later."""
-    places, firsts, counts, words = room.places, room.firsts, room.counts, room.words
+    places, firsts, counts, keys = room.places, room.firsts, room.counts, room.keys
     longer = looked_up = 0
     for k in range(size - 1):
         place = places[k]
@@ -109,12 +114,12 @@ def _longer(room: Words, size: int, n: int) -> int:
             continue
         places[longer] = place
         longer += 1
-        first, last = firsts[place], words[place + n - 1]
-        if words[first + n - 1] == last:
+        first, last = firsts[place], keys[place + n - 1]
+        if keys[first + n - 1] == last:
             counts[first] = counts[first] + 1 if first < place else 1
         else:
             room.others[looked_up] = place
-            room.keys[looked_up] = np.int64(first) << 32 | np.int64(last)
+            room.wanted[looked_up] = _joined(np.int64(first), last)
             looked_up += 1
     _look_up(room, looked_up)
     return longer
@@ -123,19 +128,16 @@ def _longer(room: Words, size: int, n: int) -> int:
 @inner
 def _look_up(room: Words, size: int) -> None:
     """Number those that go on otherwise than the first one, which they begin like."""
-    keys, others, table = room.keys, room.others, room.table
+    keys, others, table, counts = room.wanted, room.others, room.table, room.counts
     mask = cleared(table, size)
     for k in range(size):
-        place = place_of(keys[k], mask)
+        place = found(table, mask, keys, keys[k])
         first = table[place]
-        while first >= 0 and keys[first] != keys[k]:
-            place = place + 1 & mask
-            first = table[place]
-        if first < 0:
-            table[place] = first = k
-            room.counts[others[k]] = 0
+        first = k if first < 0 else first
+        table[place] = first
+        counts[others[k]] = 0 if first == k else counts[others[k]]
         room.firsts[others[k]] = others[first]
-        room.counts[others[first]] += 1
+        counts[others[first]] += 1
 
 
 @inner

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from etl.kernels import paragraphs
 from etl.kernels.english import SENTENCE_ENDS
-from etl.kernels.numbering import number
+from etl.kernels.numbering import TABLE_ROOM, number
 from etl.kernels.repetition import DUPLICATE, TOP
 from etl.kernels.utf8 import count_chars
 from etl.kernels.utf8 import texts as buffers
@@ -113,7 +113,7 @@ def test_every_end_of_a_sentence(character):
 def test_numbers_are_the_first_of_the_equal(keys):
     size = len(keys)
     firsts, equal = np.empty(size, np.int32), np.empty(size, np.int32)
-    table = np.empty(max(8, 4 * size), np.int32)
+    table = np.empty(TABLE_ROOM * max(1, size), np.int32)
     number(np.array(keys, np.int64), size, firsts, equal, table)
     assert firsts.tolist() == [keys.index(key) for key in keys]
     assert equal.tolist() == [
