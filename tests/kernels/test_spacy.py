@@ -307,10 +307,9 @@ def test_classes_of_characters():
 
 
 def test_a_block_has_room_for_the_longest_chunk_wherever_it_begins():
-    text = "a " * 1054 + "," * (
-        MAX_CHARS - 1
-    )  # behind 1,023 segments, and then 31 of the same 64 bytes
-    assert words(text) == [("a", HAS_LETTER | IS_WORD)] * 1054 + [(",", 0)] * (MAX_CHARS - 1)
+    # 1,023 segments, and then 64 bytes with 31 more and the begin of the chunk.
+    text = "aaa " + "a " * 1053 + "," * (MAX_CHARS - 1)
+    assert words(text)[1:] == [("a", HAS_LETTER | IS_WORD)] * 1053 + [(",", 0)] * (MAX_CHARS - 1)
 
 
 @given(st.lists(st.binary(max_size=12) | chunks.map(str.encode), max_size=6).map(b"".join))
