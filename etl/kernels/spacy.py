@@ -64,7 +64,7 @@ class Room(NamedTuple):
 def new_room() -> Room:
     """Room for any text; about 330 KB."""
     return Room(
-        np.empty((_BLOCK + masks.SIZE + MAX_CHARS + 2, 4), np.int64),
+        np.empty((_BLOCK + MAX_CHARS + 2, 4), np.int64),
         np.empty((MAX_CHARS + 1, 3), np.int64),
         np.empty((MAX_CHARS, 2), np.int64),
     )

@@ -306,12 +306,6 @@ def test_classes_of_characters():
     assert spaces == {point for point in points if chr(point).isspace()}
 
 
-def test_a_block_has_room_for_the_longest_chunk_wherever_it_begins():
-    # 1,023 segments, and then 64 bytes with 31 more and the begin of the chunk.
-    text = "aaa " + "a " * 1053 + "," * (MAX_CHARS - 1)
-    assert words(text)[1:] == [("a", HAS_LETTER | IS_WORD)] * 1053 + [(",", 0)] * (MAX_CHARS - 1)
-
-
 @given(st.lists(st.binary(max_size=12) | chunks.map(str.encode), max_size=6).map(b"".join))
 def test_bytes_that_are_no_text(junk):
     """Every byte beyond white space and what is invisible is in a segment, and none twice."""
