@@ -206,6 +206,8 @@ def main() -> None:
     if options.keys is not None:
         lines = keys(options.keys)
     else:
+        if "TOKENLAKE_DATA" not in os.environ:
+            sys.exit("TOKENLAKE_DATA names no folder of real data")
         data = Path(os.environ["TOKENLAKE_DATA"])
         asked = options.memory
         lines = whole(data, options.documents) if asked is None else memory(data, asked)
