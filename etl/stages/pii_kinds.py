@@ -66,7 +66,7 @@ _GAP = rb"(?:[ ./-]|\xc2\xa0|\xe2\x80[\xaf\x91])"  # and a no-break hyphen, U+20
 _ALONE = rb"(?<![\w.+\#/=@-]) (?<!\d[ :]) (?<!\d\xc2\xa0) (?<!\d\xe2\x80[\xaf\x91])"
 _END = rb"(?![\w@]) (?! %s \d) (?!:\d) (?!\.\w)" % _GAP
 
-_IBAN: Final = re.compile(rb"(?<![\w.-]) [A-Z]{2} \d\d", re.VERBOSE)
+_IBAN: Final = re.compile(rb"(?<![\w.-]) (?<!::) [A-Z]{2} \d\d", re.VERBOSE)
 _IBAN_CHARS: Final = {
     country: int(chars)
     for country, chars in re.findall(

@@ -115,6 +115,7 @@ def test_no_candidate_is_overlooked(documents, kind):
 @settings(max_examples=150)
 @given(st.lists(texts, max_size=3))
 @example(["+49 30 12345678901 4111 1111 1111 1111", "4111111111111111:0049 30 12345678"])
+@example(["2020::DE89370400440532013000"])
 @example(["+100000000)010000/000", "+100000000 (0301) 2345678"])
 @example(["2a00:1450::81.2.3.4", "2a00:1:2:3:4:5::81.2.69.142", "2a00::1:2:3:4:5:81.2.69.142"])
 def test_nothing_is_left_to_find(documents):
