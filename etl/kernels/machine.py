@@ -17,15 +17,15 @@ _BYTES: Final = ir.VectorType(ir.IntType(8), WIDTH)
 _NO_POISON: Final = ir.Constant(ir.IntType(1), 0)  # the number of zeros is defined for 0, too
 
 
-def _place(context: Any, builder: Any, array: Any, value: Any, at: Any) -> Any:
-    """A pointer to eight bytes of an array."""
+def _place(context: Any, builder: Any, kind: Any, array: Any, value: Any, at: Any) -> Any:
+    """A pointer to what stands in an array from a byte on, as some kind of LLVM's."""
     first = builder.gep(context.make_array(array)(context, builder, value).data, [at])
-    return builder.bitcast(first, ir.IntType(64).as_pointer())
+    return builder.bitcast(first, kind.as_pointer())
 
 
 def _load(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.load(_place(context, builder, signature.args[0], *values), align=1)
+        return builder.load(_place(context, builder, _EIGHT, signature.args[0], *values), align=1)
 
     return types.int64(data, types.intp), generate
 
@@ -51,7 +51,7 @@ def _generate_kinds(sets: tuple[bytes, ...]) -> _Generate:
         last = builder.sub(array.nitems, ir.Constant(_EIGHT, WIDTH))
         is_there = builder.icmp_signed("<=", values[1], last)
         start = builder.select(is_there, values[1], last)
-        first = builder.bitcast(builder.gep(array.data, [start]), _BYTES.as_pointer())
+        first = _place(context, builder, _BYTES, signature.args[0], values[0], start)
         found, behind = builder.load(first, align=1), builder.sub(values[1], start)
         masks = []
         for bytes_of in sets:
@@ -75,12 +75,9 @@ def _runs(bytes_of: bytes) -> list[tuple[int, int]]:
 
 def _copy(_: Any, to: Any, place: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        def pointer(array: Any, value: Any, at: Any) -> Any:
-            first = builder.gep(context.make_array(array)(context, builder, value).data, [at])
-            return builder.bitcast(first, _BYTES.as_pointer())
-
-        found = builder.load(pointer(signature.args[2], *values[2:]), align=1)
-        builder.store(found, pointer(signature.args[0], *values[:2]), align=1)
+        to, _, data, _ = signature.args
+        found = builder.load(_place(context, builder, _BYTES, data, *values[2:]), align=1)
+        builder.store(found, _place(context, builder, _BYTES, to, *values[:2]), align=1)
         return context.get_dummy_value()
 
     return types.void(to, types.intp, data, types.intp), generate

@@ -25,12 +25,6 @@ def cleared(table: NDArray[np.int32], size: int) -> int:
 
 
 @inner
-def place_of(key: int, mask: int) -> int:
-    """Where to look for a key first."""
-    return mixed(key) >> 16 & mask
-
-
-@inner
 def mixed(key: int) -> int:
     """Another key for each, in which those that differ in a few bits differ anywhere."""
     some = (np.uint64(key) ^ np.uint64(key) >> np.uint64(33)) * _MIX
@@ -38,14 +32,17 @@ def mixed(key: int) -> int:
 
 
 @inner
-def found(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64], key: int) -> int:
-    """The place of a table of indices that has a key, or else the free one for it."""
-    place = place_of(key, mask)
+def entered(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64], k: int) -> int:
+    """The first index whose key is equal to that of ``k``, which a table of indices has afterwards."""
+    place = mixed(keys[k]) >> 16 & mask
     while True:
         first = table[place]
-        if (first < 0) | (keys[max(first, 0)] == key):
-            return place
+        if (first < 0) | (keys[max(first, 0)] == keys[k]):
+            break
         place = place + 1 & mask
+    first = k if first < 0 else first  # no branch: one in two keys is new
+    table[place] = first
+    return first
 
 
 @kernel
@@ -63,8 +60,6 @@ def number(
     mask = cleared(table, size)
     for k in range(size):
         counts[k] = 0
-        place = found(table, mask, keys, keys[k])
-        first = table[place]
-        first = k if first < 0 else first  # no branch: one in two keys is new
-        table[place] = firsts[k] = first
+        first = entered(table, mask, keys, k)
+        firsts[k] = first
         counts[first] += 1

@@ -5,7 +5,7 @@ without a blank one between. Two are equal if 64 bits of them are, after what is
 made the same. The first of equal ones stays. Where something is cut no gap grows: of the blank lines
 before and after it only one run stays, and none at the beginning or the end of the text.
 
-One pass over the bytes, two look-ups per line, then the spans that stay; about 60 bytes of memory per
+One pass over the bytes, two look-ups per line, then the spans that stay; about 80 bytes of memory per
 line of the longest document.
 
 Reading lines, and keeping some of them, is for ``etl.kernels.units``, too.

@@ -3,7 +3,7 @@
 Words are segments, punctuation marks included. An n-gram that occurs twice consists of two (n - 1)-grams
 that do. So each level looks only at what the level before found twice; and there, most often, the words that
 follow an n-gram and its first equal are the same one, so that nothing is looked up. What is equal is known
-by 64 bits. Linear in the words; about 60 bytes of memory per word of the longest document.
+by 64 bits. Linear in the words; about 70 bytes of memory per word of the longest document.
 """
 
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner, kernel
-from etl.kernels.numbering import TABLE_ROOM, cleared, found, mixed, number
+from etl.kernels.numbering import TABLE_ROOM, cleared, entered, mixed, number
 from etl.kernels.swar import hashed
 from etl.kernels.words import CHARS, END, START
 
@@ -131,10 +131,7 @@ def _look_up(room: Words, size: int) -> None:
     keys, others, table, counts = room.wanted, room.others, room.table, room.counts
     mask = cleared(table, size)
     for k in range(size):
-        place = found(table, mask, keys, keys[k])
-        first = table[place]
-        first = k if first < 0 else first
-        table[place] = first
+        first = entered(table, mask, keys, k)
         counts[others[k]] = 0 if first == k else counts[others[k]]
         room.firsts[others[k]] = others[first]
         counts[others[first]] += 1

@@ -42,9 +42,6 @@ IS_WORD: Final = 2  # has a character that is no punctuation
 MAX_CHARS: Final = 4096
 _BLOCK: Final = 1024  # segments at a time, and what one more chunk may give
 
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
-_DOT: Final = ord(".")
-_CLOSING: Final = tuple(ord(char) for char in ',:;!?)"')  # always cut off behind letters
 _find_letters = machine.kinds(
     ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
 )

@@ -5,7 +5,7 @@ says so, or with its line; punctuation before its first word belongs to it if wh
 that. It is compared together with those that follow it, ``span`` in all, within its document. Two are
 equal if 64 bits of them are.
 
-One pass over the bytes; sentences are cut into words besides. About 60 bytes of memory per line of the
+One pass over the bytes; sentences are cut into words besides. About 80 bytes of memory per line of the
 longest document, and 36 per unit of all.
 """
 
