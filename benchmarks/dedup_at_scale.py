@@ -22,7 +22,6 @@ found are known, and checked.
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -38,6 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
 from numpy.typing import NDArray
+from token_data import data_folder
 
 from etl.cluster import Cluster
 from etl.job import near, rounds
@@ -206,9 +206,7 @@ def main() -> None:
     if options.keys is not None:
         lines = keys(options.keys)
     else:
-        if "TOKENLAKE_DATA" not in os.environ:
-            sys.exit("TOKENLAKE_DATA names no folder of real data")
-        data = Path(os.environ["TOKENLAKE_DATA"])
+        data = data_folder()
         asked = options.memory
         lines = whole(data, options.documents) if asked is None else memory(data, asked)
     for line in lines:

@@ -42,6 +42,11 @@ ALIKE: Final = empty(**ENDS, similarity="float64", bucket="int64")
 """Pairs that are alike; all pairs of a bucket are judged by one task."""
 
 
+def bucket_of(documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The bucket of each document: all documents of a data file are in one."""
+    return file_of(documents) // FILES_PER_BUCKET
+
+
 @dataclass(frozen=True)
 class Likeness:
     """What is done with pairs where the signatures or texts of one of the two are."""
@@ -66,7 +71,7 @@ class Likeness:
         if numbers.shape[1] % 2:
             numbers = np.pad(numbers, ((0, 0), (0, 1)))
         words = np.ascontiguousarray(numbers).view(np.int64)
-        bucket = file_of(pairs["worse"].to_numpy()) // FILES_PER_BUCKET
+        bucket = bucket_of(pairs["worse"].to_numpy())
         signed = pd.DataFrame(words, columns=[f"s{k}" for k in range(words.shape[1])])
         ends = pairs.assign(bucket=bucket).reset_index(drop=True)
         return pd.concat([ends[[*ENDS, "bucket"]], signed], axis=1)
@@ -98,7 +103,7 @@ class Likeness:
     def _enough(
         self, pairs: pd.DataFrame, similarity: NDArray[np.float64], least: float
     ) -> pd.DataFrame:
-        bucket = file_of(pairs["better"].to_numpy()) // FILES_PER_BUCKET
+        bucket = bucket_of(pairs["better"].to_numpy())
         pairs = pairs[[*ENDS]].assign(similarity=similarity, bucket=bucket)
         return pairs[similarity >= least]
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from etl.job import rounds
 from etl.job.files import DataFile, Lake, address, file_of, row_of
 from etl.job.keys import KeyFile, OldKeys, keys_of_bands
-from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, empty
+from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, bucket_of, empty
 from etl.job.shuffle import by_range, partitions_for, together
 from etl.kernels.ordered import repeated
 
@@ -168,7 +168,7 @@ def candidates(bands: pd.DataFrame) -> pd.DataFrame:
             "worse": rows[worse],
             "better_rank": ranks[better],
             "worse_rank": ranks[worse],
-            "bucket": file_of(rows[better]) // FILES_PER_BUCKET,
+            "bucket": bucket_of(rows[better]),
         }
     )
     return pairs.drop_duplicates(["better", "worse"])

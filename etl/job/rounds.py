@@ -28,8 +28,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from etl.errors import StageError
-from etl.job.files import file_of
-from etl.job.likeness import ALIKE, FILES_PER_BUCKET, empty
+from etl.job.likeness import ALIKE, bucket_of, empty
 from etl.job.shuffle import partitions_for, together
 from etl.job.waves import compute
 from etl.kernels import keepers
@@ -97,14 +96,9 @@ def _count(client: Client, number: Any) -> int:
     return int(compute(client, number, label=_LABEL))
 
 
-def _bucket(documents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where documents are at home."""
-    return file_of(documents) // FILES_PER_BUCKET
-
-
 def _at_home(alike: pd.DataFrame) -> pd.DataFrame:
     """The pairs on the way to their worse documents' homes."""
-    return alike.assign(bucket=_bucket(alike["worse"].to_numpy()), stays=False)
+    return alike.assign(bucket=bucket_of(alike["worse"].to_numpy()), stays=False)
 
 
 def questions(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -114,7 +108,7 @@ def questions(pairs: pd.DataFrame) -> pd.DataFrame:
     documents = documents[~among(documents, pairs["worse"].to_numpy())]
     own = pairs["bucket"].iloc[0] if len(pairs) else 0  # any of a home's buckets leads back to it
     asker = np.full(len(documents), own, np.int64)
-    return pd.DataFrame({"document": documents, "asker": asker, "bucket": _bucket(documents)})
+    return pd.DataFrame({"document": documents, "asker": asker, "bucket": bucket_of(documents)})
 
 
 def answers(pairs: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
