@@ -4,6 +4,7 @@ TokenlakeError
 ├── RecipeError        the recipe does not say what it must, or says what is unknown
 ├── SourceError        an input cannot be listed or read; its split is put in quarantine
 ├── StorageError       a URL cannot be reached, read or written
+│   └── WriteError     a place takes no more; a run ends there, since no input is at fault
 ├── TableError         a table is missing, damaged, or of another shape
 │   ├── ConflictError  another writer committed first
 │   └── MismatchError  the table was made by another recipe, or its input files have changed
@@ -54,6 +55,10 @@ class SourceError(TokenlakeError):
 
 class StorageError(TokenlakeError):
     """A URL cannot be reached, read or written."""
+
+
+class WriteError(StorageError):
+    """A place takes no more; a run ends there, since no input is at fault."""
 
 
 class TableError(TokenlakeError):

@@ -48,7 +48,7 @@ class Lease:
 def hold(lake: str, kind: str) -> Iterator[Lease]:
     """Hold a lease on a lake for the time of a block; a thread renews it.
 
-    Raises StorageError if the lake is not writable.
+    Raises WriteError if the lake is not writable.
     """
     now = _now()
     lease = Lease(

@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 
-from etl.errors import StorageError
+from etl.errors import StorageError, WriteError
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
 _WILDCARDS = "*?["
@@ -254,7 +254,7 @@ def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
 def open_output(uri: str) -> Iterator[pa.NativeFile]:
     """A new file for writing; its folder is made where the store has folders.
 
-    Raises StorageError if the place is not writable.
+    Raises WriteError if the place is not writable.
     """
     with writing(uri):
         if is_local(uri):
@@ -269,7 +269,7 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
 @contextmanager
 def writing(uri: str) -> Iterator[None]:
-    """Whatever writing to a file raises in the context is a StorageError; Arrow's doubts are not."""
+    """Whatever writing to a file raises in the context is a WriteError; Arrow's doubts are not."""
     try:
         yield
     except pa.ArrowException:
@@ -293,7 +293,7 @@ def read(uri: str) -> bytes | None:
 def write(uri: str, content: bytes) -> None:
     """Write a small file, in the place of one that may be there; a reader sees all of it or nothing.
 
-    Raises StorageError if the place is not writable.
+    Raises WriteError if the place is not writable.
     """
     try:
         if is_local(uri):
@@ -307,7 +307,7 @@ def write(uri: str, content: bytes) -> None:
 def create(uri: str, content: bytes) -> bool:
     """Write a small file unless one is there; of many who try at once exactly one gets True.
 
-    The contents that they write must differ. Raises StorageError if the place is not writable.
+    The contents that they write must differ. Raises WriteError if the place is not writable.
     """
     try:
         if is_local(uri):
@@ -350,8 +350,8 @@ def _place(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None
         part.unlink(missing_ok=True)
 
 
-def _unwritable(uri: str, error: BaseException) -> StorageError:
-    return StorageError(
+def _unwritable(uri: str, error: BaseException) -> WriteError:
+    return WriteError(
         f"cannot be written ({_one_line(error)})",
         where=uri,
         hint="check the permissions, and the room that is left",

@@ -18,7 +18,7 @@ from distributed import Client, KilledWorker
 import schemas
 from etl import lease
 from etl.cluster import TIME_LIMIT, Cluster, lost_is_told
-from etl.errors import ConflictError, TokenlakeError
+from etl.errors import ConflictError, TokenlakeError, WriteError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup, keys, paragraphs
 from etl.job.cadence import Cadence
@@ -57,9 +57,9 @@ def run(
     """Do what is left of a recipe, and return what was done.
 
     ``cluster`` says where (default: all cores of this machine), or is a client that exists already.
-    With nothing to do no cluster is started. Raises the errors of ``make_plan``, and ClusterError if the
-    scheduler is lost; what cannot be read goes into quarantine, the run goes on, and the report is not
-    ``ok``.
+    With nothing to do no cluster is started. Raises the errors of ``make_plan``, ClusterError if the
+    scheduler is lost, and WriteError if a place takes no more; what cannot be read goes into quarantine,
+    the run goes on, and the report is not ``ok``.
     """
     started = time.monotonic()
     plan = make_plan(recipe, rebuild=rebuild, replace_changed=replace_changed)
@@ -285,6 +285,10 @@ class _Run:
             client, work.task, work.units, label=work.label, time_limit=limit
         ):
             place = _place(unit[0])
+            if isinstance(answer, WriteError):  # nothing is decided without what could be read
+                if finished:
+                    yield finished
+                raise answer
             if isinstance(answer, BaseException):
                 result = Result(unit[1], place[0], failed=True)
                 self._put_aside(step, place, answer)

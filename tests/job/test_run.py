@@ -1,6 +1,7 @@
 """The main job on real worker processes: counts, resume, increments, changes, and what stands where."""
 
 import os
+import resource
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from distributed import Client
 from tokenizers import Tokenizer
 
 from etl import storage
-from etl.errors import MismatchError, RecipeError
+from etl.errors import MismatchError, RecipeError, WriteError
 from etl.job.run import run
 from etl.plan import make_plan
 from etl.recipe import Recipe
@@ -211,6 +212,26 @@ def test_what_cannot_be_read_is_put_aside_and_nothing_else_is_lost(
     assert run(recipe, cluster=client).ok
     assert len(rows(recipe.lake, "documents")) == 41
     assert not list((Path(str(recipe.lake)) / "quarantine").glob("*.json"))
+
+
+def test_a_full_disk_ends_the_run_before_anything_is_decided(
+    client: Client, recipe: Recipe
+) -> None:
+    client.run(_limit_files, 0)
+    try:
+        with pytest.raises(WriteError, match="cannot be written"):
+            run(recipe, cluster=client)
+    finally:
+        client.run(_limit_files, resource.RLIM_INFINITY)
+    assert not (Path(str(recipe.lake)) / "quarantine").exists(), "the input is not at fault"
+    assert not rows(recipe.lake, "duplicates")
+    assert run(recipe, cluster=client).ok
+    assert len(rows(recipe.lake, "documents")) == 300
+
+
+def _limit_files(size: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
 
 def test_lineage_adds_up(client: Client, recipe: Recipe) -> None:
