@@ -74,12 +74,14 @@ def stream(
 def compute(client: Client, frame: Any, *, label: str) -> Any:
     """Compute a frame, or a number over one, of which no part is of use without the others.
 
-    Raises what a task raised: an error of ours as it is, another as StageError; ClusterError if the
-    scheduler is lost.
+    The parts of a frame come one by one: no worker has to hold all of it. Raises what a task raised: an
+    error of ours as it is, another as StageError; ClusterError if the scheduler is lost.
     """
     try:
         with lost_is_told(client):
-            return client.compute(frame).result()
+            if not isinstance(frame, dd.DataFrame):
+                return client.compute(frame).result()
+            return pd.concat(client.gather(client.compute(frame.to_delayed())))
     except Exception as error:
         raise as_ours(error, label) from error
 

@@ -1,11 +1,14 @@
 """Each unit comes back once with its answer; what tasks raise is told as an error of ours."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from etl.errors import StageError, StorageError
 from etl.job.waves import compute, stream
@@ -28,6 +31,35 @@ def test_errors_of_tasks(client: Client, raised, kind, text) -> None:
     frame = dd.from_map(_raise, [raised], meta=_META)
     with pytest.raises(kind, match=text):
         compute(client, frame, label="keys")
+
+
+class _Largest(SchedulerPlugin):
+    """Notes how many bytes the largest result of a task has."""
+
+    name = "largest"
+    num_bytes = 0
+
+    def transition(self, key: Any, start: Any, finish: Any, *args: Any, **known: Any) -> None:
+        if finish == "memory":
+            self.num_bytes = max(self.num_bytes, known.get("nbytes") or 0)
+
+
+def test_no_worker_has_to_hold_a_whole_frame(client: Client) -> None:
+    client.register_plugin(_Largest())
+    try:
+        frame = dd.from_map(_numbers, range(8), meta=_numbers(0))
+        whole = compute(client, frame, label="test")
+        largest = client.run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler.plugins["largest"].num_bytes
+        )
+    finally:
+        client.unregister_scheduler_plugin("largest")
+    assert whole["number"].tolist() == [k for k in range(8) for _ in range(1000)]
+    assert 8_000 <= largest < 16_000, "each part has a thousand int64"
+
+
+def _numbers(number: int) -> pd.DataFrame:
+    return pd.DataFrame({"number": np.full(1000, number)})
 
 
 def _answer(number: int, _name: str) -> str:
