@@ -59,7 +59,7 @@ FLOORS = (
         "etl.job.replaced",
         "etl.job.waves",
     ),
-    ("etl.job.keys", "etl.job.compared", "etl.job.rounds"),
+    ("etl.job.keys", "etl.job.commits", "etl.job.compared", "etl.job.rounds"),
     ("etl.job.near", "etl.job.paragraphs", "etl.job.dedup", "etl.job.run", "etl.frames"),
     # reading it back, training from it
     ("etl.audit.*",),
@@ -84,7 +84,7 @@ ONLY: dict[str, tuple[str, ...]] = {
 
 DASK = (
     *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near", "etl.job.keys"),
-    *("etl.job.paragraphs", "etl.job.rounds"),
+    *("etl.job.paragraphs", "etl.job.rounds", "etl.job.commits"),
     *("etl.cluster", "etl.frames"),
 )
 

@@ -4,45 +4,36 @@ Workers write files, this driver alone commits. Killed anywhere, ``run`` again d
 """
 
 import time
-import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from distributed import Client, KilledWorker
+from distributed import Client
 
 import schemas
 from etl import lease
 from etl.cluster import TIME_LIMIT, Cluster, lost_is_told
-from etl.errors import ConflictError, TokenlakeError, WriteError
+from etl.errors import ConflictError, WriteError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup, keys, paragraphs
 from etl.job.cadence import Cadence
+from etl.job.commits import Commits, Place, reference
 from etl.job.compared import Compared
-from etl.job.costs import StageCost, stage_costs
 from etl.job.decisions import Decisions
 from etl.job.files import Lake, data_files
 from etl.job.merged import take_apart
 from etl.job.progress import Progress, RunReport
-from etl.job.quarantine import Quarantine
-from etl.job.record import counts, input_files, record
 from etl.job.replaced import Replaced, fragments_of
 from etl.job.tasks import ReadSplit, Result, TokenizeUnit
 from etl.job.waves import stream
 from etl.key_table import KeyTable
-from etl.ledger import Describe, Entry
+from etl.ledger import Entry
 from etl.plan import Plan, Unit, kept_units, make_plan, split_key, stale_fragments
-from etl.recipe import STEPS, Recipe, Step
+from etl.recipe import Recipe, Step
 from etl.sources import Split, count_records, number
 from etl.stages.apply import schema_of
-from etl.stages.tokenize import Encoder, Tokenize
-
-Place = tuple[str, str]
-"""A unit of work for a reader: the input file, and which part of it."""
 
 
 def run(
@@ -68,15 +59,15 @@ def run(
     job = _Run(plan, on_progress, limit)
     if plan.has_work():
         if plan.recipe.tokenize_stage is not None:
-            _reference(plan.recipe.tokenize_stage)  # what is no tokenizer fails here, and once
+            reference(plan.recipe.tokenize_stage)  # what is no tokenizer fails here, and once
         with nullcontext(where) if isinstance(where, Client) else where.connect() as client:
             if on_client is not None:
                 on_client(client)
             held = lease.hold(str(plan.recipe.lake), "run")  # a vacuum leaves its files alone
             with held, lost_is_told(client):
                 job.execute(client)
-    report = job.report
-    report.costs = job.costs()
+    report = job.commits.report
+    report.costs = job.commits.costs()
     report.seconds = time.monotonic() - started
     report.versions = {s: led.table.version for s, led in plan.ledgers.items() if led.table}
     return report
@@ -93,7 +84,7 @@ class _Work:
 
 
 class _Run:
-    """The state of one run: its plan, its counts, its clock."""
+    """The steps of one run over its plan."""
 
     def __init__(
         self,
@@ -102,14 +93,11 @@ class _Run:
         time_limit: float | None,
     ) -> None:
         self.plan = plan
-        self._time_limit = time_limit
-        self.recipe: Recipe = plan.recipe
+        self.recipe = plan.recipe
         self.ledgers = plan.ledgers
-        self.report = RunReport(self.recipe.name, str(self.recipe.lake), uuid.uuid4().hex[:12])
+        self.commits = Commits(plan)
         self._on_progress = on_progress
-        self._quarantine = Quarantine(str(self.recipe.lake))
-        self._started = _now()
-        self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
+        self._time_limit = time_limit
 
     def execute(self, client: Client) -> None:
         """The steps, in the order in which a document takes them."""
@@ -119,15 +107,10 @@ class _Run:
         if (duplicates := self.ledgers.get("duplicates")) is not None:
             self._deduplicate(client)
             documents = self.ledgers["documents"]
-            lineage = partial(self._lineage, "keys")
+            lineage = partial(self.commits.lineage, "keys")
             keys.update(client, documents, duplicates, lake=self._lake(), lineage=lineage)
         if "tokens" in self.ledgers:
             self._tokenize(client)
-
-    def costs(self) -> list[StageCost]:
-        """What each part of the work has cost."""
-        stages = [stage.model_dump(mode="json") for stage in self.recipe.stages]
-        return stage_costs(stages, self._counts["documents"], self._counts["tokens"])
 
     def _begin(self, step: Step) -> None:
         schema, layout = {
@@ -141,7 +124,7 @@ class _Run:
             ),
             "tokens": (schemas.TOKENS, TOKENS),
         }[step]
-        lineage = self._lineage(step, action="rebuild")
+        lineage = self.commits.lineage(step, action="rebuild")
         self.ledgers[step].begin(schema, layout, lambda generation: lineage([], generation))
 
     def _read(self, client: Client) -> None:
@@ -168,11 +151,11 @@ class _Run:
                 )
                 for r in results
             ]
-            self._commit("documents", entries, results, splits=splits)
+            self.commits.commit("documents", entries, results, splits=splits)
             if fused is not None:  # what replaces old rows is tokenized by the second pass
                 new = [replace(r, key=fused.key(r.key), costs={}) for r in results]
                 new = [r for r in new if not replaced.paths(r.source)]
-                self._commit("tokens", [Entry(r.key, r.token_files) for r in new], new)
+                self.commits.commit("tokens", [Entry(r.key, r.token_files) for r in new], new)
             for result in results:
                 del splits[result.key]
 
@@ -187,7 +170,7 @@ class _Run:
         ):
             if isinstance(answer, BaseException):  # no later part of the file has a number now
                 failed.add(split.uri)
-                self._put_aside("documents", _place(split), answer)
+                self.commits.put_aside("documents", _place(split), answer)
             else:
                 counted[_place(split)] = int(answer)
         numbered = number(cut, [counted.get(_place(split)) for split in cut])
@@ -227,11 +210,11 @@ class _Run:
             first, *others = (Entry(ledger.key(unit.key)) for unit in new)
             entries = [replace(first, fragments=fragments), *others]
             try:
-                ledger.commit(entries, self._lineage("duplicates", [result]), retry=False)
+                ledger.commit(entries, self.commits.lineage("duplicates", [result]), retry=False)
             except ConflictError:  # another run has decided meanwhile: its decisions come first
                 continue
-            self.report.duplicates += found
-            self.report.cut += cut
+            self.commits.report.duplicates += found
+            self.commits.report.cut += cut
             size = len(new)
             self._tell(Progress("duplicates", size, size, result.rows, result.kept))
 
@@ -262,14 +245,14 @@ class _Run:
         for finished in self._batches(client, "tokens", work):
             results = replaced.ready(result for _, result in finished)
             entries = [Entry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
-            self._commit("tokens", entries, results)
+            self.commits.commit("tokens", entries, results)
         for source in sorted(stale.keys() - {unit.source for unit in live.values()}):
             gone = Entry(ledger.key("removed", *stale[source]), remove=stale[source])
-            self._commit("tokens", [gone], [])
+            self.commits.commit("tokens", [gone], [])
 
     def _take_apart(self, live: Mapping[str, Unit]) -> None:
         """Let no file of ``tokens`` hold rows that are to be replaced beside others."""
-        ledger, describe = self.ledgers["tokens"], self._lineage("tokens", action="optimize")
+        ledger, describe = self.ledgers["tokens"], self.commits.lineage("tokens", action="optimize")
         while mixed := take_apart(ledger, live):
             ledger.rewrite(mixed, lambda _: describe([], ledger.generation))
 
@@ -280,115 +263,36 @@ class _Run:
         finished: list[tuple[tuple[Any, ...], Result]] = []
         cadence, progress = Cadence(), Progress(step, 0, work.count)
         begun = time.monotonic()
-        limit = self._time_limit
-        for unit, answer in stream(
-            client, work.task, work.units, label=work.label, time_limit=limit
-        ):
-            place = _place(unit[0])
-            if isinstance(answer, WriteError):  # nothing is decided without what could be read
-                if finished:
+        answers = stream(
+            client, work.task, work.units, label=work.label, time_limit=self._time_limit
+        )
+        with closing(answers):
+            for unit, answer in answers:
+                place = _place(unit[0])
+                if isinstance(answer, WriteError):  # nothing is decided without what could be read
+                    if finished:
+                        yield finished
+                    raise answer
+                if isinstance(answer, BaseException):
+                    result = Result(unit[1], place[0], failed=True)
+                    self.commits.put_aside(step, place, answer)
+                else:
+                    result = Result.from_json(answer)
+                    self.commits.clear(step, place)
+                finished.append((unit, result))
+                progress = progress.after(result, seconds=time.monotonic() - begun)
+                self._tell(progress)
+                if cadence.is_due(len(finished)):
+                    before = time.monotonic()
                     yield finished
-                raise answer
-            if isinstance(answer, BaseException):
-                result = Result(unit[1], place[0], failed=True)
-                self._put_aside(step, place, answer)
-            else:
-                result = Result.from_json(answer)
-                self._quarantine.clear(step, *place)
-            finished.append((unit, result))
-            progress = progress.after(result, seconds=time.monotonic() - begun)
-            self._tell(progress)
-            if cadence.is_due(len(finished)):
-                before = time.monotonic()
-                yield finished
-                cadence.committed(seconds=time.monotonic() - before)
-                finished = []
+                    cadence.committed(seconds=time.monotonic() - before)
+                    finished = []
         if finished:
             yield finished
-
-    def _commit(
-        self,
-        step: Step,
-        entries: list[Entry],
-        results: Sequence[Result],
-        *,
-        splits: Mapping[str, Split] | None = None,
-    ) -> None:
-        """Commit entries, and count the results of those that another run had not done already."""
-        committed = self.ledgers[step].commit(entries, self._lineage(step, results, splits=splits))
-        keys = {entry.key for entry in committed}
-        total = counts(result for result in results if result.key in keys)
-        self._counts[step].append(total)
-        report = self.report
-        if step == "documents":
-            report.rows += total.rows
-            report.kept += total.kept
-            report.text_bytes += total.text_bytes
-            report.rejected = dict(Counter(report.rejected) + Counter(total.rejected))
-        else:
-            report.tokens += total.tokens
 
     def _tell(self, progress: Progress) -> None:
         if self._on_progress is not None:
             self._on_progress(progress)
-
-    def _put_aside(self, step: Step, place: Place, error: BaseException) -> None:
-        text = _explained(error, place[0])
-        self.report.quarantined.append(self._quarantine.put(step, *place, text))
-
-    def _lineage(
-        self,
-        step: Step | Literal["keys"],
-        results: Sequence[Result] = (),
-        *,
-        splits: Mapping[str, Split] | None = None,
-        action: str = "append",
-        fingerprint: str | None = None,
-    ) -> Describe:
-        """The record of a commit, made when it is known which entries it holds."""
-        names = {
-            "documents": [],
-            "duplicates": ["documents"],
-            "keys": ["documents", "duplicates"],
-            "tokens": ["documents", "duplicates"],
-        }
-        others = self.plan.others if step == "duplicates" else ()
-        if step != "keys":
-            fingerprint = self.recipe.fingerprint(step)
-        encoder = self.recipe.tokenize_stage if step == "tokens" else None
-
-        def describe(entries: Sequence[Entry], generation: int) -> dict[str, Any]:
-            keys = {entry.key for entry in entries}
-            chosen = [r for r in results if r.key in keys or not r.key]
-            removes = any(entry.remove for entry in entries)
-            tables = [self.ledgers[n].table for n in names[step] if n in self.ledgers]
-            return record(
-                self.recipe,
-                step,
-                run_id=self.report.run_id,
-                fingerprint=fingerprint,
-                action="replace" if removes else action,
-                generation=generation,
-                input_files=input_files(chosen, splits) if splits is not None else [],
-                input_tables=[
-                    schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
-                    for t in tables
-                    if t is not None
-                ]
-                + [table for other in others for table in other.tables()],
-                num_fragments=sum(len(entry.fragments) for entry in entries),
-                counts=counts(chosen),
-                tokenizer=_reference(encoder).record() if encoder is not None else None,
-                started=self._started,
-                committed=_now(),
-            )
-
-        return describe
-
-
-def _reference(stage: Tokenize) -> Encoder:
-    """The tokenizer as the driver needs it, which encodes nothing: without the fast path, in 0.4 s."""
-    return Encoder.of(stage.model_copy(update={"fast": False}))
 
 
 def _count(split: Split) -> str:
@@ -401,21 +305,3 @@ def _place(unit: Split | Unit) -> Place:
     if isinstance(unit, Unit):
         return unit.source, unit.key
     return unit.uri, "" if unit.stop is None else f"{unit.start}-{unit.stop}"
-
-
-def _explained(error: BaseException, source: str) -> str:
-    """An error in one line, for a reader who sees the name of the file beside it."""
-    if isinstance(error, KilledWorker):
-        return (
-            f"the worker died {error.allowed_failures + 1} times on it (out of memory, its code ended "
-            "the process, or hung beyond the time limit in native code, which its log then shows); try a "
-            "larger --memory-limit, or fewer --workers"
-        )
-    if not isinstance(error, TokenlakeError):
-        return repr(error)
-    elsewhere = f"{error.where}: " if error.where not in (None, source) else ""
-    return f"{elsewhere}{error.what}" + (f" ({error.hint})" if error.hint else "")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -6,7 +6,7 @@ partition is that text itself: as a frame of one row it would cost the driver a 
 is a third of what a unit costs it (``benchmarks/scale.py``).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import Any
 
@@ -31,11 +31,12 @@ def stream(
     *,
     label: str,
     time_limit: float | None = None,
-) -> Iterator[tuple[tuple[Any, ...], str | BaseException]]:
+) -> Generator[tuple[tuple[Any, ...], str | BaseException]]:
     """Call ``function(*unit)`` for each unit on the workers; yield each unit with its text or error.
 
     ``label`` names the tasks, so that the dashboard reads like the recipe. A unit that takes longer than
-    ``time_limit`` seconds gives a LimitError, and is not tried again.
+    ``time_limit`` seconds gives a LimitError, and is not tried again. What is left
+    when the iterator is closed is given up.
     """
     remaining = iter(units)
     running: dict[Future[Any], tuple[Any, ...]] = {}
@@ -57,18 +58,26 @@ def stream(
         running.update(zip(futures, wave, strict=True))
         completed.update(futures)
 
-    submit()
-    while running:
-        done = completed.next_batch()
-        answers = client.gather(dict(enumerate(done)), errors="skip")  # one message for all
-        finished = [running.pop(future) for future in done]
-        errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
-        for future in done:
-            future.release()
-        if len(running) <= window // 2:
-            submit()
-        for i, unit in enumerate(finished):
-            yield unit, errors.get(i, answers[i])
+    try:
+        submit()
+        while running:
+            done = completed.next_batch()
+            answers = client.gather(dict(enumerate(done)), errors="skip")  # one message for all
+            finished = [running.pop(future) for future in done]
+            errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
+            _release(done)
+            if len(running) <= window // 2:
+                submit()
+            for i, unit in enumerate(finished):
+                yield unit, errors.get(i, answers[i])
+    finally:
+        _release(running)
+
+
+def _release(futures: Iterable[Future[Any]]) -> None:
+    """Forget them: the same task, were it asked for again, would have the same answer."""
+    for future in futures:
+        future.release()
 
 
 def compute(client: Client, frame: Any, *, label: str) -> Any:

@@ -1,5 +1,6 @@
 """Each unit comes back once with its answer; what tasks raise is told as an error of ours."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
+from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from etl.errors import StageError, StorageError
@@ -89,3 +90,18 @@ def test_each_of_many_units_comes_back_once_with_its_answer_or_error(client: Cli
         else:
             assert answer == str(number)
     assert list(stream(client, _answer, [], label="test")) == []
+
+
+def test_what_is_left_is_given_up_when_the_iterator_is_closed(client: Client) -> None:
+    answers = stream(client, _answer, [(number, "name") for number in range(600)], label="closed")
+    next(answers)
+    answers.close()
+    deadline = time.monotonic() + 30
+    while client.run_on_scheduler(_count_tasks, "closed"):
+        assert time.monotonic() < deadline, "tasks are left that nobody waits for"
+        time.sleep(0.05)
+
+
+def _count_tasks(label: str, dask_scheduler: Scheduler | None = None) -> int:
+    assert dask_scheduler is not None
+    return sum(label in str(key) for key in dask_scheduler.tasks)

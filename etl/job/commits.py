@@ -1,0 +1,146 @@
+"""The commits of one run: entries with their lineage, the counts of all, and what was put aside."""
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from distributed import KilledWorker
+
+import schemas
+from etl.errors import TokenlakeError
+from etl.job.costs import StageCost, stage_costs
+from etl.job.progress import RunReport
+from etl.job.quarantine import Quarantine
+from etl.job.record import counts, input_files, record
+from etl.job.tasks import Result
+from etl.ledger import Describe, Entry
+from etl.plan import Plan
+from etl.recipe import STEPS, Step
+from etl.sources import Split
+from etl.stages.tokenize import Encoder, Tokenize
+
+Place = tuple[str, str]
+"""A unit of work for a reader: the input file, and which part of it."""
+
+
+class Commits:
+    """What one run commits to its tables, and its report of that."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._recipe = plan.recipe
+        self._ledgers = plan.ledgers
+        self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
+        self._quarantine = Quarantine(str(self._recipe.lake))
+        self._started = _now()
+        self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
+
+    def commit(
+        self,
+        step: Step,
+        entries: list[Entry],
+        results: Sequence[Result],
+        *,
+        splits: Mapping[str, Split] | None = None,
+    ) -> None:
+        """Commit entries, and count the results of those that another run had not done already."""
+        committed = self._ledgers[step].commit(entries, self.lineage(step, results, splits=splits))
+        keys = {entry.key for entry in committed}
+        total = counts(result for result in results if result.key in keys)
+        self._counts[step].append(total)
+        report = self.report
+        if step == "documents":
+            report.rows += total.rows
+            report.kept += total.kept
+            report.text_bytes += total.text_bytes
+            report.rejected = dict(Counter(report.rejected) + Counter(total.rejected))
+        else:
+            report.tokens += total.tokens
+
+    def clear(self, step: Step, place: Place) -> None:
+        """A unit could be read: a note of an earlier run that says otherwise goes."""
+        self._quarantine.clear(step, *place)
+
+    def put_aside(self, step: Step, place: Place, error: BaseException) -> None:
+        """Put a unit into quarantine, with what its task raised."""
+        text = _explained(error, place[0])
+        self.report.quarantined.append(self._quarantine.put(step, *place, text))
+
+    def costs(self) -> list[StageCost]:
+        """What each part of the work has cost."""
+        stages = [stage.model_dump(mode="json") for stage in self._recipe.stages]
+        return stage_costs(stages, self._counts["documents"], self._counts["tokens"])
+
+    def lineage(
+        self,
+        step: Step | Literal["keys"],
+        results: Sequence[Result] = (),
+        *,
+        splits: Mapping[str, Split] | None = None,
+        action: str = "append",
+        fingerprint: str | None = None,
+    ) -> Describe:
+        """The record of a commit, made when it is known which entries it holds."""
+        names = {
+            "documents": [],
+            "duplicates": ["documents"],
+            "keys": ["documents", "duplicates"],
+            "tokens": ["documents", "duplicates"],
+        }
+        others = self._plan.others if step == "duplicates" else ()
+        if step != "keys":
+            fingerprint = self._recipe.fingerprint(step)
+        encoder = self._recipe.tokenize_stage if step == "tokens" else None
+
+        def describe(entries: Sequence[Entry], generation: int) -> dict[str, Any]:
+            keys = {entry.key for entry in entries}
+            chosen = [r for r in results if r.key in keys or not r.key]
+            removes = any(entry.remove for entry in entries)
+            tables = [self._ledgers[n].table for n in names[step] if n in self._ledgers]
+            return record(
+                self._recipe,
+                step,
+                run_id=self.report.run_id,
+                fingerprint=fingerprint,
+                action="replace" if removes else action,
+                generation=generation,
+                input_files=input_files(chosen, splits) if splits is not None else [],
+                input_tables=[
+                    schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
+                    for t in tables
+                    if t is not None
+                ]
+                + [table for other in others for table in other.tables()],
+                num_fragments=sum(len(entry.fragments) for entry in entries),
+                counts=counts(chosen),
+                tokenizer=reference(encoder).record() if encoder is not None else None,
+                started=self._started,
+                committed=_now(),
+            )
+
+        return describe
+
+
+def reference(stage: Tokenize) -> Encoder:
+    """The tokenizer as the driver needs it, which encodes nothing: without the fast path, in 0.4 s."""
+    return Encoder.of(stage.model_copy(update={"fast": False}))
+
+
+def _explained(error: BaseException, source: str) -> str:
+    """An error in one line, for a reader who sees the name of the file beside it."""
+    if isinstance(error, KilledWorker):
+        return (
+            f"the worker died {error.allowed_failures + 1} times on it (out of memory, its code ended "
+            "the process, or hung beyond the time limit in native code, which its log then shows); try a "
+            "larger --memory-limit, or fewer --workers"
+        )
+    if not isinstance(error, TokenlakeError):
+        return repr(error)
+    elsewhere = f"{error.where}: " if error.where not in (None, source) else ""
+    return f"{elsewhere}{error.what}" + (f" ({error.hint})" if error.hint else "")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
