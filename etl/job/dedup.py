@@ -11,6 +11,7 @@ their keys stand (``etl.job.keys``). Near-duplicates are looked for among what i
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,10 +76,11 @@ def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> 
     pairs["bucket"] = pairs["file"] // FILES_PER_FRAGMENT
     groups = [(group,) for _, group in pairs.groupby("bucket")]
     fragments: list[Fragment] = []
-    for _, answer in stream(client, writer, groups, label="dedup_minhash-write"):
-        if isinstance(answer, BaseException):
-            raise as_ours(answer, "dedup_minhash") from answer
-        fragments.extend(Fragment(**fragment) for fragment in json.loads(answer))
+    with closing(stream(client, writer, groups, label="dedup_minhash-write")) as answers:
+        for _, answer in answers:
+            if isinstance(answer, BaseException):
+                raise as_ours(answer, "dedup_minhash") from answer
+            fragments.extend(Fragment(**fragment) for fragment in json.loads(answer))
     return fragments
 
 
