@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -121,21 +121,33 @@ def _seaweedfs(program: str, folder: Path) -> Iterator[str]:
         f"-s3.localSocket={folder}/s3.sock",
         *(f"-{name}={port}" for name, port in ports.items()),
     ]
-    # The shell ends the server when its input closes: also if this process is killed.
+    try:
+        with guarded(command, folder):
+            endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+            _wait_until_ready(f"{endpoint}/healthz", folder / "output.log")
+            yield endpoint
+    finally:
+        for role in roles:  # sockets that it puts in /tmp whatever it is told
+            port = ports[f"{role}.port.grpc"]
+            Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)
+
+
+@contextmanager
+def guarded(command: Sequence[str], folder: Path) -> Iterator[None]:
+    """A program that runs in a folder, prints to its output.log, and ends here, or if this process is killed.
+
+    A shell ends it at a line of input, or when its input closes. A line, because forked processes hold the
+    input open: a DataLoader's workers may live until the garbage collector finds its iterator.
+    """
     guard = ["sh", "-c", '"$@" & read -r _; kill -9 $!', "sh", *command]
     with (folder / "output.log").open("wb") as output:
         process = subprocess.Popen(
             guard, cwd=folder, stdin=subprocess.PIPE, stdout=output, stderr=output
         )
     try:
-        endpoint = f"http://127.0.0.1:{ports['s3.port']}"
-        _wait_until_ready(f"{endpoint}/healthz", folder / "output.log")
-        yield endpoint
+        yield
     finally:
-        process.communicate()
-        for role in roles:  # sockets that it puts in /tmp whatever it is told
-            port = ports[f"{role}.port.grpc"]
-            Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)
+        process.communicate(b"\n")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,5 +1,9 @@
 """The S3 server of the tests is a real one, and reached by the environment alone."""
 
+import multiprocessing
+import time
+from pathlib import Path
+
 import deltalake
 import pyarrow as pa
 import pytest
@@ -8,6 +12,7 @@ import s3fs
 from etl import storage
 from etl.errors import StorageError
 from etl.table import Table
+from tests.conftest import guarded
 
 
 def test_a_file_is_written_listed_and_read(s3: str) -> None:
@@ -74,3 +79,13 @@ def test_what_was_written_after_a_listing_is_read(s3: str) -> None:
     other.pipe_file(storage.join(folder, "b"), b"3")
     assert storage.read(storage.join(folder, "a")) == b"12"
     assert storage.read(storage.join(folder, "b")) == b"3"
+
+
+def test_a_forked_process_that_lives_on_does_not_hold_up_its_end(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=time.sleep, args=(60,), daemon=True)
+    with guarded(["sleep", "60"], tmp_path):
+        child.start()
+    assert child.is_alive()
+    child.kill()
+    child.join()
