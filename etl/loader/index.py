@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from etl import releases, storage
 from etl.errors import LoaderError, TableError
@@ -189,9 +190,7 @@ def _read_groups(
     values, of which an empty list is one.
     """
     footer = read_footer(uri, file_bytes, ranges)
-    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
-    total = names.index("token_end")
-    leaf = next(i for i, name in enumerate(names) if name.startswith("tokens."))
+    total, leaf = _columns(footer) if footer.num_row_groups else (0, 0)
     tokens, before = np.zeros(footer.num_row_groups, np.int64), 0
     documents = np.zeros_like(tokens)
     for number in range(footer.num_row_groups):
@@ -217,3 +216,11 @@ def _read_groups(
             hint=VERIFY,
         )
     return np.stack([tokens, documents]).astype(np.int32)
+
+
+def _columns(footer: pq.FileMetaData) -> tuple[int, int]:
+    """The places of token_end and of the tokens among the columns of a file."""
+    # Not by footer.schema: the two hold each other until the collector comes, 35 kB for each file.
+    group = footer.row_group(0)
+    names = [group.column(i).path_in_schema for i in range(group.num_columns)]
+    return names.index("token_end"), next(i for i, n in enumerate(names) if n.startswith("tokens."))

@@ -1,5 +1,6 @@
 """Opening a table: its version, where it stands, who this process is, and what is wrong with it."""
 
+import gc
 from pathlib import Path
 
 import pyarrow as pa
@@ -130,3 +131,14 @@ def test_a_release_is_a_version(tmp_path):
         TokenDataset(url, seq_len=10).load_state_dict(dataset.state_dict())
     with pytest.raises(LoaderError, match=r"no release 'other'(.|\n)*small"):
         TokenDataset(url, seq_len=10, version="other")
+
+
+def test_footers_are_let_go_without_the_collector(lake):
+    gc.collect()
+    gc.disable()
+    try:
+        dataset = TokenDataset(lake, seq_len=10)
+        rows_of(dataset)
+        assert not [found for found in gc.get_objects() if type(found) is pq.FileMetaData]
+    finally:
+        gc.enable()
