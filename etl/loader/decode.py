@@ -53,6 +53,7 @@ class RowGroups:
                     first, last = np.searchsorted(begins, (start, done))
                     within = begins[first:last] - start
                 yield Piece(start, tokens, within)
+                del tokens  # so that the next one can have its memory
             if done != num_tokens:
                 raise OSError(f"{done} tokens where its footer says {num_tokens}")
 
@@ -167,6 +168,7 @@ class Tape:
         self._pieces = self._row_groups.pieces(group, skip=offset, boundaries=self._boundaries)
 
     def _next(self) -> None:
+        self._piece = _NOTHING  # before the next one needs memory, too
         piece = None if self._pieces is None else next(self._pieces, None)
         # A row group that ends too early raises; to ask for more than it has is our own mistake.
         assert piece is not None, "a row group ended before its last token"

@@ -65,16 +65,15 @@ def read_pages(source: Source, chunk: Any, *, skip: int = 0) -> Iterator[tuple[i
     """
     name = _CODECS[chunk.compression]
     codec = None if name is None else pa.Codec(name)
-    # mimalloc, the default, keeps 20 MB more of pages that come and go
-    pool = pa.system_memory_pool()
     at, stop = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
+    most = chunk.total_uncompressed_size
     place, ahead = 0, b""
     while at < stop:
         header, length = _read_header(source, at, ahead)
         at += length
-        size = header[_COMPRESSED_SIZE]
-        if not _is_known(header) or size < 0:
-            raise OSError(f"a page of another kind before byte {at}")
+        size, whole_size = header[_COMPRESSED_SIZE], header[_SIZE]
+        if not _is_known(header) or size < 0 or not 0 <= whole_size <= most:
+            raise OSError(f"a page of another kind, or size, before byte {at}")
         count, ahead = header[_DATA_PAGE][_NUM_VALUES], b""
         if place + count > skip:
             source.seek(at)
@@ -82,10 +81,14 @@ def read_pages(source: Source, chunk: Any, *, skip: int = 0) -> Iterator[tuple[i
             ahead = data[size:]
             page: Any = pa.py_buffer(data).slice(0, size)
             if codec is not None:
-                page = codec.decompress(page, header[_SIZE], memory_pool=pool)
+                # As bytes, because Arrow's allocators do badly with pages that come and go: mimalloc
+                # keeps 23 MB more, and aligned memory that glibc got back does not fit the next page, 11.
+                page = codec.decompress(page, whole_size, asbytes=True)
             values = _values(page)
-            yield place, values
             count = len(values)
+            del data, page  # a generator that waits keeps what it names
+            yield place, values
+            del values
         place += count
         at += size
 

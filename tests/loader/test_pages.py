@@ -93,3 +93,15 @@ def test_what_is_no_page_is_an_error(tmp_path):
     with pa.OSFile(str(path), "rb") as damaged, pytest.raises(OSError, match="no page header"):
         list(read_pages(damaged, chunk))
     source.close()
+
+
+@pytest.mark.parametrize(("byte", "bits"), [(3, 0x01), (4, 0x40)])  # below 0; beyond the column
+def test_a_page_of_an_impossible_size_is_an_error(tmp_path, byte, bits):
+    path, _ = make_file(tmp_path / "a.parquet", [300, 300], compression="lz4")
+    source, chunk = open_chunk(path)
+    content = bytearray(path.read_bytes())
+    content[chunk.data_page_offset + byte] ^= bits  # of the size before compression, which has two
+    path.write_bytes(content)
+    with pa.OSFile(str(path), "rb") as damaged, pytest.raises(OSError, match="or size"):
+        list(read_pages(damaged, chunk))
+    source.close()
