@@ -1,11 +1,13 @@
-"""Samples of an epoch -> batches: each lane keeps the pages of one block, batches copy windows out of them.
+"""Samples of an epoch -> batches: each lane keeps one block of tokens, batches copy windows out of it.
+
+A lane reads its blocks into the same memory, page after page. To keep the pages themselves would spare the
+copy, of which no cost could be measured, and takes 8 MB more: they are of many sizes, and leave holes.
 
 Shape suffixes: B rows of a batch, S tokens of a window.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -42,40 +44,29 @@ IN_ORDER = Room()
 
 @dataclass
 class _Block:
-    """A block that is being dealt, as the pages that its tokens stand in."""
+    """A block that is being dealt, as one array of its tokens."""
 
     number: int
     first: int  # the first place of it whose window is there
     starts: list[int]  # where each window begins, in tokens of the block, as they are dealt
     span: range  # its tokens in the stream, the last one's label among them
     needed: np.ndarray | None  # (windows,) bool, in the stream's order: not dealt yet; None: all
+    tokens: np.ndarray  # (at least the span's,) int32
+    firsts: np.ndarray | None  # (the same,) bool: where documents begin, if that was asked for
     filled: int = 0  # tokens that are read: a block is read no further than it is dealt
-    begins: list[int] = field(default_factory=list)  # of the pieces, in tokens of the block
-    pieces: list[tuple[np.ndarray, np.ndarray | None]] = field(default_factory=list)
-
-    def cut(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Its tokens [start, stop), and where in them documents begin."""
-        at = bisect_right(self.begins, start) - 1
-        begin = self.begins[at]
-        tokens, firsts = self.pieces[at]
-        if stop - begin <= len(tokens):
-            within = slice(start - begin, stop - begin)
-            return tokens[within], None if firsts is None else firsts[within]
-        end = begin + len(tokens)
-        parts = [self.cut(start, end), self.cut(end, stop)]
-        both = np.concatenate([tokens for tokens, _ in parts])
-        marks = [firsts for _, firsts in parts if firsts is not None]
-        return both, np.concatenate(marks) if marks else None
 
 
 class Lane:
     """One lane of an epoch: the block that is being dealt, and some of those before it."""
 
-    def __init__(self, plan: Plan, epoch: int, lane: int, *, tape: Tape, room: Room) -> None:
+    def __init__(
+        self, plan: Plan, epoch: int, lane: int, *, tape: Tape, boundaries: bool, room: Room
+    ) -> None:
         self._plan = plan
         self._epoch = epoch
         self._lane = lane
         self._tape = tape
+        self._boundaries = boundaries
         self._room = room
         self._blocks: list[_Block] = []  # the one loaded last at the end
         self._block_windows, self._size = plan.block_windows, plan.seq_len + 1
@@ -100,7 +91,7 @@ class Lane:
         stop = start + self._size
         if block.filled < stop:
             self._fill(block, stop)
-        return block.cut(start, stop)
+        return block.tokens[start:stop], None if block.firsts is None else block.firsts[start:stop]
 
     def _load(self, number: int, place: int) -> _Block:
         """Begin a block of which the windows before ``place`` have been dealt already."""
@@ -112,13 +103,22 @@ class Lane:
         last = self._blocks[-1] if self._blocks else None
         if last is not None and last.number == number - 1 and self._room.blocks > 1:
             self._fill(last, len(last.span))  # while the tape stands there
-        self._blocks = [block for block in self._blocks if block.number != number]
-        del self._blocks[: len(self._blocks) + 1 - self._room.blocks]
         start, size = window * self._plan.seq_len, len(order) * self._plan.seq_len + 1
         starts = (order * self._plan.seq_len).tolist()
-        block = _Block(number, place, starts, range(start, start + size), needed)
+        tokens, firsts = self._memory(number)
+        block = _Block(number, place, starts, range(start, start + size), needed, tokens, firsts)
         self._blocks.append(block)
         return block
+
+    def _memory(self, number: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Room for a block: of the same one begun elsewhere, of the oldest, or new."""
+        for at, block in enumerate(self._blocks):
+            if block.number == number or len(self._blocks) >= self._room.blocks:
+                del self._blocks[at]
+                return block.tokens, block.firsts
+        windows = self._plan.lane_start(self._lane + 1) - self._plan.lane_start(self._lane)
+        size = min(self._block_windows, windows) * self._plan.seq_len + 1
+        return np.empty(size, np.int32), np.empty(size, bool) if self._boundaries else None
 
     def _fill(self, block: _Block, stop: int) -> None:
         """Read a block up to its token ``stop``; row groups of which nothing is needed stay closed."""
@@ -131,10 +131,13 @@ class Lane:
                 if not block.needed[before : (end - 1) // self._plan.seq_len + 1].any():
                     block.filled = end
                     continue
-            piece = self._tape.read(token)
-            block.begins.append(block.filled)
-            block.pieces.append(piece)
-            block.filled += len(piece[0])
+            tokens, firsts = self._tape.read(token)
+            size = min(len(tokens), len(block.span) - block.filled)
+            read = slice(block.filled, block.filled + size)
+            block.tokens[read] = tokens[:size]
+            if block.firsts is not None and firsts is not None:
+                block.firsts[read] = firsts[:size]
+            block.filled += size
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -185,7 +188,9 @@ class Gatherer:
         boundaries = self._format.needs_boundaries
         row_groups = RowGroups(self._index, self._files.lane(number))
         tape = Tape(row_groups, self._stream, boundaries=boundaries)
-        lane = Lane(self._plan, self._epoch, number, tape=tape, room=self._room)
+        lane = Lane(
+            self._plan, self._epoch, number, tape=tape, boundaries=boundaries, room=self._room
+        )
         self._lanes[number] = lane
         return lane
 
