@@ -73,9 +73,9 @@ class Lane:
 
     def expect(self, position: int) -> None:
         """Be told that the lane will be read from a position on."""
-        number, place = divmod(position, self._plan.block_windows)
-        window, order = self._plan.block(self._epoch, self._lane, number)
-        self._tape.expect((window + int(order[place:].min())) * self._plan.seq_len)
+        number, place = divmod(position, self._block_windows)
+        block = self._load(number, max(place - self._room.places, 0))
+        self._tape.expect(block.span.start + min(block.starts[place:]))
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
         """The window at a position of the lane, (S + 1,) int32, and where in it documents begin, if that
