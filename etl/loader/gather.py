@@ -112,10 +112,10 @@ class Lane:
 
     def _memory(self, number: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Room for a block: of the same one begun elsewhere, of the oldest, or new."""
-        for at, block in enumerate(self._blocks):
-            if block.number == number or len(self._blocks) >= self._room.blocks:
-                del self._blocks[at]
-                return block.tokens, block.firsts
+        places = [at for at, block in enumerate(self._blocks) if block.number == number]
+        if places or len(self._blocks) >= self._room.blocks:
+            block = self._blocks.pop(places[0] if places else 0)
+            return block.tokens, block.firsts
         windows = self._plan.lane_start(self._lane + 1) - self._plan.lane_start(self._lane)
         size = min(self._block_windows, windows) * self._plan.seq_len + 1
         return np.empty(size, np.int32), np.empty(size, bool) if self._boundaries else None
