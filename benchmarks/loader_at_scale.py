@@ -6,12 +6,14 @@ The table is that of loader_vs_peers.py (156 M tokens) many times over: its data
 10 GB take no room. Each line is measured in a fresh process, in batches of 8 x 2049 tokens:
 
     anonymous MB    the most so far over what the process has after its imports, of each 500 batches
+    of a worker     what is of its own, of each of two DataLoader workers, at the most
     first ms        from opening the table to the first batch, imports aside: wall and CPU, best of the rounds
     order           of 10 M row groups of 0.75 to 1.5 M tokens, footers aside; MB over their counts
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -26,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from token_data import CACHE, corpus, data_folder, write_table
+from torch.utils.data import DataLoader
 
 import schemas
 from etl.fragment import TOKENS, Fragment
@@ -35,6 +38,7 @@ from etl.table import Table
 
 BATCH, SEQ_LEN = 8, 2048
 _LOOK_EVERY = 500
+_WORKER_TOKENS = 200_000_000
 
 
 def memory(name: str = "RssAnon") -> float:
@@ -78,6 +82,20 @@ def epochs(lake: str, count: int, tokens: int) -> dict[str, list[float]]:
     return {"anonymous": found, "speed": [count * steps * BATCH * SEQ_LEN / 1e6 / cpu]}
 
 
+def workers(lake: str, tokens: int) -> list[float]:
+    """Memory that DataLoader workers have written to themselves, so that it is of each its own, in MB."""
+    batches = TokenDataset(lake, seq_len=SEQ_LEN).batches(BATCH)
+    most: dict[int, float] = {}
+    steps = min(len(batches), tokens // (BATCH * SEQ_LEN))
+    for step, _ in enumerate(islice(DataLoader(batches, batch_size=None, num_workers=2), steps)):
+        if step % _LOOK_EVERY == 0:
+            for worker in multiprocessing.active_children():
+                lines = Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines()
+                own = next(int(line.split()[1]) for line in lines if "Private_Dirty" in line)
+                most[worker.pid or 0] = max(most.get(worker.pid or 0, 0.0), own / 1e3)
+    return list(most.values())
+
+
 def first(lake: str, share: float) -> dict[str, float]:
     """From opening to the first batch, at a share of the epoch."""
     wall, cpu = time.perf_counter(), time.process_time()
@@ -118,7 +136,9 @@ def report(lake: str, chosen: argparse.Namespace) -> None:
     found = fresh(epochs, lake, chosen.epochs, chosen.tokens)
     quarters = " ".join(f"{value:.1f}" for value in found["anonymous"])
     print(f"anonymous MB at each quarter of an epoch: {quarters}")
-    print(f"Mtok per CPU second: {found['speed'][0]:.0f}")
+    print(f"Mtok per CPU second: {found['speed'][0]:.0f}", flush=True)
+    owned = fresh(workers, lake, min(chosen.tokens, _WORKER_TOKENS))
+    print("MB of a worker's own:", " ".join(f"{value:.1f}" for value in owned), flush=True)
     found = fresh(order, chosen.row_groups)
     print(
         f"order of {chosen.row_groups:,} row groups: {found['cpu']:.2f} s of CPU, {found['kept']:.0f} MB "
@@ -138,7 +158,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.call is not None:
         calls: dict[str, Callable[..., Any]] = {
-            call.__name__: call for call in (epochs, first, order)
+            call.__name__: call for call in (epochs, workers, first, order)
         }
         print(json.dumps(calls[chosen.call[0]](*json.loads(chosen.call[1]))))
         return
