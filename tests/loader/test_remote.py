@@ -182,7 +182,7 @@ def test_requests_of_a_large_table_have_eight_megabytes(bytes_per_token):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_an_epoch_through_a_failing_store_is_exact(far, s3_endpoint, monkeypatch, seed, prefetch):
-    remote = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=0.6)
+    remote = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=1.5)
     dataset = TokenDataset(far, seq_len=7, shuffle=MIXED, remote=remote)
     with faulty(s3_endpoint, seeded(seed, share=0.35, most=2)) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
