@@ -200,7 +200,7 @@ def recipes(
         raise typer.BadParameter(f"no shipped recipe {name!r}; there are {', '.join(names)}")
     text = pipelines.path(name).read_text("utf-8")
     render.output(
-        {"name": name, "text": text}, lambda found: [found["text"].rstrip("\n")], to_json=as_json
+        {"name": name, "text": text}, lambda found: found["text"].splitlines(), to_json=as_json
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cli.progress import duration
+from etl.errors import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +29,12 @@ _MAX_SOURCES_SHOWN = 20
 
 
 def output(facts: Any, lines: Callable[[Any], Iterable[str]], *, to_json: bool) -> None:
-    """Print facts to stdout: as one JSON value, or as the lines that a reader gets."""
+    """Print facts to stdout: as one JSON value, or as the lines that a reader gets, each a line."""
     if to_json:
         typer.echo(as_json(facts))
         return
     for line in lines(facts):
-        typer.echo(line)
+        typer.echo(one_line(line))
 
 
 def as_json(facts: Any, *, indent: int | None = 2) -> str:
@@ -65,7 +66,7 @@ def quarantined(note: "Quarantined") -> str:
     part = f" [{note.part}]" if note.part else ""
     error = " ".join(note.error.split())
     shown = error if len(error) <= _MAX_ERROR_CHARS else f"{error[: _MAX_ERROR_CHARS - 3]}..."
-    return f"quarantined {note.step} {note.source}{part}: {shown}"
+    return one_line(f"quarantined {note.step} {note.source}{part}: {shown}")
 
 
 def plan_facts(plan: "Plan") -> dict[str, Any]:
@@ -245,7 +246,7 @@ def columns(
     >>> list(columns(["name", "n"], [["a", "1"], ["long", "20"]], numbers=[1]))
     ['name   n', 'a      1', 'long  20']
     """
-    table = [header, *rows]
+    table = [list(map(one_line, row)) for row in (header, *rows)]
     widths = [max(len(row[place]) for row in table) for place in range(len(header))]
     for row in table:
         cells = [

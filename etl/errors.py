@@ -15,6 +15,21 @@ TokenlakeError
 └── LoaderError        a training run asks for what the table cannot give
 """
 
+import re
+
+_BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def one_line(text: str) -> str:
+    r"""Text as one line of a terminal: controls, line ends and bytes that are no UTF-8 are shown escaped.
+
+    A name of a file may hold any of them.
+
+    >>> print(one_line("s3://raw/two\nlines é.jsonl"))
+    s3://raw/two\nlines é.jsonl
+    """
+    return _BREAKING.sub(lambda found: ascii(found[0])[1:-1], text)
+
 
 class TokenlakeError(Exception):
     """Base of all errors that a user can mend: what went wrong, where, and what to try.
@@ -31,7 +46,7 @@ class TokenlakeError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        text = self.what if self.where is None else f"{self.where}: {self.what}"
+        text = self.what if self.where is None else f"{one_line(self.where)}: {self.what}"
         return text if self.hint is None else f"{text}\n  hint: {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
+from etl.errors import one_line
 from etl.table import Table
 
 _THREADS = 8  # they wait for the store, more than they compute
@@ -31,7 +32,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.table if self.file is None else f"{self.table}/{self.file}"
-        return f"{place}: {self.what}"
+        return one_line(f"{place}: {self.what}")
 
 
 def check_files(

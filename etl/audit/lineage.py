@@ -16,7 +16,7 @@ from etl import storage
 from etl.audit.lookup import tally_rules
 from etl.audit.trace import Trace, trace
 from etl.audit.versions import Version, current, history, live_inputs, newest, versions_of
-from etl.errors import StorageError
+from etl.errors import StorageError, one_line
 from etl.plan import differing
 from etl.table import Table
 
@@ -59,7 +59,7 @@ class Node:
         return _tree(self, "", set())
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(one_line, self.lines()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from etl.audit.versions import (
     table_of,
     versions_of,
 )
-from etl.errors import TableError
+from etl.errors import TableError, one_line
 from etl.job.quarantine import Quarantine
 from etl.ledger import keys_of
 from etl.table import Table
@@ -181,17 +181,20 @@ class _Lake:
             hint = "ids are those of the column that the recipe names; try --source and --row"
             return TableError(f"no document has the id {wanted['id']!r}", where=self.url, hint=hint)
         source = str(wanted["source"])
+        shown = one_line(source)
         notes = [note for note in Quarantine(self.url).notes() if note.source == source]
         if notes:
             part = f" (part {notes[0].part})" if notes[0].part else ""
-            what = f"{source}{part} could not be read: {' '.join(notes[0].error.split())}"
+            what = f"{shown}{part} could not be read: {' '.join(notes[0].error.split())}"
             return TableError(what, where=self.url, hint="mend it and run again; see `etl report`")
         if source in self._inputs:
             hint = f"{self._inputs[source].rows} records were read of it; rows count from 0"
-            return TableError(f"no row {wanted['row']} of {source}", where=self.url, hint=hint)
+            return TableError(f"no row {wanted['row']} of {shown}", where=self.url, hint=hint)
         near = difflib.get_close_matches(source, self._inputs, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`etl lineage` lists the input files"
-        return TableError(f"no rows of {source}", where=self.url, hint=hint)
+        hint = "`etl lineage` lists the input files"
+        if near:
+            hint = f"did you mean {one_line(near[0])}?"
+        return TableError(f"no rows of {shown}", where=self.url, hint=hint)
 
     def _commit(self, path: str, source: str) -> Commit | None:
         """The commit that brought a data file of ``documents``."""
