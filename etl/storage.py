@@ -65,7 +65,7 @@ def refuse_credentials(url: str) -> None:
     etl.errors.StorageError: https://store/a.parquet[...]: a URL may not hold credentials
       hint: put them into the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
     """
-    if "://" not in url or not (_USER.search(url) or _SIGNED.search(url)):
+    if is_local(url) or not (_USER.search(url) or _SIGNED.search(url)):
         return
     shown = _SIGNED.sub("[...]", _USER.sub("[...]@", url))
     raise StorageError(
@@ -139,7 +139,8 @@ def find(pattern: str) -> list[FileInfo]:
 
     Below the prefix, or the fixed part of a glob, names that begin with ``_`` or ``.`` are left out,
     as every reader of such folders does; links to files are files, links to folders are not followed.
-    Raises StorageError if the place cannot be listed; an empty list means that nothing matches.
+    Raises StorageError if the place cannot be listed, or for a name that is no UTF-8; an empty list means
+    that nothing matches.
     """
     url = normalize(pattern)
     fs = filesystem(url)
@@ -182,6 +183,9 @@ def info(uri: str) -> FileInfo | None:
 def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
     scheme = url.split("://", 1)[0] if "://" in url else "file"
     uri = f"{scheme}://{path}"
+    if uri.encode(errors="ignore").decode() != uri:  # bytes of a file system that are no text
+        hint = "rename it: what is recorded of its rows is text"
+        raise StorageError("the name of this file is no UTF-8", where=uri, hint=hint)
     return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
 
 

@@ -239,3 +239,16 @@ def test_a_file_says_when_it_came(tmp_path, s3: str) -> None:
         assert found is not None
         assert found.modified is not None
         assert before < found.modified < datetime.now(UTC) + timedelta(seconds=2)
+
+
+def test_a_local_name_may_look_like_a_key(tmp_path) -> None:
+    file = tmp_path / "a?key=b.jsonl"
+    file.touch()
+    (found,) = storage.find(str(tmp_path))
+    assert found.uri == storage.normalize(found.uri) == f"file://{file}"
+
+
+def test_a_name_that_is_no_text_is_told(tmp_path) -> None:
+    (tmp_path / os.fsdecode(b"bad\xff.jsonl")).touch()
+    with pytest.raises(StorageError, match=r"bad\\udcff.jsonl: .* no UTF-8(.|\n)*rename it"):
+        storage.find(str(tmp_path))
