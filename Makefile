@@ -10,10 +10,10 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow chaos fuzz lint bench audit clean
+.PHONY: help demo test test-s3 test-slow chaos fuzz lint bench audit clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: $(INSTALLED)  ## from the shipped sample to packed training batches
 	$(BIN)/etl run demo --lake $(LAKE)
@@ -21,6 +21,9 @@ demo: $(INSTALLED)  ## from the shipped sample to packed training batches
 
 test: lint  ## lint, then the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos"
+
+test-s3: $(INSTALLED)  ## the tests of lakes again, with each lake on a real S3 server
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos" --store s3
 
 test-slow: $(INSTALLED)  ## the tests that take more than a few seconds each
 	$(BIN)/python -m pytest -m slow

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,9 +17,15 @@ import pytest
 import s3fs
 from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from upath import UPath
+
+from tests.place import at
+
+NewPlace = Callable[[str], UPath]
 
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("s3", deadline=None, max_examples=20)  # each takes many requests
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 _TEXT = (
@@ -60,24 +66,78 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "where lakes of tests lie; on s3 only the tests that ask for a place are run"
+    parser.addoption("--store", choices=("local", "s3"), default="local", help=told)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("store") == "s3":
+        settings.load_profile("s3")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("store") == "local":
+        return
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        asks = "new_place" in getattr(item, "fixturenames", ())
+        (chosen if asks and not item.get_closest_marker("here") else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = chosen
+
+
+@pytest.fixture
+def place(new_place: NewPlace) -> UPath:
+    """A fresh folder for the lake of a test and its input, wherever ``--store`` says."""
+    return new_place("place")
+
+
+@pytest.fixture(scope="session")
+def new_place(store: str | None, tmp_path_factory: pytest.TempPathFactory) -> NewPlace:
+    """A name -> a fresh folder, wherever ``--store`` says; for what several tests share."""
+
+    def new(name: str) -> UPath:
+        folder = tmp_path_factory.mktemp(name)
+        return at(folder if store is None else f"{store}/{folder.name}")
+
+    return new
+
+
+@pytest.fixture(scope="session", autouse=True)
+def store(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The bucket of this session's lakes, before any process starts that is to reach it; None: here."""
+    if request.config.getoption("store") == "local":
+        yield None
+        return
+    endpoint = request.getfixturevalue("s3_endpoint")
+    with pytest.MonkeyPatch.context() as patch:
+        yield _new_bucket(endpoint, patch)
+
+
 @pytest.fixture
 def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a fresh bucket of a real S3 server; the environment says how to reach it."""
+    return _new_bucket(s3_endpoint, monkeypatch)
+
+
+def _new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
     environment = {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test-secret",
-        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ENDPOINT_URL": endpoint,
         "AWS_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+        patch.delenv(name, raising=False)
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+        patch.setenv(name, value)
     bucket = f"test-{uuid.uuid4().hex[:12]}"
-    s3fs.S3FileSystem(endpoint_url=s3_endpoint).mkdir(bucket)
+    s3fs.S3FileSystem(endpoint_url=endpoint).mkdir(bucket)
     return f"s3://{bucket}"
 
 

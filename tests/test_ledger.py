@@ -3,19 +3,21 @@
 import json
 import multiprocessing
 from dataclasses import replace
-from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from upath import UPath
 
 import schemas
 from etl import storage
 from etl.errors import ConflictError, MismatchError
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
 from etl.ledger import Entry, Ledger
+from tests.conftest import NewPlace
+from tests.place import at
 
 SCHEMA = schemas.DUPLICATES
 
@@ -38,8 +40,8 @@ def entry(ledger: Ledger, unit: str, rows: int = 1) -> Entry:
     return Entry(key, writer.close())
 
 
-def begun(folder: Path, fingerprint: str = "a" * 64) -> Ledger:
-    ledger = Ledger(storage.normalize(folder), fingerprint=fingerprint)
+def begun(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
+    ledger = Ledger(str(folder), fingerprint=fingerprint)
     if ledger.table is None or ledger.is_other_recipe:
         ledger.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
     return ledger
@@ -49,38 +51,38 @@ def describe(entries: object, generation: int) -> dict[str, int]:
     return {"generation": generation}
 
 
-def sources(folder: Path) -> list[str]:
-    ledger = Ledger(storage.normalize(folder), fingerprint="a" * 64)
+def sources(folder: UPath) -> list[str]:
+    ledger = Ledger(str(folder), fingerprint="a" * 64)
     assert ledger.table is not None
     return sorted(ledger.table.dataset().to_table(columns=["source"])["source"].to_pylist())
 
 
-def test_a_unit_is_committed_once(tmp_path: Path) -> None:
-    ledger = begun(tmp_path)
+def test_a_unit_is_committed_once(place: UPath) -> None:
+    ledger = begun(place)
     unit = entry(ledger, "one")
     assert ledger.commit([unit], describe) == [unit]
-    again = begun(tmp_path)
+    again = begun(place)
     assert again.is_done(again.key("one"))
     assert again.commit([entry(again, "one"), other := entry(again, "two")], describe) == [other]
-    assert sources(tmp_path) == ["one", "two"]
+    assert sources(place) == ["one", "two"]
 
 
-def test_a_stale_driver_commits_only_what_is_new(tmp_path: Path) -> None:
-    stale, quick = begun(tmp_path), begun(tmp_path)
+def test_a_stale_driver_commits_only_what_is_new(place: UPath) -> None:
+    stale, quick = begun(place), begun(place)
     quick.commit([entry(quick, "one"), entry(quick, "two")], describe)
     late = [entry(stale, "two"), entry(stale, "three")]
     assert stale.commit(late, describe) == late[1:]
-    assert sources(tmp_path) == ["one", "three", "two"]
-    stale = begun(tmp_path)
-    begun(tmp_path).commit([entry(stale, "four")], describe)
+    assert sources(place) == ["one", "three", "two"]
+    stale = begun(place)
+    begun(place).commit([entry(stale, "four")], describe)
     with pytest.raises(ConflictError):
         stale.commit([entry(stale, "five")], describe, retry=False)
 
 
 def test_what_another_driver_commits_right_after_is_not_taken_for_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, other = begun(tmp_path), begun(tmp_path)
+    ledger, other = begun(place), begun(place)
     commit = deltalake.DeltaTable.create_write_transaction
 
     def commit_and_then_the_other(*args, **kwargs) -> None:
@@ -91,35 +93,35 @@ def test_what_another_driver_commits_right_after_is_not_taken_for_seen(
     monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", commit_and_then_the_other)
     ledger.commit([entry(ledger, "one")], describe)
     assert ledger.commit([entry(ledger, "two")], describe) == []
-    assert sources(tmp_path) == ["one", "two"]
+    assert sources(place) == ["one", "two"]
 
 
 def _commit_all(folder: str, names: list[str]) -> None:
-    ledger = begun(Path(folder))
+    ledger = begun(at(folder))
     for name in names:
         ledger.commit([entry(ledger, name)], describe)
 
 
-def test_many_drivers_at_once_double_nothing(tmp_path: Path) -> None:
-    begun(tmp_path)
+def test_many_drivers_at_once_double_nothing(place: UPath) -> None:
+    begun(place)
     names = [f"unit{i:02}" for i in range(12)]
     context = multiprocessing.get_context("spawn")
     orders = [names, names[::-1], names[6:] + names[:6]]
-    drivers = [context.Process(target=_commit_all, args=(str(tmp_path), o)) for o in orders]
+    drivers = [context.Process(target=_commit_all, args=(str(place), o)) for o in orders]
     for driver in drivers:
         driver.start()
     for driver in drivers:
         driver.join()
     assert [driver.exitcode for driver in drivers] == [0, 0, 0]
-    assert sources(tmp_path) == names
+    assert sources(place) == names
 
 
 @settings(max_examples=15)
 @given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4), max_size=6))
 def test_any_sequence_of_commits_gives_each_unit_once(
-    tmp_path_factory: pytest.TempPathFactory, commits: list[list[int]]
+    new_place: NewPlace, commits: list[list[int]]
 ) -> None:
-    folder = tmp_path_factory.mktemp("ledger")
+    folder = new_place("ledger")
     ledgers = [begun(folder), begun(folder)]
     for turn, units in enumerate(commits):
         ledger = ledgers[turn % 2]
@@ -127,60 +129,60 @@ def test_any_sequence_of_commits_gives_each_unit_once(
     assert sources(folder) == sorted({str(unit) for units in commits for unit in units})
 
 
-def test_beginning_anew_forgets_what_is_done_and_keeps_the_old_version(tmp_path: Path) -> None:
-    ledger = begun(tmp_path)
+def test_beginning_anew_forgets_what_is_done_and_keeps_the_old_version(place: UPath) -> None:
+    ledger = begun(place)
     ledger.commit([entry(ledger, "one")], describe)
-    other = Ledger(storage.normalize(tmp_path), fingerprint="b" * 64)
+    other = Ledger(str(place), fingerprint="b" * 64)
     assert other.is_other_recipe
-    bystander = begun(tmp_path)
+    bystander = begun(place)
     other.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
     assert not other.is_other_recipe
     assert not other.is_done(other.key("one"))
-    assert sources(tmp_path) == []
+    assert sources(place) == []
     assert other.table is not None
     with pytest.raises(MismatchError, match="begun anew"):
         bystander.commit([entry(bystander, "two")], describe)
-    back = Ledger(storage.normalize(tmp_path), fingerprint="a" * 64)
+    back = Ledger(str(place), fingerprint="a" * 64)
     assert back.is_other_recipe
     back.begin(SCHEMA, DUPLICATES, lambda generation: {})
     assert not back.is_done(back.key("one")), "the first generation's work is not this one's"
 
 
-def test_a_changed_file_is_seen_until_its_rows_are_replaced(tmp_path: Path) -> None:
-    ledger = begun(tmp_path)
+def test_a_changed_file_is_seen_until_its_rows_are_replaced(place: UPath) -> None:
+    ledger = begun(place)
     unit = entry(ledger, "old")
     ledger.commit([Entry(unit.key, unit.fragments, files={"s3://raw/a": "etag1"})], describe)
-    ledger = begun(tmp_path)
+    ledger = begun(place)
     assert not ledger.has_changed("s3://raw/a", "etag1")
     assert not ledger.has_changed("s3://raw/b", "etag1")
     assert ledger.has_changed("s3://raw/a", "etag2")
     new, gone = entry(ledger, "new", rows=2), [f.path for f in unit.fragments]
     ledger.commit([Entry(new.key, new.fragments, gone, {"s3://raw/a": "etag2"})], describe)
-    assert sources(tmp_path) == ["new", "new"]
-    assert not begun(tmp_path).has_changed("s3://raw/a", "etag2")
+    assert sources(place) == ["new", "new"]
+    assert not begun(place).has_changed("s3://raw/a", "etag2")
 
 
-def test_two_contents_of_one_file_are_not_mixed(tmp_path: Path) -> None:
-    stale = begun(tmp_path)
+def test_two_contents_of_one_file_are_not_mixed(place: UPath) -> None:
+    stale = begun(place)
     slow, quick = entry(stale, "first content"), entry(stale, "second content")
-    quick_ledger = begun(tmp_path)
+    quick_ledger = begun(place)
     quick_ledger.commit([Entry(quick.key, quick.fragments, files={"s3://raw/a": "2"})], describe)
     with pytest.raises(MismatchError, match="another content"):
         stale.commit([Entry(slow.key, slow.fragments, files={"s3://raw/a": "1"})], describe)
-    assert sources(tmp_path) == ["second content"]
+    assert sources(place) == ["second content"]
 
 
-def test_a_replacement_removes_what_came_meanwhile(tmp_path: Path) -> None:
-    ledger = begun(tmp_path)
+def test_a_replacement_removes_what_came_meanwhile(place: UPath) -> None:
+    ledger = begun(place)
     uri = "s3://raw/a"  # all rows of this file have it as their source
     first, late, new = (entry(ledger, f"{name} of a") for name in ("first", "late", "new"))
     ledger.commit([Entry(first.key, _of(ledger, first, uri), files={uri: "1"})], describe)
-    replacing, other = begun(tmp_path), begun(tmp_path)
+    replacing, other = begun(place), begun(place)
     other.commit([Entry(late.key, _of(ledger, late, uri), files={uri: "1"})], describe)
     gone = [fragment.path for fragment in _of(ledger, first, uri)]
     assert replacing.has_changed(uri, "2")
     replacing.commit([Entry(new.key, new.fragments, gone, {uri: "2"})], describe)
-    assert sources(tmp_path) == ["new of a"]
+    assert sources(place) == ["new of a"]
 
 
 def _of(ledger: Ledger, unit: Entry, uri: str) -> list[Fragment]:
@@ -195,9 +197,11 @@ def _name_of(fragment: Fragment) -> str:
     return str(json.loads(fragment.statistics)["minValues"]["source"])
 
 
-def test_files_of_another_program_are_seen(tmp_path: Path) -> None:
-    ledger = begun(tmp_path)
+def test_files_of_another_program_are_seen(place: UPath) -> None:
+    ledger = begun(place)
     ledger.commit([entry(ledger, name) for name in ("one", "two")], describe)
     assert ledger.foreign_files() == []
-    deltalake.DeltaTable(str(tmp_path)).optimize.compact()
-    assert len(begun(tmp_path).foreign_files()) == 1
+    deltalake.DeltaTable(
+        str(place), storage_options=storage.delta_options(str(place))
+    ).optimize.compact()
+    assert len(begun(place).foreign_files()) == 1

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from upath import UPath
 
 import schemas
 from etl import storage
@@ -19,6 +20,8 @@ from etl.errors import ConflictError, StorageError, TableError
 from etl.fragment import ARCHIVED_TOKENS, TOKENS, Fragment, FragmentWriter, Layout
 from etl.loader.pages import is_plain, read_pages
 from etl.table import Table
+from tests.conftest import NewPlace
+from tests.place import at, opened
 
 
 def token_rows(lengths: list[int], source: str = "s3://raw/a") -> pa.Table:
@@ -47,12 +50,12 @@ def write(url: str, rows: list[pa.Table], layout: Layout = TOKENS) -> list[Fragm
     st.integers(1, 400),
 )
 def test_fragments_hold_the_rows_whatever_the_layout(
-    tmp_path_factory: pytest.TempPathFactory,
+    new_place: NewPlace,
     batches: list[list[int]],
     group_bytes: int,
     file_bytes: int,
 ) -> None:
-    url = storage.normalize(tmp_path_factory.mktemp("table"))
+    url = str(new_place("table"))
     layout = Layout(
         statistics=TOKENS.statistics,
         bulk="tokens",
@@ -61,7 +64,7 @@ def test_fragments_hold_the_rows_whatever_the_layout(
         file_bytes=file_bytes,
     )
     fragments = write(url, [token_rows(lengths) for lengths in batches], layout)
-    read = [pq.read_table(storage.local_path(storage.join(url, f.path))) for f in fragments]
+    read = [opened(at(url) / fragment.path).read() for fragment in fragments]
     lengths = [n for table in read for n in table["num_tokens"].to_pylist()]
     assert lengths == [n for batch in batches for n in batch]
     for table, fragment in zip(read, fragments, strict=True):
@@ -110,13 +113,13 @@ def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
     )
 
 
-def test_of_two_writers_on_one_version_the_second_fails(tmp_path: Path) -> None:
-    Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
-    first, second = Table.open(str(tmp_path)), Table.open(str(tmp_path))
+def test_of_two_writers_on_one_version_the_second_fails(place: UPath) -> None:
+    Table.create(str(place), schemas.TOKENS, TOKENS)
+    first, second = Table.open(str(place)), Table.open(str(place))
     first.commit(write(first.url, [token_rows([1])]), transactions={}, lineage={})
     with pytest.raises(ConflictError, match="another commit came first"):
         second.commit(write(second.url, [token_rows([2])]), transactions={}, lineage={})
-    assert Table.open(str(tmp_path)).dataset().count_rows() == 1
+    assert Table.open(str(place)).dataset().count_rows() == 1
 
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
@@ -129,21 +132,21 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_fragment_that_is_not_there_as_written_is_not_committed(tmp_path: Path) -> None:
-    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+def test_a_fragment_that_is_not_there_as_written_is_not_committed(place: UPath) -> None:
+    table = Table.create(str(place), schemas.TOKENS, TOKENS)
     (fragment,) = write(table.url, [token_rows([1, 2])])
-    file = tmp_path / fragment.path
+    file = place / fragment.path
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(StorageError, match="bytes where"):
         table.commit([fragment], transactions={}, lineage={})
     file.unlink()
     with pytest.raises(StorageError, match="None bytes"):
         table.commit([fragment], transactions={}, lineage={})
-    assert Table.open(str(tmp_path)).version == 0
+    assert Table.open(str(place)).version == 0
 
 
-def test_remove_and_add_are_one_version(tmp_path: Path) -> None:
-    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+def test_remove_and_add_are_one_version(place: UPath) -> None:
+    table = Table.create(str(place), schemas.TOKENS, TOKENS)
     table = table.commit(write(table.url, [token_rows([1])]), transactions={}, lineage={})
     old = table.fragments()["path"].to_pylist()
     table = table.commit(
@@ -154,8 +157,8 @@ def test_remove_and_add_are_one_version(tmp_path: Path) -> None:
     assert Table.open(table.url, 1).dataset().count_rows() == 1
 
 
-def test_overwrite_begins_anew_with_another_schema(tmp_path: Path) -> None:
-    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+def test_overwrite_begins_anew_with_another_schema(place: UPath) -> None:
+    table = Table.create(str(place), schemas.TOKENS, TOKENS)
     table = table.commit(write(table.url, [token_rows([1])]), transactions={"a": 1}, lineage={})
     layout = Layout(statistics=("source", "row"))
     table = table.commit(
@@ -167,8 +170,8 @@ def test_overwrite_begins_anew_with_another_schema(tmp_path: Path) -> None:
     assert Table.open(table.url, 1).schema.names == schemas.TOKENS.names
 
 
-def test_transactions_survive_checkpoints(tmp_path: Path) -> None:
-    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS, transactions={"generation": 1})
+def test_transactions_survive_checkpoints(place: UPath) -> None:
+    table = Table.create(str(place), schemas.TOKENS, TOKENS, transactions={"generation": 1})
     for number in range(12):
         new = {f"k{number}": number, f"{number:032x}": number, f"file:{number:032x}": number}
         table = table.commit([], transactions=new | {"last": number}, lineage={})
@@ -178,15 +181,15 @@ def test_transactions_survive_checkpoints(tmp_path: Path) -> None:
     assert [found.get(name) for name in ("generation", "last")] == [1, 11]
     for form in ("k{}", "{:032x}", "file:{:032x}"):
         assert [found.get(form.format(number)) for number in range(12)] == [*range(12)]
-    assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+    assert list((place / "_delta_log").glob("*.checkpoint.parquet"))
 
 
-def test_opening_what_is_not_there(tmp_path: Path) -> None:
+def test_opening_what_is_not_there(place: UPath) -> None:
     with pytest.raises(TableError, match="there is no Delta table"):
-        Table.open(str(tmp_path / "none"))
-    Table.create(str(tmp_path / "t"), schemas.TOKENS, TOKENS)
+        Table.open(str(place / "none"))
+    Table.create(str(place / "t"), schemas.TOKENS, TOKENS)
     with pytest.raises(TableError, match="has no version 7"):
-        Table.open(str(tmp_path / "t"), 7)
+        Table.open(str(place / "t"), 7)
 
 
 def test_a_place_that_is_not_writable(tmp_path: Path) -> None:
@@ -206,8 +209,8 @@ def test_odd_letters_in_a_path(tmp_path: Path) -> None:
         Table.create(str(tmp_path / "a%20lake"), schemas.TOKENS, TOKENS)
 
 
-def test_a_long_source_is_known_by_its_statistics(tmp_path: Path) -> None:
-    table = Table.create(str(tmp_path), schemas.TOKENS, TOKENS)
+def test_a_long_source_is_known_by_its_statistics(place: UPath) -> None:
+    table = Table.create(str(place), schemas.TOKENS, TOKENS)
     source = "s3://raw/" + "x" * 1000
     table = table.commit(write(table.url, [token_rows([1], source)]), transactions={}, lineage={})
     assert table.fragments()["min.source"].to_pylist() == [source]

@@ -1,15 +1,17 @@
 """A lake that several real runs made: two files, then a third, one that cannot be read, and twins."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from distributed import Client
+from upath import UPath
 
 from etl.job.run import run
 from etl.recipe import Recipe
+from tests.conftest import NewPlace
 from tests.job.corpus import records, write_jsonl, write_parquet
+from tests.place import copy
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +24,10 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def made(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Recipe:
+def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
     """The recipe of the lake that all tests read; whoever changes it takes ``lake``, a copy."""
-    folder = tmp_path_factory.mktemp("made")
+    folder = new_place("made")
     crawl = folder / "crawl"
-    crawl.mkdir()
     recipe = Recipe(
         name="web",
         source={
@@ -49,8 +50,6 @@ def made(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenize
 
 
 @pytest.fixture
-def lake(made: Recipe, tmp_path: Path) -> Recipe:
+def lake(made: Recipe, place: UPath) -> Recipe:
     """The same recipe with copies of its input and its lake, to be damaged or gone on with."""
-    folder = Path(str(made.lake)).parent
-    shutil.copytree(folder / "lake", tmp_path / "lake")
-    return made.model_copy(update={"lake": str(tmp_path / "lake")})
+    return made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})

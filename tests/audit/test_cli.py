@@ -17,9 +17,11 @@ from typer.testing import CliRunner, Result
 
 from cli.app import app
 from cli.progress import ProgressLine
+from etl import storage
 from etl.recipe import Recipe, json_schema
 from etl.table import Table
 from tests.job.corpus import records, write_jsonl, write_parquet
+from tests.place import at
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (
@@ -219,7 +221,7 @@ def test_diff_prints_what_changed(made: Recipe) -> None:
     text = etl("diff", made.table_url("documents"), 0, 1).stdout
     assert f"+{found['rows_added']:,}" in text
     assert "gopher_quality.short" in text
-    assert "input added: file://" in text
+    assert f"input added: {storage.normalize(made.source.path)}/" in text
 
 
 def test_lineage_prints_tree_json_and_events(made: Recipe) -> None:
@@ -244,13 +246,13 @@ def test_trace_tells_what_became_of_a_document(made: Recipe) -> None:
     text = etl(
         "trace", made.lake, "--source", duplicate["source"], "--row", duplicate["row"]
     ).stdout
-    assert "duplicate of file://" in text
+    assert f"duplicate of {storage.normalize(made.source.path)}/" in text
 
 
 def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
     assert facts("verify", lake.lake) == []
     assert etl("verify", lake.lake).stdout == "the lake is whole\n"
-    next((Path(str(lake.lake)) / "tokens").glob("*.parquet")).unlink()
+    next((at(lake.lake) / "tokens").glob("*.parquet")).unlink()
     result = etl("verify", lake.lake)
     assert result.exit_code == 1
     assert result.stdout.startswith("tokens/")

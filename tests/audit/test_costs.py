@@ -2,6 +2,7 @@
 
 import pytest
 from distributed import Client
+from upath import UPath
 
 import schemas
 from cli import render
@@ -76,10 +77,10 @@ def test_a_clock_adds_up_also_when_the_work_fails() -> None:
 
 @pytest.mark.parametrize("is_fused", [False, True])
 def test_a_run_and_the_report_of_its_lake_tell_the_same(
-    made: Recipe, client: Client, tmp_path: object, is_fused: bool
+    made: Recipe, client: Client, place: UPath, is_fused: bool
 ) -> None:
     stages = [s for s in made.stages if not (is_fused and s.kind == "dedup_exact")]
-    recipe = made.model_copy(update={"lake": f"{tmp_path}/lake", "stages": tuple(stages)})
+    recipe = made.model_copy(update={"lake": f"{place}/lake", "stages": tuple(stages)})
     one = run(recipe, cluster=client)
     names = ["read", "signals.words", "1 gopher_quality", "write"]
     names += [] if is_fused else ["tokenize.read"]

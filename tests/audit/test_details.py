@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from distributed import Client
+from upath import UPath
 
 from etl.audit.lineage import diff
 from etl.audit.report import report
@@ -14,21 +15,21 @@ from etl.table import Table
 QUIZ = [" ".join(f"{item}{word}" for word in range(20)) for item in ("a", "b", "c")]
 
 
-def test_details_are_counted_together(client: Client, tmp_path: Path) -> None:
+def test_details_are_counted_together(client: Client, place: UPath, tmp_path: Path) -> None:
     (tmp_path / "quiz.txt").write_text("\n".join(QUIZ))
     texts = [*QUIZ, *QUIZ[:2], "nothing of that kind"]
     lines = [json.dumps({"text": f"document {k}: {text}"}) for k, text in enumerate(texts)]
-    (tmp_path / "crawl").mkdir()
-    (tmp_path / "crawl" / "1.jsonl").write_text("\n".join(lines[:2]))
+    (place / "crawl").mkdir()
+    (place / "crawl" / "1.jsonl").write_text("\n".join(lines[:2]))
     recipe = Recipe(
         name="details",
-        source={"path": str(tmp_path / "crawl")},
-        lake=str(tmp_path / "lake"),
+        source={"path": str(place / "crawl")},
+        lake=str(place / "lake"),
         stages=[{"decontaminate": {"sets": {"quiz": str(tmp_path / "quiz.txt")}}}],
     )
     assert run(recipe, cluster=client).rejected == {"decontaminate.quiz": 2}
     first = Table.open(recipe.table_url("documents")).version
-    (tmp_path / "crawl" / "2.jsonl").write_text("\n".join(lines[2:]))
+    (place / "crawl" / "2.jsonl").write_text("\n".join(lines[2:]))
     assert run(recipe, cluster=client).rejected == {"decontaminate.quiz": 3}
     table = Table.open(recipe.table_url("documents"))
     stored = table.dataset().to_table(columns=["reason"])["reason"].to_pylist()

@@ -1,7 +1,6 @@
 """The report of duplicates, and the trace of what is cut, on a lake whose clusters are known."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
+from upath import UPath
 
 from cli.app import app
 from etl import storage
@@ -24,9 +24,11 @@ from etl.errors import TableError
 from etl.job.run import run
 from etl.recipe import Recipe
 from tests.audit.test_verify import _rewrite, opened
+from tests.conftest import NewPlace
 from tests.job.corpus import write_jsonl
 from tests.job.test_near import changed, words
 from tests.job.test_run import rows
+from tests.place import at, copy
 
 NOTICE = "This notice stands under every page of the site."
 FILES = {  # folder and file -> documents by name
@@ -50,13 +52,11 @@ def text_of(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Recipe:
-    folder = tmp_path_factory.mktemp("known")
+def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
+    folder = new_place("known")
     for path, names in FILES.items():
-        file = folder / "in" / f"{path}.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
         records = [{"id": f"{path}-{k}", "text": text_of(name)} for k, name in enumerate(names)]
-        write_jsonl(file, records)
+        write_jsonl(folder / "in" / f"{path}.jsonl", records)
     near = {"dedup_minhash": {"verify": "exact", "bands": 28, "rows": 4, "min_similarity": 0.7}}
     recipe = Recipe(
         name="known",
@@ -74,7 +74,7 @@ def made(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenize
 
 
 def url(recipe: Recipe, path: str) -> str:
-    return storage.normalize(Path(str(recipe.lake)).parent / "in" / f"{path}.jsonl")
+    return storage.normalize(str(at(recipe.lake).parent / "in" / f"{path}.jsonl"))
 
 
 def test_the_lake_is_whole(made: Recipe) -> None:
@@ -180,9 +180,9 @@ def test_the_command(made: Recipe) -> None:
     assert told["clusters"] == 3
 
 
-def test_a_lake_without_duplicates(tmp_path: Path) -> None:
+def test_a_lake_without_duplicates(place: UPath) -> None:
     with pytest.raises(TableError, match="no duplicates"):
-        duplicates(str(tmp_path))
+        duplicates(str(place))
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,9 @@ def test_a_lake_without_duplicates(tmp_path: Path) -> None:
         ("short", "that are cut for a document that is left out"),
     ],
 )
-def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, tmp_path: Path) -> None:
+def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, place: UPath) -> None:
     """A document is cut for the sake of one that is left out itself."""
-    shutil.copytree(str(made.lake), tmp_path / "lake")
-    lake = made.model_copy(update={"lake": str(tmp_path / "lake")})
+    lake = made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})
     bad = next(row for row in rows(lake.lake, "duplicates") if row["kind"] == kind)
 
     def change(table: pa.Table) -> pa.Table:

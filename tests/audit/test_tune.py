@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from typer.testing import CliRunner
+from upath import UPath
 
 from cli.app import app
 from etl.audit.report import report
@@ -19,6 +20,7 @@ from etl.job.run import run
 from etl.recipe import Recipe
 from etl.stages import STAGES, Stage
 from etl.table import Table
+from tests.conftest import NewPlace
 from tests.job.corpus import prose, write_jsonl, write_parquet
 
 Lake = Callable[..., str]
@@ -65,11 +67,15 @@ def sentences(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def lake(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Lake:
+def lake(
+    client: Client,
+    new_place: NewPlace,
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_tokenizer: Path,
+) -> Lake:
     """Makes a lake of the same input with other settings, each once; without any, the one to tune."""
-    folder = tmp_path_factory.mktemp("tune")
-    crawl = folder / "crawl"
-    crawl.mkdir()
+    folder, place = tmp_path_factory.mktemp("tune"), new_place("tune")
+    crawl = place / "crawl"
     write_parquet(crawl / "a.parquet", records(0, 120))
     write_parquet(crawl / "b.parquet", records(60, 160))
     write_jsonl(crawl / "c.jsonl", records(160, 200))
@@ -99,7 +105,7 @@ def lake(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenize
         """``keep``: only so many of the filters."""
         key = (str(keep), *settings)
         if key not in made:
-            made[key] = str(folder / f"lake{len(made)}")
+            made[key] = str(place / f"lake{len(made)}")
             chosen = stages if keep is None else [*stages[:keep], *stages[-2:]]
             file = folder / "recipe.yaml"
             file.write_text(json.dumps({**recipe, "stages": chosen, "lake": made[key]}))
@@ -197,16 +203,16 @@ def test_what_a_function_has_not_judged_is_unknown(lake: Lake) -> None:
     assert told(tune(lake(), stricter)) == done(lake(*stricter))
 
 
-def test_a_score_is_tuned(lake: Lake, tmp_path: Path, client: Client) -> None:
+def test_a_score_is_tuned(lake: Lake, place: UPath, tmp_path: Path, client: Client) -> None:
     (tmp_path / "own.py").write_text(FILTERS)
-    crawl = write_parquet(tmp_path / "a.parquet", records(0, 60))
+    crawl = write_parquet(place / "a.parquet", records(0, 60))
 
     def make(name: str, low: float, high: float | None) -> str:
         score = {"call": "own:letters", "min_score": low, "max_score": high}
         recipe = Recipe(
             name="score",
             source={"path": str(crawl), "columns": {"text": "body"}},
-            lake=str(tmp_path / name),
+            lake=str(place / name),
             stages=[{"length": {"min_words": 20}}, {"python": {**score, "folder": str(tmp_path)}}],
         )
         assert run(recipe, cluster=client).ok
@@ -219,14 +225,16 @@ def test_a_score_is_tuned(lake: Lake, tmp_path: Path, client: Client) -> None:
     assert set(real.rejected) >= {"python.letters_low", "python.letters_high"}
     assert (found.whole.then.unique, found.whole.then.tokens) == (None, None)
     with pytest.raises(RecipeError, match="changes the text or a signal"):
-        tune(f"{tmp_path}/one", ["python.sees=all"])
+        tune(f"{place}/one", ["python.sees=all"])
     with pytest.raises(RecipeError, match="changes the text or a signal"):
-        tune(f"{tmp_path}/one", ["python.name=other"])
+        tune(f"{place}/one", ["python.name=other"])
 
 
-def test_thresholds_before_and_after_a_text_is_rewritten(tmp_path: Path, client: Client) -> None:
+def test_thresholds_before_and_after_a_text_is_rewritten(
+    place: UPath, tmp_path: Path, client: Client
+) -> None:
     crawl = write_parquet(
-        tmp_path / "a.parquet",
+        place / "a.parquet",
         [{**record, "body": sentences(record["body"] or "")} for record in records(0, 120)],
     )
 
@@ -234,7 +242,7 @@ def test_thresholds_before_and_after_a_text_is_rewritten(tmp_path: Path, client:
         recipe = {
             "name": "published",
             "source": {"path": str(crawl), "columns": {"text": "body"}},
-            "lake": str(tmp_path / name),
+            "lake": str(place / name),
             "stages": [
                 {"gopher_repetition": {"max_top_3gram_char_ratio": None}},
                 {"gopher_quality": {"min_words": 30, "min_alpha_word_ratio": None}},
@@ -247,7 +255,7 @@ def test_thresholds_before_and_after_a_text_is_rewritten(tmp_path: Path, client:
         file = tmp_path / "recipe.yaml"
         file.write_text(json.dumps(recipe))
         assert run(Recipe.load(file, settings=settings), cluster=client).ok
-        return str(tmp_path / name)
+        return str(place / name)
 
     one = make("one")
     for number, settings in enumerate(
@@ -267,8 +275,10 @@ def test_thresholds_before_and_after_a_text_is_rewritten(tmp_path: Path, client:
         tune(one, ["c4.min_words_per_line=2"])
 
 
-def test_filters_with_signals_and_files_of_their_own(tmp_path: Path, client: Client) -> None:
-    crawl = write_parquet(tmp_path / "a.parquet", records(0, 60))
+def test_filters_with_signals_and_files_of_their_own(
+    place: UPath, tmp_path: Path, client: Client
+) -> None:
+    crawl = write_parquet(place / "a.parquet", records(0, 60))
     (tmp_path / "quiz.txt").write_text("in the morning\nway from here\n")
 
     def make(name: str, fraction: float, min_hits: int) -> str:
@@ -276,7 +286,7 @@ def test_filters_with_signals_and_files_of_their_own(tmp_path: Path, client: Cli
         recipe = Recipe(
             name="own",
             source={"path": str(crawl), "columns": {"text": "body"}},
-            lake=str(tmp_path / name),
+            lake=str(place / name),
             stages=[
                 {"sample": fraction},
                 {"decontaminate": {**sets, "min_hits": min_hits}},
@@ -299,13 +309,13 @@ def test_filters_with_signals_and_files_of_their_own(tmp_path: Path, client: Cli
 
 
 def test_without_the_signals_of_rejected_documents(
-    lake: Lake, tmp_path: Path, client: Client
+    lake: Lake, place: UPath, client: Client
 ) -> None:
-    crawl = write_parquet(tmp_path / "a.parquet", records(0, 60))
+    crawl = write_parquet(place / "a.parquet", records(0, 60))
     recipe = Recipe(
         name="few",
         source={"path": str(crawl), "columns": {"text": "body"}},
-        lake=str(tmp_path / "lake"),
+        lake=str(place / "lake"),
         rejected={"signals": False},
         stages=[{"length": {"min_words": 30}}, "gopher_repetition"],
     )
@@ -356,15 +366,15 @@ def test_a_sweep_is_one_tuning_for_each_value(lake: Lake) -> None:
         sweep(lake(keep=5), "gopher_quality.min_words")
 
 
-def test_a_lake_that_no_recipe_made(tmp_path: Path, lake: Lake) -> None:
+def test_a_lake_that_no_recipe_made(place: UPath, lake: Lake) -> None:
     with pytest.raises(TableError, match="there is no Delta table"):
-        tune(str(tmp_path), ["a.b=1"])
+        tune(str(place), ["a.b=1"])
     documents = Table.open(f"{lake()}/documents")
     from etl.fragment import DOCUMENTS
 
-    Table.create(f"{tmp_path}/documents", documents.schema, DOCUMENTS)
+    Table.create(f"{place}/documents", documents.schema, DOCUMENTS)
     with pytest.raises(TableError, match="no recipe has made"):
-        tune(str(tmp_path), ["a.b=1"])
+        tune(str(place), ["a.b=1"])
 
 
 def test_the_command(lake: Lake) -> None:

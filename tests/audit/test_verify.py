@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
+from upath import UPath
 
 import schemas
-from etl import storage
 from etl.audit.lineage import trace
 from etl.audit.report import report
 from etl.audit.verify import Problem, verify
@@ -24,6 +22,8 @@ from etl.job.run import run
 from etl.recipe import Recipe
 from etl.table import Table
 from tests.job.corpus import records, write_jsonl, write_parquet
+from tests.place import at, copy
+from tests.place import opened as parquet
 
 Damage = Callable[[Recipe], None]
 
@@ -41,12 +41,12 @@ def live(recipe: Recipe, name: str, verdict: str | None = None) -> list[str]:
     return [f["path"] for f in sorted(found, key=lambda f: (-f["rows"], f["min.source"]))]
 
 
-def local(recipe: Recipe, name: str, path: str) -> Path:
-    return storage.local_path(storage.join(recipe.table_url(name), path))
+def file_of(recipe: Recipe, name: str, path: str) -> UPath:
+    return at(recipe.table_url(name)) / path
 
 
 def read(recipe: Recipe, name: str, path: str) -> pa.Table:
-    return pq.read_table(local(recipe, name, path), partitioning=None)
+    return parquet(file_of(recipe, name, path)).read()
 
 
 def test_a_whole_lake_has_no_problems(made: Recipe) -> None:
@@ -55,11 +55,10 @@ def test_a_whole_lake_has_no_problems(made: Recipe) -> None:
 
 
 def test_work_that_is_not_done_yet_is_no_problem(
-    client: Client, lake: Recipe, tmp_path: Path
+    client: Client, lake: Recipe, place: UPath
 ) -> None:
-    (tmp_path / "more").mkdir()
-    write_jsonl(tmp_path / "more" / "d.jsonl", records(500, 510))
-    source = lake.source.model_copy(update={"path": str(tmp_path / "more")})
+    write_jsonl(place / "more" / "d.jsonl", records(500, 510))
+    source = lake.source.model_copy(update={"path": str(place / "more")})
     half = lake.model_copy(update={"source": source, "stages": lake.stages[:2]})
     run(half, cluster=client)
     assert verify(str(lake.lake)) == []
@@ -67,13 +66,12 @@ def test_work_that_is_not_done_yet_is_no_problem(
 
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_replaced_files_and_rebuilt_tables_are_whole(
-    client: Client, made: Recipe, tmp_path: Path, *, deduplicate: bool
+    client: Client, made: Recipe, place: UPath, *, deduplicate: bool
 ) -> None:
-    folder = tmp_path / "changing"
-    folder.mkdir()
+    folder = place / "changing"
     stages = made.stages if deduplicate else (made.stages[0], made.stages[2])
     source = made.source.model_copy(update={"path": str(folder)})
-    update = {"source": source, "lake": str(tmp_path / "changed"), "stages": stages}
+    update = {"source": source, "lake": str(place / "changed"), "stages": stages}
     recipe = made.model_copy(update=update)
     write_parquet(folder / "a.parquet", records(0, 50))
     write_jsonl(folder / "b.jsonl", records(50, 90))
@@ -87,12 +85,11 @@ def test_replaced_files_and_rebuilt_tables_are_whole(
 
 
 def test_keepers_of_later_runs_are_no_duplicates_themselves(
-    client: Client, made: Recipe, tmp_path: Path
+    client: Client, made: Recipe, place: UPath
 ) -> None:
-    folder = tmp_path / "grows"
-    folder.mkdir()
+    folder = place / "grows"
     source = made.source.model_copy(update={"path": str(folder)})
-    recipe = made.model_copy(update={"source": source, "lake": str(tmp_path / "grown")})
+    recipe = made.model_copy(update={"source": source, "lake": str(place / "grown")})
     for name in ("m", "a", "z"):  # the second sorts before the first, and both before the third
         write_jsonl(folder / f"{name}.jsonl", records(1, 3))
         run(recipe, cluster=client)
@@ -100,7 +97,7 @@ def test_keepers_of_later_runs_are_no_duplicates_themselves(
 
 
 def test_a_lake_on_s3_reads_back_the_same(made: Recipe, s3: str) -> None:
-    storage.filesystem(s3).put(str(made.lake), f"{s3}/lake", recursive=True)
+    copy(made.lake, at(f"{s3}/lake"))
     assert verify(f"{s3}/lake") == []
     here, there = report(str(made.lake)), report(f"{s3}/lake")
     assert there == dataclasses.replace(here, lake=f"{s3}/lake")
@@ -108,21 +105,21 @@ def test_a_lake_on_s3_reads_back_the_same(made: Recipe, s3: str) -> None:
         assert trace(f"{s3}/lake", id=document) == trace(str(made.lake), id=document)
 
 
-def test_a_lake_without_documents_is_an_error(tmp_path: Path) -> None:
+def test_a_lake_without_documents_is_an_error(place: UPath) -> None:
     with pytest.raises(TableError, match="no Delta table"):
-        verify(str(tmp_path))
+        verify(str(place))
 
 
 @pytest.mark.parametrize("name", ["documents", "duplicates", "tokens"])
 def test_a_data_file_that_is_gone_is_found(lake: Recipe, name: str) -> None:
     path = live(lake, name)[0]
-    local(lake, name, path).unlink()
+    file_of(lake, name, path).unlink()
     assert verify(str(lake.lake)) == [Problem(name, path, "the file is not there")]
 
 
 def test_a_data_file_that_is_cut_is_found(lake: Recipe) -> None:
     path = live(lake, "tokens")[0]
-    file = local(lake, "tokens", path)
+    file = file_of(lake, "tokens", path)
     file.write_bytes(file.read_bytes()[:-100])
     size, broken = verify(str(lake.lake))[::-1]
     assert (size.file, broken.file) == (path, path)
@@ -132,8 +129,8 @@ def test_a_data_file_that_is_cut_is_found(lake: Recipe) -> None:
 
 def test_damaged_pages_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
-    file = local(lake, "documents", path)
-    metadata = pq.read_metadata(file).row_group(0)
+    file = file_of(lake, "documents", path)
+    metadata = parquet(file).metadata.row_group(0)
     place = metadata.to_dict()["columns"]
     text = next(column for column in place if column["path_in_schema"] == "text")
     start = text["data_page_offset"] + 40
@@ -157,7 +154,8 @@ def _rewrite(
     folder, _, file = path.rpartition("/")
     new = f"{folder}/{file[:32]}-changed.parquet".lstrip("/")
     rows = change(read(recipe, name, path))
-    pq.write_table(rows, local(recipe, name, new))
+    with file_of(recipe, name, new).open("wb") as written:
+        pq.write_table(rows, written)
     partition = {"verdict": folder.removeprefix("verdict=")} if folder else {}
     before = table.fragments().filter(pc.equal(table.fragments()["path"], path)).to_pylist()[0]
     statistics = {
@@ -171,7 +169,7 @@ def _rewrite(
             for kind in ("min", "max")
         },
     }
-    size = local(recipe, name, new).stat().st_size
+    size = file_of(recipe, name, new).stat().st_size
     fragment = Fragment(new, size, before["rows"], partition, json.dumps(statistics))
     table.commit([fragment], remove=[path], transactions={}, lineage={})
     return new
@@ -250,8 +248,8 @@ def test_rows_that_stand_twice_are_found(lake: Recipe, name: str) -> None:
     files = table.fragments().to_pylist()
     path = live(lake, name, "kept" if name == "documents" else None)[0]
     folder, _, file = path.rpartition("/")
-    copy = f"{folder}/{file[:32]}-copy.parquet".lstrip("/")
-    shutil.copy(local(lake, name, path), local(lake, name, copy))
+    twin = f"{folder}/{file[:32]}-copy.parquet".lstrip("/")
+    file_of(lake, name, twin).write_bytes(file_of(lake, name, path).read_bytes())
     (row,) = (f for f in files if f["path"] == path)
     statistics = {
         "numRecords": row["rows"],
@@ -259,11 +257,11 @@ def test_rows_that_stand_twice_are_found(lake: Recipe, name: str) -> None:
         "maxValues": {n: row[f"max.{n}"] for n in ("source", "row")},
     }
     partition = {"verdict": "kept"} if folder else {}
-    fragment = Fragment(copy, row["size"], row["rows"], partition, json.dumps(statistics))
+    fragment = Fragment(twin, row["size"], row["rows"], partition, json.dumps(statistics))
     table.commit([fragment], transactions={}, lineage={})
     found = verify(str(lake.lake))
     twice = {p.file for p in found if "whose address stands more than once" in p.what}
-    assert twice == {path, copy}
+    assert twice == {path, twin}
     if name == "documents":
         assert any("records were read" in p.what for p in found)
     else:

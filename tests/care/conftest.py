@@ -1,15 +1,17 @@
 """A small lake that two real runs made, many splits of three files, and copies of it to be ill-treated."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from distributed import Client
+from upath import UPath
 
 from etl.job.run import run
 from etl.recipe import Recipe
+from tests.conftest import NewPlace
 from tests.job.corpus import records, write_jsonl, write_parquet
+from tests.place import copy
 
 
 @pytest.fixture(scope="session")
@@ -22,10 +24,9 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def made(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Recipe:
+def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
     """The recipe of the lake that all tests read; whoever changes it takes ``recipe``, a copy."""
-    folder = tmp_path_factory.mktemp("made")
-    (folder / "crawl").mkdir()
+    folder = new_place("made")
     recipe = Recipe(
         name="web",
         source={
@@ -45,15 +46,14 @@ def made(client: Client, tmp_path_factory: pytest.TempPathFactory, tiny_tokenize
 
 
 @pytest.fixture
-def recipe(made: Recipe, tmp_path: Path) -> Recipe:
+def recipe(made: Recipe, place: UPath) -> Recipe:
     """The same recipe with a copy of its lake."""
-    shutil.copytree(str(made.lake), tmp_path / "lake")
-    return made.model_copy(update={"lake": str(tmp_path / "lake")})
+    return made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})
 
 
 @pytest.fixture
-def changing(recipe: Recipe, tmp_path: Path) -> Recipe:
+def changing(recipe: Recipe, place: UPath) -> Recipe:
     """A recipe over input of this test's own, without a lake."""
-    shutil.copytree(str(recipe.source.path), tmp_path / "crawl")
-    source = recipe.source.model_copy(update={"path": str(tmp_path / "crawl")})
-    return recipe.model_copy(update={"source": source, "lake": str(tmp_path / "new")})
+    crawl = copy(recipe.source.path, place / "crawl")
+    source = recipe.source.model_copy(update={"path": str(crawl)})
+    return recipe.model_copy(update={"source": source, "lake": str(place / "new")})

@@ -5,32 +5,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from upath import UPath
 
-from etl import releases, storage
+from etl import releases
 from etl.audit.verify import verify
 from etl.errors import TableError
 from etl.recipe import Recipe
 from etl.table import Table
+from tests.place import at, opened
 
 
-def data_files(recipe: Recipe) -> list[Path]:
+def data_files(recipe: Recipe) -> list[UPath]:
     """The live data files of all tables, by table and path."""
     return [
-        storage.local_path(storage.join(recipe.table_url(kind), path))
+        at(recipe.table_url(kind)) / path
         for kind in recipe.steps
         for path in Table.open(recipe.table_url(kind)).fragments()["path"].to_pylist()
     ]
 
 
-def entry(recipe: Recipe, kind: str, version: int) -> Path:
+def entry(recipe: Recipe, kind: str, version: int) -> UPath:
     """A log entry of a table."""
-    return Path(recipe.lake) / kind / "_delta_log" / f"{version:020}.json"
+    return at(recipe.lake) / kind / "_delta_log" / f"{version:020}.json"
 
 
 @pytest.mark.parametrize("kind", ["documents", "tokens"])
@@ -54,7 +54,7 @@ def test_a_bit_that_flips_is_found_wherever_it_changes_a_value(
     place = data.draw(st.integers(0, len(content) - 1))
     flipped = bytearray(content)
     flipped[place] ^= 1 << data.draw(st.integers(0, 7))
-    rows = pq.read_table(path, partitioning=None)
+    rows = opened(path).read()
     try:
         path.write_bytes(flipped)
         found = verify(made.lake)
@@ -64,9 +64,9 @@ def test_a_bit_that_flips_is_found_wherever_it_changes_a_value(
         path.write_bytes(content)
 
 
-def _same(path: Path, rows: pa.Table) -> bool:
+def _same(path: UPath, rows: pa.Table) -> bool:
     """Whether a file reads as these rows, nothing more and nothing less."""
-    return bool(pq.read_table(path, partitioning=None).equals(rows))
+    return bool(opened(path).read().equals(rows))
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:50], lambda _: "", lambda _: "[1]\n"])
@@ -103,10 +103,9 @@ def test_the_end_of_the_last_tables_log_is_known_from_a_release(recipe: Recipe) 
 
 
 def test_checkpoints_are_checked(recipe: Recipe) -> None:
-    table = deltalake.DeltaTable(str(storage.local_path(recipe.table_url("documents"))))
-    table.create_checkpoint()
+    Table.open(recipe.table_url("documents"))._delta.create_checkpoint()
     assert verify(recipe.lake) == []
-    (checkpoint,) = (Path(recipe.lake) / "documents" / "_delta_log").glob("*.checkpoint.parquet")
+    (checkpoint,) = (at(recipe.lake) / "documents" / "_delta_log").glob("*.checkpoint.parquet")
     content = checkpoint.read_bytes()
     checkpoint.write_bytes(content[:-9])
     (problem,) = verify(recipe.lake)

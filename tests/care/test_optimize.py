@@ -2,15 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from upath import UPath
 
-from etl import fragment, lease, releases, storage
+from etl import fragment, lease, releases
 from etl.audit.lineage import trace
 from etl.audit.report import report
 from etl.audit.tune import tune
@@ -27,16 +26,18 @@ from etl.recipe import Recipe
 from etl.stages import DedupMinhash
 from etl.table import Table
 from tests.care.test_repair import delete, flip, paths, rows
+from tests.conftest import NewPlace
 from tests.job.corpus import records, write_jsonl, write_parquet
 from tests.job.test_near import make, pairs, tangled, write
+from tests.place import at, copy, opened
 
 
 def files(recipe: Recipe, kind: str = "tokens") -> int:
     return Table.open(recipe.table_url(kind)).fragments().num_rows
 
 
-def crawl(recipe: Recipe) -> Path:
-    return Path(str(recipe.source.path))
+def crawl(recipe: Recipe) -> UPath:
+    return at(recipe.source.path)
 
 
 def test_small_files_become_few_and_the_rows_stay(recipe: Recipe) -> None:
@@ -60,7 +61,7 @@ def test_what_is_packed_for_an_archive_stays_so(client: Client, recipe: Recipe) 
     run(archive, cluster=client)
 
     def codecs(recipe: Recipe) -> set[str]:
-        groups = [pq.read_metadata(path).row_group(0) for path in paths(recipe, "tokens")]
+        groups = [opened(path).metadata.row_group(0) for path in paths(recipe, "tokens")]
         return {group.column(3).compression for group in groups}
 
     assert (codecs(recipe), codecs(archive)) == ({"LZ4"}, {"ZSTD"})
@@ -85,12 +86,12 @@ def test_no_file_grows_beyond_the_target(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("target", [None, 6000])
 def test_keys_that_were_put_together_find_the_same(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: int | None
+    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, target: int | None
 ) -> None:
     """Increments with a care between them are one run."""
-    found, source = tangled(6, 40), tmp_path / "in"
+    found, source = tangled(6, 40), place / "in"
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
-    cared, whole = (make(tmp_path / name, source, "dedup_exact", near) for name in "cw")
+    cared, whole = (make(place / name, source, "dedup_exact", near) for name in "cw")
     monkeypatch.setattr(fragment, "_MAX_ROW_GROUP_ROWS", 50)
     for number in range(5):
         write(source, found[8 * number : 8 * number + 8], 1, number)
@@ -160,11 +161,11 @@ def test_a_pinned_training_goes_on_as_it_was(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_files_are_replaced_out_of_what_was_put_together(
-    client: Client, changing: Recipe, tmp_path: Path, *, deduplicate: bool
+    client: Client, changing: Recipe, place: UPath, *, deduplicate: bool
 ) -> None:
     stages = changing.stages if deduplicate else (changing.stages[0], changing.stages[2])
     recipe = changing.model_copy(update={"stages": stages})
-    other = recipe.model_copy(update={"lake": str(tmp_path / "other")})
+    other = recipe.model_copy(update={"lake": str(place / "other")})
     run(recipe, cluster=client)
     run(other, cluster=client)
     optimize(recipe.lake)
@@ -200,7 +201,7 @@ def test_damage_is_not_put_together(recipe: Recipe) -> None:
 
 
 def test_on_s3(recipe: Recipe, s3: str) -> None:
-    storage.filesystem(s3).put(recipe.lake, f"{s3}/lake", recursive=True)
+    copy(recipe.lake, at(f"{s3}/lake"))
     assert [table.files for table in optimize(f"{s3}/lake")] == [1, 1, 1]
     assert verify(f"{s3}/lake") == []
     remote = recipe.model_copy(update={"lake": f"{s3}/lake"})
@@ -257,19 +258,18 @@ def test_what_another_commit_took_away_is_left_out(
     assert files(recipe) == before - 1
 
 
-def test_it_holds_a_lease_and_needs_a_lake(tmp_path: Path) -> None:
+def test_it_holds_a_lease_and_needs_a_lake(place: UPath) -> None:
     with pytest.raises(TableError, match="nothing to put together"):
-        optimize(str(tmp_path / "none"))
-    assert lease.leases(str(tmp_path / "none")) == []
+        optimize(str(place / "none"))
+    assert lease.leases(str(place / "none")) == []
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["grow", "optimize", "vacuum", "release"]), max_size=5))
 def test_any_sequence_of_care_keeps_the_rows(
-    client: Client, made: Recipe, tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+    client: Client, made: Recipe, new_place: NewPlace, steps: list[str]
 ) -> None:
-    folder = tmp_path_factory.mktemp("sequence")
-    (folder / "crawl").mkdir()
+    folder = new_place("sequence")
     source = made.source.model_copy(update={"path": str(folder / "crawl")})
     cared, plain = (
         made.model_copy(update={"source": source, "lake": str(folder / name)}) for name in "cp"

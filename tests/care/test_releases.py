@@ -1,12 +1,12 @@
 """A release is a name that one of many gets, and that stands for versions that belong together."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from distributed import Client
+from upath import UPath
 
-from etl import lease, releases, storage
+from etl import lease, releases
 from etl.audit.lineage import graph
 from etl.errors import TableError
 from etl.frames import read_table
@@ -14,6 +14,7 @@ from etl.job.run import run
 from etl.recipe import Recipe
 from etl.table import Table
 from tests.job.corpus import records, write_jsonl
+from tests.place import at, copy
 
 
 def test_a_release_names_the_versions_that_belong_together(recipe: Recipe) -> None:
@@ -36,7 +37,7 @@ def test_a_release_does_not_take_documents_that_have_no_tokens_yet(
 ) -> None:
     run(changing, cluster=client)
     before = {kind: Table.open(changing.table_url(kind)).version for kind in changing.steps}
-    write_jsonl(Path(changing.source.path) / "d.jsonl", records(200, 210))
+    write_jsonl(at(changing.source.path) / "d.jsonl", records(200, 210))
     run(changing.model_copy(update={"stages": changing.stages[:2]}), cluster=client)
     assert Table.open(changing.table_url("documents")).version > before["documents"]
     assert releases.create(changing.lake, "whole").versions == before
@@ -59,7 +60,7 @@ def test_of_many_who_take_a_name_one_gets_it(recipe: Recipe) -> None:
 
 
 def test_a_release_on_s3(recipe: Recipe, s3: str) -> None:
-    storage.filesystem(s3).put(recipe.lake, f"{s3}/lake", recursive=True)
+    copy(recipe.lake, at(f"{s3}/lake"))
     found = releases.create(f"{s3}/lake", "one")
     with pytest.raises(TableError, match="already"):
         releases.create(f"{s3}/lake", "one")
@@ -87,11 +88,11 @@ def test_what_is_no_name_is_refused(recipe: Recipe, name: str) -> None:
         releases.read(recipe.lake, name)
 
 
-def test_what_is_not_there_is_not_released(recipe: Recipe, tmp_path: Path) -> None:
+def test_what_is_not_there_is_not_released(recipe: Recipe, place: UPath) -> None:
     with pytest.raises(TableError, match="has no version 99"):
         releases.create(recipe.lake, "later", version=99)
     with pytest.raises(TableError, match="there is no lake"):
-        releases.create(str(tmp_path / "none"), "one")
+        releases.create(str(place / "none"), "one")
     assert releases.list_all(recipe.lake) == []
 
 

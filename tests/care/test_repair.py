@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from distributed import Client
+from upath import UPath
 
-from etl import releases, storage
+from etl import releases
 from etl.audit.verify import verify
 from etl.care.repair import repair
 from etl.job.run import run
@@ -17,6 +18,7 @@ from etl.plan import make_plan
 from etl.recipe import Recipe
 from etl.table import Table
 from tests.job.corpus import records, write_parquet
+from tests.place import at
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -33,25 +35,22 @@ def rows(recipe: Recipe) -> Rows:
     return found
 
 
-def paths(recipe: Recipe, kind: str, verdict: str | None = None) -> list[Path]:
+def paths(recipe: Recipe, kind: str, verdict: str | None = None) -> list[UPath]:
     files = Table.open(recipe.table_url(kind)).fragments()
     if verdict is not None:
         files = files.filter(pc.equal(files["partition.verdict"], verdict))
-    return [
-        storage.local_path(storage.join(recipe.table_url(kind), p))
-        for p in files["path"].to_pylist()
-    ]
+    return [at(recipe.table_url(kind)) / path for path in files["path"].to_pylist()]
 
 
-def delete(path: Path) -> None:
+def delete(path: UPath) -> None:
     path.unlink()
 
 
-def cut(path: Path) -> None:
+def cut(path: UPath) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-def flip(path: Path) -> None:
+def flip(path: UPath) -> None:
     """All bits of some bytes in its first page."""
     content = bytearray(path.read_bytes())
     content[30:40] = bytes(255 - byte for byte in content[30:40])
@@ -61,7 +60,7 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize("damage", [delete, cut, flip])
 @pytest.mark.parametrize("kind", ["documents", "duplicates", "tokens"])
 def test_a_repaired_lake_is_that_of_before(
-    client: Client, recipe: Recipe, kind: str, damage: Callable[[Path], None]
+    client: Client, recipe: Recipe, kind: str, damage: Callable[[UPath], None]
 ) -> None:
     before = rows(recipe)
     for path in paths(recipe, kind, "kept" if kind == "documents" else None)[:2]:
@@ -136,13 +135,13 @@ def test_without_deduplication(client: Client, changing: Recipe) -> None:
 
 def test_what_cannot_be_made_again_is_named_and_left(client: Client, changing: Recipe) -> None:
     run(changing, cluster=client)
-    crawl = Path(str(changing.source.path))
+    crawl = at(changing.source.path)
     damaged: dict[str, str] = {}
     for file in Table.open(changing.table_url("documents")).fragments().to_pylist():
         if file["partition.verdict"] == "kept":
             damaged.setdefault(Path(file["min.source"]).name, file["path"])
     for path in damaged.values():
-        delete(Path(changing.lake) / "documents" / path)
+        delete(at(changing.lake) / "documents" / path)
     (crawl / "a.parquet").unlink()
     write_parquet(crawl / "b.parquet", records(0, 30))
     done = repair(changing.lake, drop=True)
@@ -161,7 +160,7 @@ def test_a_whole_lake_is_left_alone(recipe: Recipe) -> None:
 
 
 def test_a_damaged_log_is_named_and_left(recipe: Recipe) -> None:
-    (Path(recipe.lake) / "tokens" / "_delta_log" / f"{1:020}.json").unlink()
+    (at(recipe.lake) / "tokens" / "_delta_log" / f"{1:020}.json").unlink()
     done = repair(recipe.lake, drop=True)
     assert [left.problem.table for left in done.left] == ["tokens"]
     assert done.dropped == {}
@@ -173,7 +172,7 @@ def test_a_file_that_only_a_release_needs_is_named_and_left(
     run(changing, cluster=client)
     releases.create(changing.lake, "first")
     old = paths(changing, "tokens")
-    write_parquet(Path(str(changing.source.path)) / "a.parquet", records(200, 230))
+    write_parquet(at(changing.source.path) / "a.parquet", records(200, 230))
     run(changing, cluster=client, replace_changed=True)
     assert verify(changing.lake) == []
     delete(old[0])

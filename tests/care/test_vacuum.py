@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from etl import lease, releases, storage
+from etl import lease, releases
 from etl.audit.verify import verify
 from etl.care.vacuum import vacuum
 from etl.errors import ConflictError, LoaderError, TableError
@@ -19,23 +19,26 @@ from etl.loader import TokenDataset
 from etl.recipe import Recipe
 from etl.table import Table
 from tests.job.corpus import records, write_parquet
+from tests.place import at, copy
 
 NOTHING = timedelta(0)
 ORPHAN = "a" * 32 + "-0123456789ab-0.parquet"
+aged = pytest.mark.here  # a store alone says when a file was written
 
 
 def files(lake: str) -> set[str]:
     """All files of a lake but the notes of vacuums."""
-    found = (p for p in Path(lake).rglob("*") if p.is_file() and p.name != "_vacuumed.json")
-    return {str(p.relative_to(lake)) for p in found}
+    found = (p for p in at(lake).rglob("*") if p.is_file() and p.name != "_vacuumed.json")
+    return {p.relative_to(at(lake)).as_posix() for p in found}
 
 
 def add_orphan(recipe: Recipe, kind: str = "tokens", *, days: float = 0.0) -> str:
     """A file that no commit names, so many days old."""
-    path = Path(recipe.lake) / kind / ORPHAN
+    path = at(recipe.lake) / kind / ORPHAN
     path.write_bytes(b"PAR1")
-    then = time.time() - days * 86400
-    os.utime(path, (then, then))
+    if days:
+        then = time.time() - days * 86400
+        os.utime(path, (then, then))
     return f"{kind}/{ORPHAN}"
 
 
@@ -43,7 +46,7 @@ def add_orphan(recipe: Recipe, kind: str = "tokens", *, days: float = 0.0) -> st
 def replaced(client: Client, changing: Recipe) -> Recipe:
     """A lake of which one input file was replaced."""
     run(changing, cluster=client)
-    write_parquet(Path(str(changing.source.path)) / "a.parquet", records(200, 230))
+    write_parquet(at(changing.source.path) / "a.parquet", records(200, 230))
     run(changing, cluster=client, replace_changed=True)
     return changing
 
@@ -56,6 +59,7 @@ def test_nothing_goes_of_a_lake_that_only_grew(recipe: Recipe) -> None:
     assert len(read_table(recipe.lake, "tokens", 1))
 
 
+@aged
 def test_it_shows_first_and_deletes_what_it_showed(replaced: Recipe) -> None:
     orphan = add_orphan(replaced, days=8)
     before = files(replaced.lake)
@@ -72,6 +76,7 @@ def test_it_shows_first_and_deletes_what_it_showed(replaced: Recipe) -> None:
     assert vacuum(replaced.lake, retain=NOTHING, delete=True).files == []
 
 
+@aged
 def test_the_retention_is_kept(replaced: Recipe) -> None:
     old, young = add_orphan(replaced, days=8), add_orphan(replaced, "documents", days=6)
     before = files(replaced.lake)
@@ -82,6 +87,7 @@ def test_the_retention_is_kept(replaced: Recipe) -> None:
     assert len(read_table(replaced.lake, "tokens", 1)), "replaced a moment ago"
 
 
+@aged
 def test_an_old_file_that_was_replaced_a_moment_ago_stays(replaced: Recipe) -> None:
     for path in Path(replaced.lake).rglob("*.parquet"):
         os.utime(path, (0, 0))
@@ -115,6 +121,7 @@ def test_a_version_that_was_vacuumed_says_so(replaced: Recipe) -> None:
     assert TokenDataset(replaced.lake, seq_len=8, version=newest).num_tokens
 
 
+@aged
 def test_what_a_job_at_work_may_need_stays(replaced: Recipe) -> None:
     with lease.hold(replaced.lake, "run"):
         young, old = add_orphan(replaced), add_orphan(replaced, "documents", days=1)
@@ -135,6 +142,7 @@ def test_two_vacuums_do_not_meet(recipe: Recipe) -> None:
     assert lease.leases(recipe.lake) == []
 
 
+@aged
 def test_what_is_not_the_lakes_is_left_alone(recipe: Recipe, tmp_path: Path) -> None:
     strange = ("tokens/notes.txt", "tokens/part-00000-x.parquet", "other/" + ORPHAN, "tokens/_x/y")
     for name in strange:
@@ -151,7 +159,7 @@ def test_vacuums_during_a_run_harm_nothing(
     client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("etl.job.cadence._MOST_RESULTS", 1)
-    write_parquet(Path(str(changing.source.path)) / "d.parquet", records(300, 700), group=10)
+    write_parquet(at(changing.source.path) / "d.parquet", records(300, 700), group=10)
     found = []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, changing, cluster=client)
@@ -166,7 +174,7 @@ def test_vacuums_during_a_run_harm_nothing(
 
 def test_a_vacuum_on_s3(replaced: Recipe, s3: str) -> None:
     add_orphan(replaced)
-    storage.filesystem(s3).put(replaced.lake, f"{s3}/lake", recursive=True)
+    copy(replaced.lake, at(f"{s3}/lake"))
     time.sleep(1.1)  # its clock has seconds
     found = vacuum(f"{s3}/lake", retain=NOTHING, delete=True)
     assert len(found.files) == len(vacuum(replaced.lake, retain=NOTHING).files)

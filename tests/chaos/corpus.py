@@ -1,14 +1,15 @@
 """Four small files that come in one after the other; every kind of outcome is among their records."""
 
 from collections.abc import Callable
-from pathlib import Path
+
+from upath import UPath
 
 from tests.job.corpus import prose, records, write_jsonl, write_parquet
 
 Record = dict[str, str | None]
 
 _SIZE = 40
-_WRITERS: dict[str, Callable[[Path, list[Record]], Path]] = {
+_WRITERS: dict[str, Callable[[UPath, list[Record]], UPath]] = {
     "a.parquet": write_parquet,
     "b.jsonl": write_jsonl,
     "c.parquet": write_parquet,
@@ -26,6 +27,6 @@ RECORDS = {
 """Name of a file -> its records."""
 
 
-def write(folder: Path, name: str) -> Path:
+def write(folder: UPath, name: str) -> UPath:
     """Write one of the files."""
     return _WRITERS[name](folder / name, RECORDS[name])

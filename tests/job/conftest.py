@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
+from upath import UPath
 
 from etl.cluster import Cluster
 from etl.recipe import Recipe
+from tests.conftest import NewPlace
 from tests.job.corpus import write_corpus
 
-MakeRecipe = Callable[[Path | str], Recipe]
+MakeRecipe = Callable[[UPath | str], Recipe]
 
 
 @pytest.fixture(scope="session")
@@ -20,15 +22,15 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
+def corpus(new_place: NewPlace) -> UPath:
+    return write_corpus(new_place("corpus"))
 
 
 @pytest.fixture(scope="session")
-def make_recipe(corpus: Path, tiny_tokenizer: Path) -> MakeRecipe:
+def make_recipe(corpus: UPath, tiny_tokenizer: Path) -> MakeRecipe:
     """Filter, deduplicate and tokenize the corpus, in splits of a few rows, into a given lake."""
 
-    def make(lake: Path | str) -> Recipe:
+    def make(lake: UPath | str) -> Recipe:
         return Recipe(
             name="test",
             source={
@@ -44,6 +46,6 @@ def make_recipe(corpus: Path, tiny_tokenizer: Path) -> MakeRecipe:
 
 
 @pytest.fixture
-def recipe(make_recipe: MakeRecipe, tmp_path: Path) -> Recipe:
+def recipe(make_recipe: MakeRecipe, place: UPath) -> Recipe:
     """The same, into a lake of this test's own."""
-    return make_recipe(tmp_path / "lake")
+    return make_recipe(place / "lake")

@@ -2,10 +2,10 @@
 
 import json
 import random
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from upath import UPath
 
 WORDS = (
     "the river of stone and light that we have seen with our own eyes is to be a long way from "
@@ -37,22 +37,24 @@ def records(start: int, stop: int) -> list[dict[str, str | None]]:
     return found
 
 
-def write_parquet(path: Path, rows: list[dict[str, str | None]], group: int = 20) -> Path:
+def write_parquet(path: UPath, rows: list[dict[str, str | None]], group: int = 20) -> UPath:
     """Records as Parquet with small row groups."""
     schema = pa.schema([(name, pa.string()) for name in ("doc_id", "body", "link")])
-    pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=group)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema), file, row_group_size=group)
     return path
 
 
-def write_jsonl(path: Path, rows: list[dict[str, str | None]]) -> Path:
+def write_jsonl(path: UPath, rows: list[dict[str, str | None]]) -> UPath:
     """Records as JSON Lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def write_corpus(folder: Path) -> Path:
+def write_corpus(folder: UPath) -> UPath:
     """Three files: Parquet, Parquet, JSON Lines; 300 records."""
-    folder.mkdir(parents=True, exist_ok=True)
     write_parquet(folder / "a.parquet", records(0, 100))
     write_parquet(folder / "b.parquet", records(100, 180))
     write_jsonl(folder / "c.jsonl", records(180, 300))

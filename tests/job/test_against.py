@@ -1,11 +1,11 @@
 """Deduplication against another lake: what that one keeps wins, by its keys or by its signatures."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
+from upath import UPath
 
 from etl import storage
 from etl.audit.lineage import graph, trace
@@ -16,9 +16,11 @@ from etl.plan import make_plan
 from etl.recipe import Recipe
 from etl.stages import DedupExact, DedupMinhash, DedupParagraphs
 from etl.table import Table
+from tests.conftest import NewPlace
 from tests.job.test_keys import record
 from tests.job.test_near import make, words, write
 from tests.job.test_run import rows
+from tests.place import copy, remove
 
 SETTINGS = {"verify": "exact", "bands": 28, "rows": 4}
 
@@ -28,9 +30,9 @@ def near(**settings: Any) -> DedupMinhash:
 
 
 @pytest.fixture(scope="module")
-def other(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+def other(client: Client, new_place: NewPlace) -> Recipe:
     """A lake of five documents, of which one is a duplicate; its second version has one more."""
-    folder = tmp_path_factory.mktemp("other")
+    folder = new_place("other")
     texts = [words(k) for k in range(4)]
     source = write(folder / "in", [record(f"other-{k}", text) for k, text in enumerate(texts)], 2)
     recipe = make(folder / "lake", source, "dedup_exact", near())
@@ -40,9 +42,8 @@ def other(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return recipe
 
 
-def mine(folder: Path, *stages: Any) -> Recipe:
+def mine(folder: UPath, *stages: Any) -> Recipe:
     """Five documents: equal to, like, and unlike those of the other lake; and a copy of the second."""
-    folder.mkdir(exist_ok=True)
     found = [
         record("equal", words(0)),
         record("alike", ["New", *words(1)[1:]]),
@@ -73,15 +74,14 @@ def stays(recipe: Recipe) -> set[str]:
 
 @pytest.mark.parametrize("has_keys", [True, False])
 def test_what_the_other_lake_keeps_goes(
-    client: Client, tmp_path: Path, other: Recipe, has_keys: bool
+    client: Client, place: UPath, other: Recipe, has_keys: bool
 ) -> None:
-    lake = tmp_path / "copy"
-    shutil.copytree(str(other.lake), lake)
+    lake = copy(other.lake, place / "copy")
     if not has_keys:
-        shutil.rmtree(lake / "keys")
-    recipe = mine(tmp_path, DedupExact(against=str(lake)), near(against=[{"lake": str(lake)}]))
+        remove(lake / "keys")
+    recipe = mine(place, DedupExact(against=str(lake)), near(against=[{"lake": str(lake)}]))
     assert run(recipe, cluster=client).ok
-    url = storage.normalize(lake)
+    url = storage.normalize(str(lake))
     address = {
         r["id"]: f"{Path(str(r['source'])).stem}:{r['row']}" for r in rows(str(lake), "documents")
     }
@@ -108,16 +108,16 @@ def test_what_the_other_lake_keeps_goes(
 
 
 def test_units_are_cut_beside_what_another_lake_keeps(
-    client: Client, tmp_path: Path, other: Recipe
+    client: Client, place: UPath, other: Recipe
 ) -> None:
     found_here = [
         record("equal", words(0)),
         record("first", [*words(90), "\n\n", *words(91)]),
         record("second", [*words(90), "\n\n", *words(92)]),
     ]
-    source = write(tmp_path / "in", found_here, 1)
+    source = write(place / "in", found_here, 1)
     stages = DedupExact(against=str(other.lake)), DedupParagraphs(min_rest_chars=20)
-    recipe = make(tmp_path / "lake", source, *stages)
+    recipe = make(place / "lake", source, *stages)
     assert run(recipe, cluster=client).ok
     lakes = {
         row["id"]: (row["kind"], row["keeper_lake"]) for row in rows(recipe.lake, "duplicates")
@@ -128,39 +128,39 @@ def test_units_are_cut_beside_what_another_lake_keeps(
 
 
 def test_only_the_stages_that_say_so_look_elsewhere(
-    client: Client, tmp_path: Path, other: Recipe
+    client: Client, place: UPath, other: Recipe
 ) -> None:
-    exact = mine(tmp_path / "a", DedupExact(against=other.lake), near())
+    exact = mine(place / "a", DedupExact(against=other.lake), near())
     assert run(exact, cluster=client).ok
     assert stays(exact) == {"alike", "own"}
-    alike = mine(tmp_path / "b", "dedup_exact", near(against=other.lake))
+    alike = mine(place / "b", "dedup_exact", near(against=other.lake))
     assert run(alike, cluster=client).ok
     assert stays(alike) == {"own"}
     assert found(alike)["equal"][2] == "near"
 
 
-def test_a_version_is_what_it_was(client: Client, tmp_path: Path, other: Recipe) -> None:
+def test_a_version_is_what_it_was(client: Client, place: UPath, other: Recipe) -> None:
     """The other lake's third file came later; a later run of the recipe is told the same."""
     version = Table.open(f"{other.lake}/documents").version - 1
     reference = {"lake": other.lake, "version": version}
-    recipe = mine(tmp_path, DedupExact(against=reference), near(against=reference))
+    recipe = mine(place, DedupExact(against=reference), near(against=reference))
     assert run(recipe, cluster=client).ok
     assert stays(recipe) == {"later-equal", "own"}
-    write(tmp_path / "in", [record("more", words(3)), record("again", words(50))], 1, 9)
+    write(place / "in", [record("more", words(3)), record("again", words(50))], 1, 9)
     assert run(recipe, cluster=client).ok
     assert stays(recipe) == {"later-equal", "own"}
     assert found(recipe)["again"][0] is None
     assert found(recipe)["more"][0] == storage.normalize(str(other.lake))
 
 
-def test_increments_are_one_run(client: Client, tmp_path: Path, other: Recipe) -> None:
+def test_increments_are_one_run(client: Client, place: UPath, other: Recipe) -> None:
     stages = [DedupExact(against=other.lake), near(against=other.lake)]
-    whole = mine(tmp_path, *stages)
+    whole = mine(place, *stages)
     run(whole, cluster=client)
-    grown = make(tmp_path / "grown", tmp_path / "some", *stages)
-    for file in sorted((tmp_path / "in").iterdir()):
-        (tmp_path / "some").mkdir(exist_ok=True)
-        shutil.copy(file, tmp_path / "some")
+    grown = make(place / "grown", place / "some", *stages)
+    for file in sorted((place / "in").iterdir()):
+        (place / "some").mkdir(exist_ok=True)
+        (place / "some" / file.name).write_bytes(file.read_bytes())
         run(grown, cluster=client)
     assert {k: v[1:] for k, v in found(grown).items()} == {
         k: v[1:] for k, v in found(whole).items()
@@ -168,41 +168,41 @@ def test_increments_are_one_run(client: Client, tmp_path: Path, other: Recipe) -
 
 
 def test_other_bands_are_made_from_the_signatures(
-    client: Client, tmp_path: Path, other: Recipe
+    client: Client, place: UPath, other: Recipe
 ) -> None:
-    recipe = mine(tmp_path, near(bands=56, rows=2, against=other.lake))
+    recipe = mine(place, near(bands=56, rows=2, against=other.lake))
     (lake,) = make_plan(recipe).others
     assert lake.keyed == ("exact",)
     assert run(recipe, cluster=client).ok
     assert stays(recipe) == {"own"}
 
 
-def test_what_does_not_fit_is_an_error(client: Client, tmp_path: Path, other: Recipe) -> None:
+def test_what_does_not_fit_is_an_error(client: Client, place: UPath, other: Recipe) -> None:
     def refused(kind: type[Exception], match: str, *stages: Any) -> None:
         with pytest.raises(kind, match=match):
-            make_plan(mine(tmp_path, *stages))
+            make_plan(mine(place, *stages))
 
     here = other.lake
     refused(MismatchError, "ngram 5 there, 3 here", near(ngram=3, against=here))
     refused(MismatchError, "permutations 112 there, 56 here", near(bands=14, against=here))
     refused(MismatchError, "normalize", DedupExact(normalize="none", against=here))
     refused(TableError, "has no version 99", DedupExact(against={"lake": here, "version": 99}))
-    refused(TableError, "no Delta table", DedupExact(against=str(tmp_path / "nowhere")))
-    refused(RecipeError, "with itself", DedupExact(against=str(tmp_path / "lake")))
+    refused(TableError, "no Delta table", DedupExact(against=str(place / "nowhere")))
+    refused(RecipeError, "with itself", DedupExact(against=str(place / "lake")))
     both = {"lake": here, "version": 1}
     refused(RecipeError, "two versions", DedupExact(against=both), near(against=here))
-    plain = mine(tmp_path / "plain", "dedup_exact")
+    plain = mine(place / "plain", "dedup_exact")
     run(plain, cluster=client)
     refused(MismatchError, "no signatures", near(against=plain.lake))
 
 
-def test_a_version_before_a_rebuild_is_an_error(client: Client, tmp_path: Path) -> None:
-    old = mine(tmp_path / "old", "dedup_exact")
+def test_a_version_before_a_rebuild_is_an_error(client: Client, place: UPath) -> None:
+    old = mine(place / "old", "dedup_exact")
     version = run(old, cluster=client).versions["documents"]
     run(old, cluster=client, rebuild=True)
     reference = {"lake": str(old.lake), "version": version}
     with pytest.raises(MismatchError, match="begun anew"):
-        make_plan(mine(tmp_path, DedupExact(against=reference)))
+        make_plan(mine(place, DedupExact(against=reference)))
 
 
 def test_the_reference_is_part_of_the_recipe(tmp_path: Path) -> None:

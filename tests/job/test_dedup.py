@@ -1,20 +1,19 @@
 """The barrier against a naive reference: through one partition, and through a real shuffle."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from distributed import Client
+from upath import UPath
 
 import schemas
-from etl import storage
 from etl.fragment import DOCUMENTS, FragmentWriter
 from etl.job import dedup, shuffle
 from etl.job.files import DataFile, Lake
 from etl.plan import Unit
+from tests.place import opened
 
 Address = tuple[int, int]
 
@@ -56,23 +55,21 @@ def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]
 
 @pytest.mark.parametrize("rows_per_partition", [10**6, 60])
 def test_duplicates_are_those_of_the_reference(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
+    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
     monkeypatch.setattr(dedup, "FILES_PER_FRAGMENT", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
     decided = [number % 3 == 1 for number in range(10)]
-    documents, duplicates = (storage.join(storage.normalize(tmp_path), n) for n in ("d", "u"))
+    documents, duplicates = (str(place / name) for name in ("d", "u"))
     units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
     data_files = [
         DataFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
         for number, unit in enumerate(units)
     ]
     fragments = dedup.find(client, data_files, Lake(documents, duplicates), name="f" * 32)
-    written = [
-        pq.read_table(storage.local_path(storage.join(duplicates, f.path))) for f in fragments
-    ]
+    written = [opened(place / "u" / fragment.path).read() for fragment in fragments]
     rows = pa.concat_tables(written).to_pylist()
     found = {
         (int(row["source"][-3:]), row["row"]): (int(row["keeper_source"][-3:]), row["keeper_row"])

@@ -1,10 +1,8 @@
 """The notebook interface gives the rows that the runner gives."""
 
-from pathlib import Path
-
-import pyarrow.parquet as pq
 import pytest
 from distributed import Client
+from upath import UPath
 
 import etl
 from etl.errors import MismatchError, TableError
@@ -12,18 +10,19 @@ from etl.job.run import run
 from etl.recipe import Recipe
 from etl.table import Table
 from tests.job.test_run import rows
+from tests.place import at, opened
 
 
-def test_the_same_rows_as_the_runner(client: Client, recipe: Recipe, tmp_path: Path) -> None:
+def test_the_same_rows_as_the_runner(client: Client, recipe: Recipe, place: UPath) -> None:
     run(recipe, cluster=client)
     frame = etl.apply(etl.read(recipe.source), recipe.stages)
     assert frame.npartitions > 3
-    url = str(tmp_path / "notebook" / "documents")
+    url = str(place / "notebook" / "documents")
     version = etl.write(frame, url, lineage={"note": "by hand"})
     table = Table.open(url)
     assert table.version == version == 1
     assert table.history()[0]["tokenlake"] == {"note": "by hand"}
-    assert rows(str(tmp_path / "notebook"), "documents") == rows(recipe.lake, "documents")
+    assert rows(str(place / "notebook"), "documents") == rows(recipe.lake, "documents")
     assert table.schema == Table.open(recipe.table_url("documents")).schema
 
 
@@ -39,9 +38,9 @@ def test_a_table_as_a_dask_dataframe(client: Client, recipe: Recipe) -> None:
     assert list(empty.columns) == list(documents.columns)
 
 
-def test_other_columns_are_refused(client: Client, recipe: Recipe, tmp_path: Path) -> None:
+def test_other_columns_are_refused(client: Client, recipe: Recipe, place: UPath) -> None:
     frame = etl.apply(etl.read(recipe.source), ["gopher_quality"])
-    url = str(tmp_path / "documents")
+    url = str(place / "documents")
     etl.write(frame, url)
     with pytest.raises(TableError, match="num_words"):
         etl.write(frame.drop(columns="num_words"), url)
@@ -54,12 +53,10 @@ def test_a_table_that_a_recipe_keeps_is_refused(client: Client, recipe: Recipe) 
         etl.write(frame, recipe.table_url("documents"))
 
 
-def test_tokens_may_be_packed_for_an_archive(
-    client: Client, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_tokens_may_be_packed_for_an_archive(client: Client, recipe: Recipe, place: UPath) -> None:
     run(recipe, cluster=client)
-    url = str(tmp_path / "archive" / "tokens")
+    url = str(place / "archive" / "tokens")
     etl.write(etl.read_table(str(recipe.lake), "tokens"), url, archive=True)
-    assert rows(str(tmp_path / "archive"), "tokens") == rows(recipe.lake, "tokens")
-    (path, *_) = Path(url).glob("*.parquet")
-    assert pq.read_metadata(path).row_group(0).column(3).compression == "ZSTD"
+    assert rows(str(place / "archive"), "tokens") == rows(recipe.lake, "tokens")
+    (path, *_) = at(url).glob("*.parquet")
+    assert opened(path).metadata.row_group(0).column(3).compression == "ZSTD"

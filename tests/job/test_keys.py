@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +14,9 @@ import pytest
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from upath import UPath
 
-from etl import fragment, storage
+from etl import fragment
 from etl.audit.verify import verify
 from etl.cluster import Cluster
 from etl.job import keys as job
@@ -28,8 +28,10 @@ from etl.plan import make_plan
 from etl.recipe import Recipe
 from etl.stages import DedupMinhash
 from etl.table import Table
+from tests.conftest import NewPlace
 from tests.job.test_near import Record, expected, make, pairs, planted, tangled, words, write
 from tests.job.test_run import rows
+from tests.place import move, remove
 
 Key = tuple[int, int, int, int]  # key, check, file, row
 
@@ -56,10 +58,10 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
 @settings(max_examples=40)  # each writes and commits up to 32 files
 @given(stored, st.lists(some_keys), st.sampled_from([1, 8]))
 def test_what_matches_is_what_python_finds(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Key]], wanted: list[int], ranges: int
+    new_place: NewPlace, runs: list[list[Key]], wanted: list[int], ranges: int
 ) -> None:
     """In several runs, files and row groups; keys of a data file that is gone are left out."""
-    url = storage.normalize(tmp_path_factory.mktemp("keys"))
+    url = str(new_place("keys"))
     files = [DataFile(7 - k, "", f"{k}.parquet", 9, True, (), keyed=("exact",)) for k in range(2)]
     ids = [file_id(f"{k}.parquet") for k in range(3)]
     found: list[KeyFile] = []
@@ -80,8 +82,8 @@ def test_what_matches_is_what_python_finds(
     assert old.rows == sum(map(len, runs))
 
 
-def test_keys_of_the_other_kind_do_not_match(tmp_path: Path) -> None:
-    url = storage.normalize(tmp_path)
+def test_keys_of_the_other_kind_do_not_match(place: UPath) -> None:
+    url = str(place)
     known = [(1, 0, file_id("a"), 0)]
     files = [DataFile(0, "", "a", 1, True, (), keyed=("exact", "near"))]
     found = [file for kind in (0, 1) for file in key_files(url, known, kind=kind)]
@@ -114,18 +116,18 @@ NEAR = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 3))])
 @pytest.mark.parametrize("stages", [["dedup_exact"], [NEAR], ["dedup_exact", NEAR]])
 def test_whatever_the_increments_the_same_stay(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, stages: list[Any]
+    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, seed: int, stages: list[Any]
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if seed else 200)
     rng = random.Random(seed)
-    records, source = tangled(seed + 9, 40), tmp_path / "in"
+    records, source = tangled(seed + 9, 40), place / "in"
     cuts = sorted(rng.sample(range(1, len(records)), 1 + seed))
-    grown = make(tmp_path / "grown", source, *stages)
+    grown = make(place / "grown", source, *stages)
     for first, last in zip([0, *cuts], [*cuts, len(records)], strict=True):
         part = records[first:last]
         write(source, part, min(len(part), rng.choice([1, 3])), first)
         run(grown, cluster=client)
-    whole = make(tmp_path / "whole", source, *stages)
+    whole = make(place / "whole", source, *stages)
     run(whole, cluster=client)
     assert len(pairs(whole)) > 3
     assert pairs(grown) == pairs(whole)
@@ -133,12 +135,12 @@ def test_whatever_the_increments_the_same_stay(
 
 
 @pytest.mark.parametrize("files", [7, pytest.param(50, marks=pytest.mark.slow)])
-def test_the_number_of_files_does_not_matter(client: Client, tmp_path: Path, files: int) -> None:
+def test_the_number_of_files_does_not_matter(client: Client, place: UPath, files: int) -> None:
     records = tangled(3, 60)
     recipes = []
     for number in (1, files):
-        source = write(tmp_path / f"in-{number}", records, number)
-        recipes.append(make(tmp_path / f"lake-{number}", source, "dedup_exact", NEAR))
+        source = write(place / f"in-{number}", records, number)
+        recipes.append(make(place / f"lake-{number}", source, "dedup_exact", NEAR))
         run(recipes[-1], cluster=client)
     one, many = ({(a, kind) for a, _, kind in pairs(recipe)} for recipe in recipes)
     assert one == many
@@ -153,22 +155,23 @@ def keys_table(recipe: Recipe) -> Table:
     return Table.open(f"{recipe.lake}/keys")
 
 
-def test_old_documents_are_not_read_again(client: Client, tmp_path: Path) -> None:
+def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
     """Their data files are gone, but for the one whose document is like a new one."""
-    source = tmp_path / "in"
+    source = place / "in"
     for number in range(3):
         write(
             source, [record(f"{number}-{k}", words(10 * number + k)) for k in range(4)], 1, number
         )
-    recipe = make(tmp_path / "lake", source, "dedup_exact", NEAR)
+    recipe = make(place / "lake", source, "dedup_exact", NEAR)
     run(recipe, cluster=client)
     gone = [
         file["path"]
         for file in Table.open(f"{recipe.lake}/documents").fragments().to_pylist()
         if not file["min.source"].endswith("001.parquet")
     ]
-    for path in gone:
-        (tmp_path / "lake" / "documents" / path).rename(tmp_path / Path(path).name)
+    away = [(place / "lake" / "documents" / path, place / "away" / path) for path in gone]
+    for here, there in away:
+        move(here, there)
     news = [
         record("same", words(0)),  # of a text that stands in a file that is gone
         record("alike", ["Other", *words(12)[1:]]),
@@ -176,8 +179,8 @@ def test_old_documents_are_not_read_again(client: Client, tmp_path: Path) -> Non
     ]
     write(source, news, 1, 3)
     assert run(recipe, cluster=client).ok
-    for path in gone:
-        (tmp_path / Path(path).name).rename(tmp_path / "lake" / "documents" / path)
+    for here, there in away:
+        move(there, here)
     assert pairs(recipe) == {("same", "0-0", "exact"), ("alike", "1-2", "near")}
     assert verify(str(recipe.lake)) == []
     assert [row["kept"] for row in counts(recipe)] == [1, 12]
@@ -190,18 +193,18 @@ def counts(recipe: Recipe) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("how", ["missing", "other recipe", "other program"])
-def test_keys_that_do_not_fit_are_made_anew(client: Client, tmp_path: Path, how: str) -> None:
+def test_keys_that_do_not_fit_are_made_anew(client: Client, place: UPath, how: str) -> None:
     """As in a lake that was written before there were keys."""
-    source = write(tmp_path / "in", planted(3), 2)
-    recipe = make(tmp_path / "lake", source, "dedup_exact", NEAR)
+    source = write(place / "in", planted(3), 2)
+    recipe = make(place / "lake", source, "dedup_exact", NEAR)
     run(recipe, cluster=client)
     before = rows_of_keys(recipe)
     if how == "missing":
-        shutil.rmtree(tmp_path / "lake" / "keys")
+        remove(place / "lake" / "keys")
     elif how == "other recipe":
         keys_table(recipe).commit([], transactions={"recipe": 1}, lineage={})
     else:
-        key_files(storage.normalize(tmp_path / "lake" / "keys"), [(1, 0, 0, 0)])
+        key_files(str(place / "lake" / "keys"), [(1, 0, 0, 0)])
     plan = make_plan(recipe)
     assert plan.has_work()
     assert any(line.startswith("keys ") for line in plan.lines())
@@ -217,10 +220,10 @@ def rows_of_keys(recipe: Recipe) -> list[tuple[Any, ...]]:
 
 
 def test_replaced_and_rebuilt_documents_take_their_keys_with_them(
-    client: Client, tmp_path: Path
+    client: Client, place: UPath
 ) -> None:
-    source = write(tmp_path / "in", planted(4), 2)
-    recipe = make(tmp_path / "lake", source, "dedup_exact", NEAR)
+    source = write(place / "in", planted(4), 2)
+    recipe = make(place / "lake", source, "dedup_exact", NEAR)
     run(recipe, cluster=client)
     write(source, planted(5), 2)
     run(recipe, cluster=client, replace_changed=True)
@@ -247,11 +250,11 @@ class _DieOnce:
 
 @pytest.mark.slow  # the shuffle begins anew: 20 s and more
 def test_a_worker_dies_while_keys_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
     monkeypatch.setattr(job, "_read_keys", _DieOnce(tmp_path / "died"))
-    recipe = make(tmp_path / "lake", write(tmp_path / "in", planted(), 7), "dedup_exact", NEAR)
+    recipe = make(place / "lake", write(place / "in", planted(), 7), "dedup_exact", NEAR)
     with Cluster(workers=2).connect() as client:
         assert run(recipe, cluster=client).ok
     assert (tmp_path / "died").exists()

@@ -19,6 +19,7 @@ from etl.job.run import run
 from etl.plan import make_plan
 from etl.recipe import Recipe
 from etl.table import Table
+from tests.conftest import NewPlace
 from tests.job.conftest import MakeRecipe
 from tests.job.test_run import Row, rows
 
@@ -34,10 +35,8 @@ def outcome(recipe: Recipe) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    client: Client, make_recipe: MakeRecipe, tmp_path_factory: pytest.TempPathFactory
-) -> Outcome:
-    recipe = make_recipe(tmp_path_factory.mktemp("undisturbed") / "lake")
+def undisturbed(client: Client, make_recipe: MakeRecipe, new_place: NewPlace) -> Outcome:
+    recipe = make_recipe(new_place("undisturbed") / "lake")
     run(recipe, cluster=client)
     return outcome(recipe)
 

@@ -15,6 +15,7 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from upath import UPath
 
 from etl import storage
 from etl.audit.verify import verify
@@ -59,7 +60,7 @@ def planted(families: int = 12) -> list[Record]:
     return [{"doc_id": name, "body": " ".join(text), "link": None} for name, text in found]
 
 
-def make(lake: Path, source: Path, *stages: Any) -> Recipe:
+def make(lake: UPath, source: UPath, *stages: Any) -> Recipe:
     columns = {"text": "body", "id": "doc_id", "url": "link"}
     return Recipe(
         name="near",
@@ -69,9 +70,8 @@ def make(lake: Path, source: Path, *stages: Any) -> Recipe:
     )
 
 
-def write(folder: Path, records: Sequence[Record], files: int, first: int = 0) -> Path:
+def write(folder: UPath, records: Sequence[Record], files: int, first: int = 0) -> UPath:
     """The records in so many files of different sizes, in their order."""
-    folder.mkdir(exist_ok=True)
     rng = random.Random(files)
     cuts = sorted(rng.sample(range(1, len(records)), files - 1)) if files > 1 else []
     for number, (a, b) in enumerate(zip([0, *cuts], [*cuts, len(records)], strict=True)):
@@ -111,7 +111,7 @@ def expected(records: Sequence[Record], *, has_exact: bool) -> set[Pair]:
 @pytest.mark.parametrize("verify_by", ["estimate", "exact"])
 def test_families_are_found(
     client: Client,
-    tmp_path: Path,
+    place: UPath,
     monkeypatch: pytest.MonkeyPatch,
     files: int,
     verify_by: Any,
@@ -120,7 +120,7 @@ def test_families_are_found(
     records = planted()
     stages = ["dedup_exact"] if files > 1 else []
     near = DedupMinhash(verify=verify_by, bands=28, rows=4, min_similarity=0.75)
-    recipe = make(tmp_path / "lake", write(tmp_path / "in", records, files), *stages, near)
+    recipe = make(place / "lake", write(place / "in", records, files), *stages, near)
     report = run(recipe, cluster=client)
     assert report.ok
     assert pairs(recipe) == expected(records, has_exact=bool(stages))
@@ -128,7 +128,7 @@ def test_families_are_found(
     assert verify(str(recipe.lake)) == []
 
 
-def test_a_chain_does_not_collapse(client: Client, tmp_path: Path) -> None:
+def test_a_chain_does_not_collapse(client: Client, place: UPath) -> None:
     """Each like the next, and no two others: every duplicate is like its own keeper."""
     text = words(5, 200)
     chain = []
@@ -142,7 +142,7 @@ def test_a_chain_does_not_collapse(client: Client, tmp_path: Path) -> None:
         for step, body in enumerate(chain)
     ]
     near = DedupMinhash(verify="exact", bands=28, rows=4)
-    recipe = make(tmp_path / "lake", write(tmp_path / "in", records, 2), near)
+    recipe = make(place / "lake", write(place / "in", records, 2), near)
     run(recipe, cluster=client)
     assert pairs(recipe) == {(f"{k:02}", f"{k - 1:02}", "near") for k in range(1, 12, 2)}
     assert all(
@@ -151,49 +151,48 @@ def test_a_chain_does_not_collapse(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", ["longest", {"highest": "num_words"}, {"lowest": "num_words"}])
-def test_the_preferred_one_stays(client: Client, tmp_path: Path, keep: Any) -> None:
+def test_the_preferred_one_stays(client: Client, place: UPath, keep: Any) -> None:
     texts = [words(family)[: 100 + size] for family in range(4) for size in (3, 9, 0, 9, 5)]
     records: list[Record] = [
         {"doc_id": f"{k // 5}-{k % 5}", "body": " ".join(text), "link": None}
         for k, text in enumerate(texts)
     ]
     near = {"dedup_minhash": {"verify": "exact", "bands": 28, "rows": 4, "keep": keep}}
-    source = write(tmp_path / "in", records, 3)
-    recipe = make(tmp_path / "lake", source, {"length": {"min_words": 5}}, "dedup_exact", near)
+    source = write(place / "in", records, 3)
+    recipe = make(place / "lake", source, {"length": {"min_words": 5}}, "dedup_exact", near)
     run(recipe, cluster=client)
     best = 2 if keep == {"lowest": "num_words"} else 1  # of equal ones the first
     assert {keeper for _, keeper, _ in pairs(recipe)} == {f"{family}-{best}" for family in range(4)}
     assert len(pairs(recipe)) == 16
 
 
-def test_a_preferred_source(client: Client, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
+def test_a_preferred_source(client: Client, place: UPath) -> None:
     for folder in ("a-web", "b-wiki", "c-other"):
         record: Record = {"doc_id": folder, "body": " ".join(words(1)), "link": None}
-        write(tmp_path / "in" / folder, [record], 1)
+        write(place / "in" / folder, [record], 1)
     keep = {"keep": {"sources": ["*/b-wiki/*", "*/c-*"]}}
-    source = tmp_path / "in" / "*" / "*.parquet"
-    recipe = make(tmp_path / "lake", source, {"dedup_minhash": keep})
+    source = place / "in" / "*" / "*.parquet"
+    recipe = make(place / "lake", source, {"dedup_minhash": keep})
     run(recipe, cluster=client)
     assert pairs(recipe) == {(name, "b-wiki", "near") for name in ("a-web", "c-other")}
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_increments_are_one_run(
-    client: Client, tmp_path: Path, seed: int, tiny_tokenizer: Path
+    client: Client, place: UPath, seed: int, tiny_tokenizer: Path
 ) -> None:
     """Chains, families and equal texts, file by file in several runs: the lake is that of one run."""
     records = tangled(seed)
     stages = ["dedup_exact"] if seed else []
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
     tokenize = {"tokenize": str(tiny_tokenizer)}
-    source = tmp_path / "in"
-    grown = make(tmp_path / "grown", source, *stages, near, tokenize)
+    source = place / "in"
+    grown = make(place / "grown", source, *stages, near, tokenize)
     step = len(records) // 3
     for first in range(0, len(records), step):
         write(source, records[first : first + step], 2, first)
         run(grown, cluster=client)
-    whole = make(tmp_path / "whole", source, *stages, near, tokenize)
+    whole = make(place / "whole", source, *stages, near, tokenize)
     run(whole, cluster=client)
     assert len(pairs(whole)) > 10
     for table in ("documents", "duplicates", "tokens"):
@@ -201,11 +200,11 @@ def test_increments_are_one_run(
     assert verify(str(grown.lake)) == []
 
 
-def test_what_is_tokenized_stays(client: Client, tmp_path: Path, tiny_tokenizer: Path) -> None:
+def test_what_is_tokenized_stays(client: Client, place: UPath, tiny_tokenizer: Path) -> None:
     """A longer one that comes later loses against what has tokens."""
-    source, text = tmp_path / "in", words(1)
+    source, text = place / "in", words(1)
     near = DedupMinhash(keep="longest")
-    recipe = make(tmp_path / "lake", source, near, {"tokenize": str(tiny_tokenizer)})
+    recipe = make(place / "lake", source, near, {"tokenize": str(tiny_tokenizer)})
     for number, body in enumerate((text[:-2], text)):
         record: Record = {"doc_id": f"{number}", "body": " ".join(body), "link": None}
         write(source, [record], 1, number)
@@ -249,12 +248,14 @@ class _DieOnce:
 
 
 @pytest.mark.slow  # the shuffle begins anew: 20 s and more
-def test_a_worker_dies_in_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_dies_in_the_shuffle(
+    place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
     monkeypatch.setattr(job, "_read_bands", _DieOnce(tmp_path / "died"))
     records = planted()
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.75)
-    recipe = make(tmp_path / "lake", write(tmp_path / "in", records, 7), "dedup_exact", near)
+    recipe = make(place / "lake", write(place / "in", records, 7), "dedup_exact", near)
     with Cluster(workers=2).connect() as client:
         report = run(recipe, cluster=client)
     assert (tmp_path / "died").exists()
@@ -390,9 +391,9 @@ def test_the_choice_is_that_of_python(
         ({"sources": ["*/000"]}, False, [0, 0, 0]),
     ],
 )
-def test_ranks(tmp_path: Path, keep: Any, decided: bool, expected: list[float]) -> None:
+def test_ranks(place: UPath, keep: Any, decided: bool, expected: list[float]) -> None:
     """The less the better; null is worst, and nothing is as good as what is decided."""
-    url = storage.normalize(tmp_path)
+    url = storage.normalize(str(place))
     unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
     stage = DedupMinhash.model_validate({"keep": keep})
     file = DataFile(0, unit.source, unit.paths[0], unit.rows, decided, ())

@@ -15,6 +15,7 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+from upath import UPath
 
 from etl.audit.verify import verify
 from etl.cluster import Cluster
@@ -27,6 +28,7 @@ from etl.stages import DedupParagraphs
 from tests.job.test_kill import _end, _start, _version, outcome
 from tests.job.test_near import Record, make, write
 from tests.job.test_run import rows
+from tests.place import at
 
 Fate = tuple[str, tuple[int, ...]]  # cut or short, and what goes
 SEPARATORS = {"paragraphs": "\n\n", "lines": "\n", "sentences": " "}
@@ -121,7 +123,7 @@ def texts(recipe: Recipe, tokenizer: Path) -> dict[str, str]:
 )
 def test_what_goes_is_what_a_loop_finds(
     client: Client,
-    tmp_path: Path,
+    place: UPath,
     monkeypatch: pytest.MonkeyPatch,
     files: int,
     unit: Any,
@@ -131,8 +133,8 @@ def test_what_goes_is_what_a_loop_finds(
     monkeypatch.setattr(job, "FILES_PER_FRAGMENT", 4)
     records = corpus(files, SEPARATORS[unit])
     stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
-    source = write(tmp_path / "in", records, files)
-    recipe = make(tmp_path / "lake", source, stage, {"tokenize": str(tiny_tokenizer)})
+    source = write(place / "in", records, files)
+    recipe = make(place / "lake", source, stage, {"tokenize": str(tiny_tokenizer)})
     report = run(recipe, cluster=client)
     assert report.ok
     expected = naive(records, stage)
@@ -156,19 +158,19 @@ def test_what_goes_is_what_a_loop_finds(
 @pytest.mark.parametrize("unit", ["lines", "sentences"])
 @pytest.mark.parametrize("min_rest_chars", [0, 40])
 def test_increments_are_one_run(
-    client: Client, tmp_path: Path, unit: Any, min_rest_chars: int, tiny_tokenizer: Path
+    client: Client, place: UPath, unit: Any, min_rest_chars: int, tiny_tokenizer: Path
 ) -> None:
     records = corpus(min_rest_chars + len(unit), SEPARATORS[unit])
     for k in (7, 30, 50):  # equal documents, too
         records[k] = {**records[k - 5], "doc_id": f"{k}"}
     stage = DedupParagraphs(unit=unit, min_chars=12, min_rest_chars=min_rest_chars)
     stages = ["dedup_exact", stage, {"tokenize": str(tiny_tokenizer)}]
-    source = tmp_path / "in"
-    grown = make(tmp_path / "grown", source, *stages)
+    source = place / "in"
+    grown = make(place / "grown", source, *stages)
     for first in (0, 20, 40):
         write(source, records[first : first + 20], 2, first)
         run(grown, cluster=client)
-    whole = make(tmp_path / "whole", source, *stages)
+    whole = make(place / "whole", source, *stages)
     run(whole, cluster=client)
     assert {row["kind"] for row in rows(whole.lake, "duplicates")} == {"exact", "cut", "short"}
     for table in ("documents", "duplicates", "tokens"):
@@ -176,13 +178,11 @@ def test_increments_are_one_run(
     assert verify(str(grown.lake)) == []
 
 
-def test_what_is_tokenized_stays_whole(
-    client: Client, tmp_path: Path, tiny_tokenizer: Path
-) -> None:
+def test_what_is_tokenized_stays_whole(client: Client, place: UPath, tiny_tokenizer: Path) -> None:
     """A file that sorts before the others and comes after them loses what they have."""
-    source = tmp_path / "in"
+    source = place / "in"
     stage = DedupParagraphs(min_chars=5, min_rest_chars=5)
-    recipe = make(tmp_path / "lake", source, stage, {"tokenize": str(tiny_tokenizer)})
+    recipe = make(place / "lake", source, stage, {"tokenize": str(tiny_tokenizer)})
     body = "A long paragraph.\n\nOnly in {}"
     for number in (5, 1):
         write(
@@ -193,12 +193,12 @@ def test_what_is_tokenized_stays_whole(
     assert texts(recipe, tiny_tokenizer) == {"5": body.format(5), "1": "Only in 1"}
 
 
-def test_thresholds_of_the_rest_need_no_new_documents(client: Client, tmp_path: Path) -> None:
-    source = write(tmp_path / "in", corpus(1, "\n\n"), 2)
+def test_thresholds_of_the_rest_need_no_new_documents(client: Client, place: UPath) -> None:
+    source = write(place / "in", corpus(1, "\n\n"), 2)
     stage = DedupParagraphs(min_chars=12, min_rest_chars=0)
-    run(make(tmp_path / "lake", source, stage), cluster=client)
+    run(make(place / "lake", source, stage), cluster=client)
     stricter = stage.model_copy(update={"min_rest_chars": 60})
-    recipe = make(tmp_path / "lake", source, stricter)
+    recipe = make(place / "lake", source, stricter)
     report = run(recipe, cluster=client, rebuild=True)
     assert report.rows == 0
     assert fates(recipe) == naive(corpus(1, "\n\n"), stricter)
@@ -240,12 +240,14 @@ class _DieOnce:
 
 
 @pytest.mark.slow  # the shuffle begins anew: 20 s and more
-def test_a_worker_dies_in_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_dies_in_the_shuffle(
+    place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 60)
     monkeypatch.setattr(job, "_read_units", _DieOnce(tmp_path / "died"))
     records = corpus(3, "\n\n")
     stage = DedupParagraphs(min_chars=12, min_rest_chars=40)
-    recipe = make(tmp_path / "lake", write(tmp_path / "in", records, 7), stage)
+    recipe = make(place / "lake", write(place / "in", records, 7), stage)
     with Cluster(workers=2).connect() as client:
         report = run(recipe, cluster=client)
     assert (tmp_path / "died").exists()
@@ -254,29 +256,29 @@ def test_a_worker_dies_in_the_shuffle(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def cutting(tmp_path: Path, tiny_tokenizer: Path) -> Recipe:
+def cutting(place: UPath, tiny_tokenizer: Path) -> Recipe:
     """A recipe whose barrier finds equal documents, and what is to be cut."""
     records = corpus(5, "\n", 120)
     records[9] = {**records[4], "doc_id": "9"}
     stage = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=40)
-    source = write(tmp_path / "in", records, 6)
-    return make(tmp_path / "lake", source, "dedup_exact", stage, {"tokenize": str(tiny_tokenizer)})
+    source = write(place / "in", records, 6)
+    return make(place / "lake", source, "dedup_exact", stage, {"tokenize": str(tiny_tokenizer)})
 
 
 @pytest.mark.slow  # each starts clusters of its own
 @pytest.mark.parametrize("drivers", [1, 2])
 def test_killed_in_the_barrier_or_two_at_once(
-    client: Client, tmp_path: Path, cutting: Recipe, drivers: int
+    client: Client, place: UPath, tmp_path: Path, cutting: Recipe, drivers: int
 ) -> None:
     """The first fragment of ``duplicates`` is there, and nothing of it is committed: kill, run again."""
-    whole = cutting.model_copy(update={"lake": str(tmp_path / "whole")})
+    whole = cutting.model_copy(update={"lake": str(place / "whole")})
     run(whole, cluster=client)
     file = tmp_path / "recipe.yaml"
     file.write_text(cutting.to_yaml())
     started = [_start(file) for _ in range(drivers)]
     try:
         if drivers == 1:
-            folder = Path(str(cutting.lake)) / "duplicates"
+            folder = at(cutting.lake) / "duplicates"
             while started[0].poll() is None and not list(folder.glob("*.parquet")):
                 time.sleep(0.01)
             started[0].kill()

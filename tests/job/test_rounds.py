@@ -1,7 +1,6 @@
 """Who stays is the same, however many partitions and rounds it takes, and is not what no round decided."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import dask.dataframe as dd
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
+from upath import UPath
 
 from etl.errors import StageError
 from etl.job import rounds, shuffle
@@ -156,14 +156,14 @@ def test_what_no_round_decides_is_no_result(
 
 
 def test_a_run_beyond_the_limit_is_one_within(
-    client: Client, tmp_path: Path, limits: Settings
+    client: Client, place: UPath, limits: Settings
 ) -> None:
     records = tangled(4)
-    source = write(tmp_path / "in", records, 20)
+    source = write(place / "in", records, 20)
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7, keep="longest")
-    within = make(tmp_path / "within", source, "dedup_exact", near)
+    within = make(place / "within", source, "dedup_exact", near)
     run(within, cluster=client)
-    beyond = make(tmp_path / "beyond", source, "dedup_exact", near)
+    beyond = make(place / "beyond", source, "dedup_exact", near)
     limits(2, 30)
     run(beyond, cluster=client)
     found = rows(within.lake, "duplicates")

@@ -9,6 +9,7 @@ import deltalake
 import pytest
 from distributed import Client
 from tokenizers import Tokenizer
+from upath import UPath
 
 from etl import storage
 from etl.errors import MismatchError, RecipeError, WriteError
@@ -18,6 +19,7 @@ from etl.recipe import Recipe
 from etl.stages import Python
 from etl.table import Table
 from tests.job.corpus import prose, records, write_jsonl, write_parquet
+from tests.place import at
 
 Row = dict[str, object]
 
@@ -84,10 +86,9 @@ def test_running_again_does_nothing(client: Client, recipe: Recipe) -> None:
 
 
 def test_new_files_are_new_work_and_old_rows_win(
-    client: Client, recipe: Recipe, tmp_path: Path
+    client: Client, recipe: Recipe, place: UPath
 ) -> None:
-    folder = tmp_path / "grows"
-    folder.mkdir()
+    folder = place / "grows"
     source = recipe.source.model_copy(update={"path": str(folder)})
     recipe = recipe.model_copy(update={"source": source})
     write_parquet(folder / "m.parquet", records(0, 60))
@@ -143,10 +144,9 @@ def test_another_tokenizer_rebuilds_only_the_tokens(client: Client, recipe: Reci
 
 @pytest.mark.parametrize("deduplicate", [True, False])
 def test_a_changed_file_is_refused_and_replaced_on_request(
-    client: Client, recipe: Recipe, tmp_path: Path, deduplicate: bool
+    client: Client, recipe: Recipe, place: UPath, deduplicate: bool
 ) -> None:
-    folder = tmp_path / "changes"
-    folder.mkdir()
+    folder = place / "changes"
     stages = recipe.stages if deduplicate else (recipe.stages[0], recipe.stages[2])
     source = recipe.source.model_copy(update={"path": str(folder)})
     recipe = recipe.model_copy(update={"source": source, "stages": stages})
@@ -164,11 +164,11 @@ def test_a_changed_file_is_refused_and_replaced_on_request(
     assert not make_plan(recipe).has_work()
 
 
+@pytest.mark.here  # where a file's time tells it, and may go back, too
 def test_a_file_that_goes_back_to_an_earlier_content(
-    client: Client, recipe: Recipe, tmp_path: Path
+    client: Client, recipe: Recipe, place: UPath
 ) -> None:
-    folder = tmp_path / "back"
-    folder.mkdir()
+    folder = place / "back"
     source = recipe.source.model_copy(update={"path": str(folder)})
     recipe = recipe.model_copy(update={"source": source})
     file = write_parquet(folder / "a.parquet", records(0, 10))
@@ -194,10 +194,9 @@ def test_without_deduplication_one_pass_makes_the_tokens(client: Client, recipe:
 
 
 def test_what_cannot_be_read_is_put_aside_and_nothing_else_is_lost(
-    client: Client, recipe: Recipe, tmp_path: Path
+    client: Client, recipe: Recipe, place: UPath
 ) -> None:
-    folder = tmp_path / "bad"
-    folder.mkdir()
+    folder = place / "bad"
     source = recipe.source.model_copy(update={"path": str(folder)})
     recipe = recipe.model_copy(update={"source": source})
     write_parquet(folder / "good.parquet", records(0, 40))
@@ -207,13 +206,14 @@ def test_what_cannot_be_read_is_put_aside_and_nothing_else_is_lost(
     (note,) = report.quarantined
     assert note.source.endswith("broken.parquet")
     assert len(rows(recipe.lake, "documents")) == 40
-    assert list((Path(str(recipe.lake)) / "quarantine").glob("*.json"))
+    assert list((at(recipe.lake) / "quarantine").glob("*.json"))
     write_parquet(folder / "broken.parquet", [{"doc_id": "m", "body": prose(9999), "link": ""}])
     assert run(recipe, cluster=client).ok
     assert len(rows(recipe.lake, "documents")) == 41
-    assert not list((Path(str(recipe.lake)) / "quarantine").glob("*.json"))
+    assert not list((at(recipe.lake) / "quarantine").glob("*.json"))
 
 
+@pytest.mark.here
 def test_a_full_disk_ends_the_run_before_anything_is_decided(
     client: Client, recipe: Recipe
 ) -> None:
@@ -223,7 +223,7 @@ def test_a_full_disk_ends_the_run_before_anything_is_decided(
             run(recipe, cluster=client)
     finally:
         client.run(_limit_files, resource.RLIM_INFINITY)
-    assert not (Path(str(recipe.lake)) / "quarantine").exists(), "the input is not at fault"
+    assert not (at(recipe.lake) / "quarantine").exists(), "the input is not at fault"
     assert not rows(recipe.lake, "duplicates")
     assert run(recipe, cluster=client).ok
     assert len(rows(recipe.lake, "documents")) == 300
@@ -253,7 +253,7 @@ def test_lineage_adds_up(client: Client, recipe: Recipe) -> None:
 def test_tables_that_another_program_rewrote_are_refused(client: Client, recipe: Recipe) -> None:
     run(recipe, cluster=client)
     url = recipe.table_url("tokens")
-    deltalake.DeltaTable(str(storage.local_path(url))).optimize.compact()
+    deltalake.DeltaTable(url, storage_options=storage.delta_options(url)).optimize.compact()
     with pytest.raises(MismatchError, match="another program"):
         run(recipe, cluster=client)
 
@@ -263,4 +263,4 @@ def test_a_function_that_is_not_there_is_told_before_any_work(recipe: Recipe) ->
     recipe = recipe.model_copy(update={"stages": (missing, *recipe.stages)})
     with pytest.raises(RecipeError, match="no_such_function"):
         make_plan(recipe)
-    assert not Path(str(recipe.lake)).exists()
+    assert not at(recipe.lake).exists()

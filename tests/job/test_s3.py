@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from etl import storage
+from upath import UPath
+
 from etl.cluster import Cluster
 from etl.job.run import run
 from etl.loader import TokenDataset
 from etl.plan import make_plan
 from tests.job.conftest import MakeRecipe
 from tests.job.test_run import Row, rows
+from tests.place import at, copy
 
 
 def names(found: list[Row]) -> list[Row]:
@@ -17,8 +19,8 @@ def names(found: list[Row]) -> list[Row]:
     return [{k: str(v).rsplit("/", 1)[-1] if k in last else v for k, v in r.items()} for r in found]
 
 
-def test_from_s3_to_s3(s3: str, corpus: Path, make_recipe: MakeRecipe, tmp_path: Path) -> None:
-    storage.filesystem(s3).put(f"{corpus}/", f"{s3}/raw/", recursive=True)
+def test_from_s3_to_s3(s3: str, corpus: UPath, make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    copy(corpus, at(f"{s3}/raw"))
     local, remote = make_recipe(tmp_path / "lake"), make_recipe(f"{s3}/lake")
     source = remote.source.model_copy(update={"path": f"{s3}/raw"})
     remote = remote.model_copy(update={"source": source})

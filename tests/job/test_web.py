@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
+from upath import UPath
 
 from etl.audit.trace import trace
 from etl.job.run import run
@@ -24,9 +25,9 @@ def _page(text: str) -> str:
 
 
 @pytest.fixture
-def crawl(tmp_path: Path) -> Path:
+def crawl(place: UPath) -> UPath:
     """The same five texts as WARC, WET and Parquet, and with them what a crawl has besides."""
-    folder = tmp_path / "crawl"
+    folder = place / "crawl"
     folder.mkdir()
     texts = [prose(number) for number in range(5)]
     archive = [
@@ -45,15 +46,16 @@ def crawl(tmp_path: Path) -> Path:
     wet = [conversion(number, text) for number, text in enumerate(texts)]
     (folder / "b.warc.wet.gz").write_bytes(pack(wet, "gzip"))
     table = pa.table({"html": [_page(text) for text in texts], "doc": [*"01234"]})
-    pq.write_table(table, folder / "c.parquet")
+    with (folder / "c.parquet").open("wb") as file:
+        pq.write_table(table, file)
     return folder
 
 
-def test_a_crawl_becomes_documents(client: Client, crawl: Path, tmp_path: Path) -> None:
+def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -> None:
     recipe = Recipe(
         name="web",
         source={"path": str(crawl), "columns": {"text": "html", "id": "doc"}},
-        lake=str(tmp_path / "lake"),
+        lake=str(place / "lake"),
         stages=[{"extract": {"seconds": 0.3}}],
     )
     assert run(recipe, cluster=client).ok

@@ -6,5 +6,5 @@ from tests.loader.tables import SMALL, make_lake
 
 
 @pytest.fixture(scope="session")
-def lake(tmp_path_factory):
-    return make_lake(tmp_path_factory.mktemp("small"), SMALL)
+def lake(new_place):
+    return make_lake(new_place("small"), SMALL)

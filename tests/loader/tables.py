@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
+from upath import UPath
 
 from etl.fragment import TOKENS as LAYOUT
 from etl.fragment import Fragment
@@ -79,7 +79,7 @@ def group_tokens(shape: Shape) -> list[int]:
     return [sum(lengths) for groups in shape for lengths in groups]
 
 
-def make_lake(folder: Path, shape: Shape, *, framed: bool = False, **options: Any) -> str:
+def make_lake(folder: UPath, shape: Shape, *, framed: bool = False, **options: Any) -> str:
     """A lake whose token table has this shape; file i of it is ``i.parquet``, in the table's order.
 
     ``framed`` documents have 1 as their first token and 0 as their last one, not what is said above.
@@ -107,11 +107,12 @@ def _framed(tokens: range) -> list[int]:
 
 
 def _write(
-    path: Path, groups: Sequence[Sequence[int]], docs: list[Document], options: dict[str, Any]
+    path: UPath, groups: Sequence[Sequence[int]], docs: list[Document], options: dict[str, Any]
 ) -> Fragment:
     base = docs[0].tokens.start if docs else 0
     tokens_of = options.pop("tokens_of")
-    with pq.ParquetWriter(path, TOKENS, **{"compression": "lz4", **options}) as writer:
+    options = {"compression": "lz4", **options}
+    with path.open("wb") as file, pq.ParquetWriter(file, TOKENS, **options) as writer:
         for number in range(len(groups)):
             rows = [
                 {

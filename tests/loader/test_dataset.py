@@ -29,10 +29,10 @@ each_table = settings(max_examples=20)
 @each_table
 @given(SHAPES, st.integers(1, 30), SETTINGS, st.sampled_from([*WRITERS]), st.integers(0, 2))
 def test_every_window_once_and_in_order_for_any_table(
-    tmp_path_factory, shape, seq_len, shuffle, writer, epoch
+    new_place, shape, seq_len, shuffle, writer, epoch
 ):
     assume(sum(group_tokens(shape)) > seq_len)
-    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+    lake = make_lake(new_place("table"), shape, **WRITERS[writer])
     for world_size in (1, 2, 3, 4, 6):
         ranks = []
         for rank in range(world_size):
@@ -121,9 +121,9 @@ def test_persistent_workers_see_the_epoch(lake, method):
 
 @each_table
 @given(SHAPES, st.integers(1, 30), st.integers(0, 2))
-def test_locate_names_each_token(tmp_path_factory, shape, seq_len, epoch):
+def test_locate_names_each_token(new_place, shape, seq_len, epoch):
     assume(sum(group_tokens(shape)) > seq_len)
-    lake = make_lake(tmp_path_factory.mktemp("table"), shape)
+    lake = make_lake(new_place("table"), shape)
     dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
     owner = {token: doc for doc in documents(shape) for token in doc.tokens}
     for sample, row in enumerate(expected_rows(dataset, shape, epoch)):
@@ -153,9 +153,9 @@ def test_more_ranks_than_lanes(lake):
         assert dealt(ranks) == expected[: len(expected) // 8 * 8]
 
 
-def test_samples_may_be_taken_in_any_order(tmp_path):
+def test_samples_may_be_taken_in_any_order(place):
     shape = [[[30] * 9] * 2]  # row groups of several pages
-    dataset = TokenDataset(make_lake(tmp_path, shape), seq_len=7, shuffle=MIXED)
+    dataset = TokenDataset(make_lake(place, shape), seq_len=7, shuffle=MIXED)
     expected = [row[:-1] for row in expected_rows(dataset, shape)]
     plan, samples = dataset._plan, [*range(75, -1, -2), 4, 4, 20]
     with Gatherer(dataset._index, plan, epoch=0, batch_format=Format()) as gatherer:

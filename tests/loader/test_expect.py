@@ -32,9 +32,9 @@ def record(**changes):
 
 
 @pytest.fixture
-def told(tmp_path):
+def told(place):
     """A lake, and what adds a commit with a tokenizer to its lineage."""
-    lake = make_lake(tmp_path, FRAMED, framed=True)
+    lake = make_lake(place, FRAMED, framed=True)
 
     def commit(found: TokenizerRecord, action: str = "append") -> str:
         lineage = {"format": 2, "tokenizer": found.model_dump(), "action": action}
@@ -96,15 +96,15 @@ def test_every_tokenizer_since_the_last_rebuild_counts(told):
     assert opened(lake, eos=True).tokenizer() == record()
 
 
-def test_a_lineage_without_tokenizer_can_be_asked_for_ids_alone(tmp_path):
-    lake = make_lake(tmp_path, SMALL)
+def test_a_lineage_without_tokenizer_can_be_asked_for_ids_alone(place):
+    lake = make_lake(place, SMALL)
     for expected in ({"tokenizer": "a" * 64}, {"bos": False}, {"eos": True}):
         with pytest.raises(LoaderError, match="names no tokenizer"):
             opened(lake, **expected)
     assert opened(lake, vocab_size=1).num_samples
 
 
-def test_lineage_is_compared_with_the_documents_themselves(told, tmp_path):
+def test_lineage_is_compared_with_the_documents_themselves(told):
     both = {"bos_id": 1, "prepend_bos": True}
     lake = told(record(**both))
     assert opened(lake, bos=True, eos=True).num_samples
@@ -119,9 +119,9 @@ def test_lineage_is_compared_with_the_documents_themselves(told, tmp_path):
 
 @given(SHAPES)
 @settings(max_examples=20)
-def test_ends_are_those_of_a_loop(tmp_path_factory, shape):
+def test_ends_are_those_of_a_loop(new_place, shape):
     assume(sum(group_tokens(shape)) > 1)
-    lake = make_lake(tmp_path_factory.mktemp("table"), shape, data_page_size=1 << 20)
+    lake = make_lake(new_place("table"), shape, data_page_size=1 << 20)
     index = TokenDataset(lake, seq_len=1)._index
     found = [d.tokens for d in documents(shape) if d.tokens]
     assume(len(index.group_tokens) <= 8)
@@ -131,16 +131,16 @@ def test_ends_are_those_of_a_loop(tmp_path_factory, shape):
         assert sample_ends(index, {token}, {token}) == expected
 
 
-def test_a_table_without_documents_has_no_share(tmp_path):
-    index = TokenDataset(make_lake(tmp_path, [[[100]]]), seq_len=1)._index
+def test_a_table_without_documents_has_no_share(place):
+    index = TokenDataset(make_lake(place, [[[100]]]), seq_len=1)._index
     assert sample_ends(index, {0}, {99}) == (1.0, 1.0)
     empty = replace(index, group_tokens=index.group_tokens * 0)
     assert sample_ends(empty, {0}, {99}) == (None, None)
 
 
 @pytest.mark.parametrize("batch_format", [Format(), Format(document_ids=True), Format(pad_id=0)])
-def test_an_id_that_the_model_does_not_have_is_named(tmp_path, batch_format):
-    lake = make_lake(tmp_path, SMALL)
+def test_an_id_that_the_model_does_not_have_is_named(place, batch_format):
+    lake = make_lake(place, SMALL)
     for limit in (NUM_TOKENS, NUM_TOKENS - 1):
         dataset = TokenDataset(
             lake, seq_len=7, shuffle=False, format=batch_format, expect=Expect(vocab_size=limit)

@@ -27,11 +27,9 @@ each_table = settings(max_examples=20)
 
 @each_table
 @given(SHAPES, st.integers(1, 30), st.sampled_from([*WRITERS]), st.integers(1, 3))
-def test_boundaries_are_those_of_the_documents(
-    tmp_path_factory, shape, seq_len, writer, batch_size
-):
+def test_boundaries_are_those_of_the_documents(new_place, shape, seq_len, writer, batch_size):
     assume(sum(group_tokens(shape)) > seq_len)
-    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+    lake = make_lake(new_place("table"), shape, **WRITERS[writer])
     begins = {doc.tokens.start for doc in documents(shape) if doc.tokens}
     plain = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED).batches(batch_size)
     dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED, format=EVERYTHING)
@@ -80,10 +78,10 @@ def test_each_is_made_only_where_it_is_asked_for(lake):
     st.sampled_from([*WRITERS]),
     st.integers(0, 1),
 )
-def test_each_document_is_a_row(tmp_path_factory, shape, seq_len, shuffle, writer, epoch):
+def test_each_document_is_a_row(new_place, shape, seq_len, shuffle, writer, epoch):
     full = {doc.tokens.start: doc for doc in documents(shape) if doc.tokens}
     assume(full)
-    lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
+    lake = make_lake(new_place("table"), shape, **WRITERS[writer])
     dataset = TokenDataset(lake, seq_len=seq_len, shuffle=shuffle, format=PADDED)
     dataset.set_epoch(epoch)
     seen: list[int] = []

@@ -22,9 +22,9 @@ WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}
 
 
 @pytest.fixture(scope="module")
-def lakes(tmp_path_factory):
+def lakes(new_place):
     """Three tables of 800, 390 and 1,000 windows of five tokens."""
-    folder = tmp_path_factory.mktemp("mixture")
+    folder = new_place("mixture")
     shapes = {
         "web": [[[40] * 25, [40] * 25], [[40] * 50]],
         "code": [[[13] * 150]],
@@ -117,7 +117,7 @@ def test_a_batch_is_mixed(lakes):
 
 
 @pytest.mark.parametrize("pad_id", [None, 0])
-def test_each_token_is_read_about_once(tmp_path, monkeypatch, pad_id):
+def test_each_token_is_read_about_once(place, monkeypatch, pad_id):
     """Though samples of a source come a little out of order, across the borders of its blocks."""
     copied = 0
     copy = Tape.copy
@@ -131,7 +131,7 @@ def test_each_token_is_read_about_once(tmp_path, monkeypatch, pad_id):
     shuffle = Shuffle(lanes=4, block_tokens=100, run_tokens=4000)  # three lanes, four classes
     datasets = {
         name: TokenDataset(
-            make_lake(tmp_path / name, [[[5] * 200] * 10]),
+            make_lake(place / name, [[[5] * 200] * 10]),
             seq_len=5,
             shuffle=shuffle,
             format=Format(pad_id=pad_id),

@@ -1,7 +1,6 @@
 """Opening a table: its version, where it stands, who this process is, and what is wrong with it."""
 
 import gc
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +15,11 @@ from etl.loader import TokenDataset
 from etl.table import Table
 from schemas import DUPLICATES, TOKENS
 from tests.loader.tables import MIXED, SMALL, make_lake, rows_of
+from tests.place import at, opened
 
 
-def test_the_version_is_pinned(tmp_path):
-    url = make_lake(tmp_path, SMALL)
+def test_the_version_is_pinned(place):
+    url = make_lake(place, SMALL)
     dataset = TokenDataset(url, seq_len=10)
     table = Table.open(f"{url}/tokens")
     table.commit([], remove=["000.parquet"], transactions={}, lineage={})
@@ -32,16 +32,16 @@ def test_the_version_is_pinned(tmp_path):
         newest.load_state_dict(dataset.state_dict())
 
 
-def test_mistakes_are_named(tmp_path, lake):
+def test_mistakes_are_named(place, lake):
     with pytest.raises(LoaderError, match=r"no token table(.|\n)*hint"):
-        TokenDataset(str(tmp_path), seq_len=10)
+        TokenDataset(str(place), seq_len=10)
     with pytest.raises(LoaderError, match="has no version 7"):
         TokenDataset(lake, seq_len=10, version=7)
     with pytest.raises(LoaderError, match=r"takes 268 tokens(.|\n)*hint: give a smaller seq_len"):
         TokenDataset(lake, seq_len=267)
     with pytest.raises(LoaderError, match="rank 2 of 2"):
         TokenDataset(lake, seq_len=10, rank=2, world_size=2)
-    other = Table.create(str(tmp_path / "duplicates"), DUPLICATES, DUPLICATES_LAYOUT)
+    other = Table.create(str(place / "duplicates"), DUPLICATES, DUPLICATES_LAYOUT)
     with pytest.raises(LoaderError, match="column tokens is missing"):
         TokenDataset(other.url, seq_len=10)
     dataset = TokenDataset(lake, seq_len=10)
@@ -61,15 +61,17 @@ def test_mistakes_are_named(tmp_path, lake):
             mistake()
 
 
-def test_a_running_total_that_others_broke_is_found(tmp_path):
-    lake, other = (make_lake(tmp_path / str(last), [[[3, 4], [last]]]) for last in (5, 6))
-    file = Path(lake, "tokens", "000.parquet")
-    file.write_bytes(Path(other, "tokens", "000.parquet").read_bytes())
+@pytest.mark.here  # of a store's file the footer is asked for where the log says it is
+def test_a_running_total_that_others_broke_is_found(place):
+    lake, other = (make_lake(place / str(last), [[[3, 4], [last]]]) for last in (5, 6))
+    file, another = (at(url) / "tokens" / "000.parquet" for url in (lake, other))
+    file.write_bytes(another.read_bytes())
     with pytest.raises(LoaderError, match="the file ends at token 13, the log says 12"):
         TokenDataset(lake, seq_len=2)
-    rows = pq.read_table(file, schema=TOKENS)
+    rows = opened(file).read().cast(TOKENS)
     column = pa.array([3, 7, 6], pa.int64())  # as if two files had been put together
-    pq.write_table(rows.set_column(5, TOKENS.field(5), column), file)
+    with file.open("wb") as written:
+        pq.write_table(rows.set_column(5, TOKENS.field(5), column), written)
     with pytest.raises(LoaderError, match="token_end says 7 tokens in row group 0, which has 13"):
         TokenDataset(lake, seq_len=2)
 
@@ -107,8 +109,8 @@ def test_a_lake_may_be_in_object_storage(s3):
     assert dataset.tokenizer() is None
 
 
-def test_a_dataset_may_be_opened_from_a_state(tmp_path):
-    url = make_lake(tmp_path, SMALL)
+def test_a_dataset_may_be_opened_from_a_state(place):
+    url = make_lake(place, SMALL)
     for shuffle in (MIXED, False):
         dataset = TokenDataset(url, seq_len=7, seed=3, shuffle=shuffle)
         whole = rows_of(dataset)
@@ -118,8 +120,8 @@ def test_a_dataset_may_be_opened_from_a_state(tmp_path):
         assert rows_of(again) == whole[11:]
 
 
-def test_a_release_is_a_version(tmp_path):
-    url = make_lake(tmp_path, SMALL)
+def test_a_release_is_a_version(place):
+    url = make_lake(place, SMALL)
     releases.create(url, "small", version=1)
     Table.open(f"{url}/tokens").commit([], remove=["000.parquet"], transactions={}, lineage={})
     dataset = TokenDataset(url, seq_len=10, version="small")

@@ -29,16 +29,15 @@ from tests.loader.tables import (
     make_lake,
     rows_of,
 )
+from tests.place import at, copy
 from tests.proxy import FAULTS, always, faulty, seeded
 
 SMALL_REQUESTS = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=5)
 
 
-def upload(folder: str, bucket: str) -> str:
+def upload(lake: str, bucket: str) -> str:
     """Copy a lake into a bucket: the paths of its log are relative."""
-    files = s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    files.put(f"{folder}/", f"{bucket}/lake", recursive=True)
-    return f"{bucket}/lake"
+    return str(copy(lake, at(f"{bucket}/lake")))
 
 
 def as_if_remote(dataset: TokenDataset, remote: Remote) -> TokenDataset:

@@ -55,8 +55,8 @@ def test_a_state_is_found_in_json_and_in_checkpoints(tmp_path, lake):
             read_state(str(tmp_path / name))
 
 
-def test_a_mixture_is_replayed_from_its_state(tmp_path, lake):
-    lakes = {"web": lake, "code": make_lake(tmp_path, [[[40, 7]], [[90, 31]]])}
+def test_a_mixture_is_replayed_from_its_state(place, tmp_path, lake):
+    lakes = {"web": lake, "code": make_lake(place, [[[40, 7]], [[90, 31]]])}
     where = {"rank": 1, "world_size": 2}
     datasets = {
         name: TokenDataset(url, seq_len=4, shuffle=MIXED, seed=place, **where)
@@ -99,11 +99,11 @@ def test_a_mixture_is_replayed_from_its_state(tmp_path, lake):
 
 
 @pytest.fixture(scope="module")
-def tokenized(tmp_path_factory, tiny_tokenizer):
+def tokenized(new_place, tiny_tokenizer):
     """A lake that a recipe made, its input's texts by row, and the tokenizer."""
     from etl.job.run import run
 
-    folder = tmp_path_factory.mktemp("tokenized")
+    folder = new_place("tokenized")
     docs = records(0, 30)
     write_jsonl(folder / "a.jsonl", docs)
     recipe = Recipe(

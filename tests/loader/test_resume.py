@@ -13,8 +13,8 @@ EMPTY_DOCUMENTS = [
 
 @pytest.mark.parametrize("shuffle", [MIXED, False])
 @pytest.mark.parametrize("shape", [SMALL, EMPTY_DOCUMENTS])
-def test_resuming_anywhere_equals_going_on(tmp_path, shape, shuffle):
-    lake = make_lake(tmp_path, shape)
+def test_resuming_anywhere_equals_going_on(place, shape, shuffle):
+    lake = make_lake(place, shape)
 
     def fresh() -> TokenDataset:
         return TokenDataset(lake, seq_len=7, shuffle=shuffle)
@@ -72,9 +72,9 @@ def test_the_training_loop_counts_for_workers(lake):
     assert rows == [row[:-1] for row in whole[6:]]
 
 
-def test_resuming_reads_no_row_group_that_is_consumed(tmp_path):
+def test_resuming_reads_no_row_group_that_is_consumed(place):
     shape = [[[20]] for _ in range(6)]  # a file, a row group, a document of twenty tokens each
-    lake = make_lake(tmp_path, shape)
+    lake = make_lake(place, shape)
     shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=10)  # all of it in one block
     dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle)
     whole = expected_rows(dataset, shape)
@@ -83,7 +83,7 @@ def test_resuming_reads_no_row_group_that_is_consumed(tmp_path):
         gone = sorted(set(range(6)) - needed)
         again = TokenDataset(lake, seq_len=5, shuffle=shuffle)
         again.load_state_dict(dataset.state_dict(consumed=consumed))
-        paths = [tmp_path / "lake" / "tokens" / f"{file:03d}.parquet" for file in gone]
+        paths = [place / "lake" / "tokens" / f"{file:03d}.parquet" for file in gone]
         kept = [path.read_bytes() for path in paths]
         for path in paths:
             path.unlink()

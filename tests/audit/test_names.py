@@ -1,0 +1,170 @@
+"""Input files of odd names are read once each, followed, checked and shown as any other."""
+
+import json
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from typer.testing import CliRunner
+from upath import UPath
+
+from cli.app import app
+from etl import storage
+from etl.audit.lineage import graph, trace
+from etl.audit.openlineage import run_events
+from etl.audit.verify import verify
+from etl.errors import MismatchError, one_line
+from etl.job.run import run
+from etl.plan import make_plan
+from etl.recipe import Recipe
+from etl.table import Table
+from tests.conftest import NewPlace
+from tests.job.corpus import prose
+
+NAMES = (
+    "plain",
+    "two..dots",
+    "%41 is no A",
+    "A is no %41",
+    "per%2Fcent",
+    " blanks  here ",
+    "hash#1",
+    "question?a=b&c",
+    "star*[1]{2,3}",
+    "plus+and=equals",
+    "'single' \"double\" `back`",
+    "new\nline",
+    "tab\tand\x1b[31mred",
+    unicodedata.normalize("NFC", "é東京"),
+    unicodedata.normalize("NFD", "é東京"),
+    "-dash",
+    "~tilde",
+    "key=value",
+    "x" * 194,
+)
+
+
+def write(folder: str, name: str, number: int) -> str:
+    """A file of three records: one that stays, a copy of another file's, one too short; its URI."""
+    texts = (prose(number), prose(1000), "too short")
+    lines = [json.dumps({"id": f"{number}-{k}", "text": text}) for k, text in enumerate(texts)]
+    uri = storage.normalize(f"{folder}/{name}.jsonl")
+    storage.write(uri, "\n".join(lines).encode())
+    return uri
+
+
+@pytest.fixture(scope="module")
+def place(new_place: NewPlace) -> UPath:
+    return new_place("names")
+
+
+@pytest.fixture(scope="module")
+def uris(place: UPath) -> list[str]:
+    return [write(f"{place}/in=1", name, k) for k, name in enumerate(NAMES)]
+
+
+@pytest.fixture(scope="module")
+def recipe(client: Client, place: UPath, uris: list[str], tiny_tokenizer: Path) -> Recipe:
+    recipe = Recipe(
+        name="names",
+        source={"path": f"{place}/in=1", "columns": {"id": "id"}},
+        lake=f"{place}/lake",
+        stages=["gopher_quality", "dedup_exact", {"tokenize": str(tiny_tokenizer)}],
+    )
+    report = run(recipe, cluster=client)
+    assert report.ok, report.quarantined
+    return recipe
+
+
+def sources(recipe: Recipe, name: str) -> Counter[str]:
+    table = Table.open(recipe.table_url(name)).dataset().to_table(columns=["source"])
+    return Counter(table["source"].to_pylist())
+
+
+def etl(*words: object) -> str:
+    """What a command prints, all of it."""
+    return str(CliRunner().invoke(app, [str(word) for word in words]).output)
+
+
+def test_each_is_read_once(recipe: Recipe, uris: list[str]) -> None:
+    assert len(set(uris)) == len(NAMES)
+    assert sources(recipe, "documents") == dict.fromkeys(uris, 3)
+    first = min(uris)  # its copy of what all have is the one that stays
+    assert sources(recipe, "tokens") == {uri: 1 + (uri == first) for uri in uris}
+    assert sources(recipe, "duplicates") == {uri: 1 for uri in uris if uri != first}
+    assert {
+        file.uri: file.rows
+        for node in graph(recipe.table_url("tokens")).walk()
+        for file in node.files
+    } == dict.fromkeys(uris, 3)
+    assert not make_plan(recipe).has_work()
+    assert verify(str(recipe.lake)) == []
+
+
+def test_each_is_followed(recipe: Recipe, uris: list[str]) -> None:
+    for number, uri in enumerate(uris):
+        found = [trace(str(recipe.lake), source=uri, row=row)[0] for row in range(3)]
+        assert [(one.source, one.row, one.id) for one in found] == [
+            (uri, row, f"{number}-{row}") for row in range(3)
+        ]
+        assert found[0].tokens is not None
+        assert found[2].reason == "gopher_quality.short"
+        lines = etl("trace", recipe.lake, "--source", uri, "--row", 0).split("\n")
+        assert lines[0] == f"{one_line(uri)} row 0"
+        assert all(line.startswith("  ") for line in lines[1:-1])
+
+
+@pytest.mark.parametrize("command", ["report", "duplicates", "lineage", "diff"])
+def test_each_line_is_one(recipe: Recipe, uris: list[str], command: str) -> None:
+    url = recipe.table_url("documents")
+    words = {"lineage": [url], "diff": [url, "0", str(Table.open(url).version)]}
+    text = etl(command, *words.get(command, [str(recipe.lake)]))
+    assert any("new\\nline" in line for line in text.split("\n"))
+    assert [letter for letter in text if one_line(letter) != letter and letter != "\n"] == []
+
+
+def test_events_name_them(recipe: Recipe, uris: list[str], place: UPath) -> None:
+    events = run_events(graph(recipe.table_url("documents")))
+    names = [dataset["name"] for event in events for dataset in event.get("inputs", [])]
+    assert {name.rpartition("/in=1/")[2] for name in names} == {f"{name}.jsonl" for name in NAMES}
+
+
+def test_nothing_is_written_elsewhere(recipe: Recipe, place: UPath) -> None:
+    files = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
+    others = {file for file in files if not file.startswith("lake/")}
+    assert others == {f"in=1/{name}.jsonl" for name in NAMES}
+    tables = ("documents/", "duplicates/", "keys/", "tokens/")
+    assert all(file.removeprefix("lake/").startswith(tables) for file in files - others)
+
+
+def test_what_comes_changes_or_is_broken_is_told_in_one_line(
+    client: Client, recipe: Recipe, new_place: NewPlace
+) -> None:
+    place = new_place("grows")
+    source = recipe.source.model_copy(update={"path": f"{place}/in"})
+    recipe = recipe.model_copy(update={"source": source, "lake": f"{place}/lake"})
+    name = "new\nline?#%41"
+    uri = write(f"{place}/in", name, 1)
+    assert run(recipe, cluster=client).rows == 3
+    write(f"{place}/in", f"{name}2", 2)
+    assert run(recipe, cluster=client).rows == 3
+    write(f"{place}/in", name, 33)
+    with pytest.raises(MismatchError) as caught:
+        run(recipe, cluster=client)
+    assert str(caught.value).split("\n")[0].startswith(f"{one_line(uri)}: 1 input files have")
+    assert len(str(caught.value).split("\n")) == 2
+    run(recipe, cluster=client, replace_changed=True)
+    assert sorted(sources(recipe, "documents").values()) == [3, 3]
+    assert trace(str(recipe.lake), source=uri, row=0)[0].id == "33-0"
+    broken = storage.normalize(f"{place}/in/bro\nken.parquet")
+    storage.write(broken, b"PAR1 this is no parquet file PAR1")
+    report = run(recipe, cluster=client)
+    assert [note.source for note in report.quarantined] == [broken]
+    (line,) = [x for x in etl("report", recipe.lake).split("\n") if x.startswith("quarantined")]
+    assert one_line(broken) in line
+    told = etl("trace", recipe.lake, "--source", broken, "--row", 0).split("\n")
+    assert f"{one_line(broken)} could not be read" in told[0]
+    assert [line for line in told if line.startswith("ken")] == []
+    assert verify(str(recipe.lake)) == []
