@@ -18,7 +18,7 @@ from etl.plan import make_plan
 from etl.recipe import Recipe
 from etl.table import Table
 from tests.job.corpus import records, write_parquet
-from tests.place import at
+from tests.place import at, opened
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -51,9 +51,12 @@ def cut(path: UPath) -> None:
 
 
 def flip(path: UPath) -> None:
-    """All bits of some bytes in its first page."""
+    """All bits of the last bytes of its first column: values, and not the header of a page."""
+    column = opened(path).metadata.row_group(0).column(0)
+    begin = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+    end = begin + column.total_compressed_size
     content = bytearray(path.read_bytes())
-    content[30:40] = bytes(255 - byte for byte in content[30:40])
+    content[end - 10 : end] = bytes(255 - byte for byte in content[end - 10 : end])
     path.write_bytes(content)
 
 
