@@ -124,7 +124,7 @@ class Tape:
     def __init__(self, row_groups: RowGroups, stream: Stream, *, boundaries: bool) -> None:
         self._row_groups = row_groups
         self._stream = stream
-        self._boundaries = boundaries
+        self.boundaries = boundaries
         self._place = 0
         self._span = range(0)  # of the stream, the tokens of the row group at this place
         self._pieces: Generator[Piece] | None = None
@@ -165,7 +165,7 @@ class Tape:
     def _reopen(self, offset: int) -> None:
         self._drop()
         group = int(self._stream.groups[self._place])
-        self._pieces = self._row_groups.pieces(group, skip=offset, boundaries=self._boundaries)
+        self._pieces = self._row_groups.pieces(group, skip=offset, boundaries=self.boundaries)
 
     def _next(self) -> None:
         self._piece = _NOTHING  # before the next one needs memory, too
@@ -173,7 +173,7 @@ class Tape:
         # A row group that ends too early raises; to ask for more than it has is our own mistake.
         assert piece is not None, "a row group ended before its last token"
         self._piece = piece
-        if self._boundaries:
+        if self.boundaries:
             self._firsts = np.zeros(len(piece.tokens), bool)
             self._firsts[piece.begins] = True
 

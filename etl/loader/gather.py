@@ -59,14 +59,11 @@ class _Block:
 class Lane:
     """One lane of an epoch: the block that is being dealt, and some of those before it."""
 
-    def __init__(
-        self, plan: Plan, epoch: int, lane: int, *, tape: Tape, boundaries: bool, room: Room
-    ) -> None:
+    def __init__(self, plan: Plan, epoch: int, lane: int, *, tape: Tape, room: Room) -> None:
         self._plan = plan
         self._epoch = epoch
         self._lane = lane
         self._tape = tape
-        self._boundaries = boundaries
         self._room = room
         self._blocks: list[_Block] = []  # the one loaded last at the end
         self._block_windows, self._size = plan.block_windows, plan.seq_len + 1
@@ -118,7 +115,7 @@ class Lane:
             return block.tokens, block.firsts
         windows = self._plan.lane_start(self._lane + 1) - self._plan.lane_start(self._lane)
         size = min(self._block_windows, windows) * self._plan.seq_len + 1
-        return np.empty(size, np.int32), np.empty(size, bool) if self._boundaries else None
+        return np.empty(size, np.int32), np.empty(size, bool) if self._tape.boundaries else None
 
     def _fill(self, block: _Block, stop: int) -> None:
         """Read a block up to its token ``stop``; row groups of which nothing is needed stay closed."""
@@ -188,9 +185,7 @@ class Gatherer:
         boundaries = self._format.needs_boundaries
         row_groups = RowGroups(self._index, self._files.lane(number))
         tape = Tape(row_groups, self._stream, boundaries=boundaries)
-        lane = Lane(
-            self._plan, self._epoch, number, tape=tape, boundaries=boundaries, room=self._room
-        )
+        lane = Lane(self._plan, self._epoch, number, tape=tape, room=self._room)
         self._lanes[number] = lane
         return lane
 
