@@ -76,8 +76,7 @@ def main() -> None:
     for _ in range(1 + given.rounds):  # the first one loads what is loaded late
         for work in (bare, tokenlake):
             found, pages = seconds(work, file, given.extractor)
-            best.setdefault(work.__name__, found)
-            best[work.__name__] = min(best[work.__name__], found)
+            best[work.__name__] = min(found, best.get(work.__name__, found))
     print(f"| {pages:,} pages, {given.extractor} | ms/page | ratio |\n|---|---|---|")
     for name, found in best.items():
         print(f"| {name} | {found / pages * 1e3:.3f} | {found / best['bare']:.3f} |")

@@ -75,7 +75,7 @@ class Table:
     ) -> Self:
         """Create an empty table (version 0); one that another writer just made is opened instead.
 
-        Raises WriteError if the place is not writable.
+        Raises StorageError if the place is not writable.
         """
         url = storage.normalize(url)
         statistics = ",".join(name for name in layout.statistics if name in schema.names)
