@@ -10,6 +10,7 @@ from pydantic import Field
 
 import schemas
 from etl.errors import RecipeError
+from etl.kernels import utf8
 from etl.kernels.utf8 import one_chunk
 from etl.stages import pages
 from etl.stages.base import Transform
@@ -62,17 +63,16 @@ class Extract(Transform):
         is_page = self._is_page(texts)
         found = iter(
             pages.extract(
-                _buffers(texts.filter(is_page)), extractor=self.extractor, seconds=self.seconds
+                _buffers(texts, is_page), extractor=self.extractor, seconds=self.seconds
             )
         )
         none = pages.Outcome()
         outcomes = [next(found) if page else none for page in is_page.to_pylist()]
-        new = pa.array([outcome.text for outcome in outcomes], pa.string())
-        chars = pc.if_else(is_page, pc.utf8_length(texts), None)
-        reasons = pa.array([_reason(outcome) for outcome in outcomes], pa.string())
+        new = pa.array([outcome.text for outcome in outcomes], pa.binary()).cast(pa.string())
+        chars = pc.if_else(is_page, utf8.count_chars(utf8.texts(texts)), None)
         columns = {
-            "text": pc.if_else(is_page, new, texts),
-            "reason": pc.coalesce(one_chunk(table["reason"]), reasons),
+            "text": new if is_page.true_count == len(texts) else pc.if_else(is_page, new, texts),
+            "reason": pc.coalesce(one_chunk(table["reason"]), _reasons(outcomes, new)),
             "metadata": _explained(table["metadata"], outcomes),
         }
         for name, column in columns.items():
@@ -86,17 +86,16 @@ class Extract(Transform):
         return pc.fill_null(pc.match_substring_regex(texts, _PAGE, ignore_case=True), False)
 
 
-def _buffers(texts: pa.StringArray) -> list[memoryview]:
-    """The texts without a copy."""
-    return [memoryview(value.as_buffer()) for value in texts]
+def _buffers(texts: pa.StringArray, is_page: pa.BooleanArray) -> list[memoryview]:
+    """The pages among the texts, without a copy."""
+    chosen = zip(texts, is_page.to_pylist(), strict=True)
+    return [memoryview(value.as_buffer()) for value, page in chosen if page]
 
 
-def _reason(outcome: pages.Outcome) -> str | None:
-    if outcome.problem is not None:
-        return f"extract.{outcome.problem}"
-    if outcome.text is not None and not outcome.text.strip():
-        return "extract.empty"
-    return None
+def _reasons(outcomes: list[pages.Outcome], texts: pa.StringArray) -> pa.StringArray:
+    problems = [f"extract.{each.problem}" if each.problem else None for each in outcomes]
+    blank = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
+    return pc.if_else(pc.fill_null(blank, False), "extract.empty", pa.array(problems, pa.string()))
 
 
 def _explained(metadata: pa.ChunkedArray, outcomes: list[pages.Outcome]) -> pa.Array:

@@ -3,8 +3,10 @@
 It is started by ``etl.stages.pages`` and ends when its input does, so also when its parent is killed.
 The kernel itself ends it when a page takes too long, whatever code it hangs in.
 
-Input: batches, each a count, as many lengths (little-endian uint32), and the pages, UTF-8. Output: for
-each page one byte, a length, and the text or what went wrong, UTF-8; first of all one such for itself.
+Input: batches, each a count, as many lengths (little-endian uint32), and the pages, UTF-8. The answers to
+a batch go into a file from its beginning, one after the other, so that they outlive this process: one
+byte, a length, and the text or what went wrong, UTF-8. When all are there, a byte goes to the output;
+first of all, the process answers so for itself.
 """
 
 import json
@@ -23,6 +25,7 @@ from typing import BinaryIO
 COUNT = struct.Struct("<I")
 ANSWER = struct.Struct("<cI")
 TEXT, FAILED = b"t", b"f"
+DONE = b"."
 
 WAITING = 10
 """Seconds on the clock for a second of processor time: a busy machine must not decide what is kept."""
@@ -57,12 +60,19 @@ def extractor(name: str) -> Callable[[str], str]:
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """End this process if the block takes more processor time, or ten times that on the clock."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.setitimer(signal.ITIMER_REAL, WAITING * seconds)
+def limited(seconds: float) -> Iterator[Callable[[], None]]:
+    """End this process if the block takes more processor time, or ten times that on the clock.
+
+    What it gives begins to count anew.
+    """
+
+    def anew() -> None:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, WAITING * seconds)
+
+    anew()
     try:
-        yield
+        yield anew
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -78,26 +88,29 @@ def main(settings: str) -> None:
     logging.disable()
     given = json.loads(settings)
     pages = sys.stdin.buffer
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    output = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a stray print is no answer
     try:
         extract = extractor(given["extractor"])
         extract(_WARM_UP)
     except ImportError as error:
-        _answer(answers, FAILED, str(error))
+        _answer(given["answers"], 0, FAILED, str(error))
         return
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
-    _answer(answers, TEXT, "")
+    _answer(given["answers"], 0, TEXT, "")
+    os.write(output, DONE)
     while batch := _batch(pages):
-        for page in batch:
-            kind, text = _outcome(extract, page, given["seconds"])
-            _answer(answers, kind, text)
+        at = 0
+        with limited(given["seconds"]) as anew:
+            for page in batch:
+                anew()
+                at = _answer(given["answers"], at, *_outcome(extract, page))
+        os.write(output, DONE)
 
 
-def _outcome(extract: Callable[[str], str], page: memoryview, seconds: float) -> tuple[bytes, str]:
+def _outcome(extract: Callable[[str], str], page: memoryview) -> tuple[bytes, str]:
     try:
-        with limited(seconds):
-            return TEXT, extract(str(page, "utf-8"))
+        return TEXT, extract(str(page, "utf-8"))
     except Exception as error:  # noqa: BLE001  # whatever an extractor makes of a page, the next one has its turn
         return FAILED, f"{type(error).__name__}: {error}"
 
@@ -113,10 +126,9 @@ def _batch(pages: BinaryIO) -> list[memoryview]:
     return [content[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
-def _answer(answers: BinaryIO, kind: bytes, text: str) -> None:
+def _answer(file: int, at: int, kind: bytes, text: str) -> int:
     content = text.encode("utf-8", "replace")
-    answers.write(ANSWER.pack(kind, len(content)) + content)
-    answers.flush()
+    return at + os.pwrite(file, ANSWER.pack(kind, len(content)) + content, at)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Pages to text in a child process, which a page that hangs or crashes takes with it, and nothing else.
 
 The child is an interpreter of its own (no fork: it works inside Dask's workers and notebooks), kept for
-as long as this process lives. Pages go to it by the megabyte and come back one by one, so that one that
-ends the child costs itself: the child is started anew, and goes on with the page after it.
+as long as this process lives. Pages go to it by the megabyte. Its answers are in a file in memory, which
+is there without it, so that a page that ends the child costs itself: the child is started anew, and goes
+on with the page after it.
 """
 
 import json
@@ -14,7 +15,6 @@ import threading
 import weakref
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -28,13 +28,17 @@ _BATCH_BYTES = 1 << 20
 _BATCH_PAGES = 1024
 _PIPE_BYTES = 1 << 20  # as much as Linux grants without privileges
 _CLOSING_SECONDS = 5
+_MEMORY = {  # of glibc: what a page has freed is kept for the next one
+    "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+}
 _LIMITS = (-signal.SIGPROF, -signal.SIGALRM)
 
 
 class Outcome(NamedTuple):
-    """What became of a page: its text, or the reason's name and what went wrong in words."""
+    """What became of a page: its text (UTF-8), or the reason's name and what went wrong in words."""
 
-    text: str | None = None
+    text: bytes | None = None
     problem: Literal["timeout", "failed"] | None = None
     error: str = ""
 
@@ -59,46 +63,63 @@ class _Child:
     """A running child."""
 
     def __init__(self, extractor: Extractor, seconds: float) -> None:
-        settings = json.dumps({"extractor": extractor, "seconds": seconds})
+        self._answers = os.memfd_create("pages")
+        settings = {"extractor": extractor, "seconds": seconds, "answers": self._answers}
         # -P: its folder has a module named as one of the standard library's.
         self.process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", str(Path(page_child.__file__)), settings],
+            [sys.executable, "-P", str(Path(page_child.__file__)), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            pass_fds=[self._answers],
             pipesize=_PIPE_BYTES,
-            bufsize=_PIPE_BYTES,
-            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+            bufsize=0,
+            env={**os.environ, **_MEMORY, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
         )
-        self.close = weakref.finalize(self, _close, self.process, os.getpid())
+        self.close = weakref.finalize(self, _close, self.process, self._answers, os.getpid())
         self.used = False  # whether it has answered for a page
-        ready = self.answer()
+        [ready] = self._answered() or [None]
         if ready is None or ready.problem:
             self.close()
             why = ready.error if ready else f"its process ended with {self.process.returncode}"
             raise StageError(f"{extractor} cannot be used: {why}", hint=f"pip install {extractor}")
 
-    def send(self, pages: Sequence[bytes | memoryview]) -> None:
-        assert self.process.stdin is not None
+    def answers(self, pages: Sequence[bytes | memoryview]) -> list[Outcome]:
+        """What it says of the pages, as far as it came: of fewer than all if it has ended."""
+        os.ftruncate(self._answers, 0)
         try:
-            self.process.stdin.write(page_child.COUNT.pack(len(pages)))
-            self.process.stdin.write(array("I", map(len, pages)).tobytes())
-            self.process.stdin.writelines(pages)
-            self.process.stdin.flush()
-        except BrokenPipeError:  # it has ended already, which its answers will tell
-            return
+            self._send(pages)
+        except BrokenPipeError:  # it has ended already
+            return []
+        found = self._answered()
+        self.used = self.used or bool(found)
+        return found
 
-    def answer(self) -> Outcome | None:
-        """What it says of the next page; None if it has ended."""
+    def _send(self, pages: Sequence[bytes | memoryview]) -> None:
+        assert self.process.stdin is not None
+        lengths = array("I", map(len, pages)).tobytes()
+        content = memoryview(b"".join([page_child.COUNT.pack(len(pages)), lengths, *pages]))
+        while content:
+            content = content[self.process.stdin.write(content) :]
+
+    def _answered(self) -> list[Outcome]:
+        """What stands in the file when the child is done, or has ended."""
         assert self.process.stdout is not None
-        head = self.process.stdout.read(page_child.ANSWER.size)
-        if len(head) < page_child.ANSWER.size:
-            return None
-        kind, length = page_child.ANSWER.unpack(head)
-        content = self.process.stdout.read(length)
-        if len(content) < length:
-            return None
-        text = content.decode()
-        return Outcome(text) if kind == page_child.TEXT else Outcome(None, "failed", text)
+        self.process.stdout.read(len(page_child.DONE))
+        content = os.pread(self._answers, os.fstat(self._answers).st_size, 0)
+        found, at = [], 0
+        while at + page_child.ANSWER.size <= len(content):
+            kind, length = page_child.ANSWER.unpack_from(content, at)
+            start = at + page_child.ANSWER.size
+            at = start + length
+            if at > len(content):  # it has ended while it wrote
+                break
+            said = content[start:at]
+            found.append(
+                Outcome(said)
+                if kind == page_child.TEXT
+                else Outcome(None, "failed", said.decode())
+            )
+        return found
 
 
 class _Extraction:
@@ -129,10 +150,7 @@ class _Extraction:
         found: list[Outcome] = []
         while len(found) < len(batch):
             child = self._child = self._child or _Child(*self._settings)
-            child.send(batch[len(found) :])
-            while len(found) < len(batch) and (answer := child.answer()) is not None:
-                found.append(answer)
-                child.used = True
+            found += child.answers(batch[len(found) :])
             if len(found) < len(batch):
                 found += self._ended(child)
         return found
@@ -156,12 +174,12 @@ class _Extraction:
         return [Outcome(None, "failed", f"the extractor's process ended with {code}")]
 
 
-def _close(process: subprocess.Popen[bytes], owner: int) -> None:
+def _close(process: subprocess.Popen[bytes], answers: int, owner: int) -> None:
     """End a child; in a fork it is not ours."""
     if process.stdin is None or process.stdout is None or os.getpid() != owner:
         return
-    with suppress(BrokenPipeError):  # what is left in the buffer has no reader
-        process.stdin.close()
+    os.close(answers)
+    process.stdin.close()
     process.stdout.close()
     try:
         process.wait(_CLOSING_SECONDS)

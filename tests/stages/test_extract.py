@@ -79,10 +79,11 @@ def test_within_the_limit_nothing_is_left_of_it() -> None:
 
 
 def test_a_page_that_fails_says_why() -> None:
-    outcomes = [pages.Outcome("a"), pages.Outcome(None, "failed", "ValueError: ü"), pages.Outcome()]
+    outcomes = [pages.Outcome(b"a"), pages.Outcome(None, "failed", "ValueError: ü"), pages.Outcome()]
     found = extract._explained(pa.array([None, '{"b":1}', None], pa.string()), outcomes)
     assert found.to_pylist() == [None, '{"b": 1, "error": "ValueError: ü"}', None]
-    assert extract._reason(outcomes[1]) == "extract.failed"
+    texts = pa.array([outcome.text for outcome in outcomes], pa.string())
+    assert extract._reasons(outcomes, texts).to_pylist() == [None, "extract.failed", None]
 
 
 def test_a_child_that_is_killed_is_replaced() -> None:
@@ -146,9 +147,9 @@ def test_a_fork_has_a_child_of_its_own() -> None:
         "go = lambda: list(pages.extract([b'<p>1</p>'], extractor='resiliparse', seconds=1.0))\n"
         "go()\n"
         "pid = os.fork()\n"
-        "good = [o.text for o in go()] == ['1']\n"
+        "good = [o.text for o in go()] == [b'1']\n"
         "if pid == 0: os._exit(0 if good else 1)\n"
-        "assert os.waitpid(pid, 0)[1] == 0 and go()[0].text == '1'\n"
+        "assert os.waitpid(pid, 0)[1] == 0 and go()[0].text == b'1'\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert _child() == first
