@@ -20,6 +20,9 @@ from etl.errors import StorageError
 
 _FOLDER = "leases"
 _RENEW_SECONDS = 60.0
+# How much clocks may differ, the store's too, which may tell whole seconds: S3 refuses requests beyond
+# (RequestTimeTooSkewed).
+_MAX_SKEW = timedelta(minutes=15)
 LIFETIME: Final = timedelta(minutes=15)
 """How long a lease is good for after it was written: chosen here, many times what clocks may differ."""
 
@@ -36,8 +39,8 @@ class Lease:
 
     @property
     def since(self) -> datetime:
-        """When the work began."""
-        return datetime.fromisoformat(self.started)
+        """A time at which the work had not begun, by anybody's clock."""
+        return datetime.fromisoformat(self.started) - _MAX_SKEW
 
     def is_alive(self, now: datetime) -> bool:
         """Whether the job has been heard of lately."""

@@ -64,15 +64,19 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     kinds = [kind for kind in tables if Table.exists(storage.join(url, kind))]
     if not kinds:
         raise TableError("there is no lake", where=url, hint="check the URL")
-    # It announces itself before it lists the releases: see etl/releases.py.
+    # It announces itself before it lists the releases: see etl/releases.py. It lists the files before the
+    # leases and the logs: whose file it has seen holds a lease, or has committed it, or is dead.
     with lease.hold(url, "vacuum") if delete else nullcontext() as own:
+        listed = {kind: storage.find(storage.join(url, kind)) for kind in kinds}
         others = [found for found in lease.leases(url) if own is None or found.key != own.key]
         if own is not None and any(other.kind == own.kind for other in others):
             raise ConflictError("another vacuum of this lake is under way", where=url)
         jobs = [other for other in others if other.kind != "vacuum"]
         horizon = min([datetime.now(UTC) - retain, *(job.since for job in jobs)])
         named = releases.list_all(url)
-        files = [file for kind in kinds for file in _unneeded(url, kind, horizon, named)]
+        files = [
+            file for kind in kinds for file in _unneeded(url, kind, listed[kind], horizon, named)
+        ]
         if delete:
             for kind in kinds:
                 _delete(storage.join(url, kind), [file for file in files if file.table == kind])
@@ -87,10 +91,13 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
 
 
 def _unneeded(
-    lake: str, kind: str, horizon: datetime, named: list[releases.Release]
+    lake: str,
+    kind: str,
+    found: list[storage.FileInfo],
+    horizon: datetime,
+    named: list[releases.Release],
 ) -> Iterator[Unneeded]:
     url = storage.join(lake, kind)
-    found = storage.find(url)  # before the log is read: what is committed meanwhile is live in it
     table = Table.open(url)
     gone = _removed(table)
     needed = set(table.fragments()["path"].to_pylist())

@@ -10,6 +10,7 @@ import re
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from fastwarc.warc import WarcRecord
@@ -23,6 +24,11 @@ _SNIFFED = 1445  # WHATWG MIME Sniffing, 5.2: the length of a resource header
 _MAX_UNDECODED_RATIO = (
     0.01  # chosen here: a byte here and there is a page, a hundredth of it is noise
 )
+_PLAIN_HEADER = re.compile(
+    rb"HTTP/\d(?:\.\d)? (\d{3})(?: [^\r\n]*)?((?:\r\n[!-9;-~]+:[^\r\n]*)*)\r\n\r\n"
+)
+_ENCODINGS = (b"\r\ncontent-encoding:", b"\r\ntransfer-encoding:")
+_CONTENT_TYPE = re.compile(rb"\r\ncontent-type:[ \t]*([^\r\n]*)")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -63,13 +69,11 @@ def payload(record: Record, *, max_bytes: int) -> Payload:
 
 def _of_response(record: Record, max_bytes: int) -> Payload:
     try:
-        response, body = _response(record, max_bytes)
+        status, declared, body = _plain_response(record.block) or _response(record, max_bytes)
     except OSError as error:
         return Payload(problem="malformed", error=f"the HTTP header cannot be read ({error})")
-    status = response.http_headers.status_code
     if status is None:
         return Payload(problem="malformed", error="there is no HTTP header")
-    declared = response.http_headers.get("Content-Type") or ""
     facts = {"status": status, "content_type": _mime(declared)}
     if not 200 <= status < 300:
         return Payload(problem="http_status", error=f"HTTP status {status}", facts=facts)
@@ -79,8 +83,20 @@ def _of_response(record: Record, max_bytes: int) -> Payload:
     return _text(body, declared=declared, record=record, facts=facts)
 
 
-def _response(record: Record, max_bytes: int) -> tuple[Any, bytes]:
-    """The parsed record and its body; an encoding that is declared and not there is passed over."""
+def _plain_response(block: bytes) -> tuple[int, str, bytes] | None:
+    """What ``_response`` finds, for a header by the book that declares no encoding; None for others."""
+    found = _PLAIN_HEADER.match(block, 0, _MAX_HTTP_HEADER_BYTES)
+    if found is None or block.startswith(_GZIP, found.end()):
+        return None
+    fields = found[2].lower()
+    if any(name in fields for name in _ENCODINGS) or not fields.isascii():
+        return None
+    declared = _CONTENT_TYPE.search(fields)
+    return int(found[1]), declared[1].decode() if declared else "", block[found.end() :]
+
+
+def _response(record: Record, max_bytes: int) -> tuple[int | None, str, bytes]:
+    """The status, Content-Type and body; an encoding that is declared and not there is passed over."""
     content_type = "application/http; msgtype=response"
     head = (
         f"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: {content_type}\r\n"
@@ -93,14 +109,15 @@ def _response(record: Record, max_bytes: int) -> tuple[Any, bytes]:
     return _parsed(whole, "none", max_bytes)
 
 
-def _parsed(whole: bytes, encodings: Any, max_bytes: int) -> tuple[Any, bytes]:
+def _parsed(whole: bytes, encodings: Any, max_bytes: int) -> tuple[int | None, str, bytes]:
     found = WarcRecord.from_bytes(whole)
     # Lenient: many archives hold headers with bare line feeds.
     found.parse_http(encodings, _MAX_HTTP_HEADER_BYTES, quirks_mode=True)
     body = found.reader.read(max_bytes + 1)
     if encodings != "none" and body.startswith(_GZIP):  # by a name that is not known
         body = zlib.decompressobj(wbits=31).decompress(body, max_bytes + 1)
-    return found, body
+    headers = found.http_headers
+    return headers.status_code, headers.get("Content-Type") or "", body
 
 
 def _text(content: bytes, *, declared: str, record: Record, facts: dict[str, Any]) -> Payload:
@@ -164,6 +181,7 @@ def _is_noise(found: tuple[str, str, int]) -> bool:
     return undecoded > _MAX_UNDECODED_RATIO * len(text)
 
 
+@lru_cache(maxsize=256)
 def _python_name(label: str | None) -> str | None:
     """What a declaration means, by WHATWG's table of labels; None if it means nothing."""
     found = map_encoding_to_html5(label.strip().lower(), fallback_utf8=False) if label else None

@@ -17,7 +17,7 @@ _SHOWN_BYTES = 1000
 _MAGIC = b"WARC/"
 _BLANKS = re.compile(rb"[\r\n \t\0]*")
 _VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
-_HEADER_END = re.compile(rb"\r*\n\r*\n")  # some tools add a carriage return
+_HEADER_END = re.compile(rb"\n\r*\n")  # some tools add a carriage return
 _CONTINUED = re.compile(r"\r?\n[ \t]+")
 
 
@@ -101,7 +101,7 @@ class _Reader:
         if not self._ends_at(end):
             why = self._content.damage or "what follows it is no record: its length is wrong"
             return self._damaged(record, why)
-        block = bytes(self._held[start:end])
+        block = bytes(memoryview(self._held)[start:end])
         del self._held[:end]
         return Record(header=record.header, fields=record.fields, block=block)
 
@@ -170,7 +170,9 @@ def _next_record(held: bytearray, start: int) -> int | None:
 def _fields(header: str) -> dict[str, str]:
     """The named fields; of one that stands twice the first."""
     found: dict[str, str] = {}
-    for line in _CONTINUED.sub(" ", header).splitlines()[1:]:
+    if "\n " in header or "\n\t" in header:
+        header = _CONTINUED.sub(" ", header)
+    for line in header.splitlines()[1:]:
         name, _, value = line.partition(":")
         found.setdefault(name.strip().lower(), value.strip())
     return found

@@ -9,10 +9,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.sources.payload import Payload, decode, payload
+from etl.sources.payload import Payload, _plain_response, _response, decode, payload
 from etl.sources.records import Record
 from tests.sources.archives import PAGE, http
 
+_ENDS = st.sampled_from(["\r\n", "\r\n", "\r\n", "\n", "\r", "\r\r\n"])
 _HTTP = "application/http; msgtype=response"
 
 
@@ -68,6 +69,32 @@ def test_encodings_are_undone(body: bytes, fields: dict[str, str]) -> None:
 )
 def test_headers_as_servers_send_them(block: bytes) -> None:
     assert _page(block).text == PAGE.decode()
+
+
+_NAMES = st.sampled_from(
+    ["Content-Type", "CONTENT-TYPE", "content-encoding", "Transfer-Encoding", "X-Y", "", "é", "a b"]
+)
+_VALUES = st.sampled_from(["text/html", "A/B ;charset=x", "gzip", "", ":", "é", "\t", "x\r\n y"])
+_LINES = st.builds("{}{}{}{}".format, _NAMES, st.sampled_from([":", ": ", ""]), _VALUES, _ENDS)
+
+
+@given(
+    st.sampled_from(["HTTP/1.1 200 OK", "HTTP/2 204", "HTTP/1.0 2000", "http/1.1 200", "HTTP/1.1"]),
+    st.lists(_LINES, max_size=4).map("".join),
+    _ENDS,
+    st.sampled_from([b"", b"body", b"\r\n", b"\x1f\x8b"]),
+)
+def test_a_header_by_the_book_is_read_as_any_other(first: str, lines: str, end: str, body) -> None:
+    block = f"{first}{end}{lines}\r\n".encode() + body
+    found = _plain_response(block)
+    if found is not None:
+        status, declared, rest = _response(Record(block=block), 1 << 20)
+        assert found == (status, declared.lower(), rest)
+
+
+def test_most_headers_are_by_the_book() -> None:
+    block = http(PAGE, Server="x", X_Crawler_Content_Encoding="gzip")
+    assert _plain_response(block) == (200, "text/html; charset=utf-8", PAGE)
 
 
 @pytest.mark.parametrize(
