@@ -5,7 +5,7 @@ cost the others.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import zstandard
@@ -14,17 +14,27 @@ from zlib_ng import zlib_ng as zlib
 from etl.errors import SourceError
 
 _READ_BYTES = 1 << 16
-# Packed bytes at a time: zstd makes up to 32 MB of the fewer, gzip of the more. What stands before damage
-# in a step is lost with it, so that the step is taken again by the fewer.
+# Packed bytes at a time: zstd makes up to 32 MB of the fewer, gzip 16 MB of the more. What stands before
+# damage in a step is lost with it, so that the step is taken again by the fewer.
 _FEW_BYTES = 1 << 10
-_MORE_BYTES = 32 << 10
+_MORE_BYTES = 16 << 10
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"  # a skippable frame, by the WARC zstd specification 1.0
 _MAX_DICTIONARY_BYTES = 16 << 20  # chosen here; trained dictionaries have 100 KB to 1 MB
 
 
-_Unpacker = Any  # of zlib or zstandard: decompress, eof, unused_data; of zlib: copy
+_DAMAGE: Any = (zlib.error, zstandard.ZstdError)  # zlib-ng's types call its error an instance
+
+
+class _Unpacker(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+    def copy(self) -> "_Unpacker":
+        """Of gzip only."""
 
 
 class Members:
@@ -104,7 +114,7 @@ class Members:
         before = unpacker.copy() if many and self._at + self._next > self._start else None
         try:
             found = unpacker.decompress(step)
-        except (zlib.error, zstandard.ZstdError) as error:
+        except _DAMAGE as error:
             if many:
                 self._unpacker, self._step_bytes = before or self._new(), _FEW_BYTES
                 return b""
@@ -120,12 +130,13 @@ class Members:
     def _begins_a_record(self, packed: bytes) -> bool:
         assert self._new is not None
         try:
-            return self._new().decompress(packed).startswith(b"WARC/")
-        except (zlib.error, zstandard.ZstdError):
+            begin: bytes = self._new().decompress(packed)
+        except _DAMAGE:
             return False
+        return begin.startswith(b"WARC/")
 
 
-def _packing(file: pa.NativeFile, uri: str) -> tuple[Callable[[], _Unpacker] | None, bytes]:
+def _packing(file: pa.NativeFile, uri: str) -> tuple[Callable[[], Any] | None, bytes]:
     """What makes an unpacker of a member (None: the file is plain), and how members begin."""
     head = file.read(8)
     if head.startswith(_ZSTD_DICTIONARY):
@@ -144,7 +155,7 @@ def _gunzip() -> Any:
     return zlib.decompressobj(wbits=31)
 
 
-def _with_dictionary(content: bytes, uri: str) -> Callable[[], _Unpacker]:
+def _with_dictionary(content: bytes, uri: str) -> Callable[[], Any]:
     try:
         if content.startswith(_ZSTD):  # the dictionary is packed itself
             if zstandard.frame_content_size(content) > _MAX_DICTIONARY_BYTES:

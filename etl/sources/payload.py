@@ -51,7 +51,7 @@ _WIDER = {
 class Payload:
     """What a record holds: a text, or the name of a reason why there is none, and what is said of it."""
 
-    text: str | None = None
+    text: bytes | None = None  # UTF-8
     problem: str | None = None  # malformed | http_status | not_text | undecodable | too_large
     error: str = ""  # the problem in words
     facts: dict[str, Any] = field(default_factory=dict)  # content_type, status, charset, undecoded
@@ -138,7 +138,8 @@ def _text(content: bytes, *, declared: str, record: Record, facts: dict[str, Any
     if _is_noise((text, encoding, undecoded)):
         error = f"{undecoded} of {len(text)} characters are not {encoding}"
         return Payload(problem="undecodable", error=error, facts=facts)
-    return Payload(text=text, facts=facts)
+    whole = encoding == "utf-8" and not undecoded and not content.startswith(codecs.BOM_UTF8)
+    return Payload(text=content if whole else text.encode("utf-8", "replace"), facts=facts)
 
 
 def decode(content: bytes, declared: str | None) -> tuple[str, str, int]:
@@ -188,6 +189,7 @@ def _python_name(label: str | None) -> str | None:
     return _WIDER.get(found, found) if found else None
 
 
+@lru_cache(maxsize=256)
 def _mime(content_type: str | None) -> str:
     return (content_type or "").partition(";")[0].strip().lower()
 

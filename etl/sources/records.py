@@ -18,6 +18,7 @@ _MAGIC = b"WARC/"
 _BLANKS = re.compile(rb"[\r\n \t\0]*")
 _VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
 _HEADER_END = re.compile(rb"\n\r*\n")  # some tools add a carriage return
+_FIELD = re.compile(r"\n([^:\n]*):([^\n]*)")
 _CONTINUED = re.compile(r"\r?\n[ \t]+")
 
 
@@ -169,13 +170,10 @@ def _next_record(held: bytearray, start: int) -> int | None:
 
 def _fields(header: str) -> dict[str, str]:
     """The named fields; of one that stands twice the first."""
-    found: dict[str, str] = {}
     if "\n " in header or "\n\t" in header:
         header = _CONTINUED.sub(" ", header)
-    for line in header.splitlines()[1:]:
-        name, _, value = line.partition(":")
-        found.setdefault(name.strip().lower(), value.strip())
-    return found
+    fields = reversed(_FIELD.findall(header))
+    return {name.strip().lower(): value.strip() for name, value in fields}
 
 
 def _shown(held: bytearray) -> str:

@@ -97,7 +97,7 @@ class Gathered:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._records: list[tuple[int, str | None, str | None, str | None, str | None]] = []
+        self._records: list[tuple[int, str | bytes | None, str | None, str | None, str | None]] = []
         self._reasons: list[str | None] = []
         self._size = 0
 
@@ -109,16 +109,16 @@ class Gathered:
     def add(
         self,
         row: int,
-        text: str | None,
+        text: str | bytes | None,
         *,
         key: str | None = None,
         url: str | None = None,
         metadata: str | None = None,
     ) -> None:
-        """Take a record as it was read, ``key`` for its id; what is not UTF-8 as surrogates."""
+        """Take a record as it was read, ``key`` for its id; of a str what is not UTF-8 as surrogates."""
         self._records.append((row, text, key, url, metadata))
         self._reasons.append(None)
-        self._size += len(text or "") + len(metadata or "")
+        self._size += len(text or b"") + len(metadata or "")
 
     def reject(
         self,
@@ -144,7 +144,11 @@ class Gathered:
         row, text, key, url, metadata = map(list, zip(*records, strict=True))
         strings = {"text": text, "id": key, "url": url, "metadata": metadata}
         try:
-            arrays = {name: pa.array(values, pa.string()) for name, values in strings.items()}
+            # As binary, since UTF-8 that was decoded once needs no second proof.
+            arrays = {
+                name: pa.array(values, pa.binary()).view(pa.string())
+                for name, values in strings.items()
+            }
         except UnicodeEncodeError:
             arrays = _despite_surrogates(strings, reasons)
         arrays |= {"row": pa.array(row, pa.int64()), "reason": pa.array(reasons, pa.string())}

@@ -62,9 +62,7 @@ class Extract(Transform):
         texts = one_chunk(table["text"]).cast(pa.string())
         is_page = self._is_page(texts)
         found = iter(
-            pages.extract(
-                _buffers(texts, is_page), extractor=self.extractor, seconds=self.seconds
-            )
+            pages.extract(_buffers(texts, is_page), extractor=self.extractor, seconds=self.seconds)
         )
         none = pages.Outcome()
         outcomes = [next(found) if page else none for page in is_page.to_pylist()]

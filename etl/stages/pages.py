@@ -77,10 +77,10 @@ class _Child:
         )
         self.close = weakref.finalize(self, _close, self.process, self._answers, os.getpid())
         self.used = False  # whether it has answered for a page
-        [ready] = self._answered() or [None]
-        if ready is None or ready.problem:
+        ready = self._answered()
+        if not ready or ready[0].problem:
             self.close()
-            why = ready.error if ready else f"its process ended with {self.process.returncode}"
+            why = ready[0].error if ready else f"its process ended with {self.process.returncode}"
             raise StageError(f"{extractor} cannot be used: {why}", hint=f"pip install {extractor}")
 
     def answers(self, pages: Sequence[bytes | memoryview]) -> list[Outcome]:
@@ -115,9 +115,7 @@ class _Child:
                 break
             said = content[start:at]
             found.append(
-                Outcome(said)
-                if kind == page_child.TEXT
-                else Outcome(None, "failed", said.decode())
+                Outcome(said) if kind == page_child.TEXT else Outcome(None, "failed", said.decode())
             )
         return found
 

@@ -79,7 +79,11 @@ def test_within_the_limit_nothing_is_left_of_it() -> None:
 
 
 def test_a_page_that_fails_says_why() -> None:
-    outcomes = [pages.Outcome(b"a"), pages.Outcome(None, "failed", "ValueError: ü"), pages.Outcome()]
+    outcomes = [
+        pages.Outcome(b"a"),
+        pages.Outcome(None, "failed", "ValueError: ü"),
+        pages.Outcome(),
+    ]
     found = extract._explained(pa.array([None, '{"b":1}', None], pa.string()), outcomes)
     assert found.to_pylist() == [None, '{"b": 1, "error": "ValueError: ü"}', None]
     texts = pa.array([outcome.text for outcome in outcomes], pa.string())
