@@ -32,7 +32,7 @@ class _Unpacker(Protocol):
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def decompress(self, data: bytes | memoryview, /) -> bytes: ...
     def copy(self) -> "_Unpacker":
         """Of gzip only."""
 
@@ -109,7 +109,7 @@ class Members:
     def _unpacked(self, unpacker: _Unpacker) -> bytes:
         """What the next step holds; nothing also where a step is to be tried again by smaller ones."""
         assert self._new is not None
-        step = self._held[self._next : self._next + self._step_bytes]
+        step = memoryview(self._held)[self._next : self._next + self._step_bytes]
         many = self._step_bytes > _FEW_BYTES
         before = unpacker.copy() if many and self._at + self._next > self._start else None
         try:

@@ -8,10 +8,11 @@ becomes U+FFFD; if more than one character in a hundred does, the guess is tried
 import codecs
 import re
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from fastwarc.warc import WarcRecord
 from resiliparse.parse.encoding import detect_encoding, detect_mime, map_encoding_to_html5
@@ -47,14 +48,13 @@ _WIDER = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Payload:
+class Payload(NamedTuple):
     """What a record holds: a text, or the name of a reason why there is none, and what is said of it."""
 
     text: bytes | None = None  # UTF-8
     problem: str | None = None  # malformed | http_status | not_text | undecodable | too_large
     error: str = ""  # the problem in words
-    facts: dict[str, Any] = field(default_factory=dict)  # content_type, status, charset, undecoded
+    facts: Mapping[str, Any] = MappingProxyType({})  # content_type, status, charset, undecoded
 
 
 def payload(record: Record, *, max_bytes: int) -> Payload:
@@ -174,7 +174,8 @@ def _guess(content: bytes) -> str:
 
 def _decoded(content: bytes, encoding: str) -> tuple[str, str, int]:
     text = content.decode(encoding, "replace")
-    return text, encoding, text.count("\ufffd")
+    undecoded = text.count("\ufffd") if "\ufffd" in text else 0  # to look is faster than to count
+    return text, encoding, undecoded
 
 
 def _is_noise(found: tuple[str, str, int]) -> bool:

@@ -6,8 +6,9 @@ length does not swallow the records that follow.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from etl.sources.members import Members
 
@@ -22,12 +23,11 @@ _FIELD = re.compile(r"\n([^:\n]*):([^\n]*)")
 _CONTINUED = re.compile(r"\r?\n[ \t]+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(NamedTuple):
     """One record, or a stretch of the file that is none: then ``problem`` is a reason's name."""
 
     header: str = ""  # as it stands; of a stretch that is no record its beginning
-    fields: dict[str, str] = field(default_factory=dict)  # of the header, by name in lower case
+    fields: Mapping[str, str] = MappingProxyType({})  # of the header, by name in lower case
     block: bytes = b""
     problem: str | None = None  # damaged | too_large
     error: str = ""  # what is wrong, in words
@@ -104,7 +104,7 @@ class _Reader:
             return self._damaged(record, why)
         block = bytes(memoryview(self._held)[start:end])
         del self._held[:end]
-        return Record(header=record.header, fields=record.fields, block=block)
+        return record._replace(block=block)
 
     def _ends_at(self, end: int) -> bool:
         """Whether a record, or nothing, follows there: damage too, unless it is that of its own member."""
@@ -129,7 +129,7 @@ class _Reader:
                 return self._damaged(record, f"{passed - start} of {length} bytes are there")
         del self._held[: end - passed]
         what = f"a record of {length} bytes, where {self._max} are the limit"
-        return Record(header=record.header, fields=record.fields, problem="too_large", error=what)
+        return record._replace(problem="too_large", error=what)
 
     def _damaged(self, record: Record, error: str = "") -> Record:
         """Go to the next record's beginning; what is damaged ends the stream by itself."""
@@ -147,12 +147,7 @@ class _Reader:
                 self._held.clear()
                 self._told = self._content.damage is not None
                 break
-        return Record(
-            header=record.header,
-            fields=record.fields,
-            problem="damaged",
-            error=error or record.error,
-        )
+        return record._replace(problem="damaged", error=error or record.error)
 
 
 def _blanks_end(held: bytearray, start: int) -> int:

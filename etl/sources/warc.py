@@ -25,7 +25,7 @@ than 1 % of the characters), ``source.malformed`` (no HTTP header), ``source.too
 A file cannot be cut into splits. Memory holds a record, of ``2 * max_text_bytes`` at most.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -91,7 +91,7 @@ def _address(record: Record) -> tuple[str | None, str | None]:
     return record.fields.get("warc-record-id"), url.strip("<>") if url else None
 
 
-def _metadata(record: Record, facts: dict[str, Any], source: Source) -> str | None:
+def _metadata(record: Record, facts: Mapping[str, Any], source: Source) -> str | None:
     if not source.metadata:
         return None
     fields = {name: record.fields.get(header) for name, header in _FACTS.items()}

@@ -2,6 +2,7 @@
 
 import json
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -11,7 +12,6 @@ from pydantic import Field
 import schemas
 from etl.errors import RecipeError
 from etl.kernels import utf8
-from etl.kernels.utf8 import one_chunk
 from etl.stages import pages
 from etl.stages.base import Transform
 
@@ -59,18 +59,19 @@ class Extract(Transform):
 
     def apply(self, table: pa.Table) -> pa.Table:
         """The table with pages replaced by their text, or with a reason; row for row."""
-        texts = one_chunk(table["text"]).cast(pa.string())
+        texts = utf8.one_chunk(table["text"]).cast(pa.string())
         is_page = self._is_page(texts)
+        buffers = utf8.texts(texts)
         found = iter(
-            pages.extract(_buffers(texts, is_page), extractor=self.extractor, seconds=self.seconds)
+            pages.extract(_pages(buffers, is_page), extractor=self.extractor, seconds=self.seconds)
         )
         none = pages.Outcome()
         outcomes = [next(found) if page else none for page in is_page.to_pylist()]
         new = pa.array([outcome.text for outcome in outcomes], pa.binary()).cast(pa.string())
-        chars = pc.if_else(is_page, utf8.count_chars(utf8.texts(texts)), None)
+        chars = pc.if_else(is_page, utf8.count_chars(buffers), None)
         columns = {
             "text": new if is_page.true_count == len(texts) else pc.if_else(is_page, new, texts),
-            "reason": pc.coalesce(one_chunk(table["reason"]), _reasons(outcomes, new)),
+            "reason": pc.coalesce(utf8.one_chunk(table["reason"]), _reasons(outcomes, new)),
             "metadata": _explained(table["metadata"], outcomes),
         }
         for name, column in columns.items():
@@ -84,10 +85,11 @@ class Extract(Transform):
         return pc.fill_null(pc.match_substring_regex(texts, _PAGE, ignore_case=True), False)
 
 
-def _buffers(texts: pa.StringArray, is_page: pa.BooleanArray) -> list[memoryview]:
+def _pages(texts: utf8.Texts, is_page: pa.BooleanArray) -> list[memoryview]:
     """The pages among the texts, without a copy."""
-    chosen = zip(texts, is_page.to_pylist(), strict=True)
-    return [memoryview(value.as_buffer()) for value, page in chosen if page]
+    data, offsets = texts.data.data, texts.offsets.tolist()
+    places = zip(pairwise(offsets), is_page.to_pylist(), strict=True)
+    return [data[start:stop] for (start, stop), page in places if page]
 
 
 def _reasons(outcomes: list[pages.Outcome], texts: pa.StringArray) -> pa.StringArray:

@@ -3,10 +3,11 @@
 It is started by ``etl.stages.pages`` and ends when its input does, so also when its parent is killed.
 The kernel itself ends it when a page takes too long, whatever code it hangs in.
 
-Input: batches, each a count, as many lengths (little-endian uint32), and the pages, UTF-8. The answers to
-a batch go into a file from its beginning, one after the other, so that they outlive this process: one
-byte, a length, and the text or what went wrong, UTF-8. When all are there, a byte goes to the output;
-first of all, the process answers so for itself.
+Pages and answers are in two files in memory, which both processes have open. The parent writes a batch
+from the first file's beginning, UTF-8, and says on the input how many pages there are, and their lengths
+(little-endian uint32). The answers go into the second file, so that they outlive this process: one byte, a
+length, and the text or what went wrong, UTF-8. When all are there, a byte goes to the output; first of
+all, the process answers so for itself.
 """
 
 import json
@@ -19,7 +20,6 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import BinaryIO
 
 COUNT = struct.Struct("<I")
@@ -87,7 +87,6 @@ def main(settings: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     logging.disable()
     given = json.loads(settings)
-    pages = sys.stdin.buffer
     output = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a stray print is no answer
     try:
@@ -99,31 +98,29 @@ def main(settings: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
     _answer(given["answers"], 0, TEXT, "")
     os.write(output, DONE)
-    while batch := _batch(pages):
-        at = 0
+    while lengths := _lengths(sys.stdin.buffer):
+        page_at = answer_at = 0
         with limited(given["seconds"]) as anew:
-            for page in batch:
+            for length in lengths:
                 anew()
-                at = _answer(given["answers"], at, *_outcome(extract, page))
+                page = os.pread(given["pages"], length, page_at)
+                page_at += length
+                answer_at = _answer(given["answers"], answer_at, *_outcome(extract, page))
         os.write(output, DONE)
 
 
-def _outcome(extract: Callable[[str], str], page: memoryview) -> tuple[bytes, str]:
+def _outcome(extract: Callable[[str], str], page: bytes) -> tuple[bytes, str]:
     try:
-        return TEXT, extract(str(page, "utf-8"))
+        return TEXT, extract(page.decode())
     except Exception as error:  # noqa: BLE001  # whatever an extractor makes of a page, the next one has its turn
         return FAILED, f"{type(error).__name__}: {error}"
 
 
-def _batch(pages: BinaryIO) -> list[memoryview]:
-    """The next batch, whole, so that the parent has written all of it when the first answer comes."""
-    head = pages.read(COUNT.size)
-    if len(head) < COUNT.size:
-        return []
-    lengths = array("I", pages.read(4 * COUNT.unpack(head)[0]))
-    content = memoryview(pages.read(sum(lengths)))
-    ends = accumulate(lengths)
-    return [content[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+def _lengths(told: BinaryIO) -> "array[int]":
+    """Those of the next batch; none at the end of the input."""
+    head = told.read(COUNT.size)
+    count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
+    return array("I", told.read(4 * count))
 
 
 def _answer(file: int, at: int, kind: bytes, text: str) -> int:

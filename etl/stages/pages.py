@@ -2,8 +2,8 @@
 
 The child is an interpreter of its own (no fork: it works inside Dask's workers and notebooks), kept for
 as long as this process lives. Pages go to it by the megabyte. Its answers are in a file in memory, which
-is there without it, so that a page that ends the child costs itself: the child is started anew, and goes
-on with the page after it.
+stays when it ends, so that a page that ends the child costs itself: the child is started anew, and goes on
+with the page after it.
 """
 
 import json
@@ -25,8 +25,7 @@ from etl.stages import page_child
 Extractor = Literal["resiliparse", "trafilatura"]
 
 _BATCH_BYTES = 1 << 20
-_BATCH_PAGES = 1024
-_PIPE_BYTES = 1 << 20  # as much as Linux grants without privileges
+_BATCH_PAGES = 1023  # as many lengths as a pipe takes at once, and buffers as a file
 _CLOSING_SECONDS = 5
 _MEMORY = {  # of glibc: what a page has freed is kept for the next one
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
@@ -63,19 +62,19 @@ class _Child:
     """A running child."""
 
     def __init__(self, extractor: Extractor, seconds: float) -> None:
-        self._answers = os.memfd_create("pages")
-        settings = {"extractor": extractor, "seconds": seconds, "answers": self._answers}
+        self._pages, self._answers = os.memfd_create("pages"), os.memfd_create("answers")
+        files = {"pages": self._pages, "answers": self._answers}
+        settings = {"extractor": extractor, "seconds": seconds, **files}
         # -P: its folder has a module named as one of the standard library's.
         self.process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", str(Path(page_child.__file__)), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=[self._answers],
-            pipesize=_PIPE_BYTES,
+            pass_fds=list(files.values()),
             bufsize=0,
             env={**os.environ, **_MEMORY, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
         )
-        self.close = weakref.finalize(self, _close, self.process, self._answers, os.getpid())
+        self.close = weakref.finalize(self, _close, self.process, list(files.values()), os.getpid())
         self.used = False  # whether it has answered for a page
         ready = self._answered()
         if not ready or ready[0].problem:
@@ -85,21 +84,17 @@ class _Child:
 
     def answers(self, pages: Sequence[bytes | memoryview]) -> list[Outcome]:
         """What it says of the pages, as far as it came: of fewer than all if it has ended."""
+        assert self.process.stdin is not None
         os.ftruncate(self._answers, 0)
+        os.pwritev(self._pages, pages, 0)
+        lengths = array("I", map(len, pages)).tobytes()
         try:
-            self._send(pages)
+            self.process.stdin.write(page_child.COUNT.pack(len(pages)) + lengths)
         except BrokenPipeError:  # it has ended already
             return []
         found = self._answered()
         self.used = self.used or bool(found)
         return found
-
-    def _send(self, pages: Sequence[bytes | memoryview]) -> None:
-        assert self.process.stdin is not None
-        lengths = array("I", map(len, pages)).tobytes()
-        content = memoryview(b"".join([page_child.COUNT.pack(len(pages)), lengths, *pages]))
-        while content:
-            content = content[self.process.stdin.write(content) :]
 
     def _answered(self) -> list[Outcome]:
         """What stands in the file when the child is done, or has ended."""
@@ -172,11 +167,12 @@ class _Extraction:
         return [Outcome(None, "failed", f"the extractor's process ended with {code}")]
 
 
-def _close(process: subprocess.Popen[bytes], answers: int, owner: int) -> None:
+def _close(process: subprocess.Popen[bytes], files: list[int], owner: int) -> None:
     """End a child; in a fork it is not ours."""
     if process.stdin is None or process.stdout is None or os.getpid() != owner:
         return
-    os.close(answers)
+    for file in files:
+        os.close(file)
     process.stdin.close()
     process.stdout.close()
     try:
