@@ -153,13 +153,17 @@ class Tape:
         skip = offset - self._piece.start
         return self._piece.tokens[skip:], None if self._firsts is None else self._firsts[skip:]
 
-    def copy(self, start: int, tokens: np.ndarray) -> None:
-        """Copy the stream's tokens from ``start`` on into ``tokens`` (n,) int32."""
+    def copy(self, start: int, tokens: np.ndarray, firsts: np.ndarray | None = None) -> None:
+        """Copy the stream's tokens from ``start`` on into ``tokens`` (n,) int32, and which of them begin a
+        document into ``firsts`` (n,) bool, if that is given.
+        """
         done = 0
         while done < len(tokens):
-            found, _ = self.read(start + done)
+            found, begins = self.read(start + done)
             size = min(len(found), len(tokens) - done)
             tokens[done : done + size] = found[:size]
+            if firsts is not None and begins is not None:
+                firsts[done : done + size] = begins[:size]
             done += size
 
     def _reopen(self, offset: int) -> None:

@@ -66,6 +66,7 @@ class Lane:
         self._tape = tape
         self._room = room
         self._blocks: list[_Block] = []  # the one loaded last at the end
+        self._has_begun = False
         self._block_windows, self._size = plan.block_windows, plan.seq_len + 1
 
     def expect(self, position: int) -> None:
@@ -86,9 +87,24 @@ class Lane:
             block = self._load(number, max(place - self._room.places, 0))
         start = block.starts[place]
         stop = start + self._size
-        if block.filled < stop:
+        if block.filled < stop and not self._read_first(block, place):
             self._fill(block, stop)
         return block.tokens[start:stop], None if block.firsts is None else block.firsts[start:stop]
+
+    def _read_first(self, block: _Block, place: int) -> bool:
+        """Read a lane's first window alone, so that the first batch waits for a page of each lane instead of
+        half a block; False if it is not the first, or not in the row group that the lane begins with.
+        """
+        if self._has_begun:
+            return False
+        self._has_begun = True
+        start, stop = block.starts[place], block.starts[place] + self._size
+        begin = block.span.start + min(block.starts[place:])
+        if block.span.start + stop > self._tape.span(begin).stop:
+            return False
+        firsts = None if block.firsts is None else block.firsts[start:stop]
+        self._tape.copy(block.span.start + start, block.tokens[start:stop], firsts)
+        return True
 
     def _load(self, number: int, place: int) -> _Block:
         """Begin a block of which the windows before ``place`` have been dealt already."""
