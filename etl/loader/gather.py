@@ -104,6 +104,7 @@ class Lane:
             return False
         firsts = None if block.firsts is None else block.firsts[start:stop]
         self._tape.copy(block.span.start + start, block.tokens[start:stop], firsts)
+        self._tape.close()  # the next lane reads its page into the same memory
         return True
 
     def _load(self, number: int, place: int) -> _Block:
