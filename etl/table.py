@@ -113,8 +113,8 @@ class Table:
         """The table's Arrow schema."""
         return pa.schema(self._delta.schema().to_arrow())
 
-    def fragments(self) -> pa.Table:
-        """The live data files, sorted by path.
+    def fragments(self, *, is_sorted: bool = True) -> pa.Table:
+        """The live data files, sorted by path, or as delta-rs has them.
 
         Columns ``path`` (string, inside the table), ``size`` (int64, bytes), ``rows`` (int64), and where
         known ``partition.NAME``, ``min.NAME``, ``max.NAME``.
@@ -124,7 +124,7 @@ class Table:
         actions = pa.RecordBatchReader.from_stream(found).read_all()
         names = {"size_bytes": "size", "num_records": "rows"}
         actions = actions.rename_columns([names.get(n, n) for n in actions.column_names])
-        return actions.take(pc.sort_indices(actions["path"]))
+        return actions.take(pc.sort_indices(actions["path"])) if is_sorted else actions
 
     def transactions(self) -> Transactions:
         """All application transactions up to this version: which splits are done, and the state."""
