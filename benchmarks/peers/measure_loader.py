@@ -5,9 +5,10 @@
     python measure_loader.py save NAME FOLDER           go half way and keep the state in FOLDER.state
     python measure_loader.py resume NAME FOLDER         from there: the first batch
 
-prints one line of JSON: ``first_s`` wall seconds from opening to the first batch in hand, imports aside;
-``cpu_s`` and ``wall_s`` of the ``tokens`` behind it, CPU of the workers included; memory in MB over what the
-process has after its imports, workers added up: ``anonymous`` at the most, ``resident`` with mapped files.
+prints one line of JSON: ``first_s`` wall seconds from opening to the first batch in hand, imports aside,
+``first_cpu_s`` those of CPU; ``cpu_s`` and ``wall_s`` of the ``tokens`` behind it, that of workers included;
+memory in MB over what the process has after its imports, workers added up: ``anonymous`` at the most,
+``resident`` with mapped files.
 """
 
 import argparse
@@ -72,11 +73,11 @@ def _children(process: int) -> Iterator[int]:
 
 def run(name: str, folder: Path, *, workers: int, tokens: int) -> dict[str, Any]:
     """Open, take the first batch, then so many tokens."""
-    before, begun = memory(), time.perf_counter()
+    before, cpu, begun = memory(), cpu_seconds(), time.perf_counter()
     batches, _ = loaders.OPEN[name](folder, workers, None)
     iterator = iter(batches)
     first = next(iterator)
-    first_s = time.perf_counter() - begun
+    first_s, first_cpu_s = time.perf_counter() - begun, cpu_seconds() - cpu
     assert _count(first) >= _BATCH_TOKENS, first
     cpu, begun = cpu_seconds(), time.perf_counter()
     most = memory()
@@ -92,6 +93,7 @@ def run(name: str, folder: Path, *, workers: int, tokens: int) -> dict[str, Any]
     del iterator, batches  # ends the workers, whose time counts then
     return {
         "first_s": first_s,
+        "first_cpu_s": first_cpu_s,
         "tokens": taken * _BATCH_TOKENS,
         "cpu_s": cpu_seconds() - cpu,
         "wall_s": wall,

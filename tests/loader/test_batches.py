@@ -3,11 +3,12 @@
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 
 from etl.errors import LoaderError
-from etl.loader import Timed, TokenDataset
+from etl.loader import Shuffle, Timed, TokenDataset
 from tests.loader.tables import MIXED, SMALL, expected_rows, make_lake, rows_of
 from tests.place import at
 
@@ -53,6 +54,24 @@ def test_an_error_of_the_thread_is_raised_where_batches_are_read(place):
     with pytest.raises(LoaderError, match=r"003.parquet.* cannot be (decoded|read)"):
         rows += (b["input_ids"] for b in dataset.batches(1, prefetch=4))
     assert threads() == []
+
+
+def test_the_first_window_of_a_lane_needs_its_own_pages_alone(place):
+    shape = [[[20] * 400]]
+    lake = make_lake(place, shape, data_page_size=2000, compression="NONE")  # of 500 tokens
+    shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=1)  # all of it in one block
+    dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle)
+    first = expected_rows(dataset, shape)[0]
+    assert first[0] > 1000
+    file = at(lake) / "tokens" / "000.parquet"
+    content = bytearray(file.read_bytes())
+    values = content.index(np.arange(4, dtype=np.int32).tobytes())
+    content[values - 8 : values] = bytes([255] * 8)  # the levels of the first page
+    file.write_bytes(content)
+    batches = iter(dataset.batches(1))
+    assert next(batches)["input_ids"].tolist() == [first[:-1]]
+    with pytest.raises(LoaderError, match="row group 0 cannot be decoded"):
+        next(batches)
 
 
 def test_waiting_is_counted(lake):
