@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import zstandard
-from zlib_ng import zlib_ng as zlib
+from isal import isal_zlib
 
 from etl.errors import SourceError
 
@@ -24,7 +24,7 @@ _ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"  # a skippable frame, by the WARC zstd sp
 _MAX_DICTIONARY_BYTES = 16 << 20  # chosen here; trained dictionaries have 100 KB to 1 MB
 
 
-_DAMAGE: Any = (zlib.error, zstandard.ZstdError)  # zlib-ng's types call its error an instance
+_DAMAGE: Any = (isal_zlib.error, zstandard.ZstdError)  # isal's types call its error an instance
 
 
 class _Unpacker(Protocol):
@@ -33,8 +33,6 @@ class _Unpacker(Protocol):
     @property
     def unused_data(self) -> bytes: ...
     def decompress(self, data: bytes | memoryview, /) -> bytes: ...
-    def copy(self) -> "_Unpacker":
-        """Of gzip only."""
 
 
 class Members:
@@ -54,6 +52,7 @@ class Members:
         self._next = 0  # the first of the held bytes that is not used up
         self._at = 0  # offset of what is held
         self._start = 0  # offset of the member that is being read
+        self._known = 0  # how many bytes of the member were given before it was begun again
         self._unpacker: _Unpacker | None = None
         self._new, self._magic = _packing(file, uri)
         self._step_bytes = self._usual_bytes = _FEW_BYTES if self._magic == _ZSTD else _MORE_BYTES
@@ -76,7 +75,7 @@ class Members:
                     self._next = len(self._held)  # padding, which gzip itself passes over
                     continue
                 self._start, self._step_bytes = self._at + self._next, self._usual_bytes
-                self._unpacker, self.unproven = self._new(), 0
+                self._unpacker, self.unproven, self._known = self._new(), 0, 0
             if found := self._unpacked(self._unpacker):
                 return found
         return b""
@@ -107,25 +106,32 @@ class Members:
         return bool(more)
 
     def _unpacked(self, unpacker: _Unpacker) -> bytes:
-        """What the next step holds; nothing also where a step is to be tried again by smaller ones."""
-        assert self._new is not None
+        """What the next step holds; nothing also where the member is to be read again."""
         step = memoryview(self._held)[self._next : self._next + self._step_bytes]
-        many = self._step_bytes > _FEW_BYTES
-        before = unpacker.copy() if many and self._at + self._next > self._start else None
         try:
             found = unpacker.decompress(step)
         except _DAMAGE as error:
-            if many:
-                self._unpacker, self._step_bytes = before or self._new(), _FEW_BYTES
-                return b""
-            self.damage = f"the member at byte {self._start} is damaged ({error})"
+            if self._step_bytes > _FEW_BYTES:
+                self._begin_again()
+            else:
+                self.damage = f"the member at byte {self._start} is damaged ({error})"
             return b""
         self._next += len(step)
+        passed = min(self._known, len(found))
+        self._known, found = self._known - passed, found[passed:]
         self.unproven += len(found)
         if unpacker.eof:
             self._next -= len(unpacker.unused_data)
             self._unpacker, self.unproven = None, 0
         return found
+
+    def _begin_again(self) -> None:
+        """Read the member by small steps: what stands before its damage is worth having."""
+        assert self._new is not None
+        self._file.seek(self._start)
+        self._held, self._next, self._at = b"", 0, self._start
+        self._unpacker, self._step_bytes = self._new(), _FEW_BYTES
+        self._known = self.unproven
 
     def _begins_a_record(self, packed: bytes) -> bool:
         assert self._new is not None
@@ -152,7 +158,7 @@ def _packing(file: pa.NativeFile, uri: str) -> tuple[Callable[[], Any] | None, b
 
 
 def _gunzip() -> Any:
-    return zlib.decompressobj(wbits=31)
+    return isal_zlib.decompressobj(wbits=31)
 
 
 def _with_dictionary(content: bytes, uri: str) -> Callable[[], Any]:
