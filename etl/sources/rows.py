@@ -32,7 +32,7 @@ MAX_ROWS = 8192
 """Rows in a batch at most."""
 
 _RAW_PREFIX_CHARS = 1000  # of a bad record, kept in ``metadata``
-_GATHER_BYTES = 1 << 20  # of Python strings, before they become a table
+_GATHER_BYTES = 4 << 20  # of Python strings, before they become a table
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=str
