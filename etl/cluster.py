@@ -125,10 +125,10 @@ def lost_is_told(client: Client) -> Iterator[None]:
     """Raises ClusterError for whatever Dask raises in the context when its scheduler is gone."""
     try:
         yield
-    except (CancelledError, ClosedClientError, OSError) as error:
-        is_of_dask = not isinstance(error, OSError) or isinstance(error, CommClosedError)
+    except (CancelledError, ClosedClientError, OSError, RuntimeError) as error:
+        is_of_dask = isinstance(error, CancelledError | ClosedClientError | CommClosedError)
         if not is_of_dask and client.status == "running":
-            raise  # a file's
+            raise  # a file's, or a stage's
         raise ClusterError(
             "the scheduler was lost, and the work in hand with it",
             where=client.scheduler.address if client.scheduler is not None else None,

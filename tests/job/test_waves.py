@@ -11,7 +11,8 @@ import pytest
 from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from etl.errors import StageError, StorageError
+from etl.cluster import lost_is_told
+from etl.errors import ClusterError, StageError, StorageError
 from etl.job.waves import compute, stream
 
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
@@ -32,6 +33,14 @@ def test_errors_of_tasks(client: Client, raised, kind, text) -> None:
     frame = dd.from_map(_raise, [raised], meta=_META)
     with pytest.raises(kind, match=text):
         compute(client, frame, label="keys")
+
+
+def test_a_client_that_gave_up_its_scheduler_is_told() -> None:
+    with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
+        future = client.submit(abs, -1)
+        assert future.result() == 1
+    with pytest.raises(ClusterError, match="the scheduler was lost"), lost_is_told(client):
+        client.gather([future])
 
 
 class _Largest(SchedulerPlugin):
