@@ -30,7 +30,7 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
             if not _is_file(file):
                 return [whole]
             count = ipc.open_file(file).num_record_batches
-    except (StorageError, pa.ArrowException, OSError):
+    except (StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
         return [whole]
     step = max(1, count * split_bytes // whole.size)
     return [

@@ -17,6 +17,11 @@ def unpacked(file: pa.NativeFile, split: Split) -> pa.NativeFile:
     return file if packing is None else pa.CompressedInputStream(file, packing)
 
 
+def take(stream: pa.NativeFile, count: int) -> bytes:
+    """The next bytes of a stream. Not by its ``read``: pyarrow 26 keeps the room for them if it fails."""
+    return bytes(stream.read_buffer(count).to_pybytes())
+
+
 def broken_off(split: Split, error: OSError, records: int) -> SourceError:
     """The error for a stream that cannot be read to its end."""
     kind = "file" if split.compression is None else f"{split.compression} stream"
@@ -44,7 +49,7 @@ def blocks(
     mark = "\ufeff" if start == 0 else ""
     left = None if stop is None else stop - start
     rest = bytearray()  # the beginning of a line whose end has not been read
-    while chunk := stream.read(read_bytes if left is None else min(left, read_bytes)):
+    while chunk := take(stream, read_bytes if left is None else min(left, read_bytes)):
         left = None if left is None else left - len(chunk)
         if len(rest) > max_line_bytes:  # enough to see that it is too long: leave out the others
             end = chunk.find(b"\n")

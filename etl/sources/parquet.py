@@ -25,7 +25,7 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
     try:
         with storage.open_input(whole.uri) as file:
             footer = pq.read_metadata(file)
-    except (StorageError, pa.ArrowException, OSError):
+    except (StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
         return [whole]
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     scale = whole.size / max(sum(group.total_byte_size for group in groups), 1)

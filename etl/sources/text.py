@@ -23,7 +23,7 @@ def read(split: Split, source: Source) -> Iterator[pa.Table]:
     with storage.open_input(split.uri) as file:
         stream = lines.unpacked(file, split)
         try:
-            while len(held) <= limit and (found := stream.read(lines.READ_BYTES)):
+            while len(held) <= limit and (found := lines.take(stream, lines.READ_BYTES)):
                 held += found
         except OSError as error:
             raise lines.broken_off(split, error, 0) from error
