@@ -44,7 +44,7 @@ def _tables(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table
         case "warc":
             from etl.sources import warc  # its parsers are loaded where they are needed
 
-            return warc.read(split, source)
+            return warc.read(split, source, batch_bytes)
         case "arrow":
             return arrow.read(split, source, batch_bytes)
         case "parquet" | "delta":

@@ -32,7 +32,7 @@ MAX_ROWS = 8192
 """Rows in a batch at most."""
 
 _RAW_PREFIX_CHARS = 1000  # of a bad record, kept in ``metadata``
-_GATHER_BYTES = 4 << 20  # of Python strings, before they become a table
+_GATHER_BYTES = 1 << 20  # of Python strings, before they become a table
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=str
@@ -93,10 +93,14 @@ def table(uri: str, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 
 class Gathered:
-    """Records of a line format, gathered as Python values until they are worth a table."""
+    """Records of a line format, gathered as Python values until they are worth a table.
 
-    def __init__(self, uri: str) -> None:
+    A table of about ``max_bytes`` of text, and seldom more.
+    """
+
+    def __init__(self, uri: str, *, max_bytes: int = _GATHER_BYTES) -> None:
         self._uri = uri
+        self._max = max_bytes - (max_bytes >> 4)  # so that most records still fit when it is full
         self._records: list[tuple[int, str | bytes | None, str | None, str | None, str | None]] = []
         self._reasons: list[str | None] = []
         self._size = 0
@@ -104,7 +108,7 @@ class Gathered:
     @property
     def full(self) -> bool:
         """Whether it is time to make a table."""
-        return self._size >= _GATHER_BYTES or len(self._reasons) >= MAX_ROWS
+        return self._size >= self._max or len(self._reasons) >= MAX_ROWS
 
     def add(
         self,

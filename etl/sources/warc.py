@@ -50,9 +50,9 @@ _FACTS = {
 }
 
 
-def read(split: Split, source: Source) -> Iterator[pa.Table]:
+def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
     """The file's documents as tables of schema RAW; raises SourceError if it holds no record at all."""
-    row, is_warc, gathered = 0, False, Gathered(split.uri)
+    row, is_warc, gathered = 0, False, Gathered(split.uri, max_bytes=batch_bytes)
     with storage.open_input(split.uri) as file:
         content = Members(file, uri=split.uri)
         for record in records(content, max_bytes=source.max_record_bytes):
