@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from etl import storage
-from etl.errors import StorageError
+from etl.errors import SourceError, StorageError
 from etl.sources import columnar
 from etl.sources.source import Source, Split, needed
 
@@ -50,7 +50,7 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
         for batch in _batches(file, split, source):
-            _check(batch)
+            _check(batch, split)
             step = columnar.batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
             for start in range(0, len(batch), step):
                 piece = batch.slice(start, step)
@@ -80,12 +80,21 @@ def _batches(file: pa.NativeFile, split: Split, source: Source) -> Iterator[pa.R
         yield reader.get_batch(index)
 
 
-def _check(batch: pa.RecordBatch) -> None:
+def _check(batch: pa.RecordBatch, split: Split) -> None:
     """Raise ArrowInvalid where offsets or indices lead outside; Arrow believes what a file says of them.
 
-    Text that is not UTF-8 is let through: its rows get a reason.
+    Text that is not UTF-8 is let through: its rows get a reason. Raises SourceError for a column of a type
+    that Arrow has in C++ alone.
     """
-    for array in batch.columns:
+    for number, field in enumerate(batch.schema):
+        try:
+            array = batch.column(number)
+        except KeyError as error:
+            raise SourceError(
+                f"column {field.name!r} is {field.type}, which pyarrow cannot hold",
+                where=split.uri,
+                hint="leave it out of source.metadata",
+            ) from error
         _as_bytes(array).validate(full=True)
 
 
