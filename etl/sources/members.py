@@ -15,7 +15,7 @@ from etl.errors import SourceError
 
 _READ_BYTES = 1 << 16
 # Packed bytes at a time: zstd makes up to 32 MB of the fewer, gzip 16 MB of the more. What stands before
-# damage in a step is lost with it, so that the step is taken again by the fewer.
+# damage in a step is lost with it, so that its member is read again by the fewer.
 _FEW_BYTES = 1 << 10
 _MORE_BYTES = 16 << 10
 _GZIP = b"\x1f\x8b\x08"

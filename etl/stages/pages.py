@@ -142,10 +142,13 @@ class _Extraction:
     def _answers(self, batch: Sequence[bytes | memoryview]) -> list[Outcome]:
         found: list[Outcome] = []
         while len(found) < len(batch):
-            child = self._child = self._child or _Child(*self._settings)
+            child, self._child = self._child or _Child(*self._settings), None
+            # If this is interrupted, the child is let go: what it still says is of this batch.
             found += child.answers(batch[len(found) :])
             if len(found) < len(batch):
                 found += self._ended(child)
+            else:
+                self._child = child
         return found
 
     def _ended(self, child: _Child) -> list[Outcome]:
@@ -156,7 +159,6 @@ class _Extraction:
         """
         code = child.process.wait()
         child.close()
-        self._child = None
         if code in _LIMITS:
             error = f"more than {self._seconds} s of processor time"
             if code == -signal.SIGALRM:

@@ -106,6 +106,25 @@ def test_a_child_lives_on_for_the_next_batch() -> None:
     assert _child() == first
 
 
+def test_what_is_interrupted_answers_no_later_batch() -> None:
+    def interrupt(number: int, _: object) -> None:
+        raise InterruptedError(number)
+
+    def extracted(*texts: str) -> list[pages.Outcome]:
+        given = [text.encode() for text in texts]
+        return list(pages.extract(given, extractor="resiliparse", seconds=1.5))
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        assert extracted("<p>0</p>")[0].text == b"0"
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(InterruptedError):
+            extracted("<p>1</p>", HANGS)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [outcome.text for outcome in extracted("<p>2</p>", "<p>3</p>")] == [b"2", b"3"]
+
+
 def test_the_child_ends_with_its_parent() -> None:
     code = (
         "import os, signal, sys\n"
