@@ -31,6 +31,15 @@ def one_line(text: str) -> str:
     return _BREAKING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def said(error: BaseException) -> str:
+    r"""What an exception says, in one line; the name of its type if it says nothing.
+
+    >>> said(OSError("no\n  room")), said(KeyboardInterrupt())
+    ('no room', 'KeyboardInterrupt')
+    """
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 class TokenlakeError(Exception):
     """Base of all errors that a user can mend: what went wrong, where, and what to try.
 

@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 
-from etl.errors import StorageError, WriteError
+from etl.errors import StorageError, WriteError, said
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
 _WILDCARDS = "*?["
@@ -157,7 +157,7 @@ def find(pattern: str) -> list[FileInfo]:
             found = [fs.info(url)] if fs.exists(url) else []
         found = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in found]
     except Exception as error:  # botocore, OSError and others: each filesystem has its own
-        raise StorageError(f"cannot be listed ({_one_line(error)})", where=url) from error
+        raise StorageError(f"cannot be listed ({said(error)})", where=url) from error
     files = []
     for entry in found:
         path = fs._strip_protocol(entry["name"])
@@ -176,7 +176,7 @@ def info(uri: str) -> FileInfo | None:
     except FileNotFoundError:
         return None
     except Exception as error:
-        raise StorageError(f"cannot be reached ({_one_line(error)})", where=uri) from error
+        raise StorageError(f"cannot be reached ({said(error)})", where=uri) from error
     return _file_info(uri, fs._strip_protocol(uri), entry) if entry["type"] == "file" else None
 
 
@@ -223,7 +223,7 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
             remote = filesystem(uri).open(uri, "rb", block_size=_READ_AHEAD_BYTES)
             file = pa.PythonFile(remote, mode="r")
     except Exception as error:
-        raise StorageError(f"cannot be read ({_one_line(error)})", where=uri) from error
+        raise StorageError(f"cannot be read ({said(error)})", where=uri) from error
     with file:
         yield file
 
@@ -238,7 +238,7 @@ def names(folder: str) -> list[str]:
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise StorageError(f"cannot be listed ({_one_line(error)})", where=folder) from error
+        raise StorageError(f"cannot be listed ({said(error)})", where=folder) from error
     return sorted(path.rsplit("/", 1)[-1] for path in found)
 
 
@@ -291,7 +291,7 @@ def read(uri: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except Exception as error:
-        raise StorageError(f"cannot be read ({_one_line(error)})", where=uri) from error
+        raise StorageError(f"cannot be read ({said(error)})", where=uri) from error
 
 
 def write(uri: str, content: bytes) -> None:
@@ -333,7 +333,7 @@ def remove(uri: str) -> None:
     except FileNotFoundError:
         pass
     except Exception as error:
-        raise StorageError(f"cannot be deleted ({_one_line(error)})", where=uri) from error
+        raise StorageError(f"cannot be deleted ({said(error)})", where=uri) from error
 
 
 def size(uri: str) -> int | None:
@@ -356,11 +356,7 @@ def _place(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None
 
 def _unwritable(uri: str, error: BaseException) -> WriteError:
     return WriteError(
-        f"cannot be written ({_one_line(error)})",
+        f"cannot be written ({said(error)})",
         where=uri,
         hint="check the permissions, and the room that is left",
     )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

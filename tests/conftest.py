@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import s3fs
+from distributed import Client
 from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from upath import UPath
@@ -64,6 +65,15 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     tokenizer.save(str(path))
     return path
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[Client]:
+    """A Dask cluster inside this process; where processes matter, a folder has one of its own."""
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
+    ) as client:
+        yield client
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.errors import one_line
+from etl.errors import one_line, said
 from etl.table import Table
 
 _THREADS = 8  # they wait for the store, more than they compute
@@ -85,7 +85,7 @@ class _Checked:
                     problems = list(self._pages(file, vocab_size))
                 yield from problems
         except Exception as error:  # noqa: BLE001 - a damaged footer fails in ways of its own
-            yield f"cannot be read: {' '.join(str(error).split())}"
+            yield f"cannot be read: {said(error)}"
 
     def _footer(self, file: pq.ParquetFile) -> Iterator[str]:
         rows = file.metadata.num_rows

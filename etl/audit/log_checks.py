@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from etl import log, releases, storage
 from etl.audit.file_checks import Problem
-from etl.errors import StorageError, TokenlakeError
+from etl.errors import StorageError, TokenlakeError, said
 from etl.table import Table
 
 _THREADS = 16  # they wait for the store
@@ -90,8 +90,7 @@ def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[
             with storage.open_input(storage.join(url, "_delta_log", name)) as source:
                 pq.ParquetFile(source).read(use_threads=False)
         except (pa.ArrowException, OSError, StorageError) as error:
-            text = " ".join(str(error).split())
-            yield f"the checkpoint {name} cannot be read ({text}): delete it, the log is enough"
+            yield f"the checkpoint {name} cannot be read ({said(error)}): delete it, the log is enough"
 
 
 def _ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from etl import storage
-from etl.errors import SourceError, StorageError
+from etl.errors import SourceError, StorageError, said
 from etl.sources import arrow, csv, jsonl, parquet, rows, text
 from etl.sources.source import Source, Split
 
@@ -69,7 +69,7 @@ def _told_of(split: Split) -> Iterator[None]:
             )
         yield
     except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError) as error:
-        what = error.what if isinstance(error, StorageError) else " ".join(str(error).split())
+        what = error.what if isinstance(error, StorageError) else said(error)
         raise SourceError(
             f"cannot be read as {split.format} ({what})",
             where=split.uri,

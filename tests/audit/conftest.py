@@ -1,6 +1,5 @@
 """A lake that several real runs made: two files, then a third, one that cannot be read, and twins."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,6 @@ from etl.recipe import Recipe
 from tests.conftest import NewPlace
 from tests.job.corpus import records, write_jsonl, write_parquet
 from tests.place import copy
-
-
-@pytest.fixture(scope="session")
-def client() -> Iterator[Client]:
-    """A Dask cluster inside this process: these tests look at what stands, not at how it came."""
-    with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
-    ) as client:
-        yield client
 
 
 @pytest.fixture(scope="session")
