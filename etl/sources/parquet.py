@@ -13,6 +13,7 @@ from etl.sources import columnar
 from etl.sources.source import Source, Split, needed
 
 _BUFFER_BYTES = 1 << 20
+_SMALL_GROUP_BYTES = 32 << 20
 
 
 def cut(whole: Split, split_bytes: int) -> list[Split]:
@@ -43,10 +44,15 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
 
 
 def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
-    """The split's rows as tables of schema RAW; memory holds a few pages and a batch."""
+    """The split's rows as tables of schema RAW; memory holds a batch, and small row groups or a few pages."""
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
-        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+        footer = pq.read_metadata(file)
+        # Read whole, a column chunk has no page that claims more than is there; of a stream Arrow takes the
+        # memory that is claimed. Its own sizes are not asked: of a damaged footer that ends the process.
+        small = split.size <= _SMALL_GROUP_BYTES * footer.num_row_groups
+        buffer_bytes = 0 if small else _BUFFER_BYTES
+        parquet = pq.ParquetFile(file, metadata=footer, pre_buffer=False, buffer_size=buffer_bytes)
         names = needed(source, parquet.schema_arrow.names, split)
         for index in range(parquet.num_row_groups)[split.start : split.stop]:
             batches = parquet.iter_batches(

@@ -1,5 +1,6 @@
 """Whatever stands in a file or a recipe, only errors of our own come out. `make fuzz` looks for longer."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,14 @@ def test_sound_files_are_read(target: str) -> None:
 @pytest.mark.parametrize("target", targets.TARGETS)
 def test_what_was_found_before(target: str) -> None:
     """Inputs that once crashed, hung or grew, and others worth keeping."""
+    before = _peak_kb()
     for path in sorted((CORPUS / target).glob("*")):
         targets.run(target, path.read_bytes())
+    assert _peak_kb() - before < 500_000
+
+
+def _peak_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @pytest.mark.parametrize("target", targets.TARGETS)
