@@ -161,9 +161,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def needed(source: Source, names: Iterable[str], split: Split) -> list[str]:
     """Those of a file's columns that the recipe needs, in the file's order.
 
-    Raises SourceError if one that it names is not there. A file of a Delta table may lack a column,
+    Raises SourceError if one that it names is not there, or if it is there twice. A file of a Delta table may lack a column,
     which is then null: the table's schema was looked at before.
     """
+    names = list(names)
     columns, found = source.columns, list(dict.fromkeys(names))
     wanted = [name for name in (columns.text, columns.id, columns.url) if name is not None]
     wanted += [] if source.metadata == "all" else source.metadata
@@ -172,4 +173,9 @@ def needed(source: Source, names: Iterable[str], split: Split) -> list[str]:
         raise SourceError(
             f"there is no column {missing[0]!r}", where=split.uri, hint=nearest(missing[0], found)
         )
-    return found if source.metadata == "all" else [name for name in found if name in wanted]
+    chosen = found if source.metadata == "all" else [name for name in found if name in wanted]
+    twice = [name for name in chosen if names.count(name) > 1] if len(found) < len(names) else []
+    if twice:
+        hint = "write the file with one column of that name"
+        raise SourceError(f"there are two columns {twice[0]!r}", where=split.uri, hint=hint)
+    return chosen

@@ -177,6 +177,15 @@ def test_ids_of_any_type(tmp_path, values: pa.Array, texts: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", _NAMES)
+def test_a_column_that_is_there_twice(tmp_path, name: str) -> None:
+    table = pa.table([["a"], ["b"], ["c"]], ["text", "id", "id"])
+    path = _write(table, tmp_path / name)
+    assert [row["text"] for row in _rows(Source(path=path))] == ["a"]
+    with pytest.raises(SourceError, match="there are two columns 'id'"):
+        _rows(Source(path=path, columns=Columns(id="id")))
+
+
+@pytest.mark.parametrize("name", _NAMES)
 def test_a_missing_column_is_named_with_the_ones_there_are(tmp_path, name: str) -> None:
     path = _write(pa.table({"content": ["a"], "texts": ["b"]}), tmp_path / name)
     with pytest.raises(SourceError) as caught:
