@@ -161,8 +161,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def needed(source: Source, names: Iterable[str], split: Split) -> list[str]:
     """Those of a file's columns that the recipe needs, in the file's order.
 
-    Raises SourceError if one that it names is not there, or if it is there twice. A file of a Delta table may lack a column,
-    which is then null: the table's schema was looked at before.
+    Raises SourceError if one that it names is not there, or there twice. A file of a Delta table may lack a
+    column, which is then null: the table's schema was looked at before.
     """
     names = list(names)
     columns, found = source.columns, list(dict.fromkeys(names))
