@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from array import array
@@ -62,7 +63,7 @@ class _Child:
     """A running child."""
 
     def __init__(self, extractor: Extractor, seconds: float) -> None:
-        self._pages, self._answers = os.memfd_create("pages"), os.memfd_create("answers")
+        self._pages, self._answers = _file_in_memory(), _file_in_memory()
         files = {"pages": self._pages, "answers": self._answers}
         settings = {"extractor": extractor, "seconds": seconds, **files}
         # -P: its folder has a module named as one of the standard library's.
@@ -86,7 +87,8 @@ class _Child:
         """What it says of the pages, as far as it came: of fewer than all if it has ended."""
         assert self.process.stdin is not None
         os.ftruncate(self._answers, 0)
-        os.pwritev(self._pages, pages, 0)
+        os.lseek(self._pages, 0, os.SEEK_SET)
+        os.writev(self._pages, pages)
         lengths = array("I", map(len, pages)).tobytes()
         try:
             self.process.stdin.write(page_child.COUNT.pack(len(pages)) + lengths)
@@ -167,6 +169,14 @@ class _Extraction:
         if child.used:
             return []
         return [Outcome(None, "failed", f"the extractor's process ended with {code}")]
+
+
+def _file_in_memory() -> int:
+    """A file without a name; on disk where the system has none in memory."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("pages")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _close(process: subprocess.Popen[bytes], files: list[int], owner: int) -> None:
