@@ -204,7 +204,8 @@ def _read_groups(
         end = int(statistics.max) if known else -1
         tokens, before = end - before, end
         values = group.column(leaf).num_values  # an empty list counts as one
-        if not values - group.num_rows <= tokens <= min(values, _MAX_GROUP_TOKENS):
+        in_range = values - group.num_rows <= tokens <= min(values, _MAX_GROUP_TOKENS)
+        if not in_range or group.num_rows > _MAX_GROUP_TOKENS:
             raise LoaderError(
                 f"token_end says {tokens} tokens in row group {number}, which has {values}",
                 where=uri,
