@@ -20,11 +20,11 @@ from etl.errors import StorageError
 
 _FOLDER = "leases"
 _RENEW_SECONDS = 60.0
-# How much clocks may differ, the store's too, which may tell whole seconds: S3 refuses requests beyond
-# (RequestTimeTooSkewed).
+# How far two clocks may differ, the store's too (which may tell whole seconds): S3 itself refuses requests
+# whose clock is further off (RequestTimeTooSkewed).
 _MAX_SKEW = timedelta(minutes=15)
 LIFETIME: Final = timedelta(minutes=15)
-"""How long a lease is good for after it was written: chosen here, many times what clocks may differ."""
+"""How long a lease is good for after it was written: chosen here, as long as clocks may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,18 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import s3fs
-from distributed import Client
 from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from upath import UPath
 
 from tests.place import at
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 NewPlace = Callable[[str], UPath]
 
@@ -68,11 +71,11 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def client() -> Iterator[Client]:
+def client() -> Iterator["Client"]:
     """A Dask cluster inside this process; where processes matter, a folder has one of its own."""
-    with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
-    ) as client:
+    from tests.inside import cluster  # most tests need no Dask
+
+    with cluster() as client:
         yield client
 
 

@@ -55,7 +55,7 @@ class Members:
         self._known = 0  # how many bytes of the member were given before it was begun again
         self._unpacker: _Unpacker | None = None
         self._new, self._magic = _packing(file, uri)
-        self._step_bytes = self._usual_bytes = _FEW_BYTES if self._magic == _ZSTD else _MORE_BYTES
+        self._step_bytes = 0  # what is asked of the unpacker at once
 
     def read(self) -> bytes:
         """The next bytes, 32 MB at most; none at the end of the file, and where it is damaged."""
@@ -74,7 +74,8 @@ class Members:
                 if self._held[self._next] == 0 and not self._held[self._next :].strip(b"\0"):
                     self._next = len(self._held)  # padding, which gzip itself passes over
                     continue
-                self._start, self._step_bytes = self._at + self._next, self._usual_bytes
+                self._start = self._at + self._next
+                self._step_bytes = _FEW_BYTES if self._magic == _ZSTD else _MORE_BYTES
                 self._unpacker, self.unproven, self._known = self._new(), 0, 0
             if found := self._unpacked(self._unpacker):
                 return found

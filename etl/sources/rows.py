@@ -183,7 +183,7 @@ def checked(table: pa.Table, max_text_bytes: int) -> pa.Table:
     missing = pc.is_null(text)
     length = pc.binary_length(text)
     long = pc.greater(length, max_text_bytes)
-    blank = pc.or_(pc.equal(length, 0), pc.utf8_is_space(text))  # looks no further than it must
+    blank = is_blank(text)
     bad = pc.or_(missing, pc.fill_null(pc.or_(long, blank), False))
     if given.null_count == len(given) and not pc.any(bad).as_py():
         return table
@@ -194,6 +194,15 @@ def checked(table: pa.Table, max_text_bytes: int) -> pa.Table:
     text = without(text, pc.is_valid(reason))
     table = table.set_column(RAW.get_field_index("text"), RAW.field("text"), text)
     return table.set_column(RAW.get_field_index("reason"), RAW.field("reason"), reason)
+
+
+def is_blank(texts: pa.StringArray) -> pa.BooleanArray:
+    r"""Which texts are empty, or nothing but white space; null for a null.
+
+    >>> is_blank(pa.array([" a", "\\n ", "", None])).to_pylist()
+    [False, True, True, None]
+    """
+    return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
 
 
 def without(values: pa.Array, positions: pa.Array) -> pa.Array:

@@ -12,6 +12,7 @@ from pydantic import Field
 import schemas
 from etl.errors import RecipeError
 from etl.kernels import utf8
+from etl.sources.rows import is_blank
 from etl.stages import pages
 from etl.stages.base import Transform
 
@@ -94,8 +95,9 @@ def _pages(texts: utf8.Texts, is_page: pa.BooleanArray) -> list[memoryview]:
 
 def _reasons(outcomes: list[pages.Outcome], texts: pa.StringArray) -> pa.StringArray:
     problems = [f"extract.{each.problem}" if each.problem else None for each in outcomes]
-    blank = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
-    return pc.if_else(pc.fill_null(blank, False), "extract.empty", pa.array(problems, pa.string()))
+    return pc.if_else(
+        pc.fill_null(is_blank(texts), False), "extract.empty", pa.array(problems, pa.string())
+    )
 
 
 def _explained(metadata: pa.ChunkedArray, outcomes: list[pages.Outcome]) -> pa.Array:

@@ -25,6 +25,7 @@ from etl.job.files import DataFile, Lake, address
 from etl.job.run import run
 from etl.recipe import Recipe
 from etl.stages import DedupParagraphs
+from tests.inside import cluster
 from tests.job.test_kill import _end, _start, _version, outcome
 from tests.job.test_near import Record, make, write
 from tests.job.test_run import rows
@@ -37,9 +38,7 @@ SEPARATORS = {"paragraphs": "\n\n", "lines": "\n", "sentences": " "}
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """A cluster inside this process: many small runs are quicker there."""
-    with Client(
-        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0"
-    ) as client:
+    with cluster(threads=2) as client:
         yield client
 
 

@@ -14,6 +14,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from etl.cluster import lost_is_told
 from etl.errors import ClusterError, StageError, StorageError
 from etl.job.waves import compute, stream
+from tests.inside import cluster
 
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
 
@@ -36,7 +37,7 @@ def test_errors_of_tasks(client: Client, raised, kind, text) -> None:
 
 
 def test_a_client_that_gave_up_its_scheduler_is_told() -> None:
-    with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
+    with cluster() as client:
         future = client.submit(abs, -1)
         assert future.result() == 1
     with pytest.raises(ClusterError, match="the scheduler was lost"), lost_is_told(client):

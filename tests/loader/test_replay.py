@@ -112,9 +112,9 @@ def tokenized(new_place, tiny_tokenizer):
         lake=str(folder / "lake"),
         stages=[{"tokenize": {"tokenizer": str(tiny_tokenizer)}}],
     )
-    from distributed import Client
+    from tests.inside import cluster
 
-    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as c:
+    with cluster() as c:
         assert run(recipe, cluster=c).ok
     return str(folder / "lake"), [doc["body"] for doc in docs], tiny_tokenizer
 

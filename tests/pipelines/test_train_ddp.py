@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from distributed import Client
 
 import pipelines
 from etl.job.run import run
 from etl.recipe import Recipe
 from pipelines.train_ddp import Settings, train
+from tests.inside import cluster
 from tests.loader.tables import make_lake
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,7 +32,7 @@ def lake(tmp_path_factory):
         lake=str(tmp_path_factory.mktemp("kjv") / "lake"),
         stages=[{"tokenize": {"tokenizer": str(SAMPLE / "tokenizer.json")}}],
     )
-    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as c:
+    with cluster() as c:
         assert run(recipe, cluster=c).ok
     return recipe.lake
 
