@@ -4,7 +4,7 @@
 
 The work is simulated: a worker writes one byte and answers as if it had read a split. All else is the real
 thing: keys and plan, waves of tasks on a LocalCluster, commits with lineage as often as a run's, checkpoints
-of delta-rs, and the plan of a second run, which finds all done. ``memory`` is what the driver holds, the
+of the log, and the plan of a second run, which finds all done. ``memory`` is what the driver holds, the
 scheduler in it. Then core-hours and cost for 4.5 trillion tokens are reckoned, step by step.
 """
 
@@ -12,7 +12,7 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from distributed import Client
 
 from etl import storage
 from etl.cluster import Cluster
+from etl.compact import Spilled
 from etl.fragment import DOCUMENTS, Fragment
 from etl.job.cadence import Cadence
 from etl.job.record import counts, input_files, record
@@ -100,7 +101,7 @@ def _memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Sequence[Split]) -> str:
+def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Spilled[Split]) -> str:
     """All splits through the scheduler, if there is one, into the log; returns what the commits took."""
     commits, seconds, finished, cadence = 0, 0.0, list[Result](), Cadence()
     units, waiting = ((split, split_key(ledger, split)) for split in todo), dict[str, Split]()
@@ -188,7 +189,7 @@ def measure(lake: str, count: int, workers: int) -> float:
     ledger = Ledger(recipe.table_url("documents"), fingerprint=recipe.fingerprint("documents"))
     ledger.begin(schema_of(recipe.stages), DOCUMENTS, lambda _: {})
     clock = Clock(count)
-    todo = tuple(splits(count))
+    todo = Spilled(splits(count))
     clock.tell("list the splits")
     with Cluster(workers=workers).connect() if workers else nullcontext() as client:
         clock.tell("start the cluster")
@@ -199,7 +200,7 @@ def measure(lake: str, count: int, workers: int) -> float:
     assert all(ledger.is_done(split_key(ledger, split)) for split in splits(count))
     clock.tell("plan again: nothing to do")
     assert ledger.table is not None
-    assert len(kept_units(ledger.table)) == count
+    assert len(Spilled(kept_units(ledger.table))) == count
     clock.tell("units of the second pass")
     log = Path(lake) / "documents" / "_delta_log"
     sizes = {path.name: path.stat().st_size for path in log.iterdir()}

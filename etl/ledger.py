@@ -16,7 +16,7 @@ the identity of the input. These kinds of ``txn`` stand in the log:
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,16 +103,21 @@ class Ledger:
         """Live data files that no unit of work in the log has written: another program's."""
         if self.table is None:
             return []
-        paths = self.table.fragments()["path"].to_pylist()
-        keys = keys_of(paths)
-        return [path for path, key in zip(paths, keys, strict=True) if not self.is_done(key)]
+        paths = (file["path"] for file in self.table.files("path"))
+        return [path for path in paths if not self.is_done(key_of(path))]
 
-    def units_of(self, paths: Iterable[str]) -> list[list[str]]:
+    def units_of(self, paths: Iterable[str]) -> Iterator[list[str]]:
         """The keys of the units of work whose rows stand in each of these data files."""
         merged: dict[int, list[str]] = {}
         for key, number in self._transactions.of_kind("merged"):
             merged.setdefault(number, []).append(key)
-        return [merged.get(_int63(key), [key]) for key in keys_of(paths)]
+        for key in map(key_of, paths):
+            yield merged.get(_int63(key), [key]) if merged else [key]
+
+    @property
+    def has_merged(self) -> bool:
+        """Whether rows of several units of work may stand in one data file."""
+        return any(True for _ in self._transactions.of_kind("merged"))
 
     def has_changed(self, uri: str, fingerprint: str) -> bool:
         """Whether rows of an earlier content of this input file stand in the table."""
@@ -184,7 +189,7 @@ class Ledger:
         """
         for attempt in range(_MAX_ATTEMPTS):
             assert self.table is not None
-            live = set(self.table.fragments()["path"].to_pylist())
+            live = {file["path"] for file in self.table.files("path")}
             todo = [rewrite for rewrite in rewrites if live.issuperset(rewrite.remove)]
             if not todo:
                 return []
@@ -226,9 +231,11 @@ class Ledger:
         remove = {path for entry in entries for path in entry.remove}
         if remove:  # what is live now: another run may have come since the entries were made
             files = {uri for entry in entries if entry.remove for uri in entry.files}
-            live = self.table.fragments().select(["path", "min.source"]).to_pylist()
-            self._check_removed(entries, {f["path"] for f in live})
-            remove = {f["path"] for f in live if f["path"] in remove or f["min.source"] in files}
+            live = {
+                file["path"]: file["min.source"] for file in self.table.files("path", "min.source")
+            }
+            self._check_removed(entries, live)
+            remove = {path for path, source in live.items() if path in remove or source in files}
         self.table = self.table.commit(
             [fragment for entry in entries for fragment in entry.fragments],
             remove=sorted(remove),
@@ -269,10 +276,10 @@ def _int63(hexdigest: str) -> int:
     return int(hexdigest[:16], 16) >> 1
 
 
-def keys_of(paths: Iterable[str]) -> list[str]:
-    """The keys of the units of work that wrote these files, which their names begin with.
+def key_of(path: str) -> str:
+    """The key of the unit of work that wrote a data file, which its name begins with.
 
-    >>> keys_of(["verdict=kept/" + "a" * 32 + "-0123456789ab-0.parquet"]) == ["a" * 32]
+    >>> key_of("verdict=kept/" + "a" * 32 + "-0123456789ab-0.parquet") == "a" * 32
     True
     """
-    return [path.rsplit("/", 1)[-1][:32] for path in paths]
+    return path.rsplit("/", 1)[-1][:32]

@@ -1,18 +1,25 @@
 """A recipe and what is committed already -> what is left to do. Printable, and no Dask."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, tee
+
+import pyarrow.compute as pc
 
 from etl import storage
+from etl.compact import KeySet, Spilled
 from etl.errors import MismatchError
 from etl.key_table import KeyTable
-from etl.ledger import Ledger, keys_of
+from etl.ledger import Ledger, key_of
 from etl.recipe import Recipe, Step
 from etl.references import OtherLake, other_lakes
 from etl.sources import Split, list_splits
 from etl.stages import DedupMinhash, Stage
 from etl.stages.tokenize import Encoder
 from etl.table import Table
+
+_FILES_AT_ONCE = 4096  # as Python's objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,8 @@ class Plan:
     recipe: Recipe
     ledgers: dict[Step, Ledger]
     begin: tuple[Step, ...]  # tables that are created, or begun anew
-    splits: tuple[Split, ...]  # to read
-    uncounted: tuple[Split, ...]  # all splits of the files whose records must be counted first
+    splits: Spilled[Split]  # to read
+    uncounted: Spilled[Split]  # all splits of the files whose records must be counted first
     done: int  # splits that are read already
     changed: frozenset[str]  # input files whose rows are replaced
     others: tuple[OtherLake, ...] = ()  # lakes that the documents are compared with
@@ -44,32 +51,35 @@ class Plan:
         """Whether a table that exists is begun anew."""
         return any(self.ledgers[step].table is not None for step in self.begin)
 
-    def undecided(self) -> list[Unit]:
+    @cached_property
+    def units(self) -> Spilled[Unit]:
+        """The kept rows that ``documents`` held when the plan was made."""
+        table = self.ledgers["documents"].table
+        is_new = table is None or "documents" in self.begin
+        return Spilled(() if is_new or table is None else kept_units(table))
+
+    def undecided(self) -> Iterator[Unit]:
         """The units that deduplication has not looked at yet."""
         return self._open_units("duplicates")
 
-    def untokenized(self) -> list[Unit]:
+    def untokenized(self) -> Iterator[Unit]:
         """The units whose tokens are not written yet."""
         return self._open_units("tokens")
 
-    def unkeyed(self) -> list[Unit]:
+    def unkeyed(self) -> Iterator[Unit]:
         """The units that are decided, and whose keys are not written yet."""
         ledger = self.ledgers["duplicates"]
-        documents = self.ledgers["documents"].table
-        if documents is None or not {"documents", "duplicates"}.isdisjoint(self.begin):
-            return []  # nothing is decided
+        if "duplicates" in self.begin:
+            return  # nothing is decided
         keys = KeyTable(ledger)
-        units = [unit for unit in kept_units(documents) if ledger.is_done(ledger.key(unit.key))]
-        return [unit for unit in units if not keys.has(unit.key)]
+        for unit in self.units:
+            if ledger.is_done(ledger.key(unit.key)) and not keys.has(unit.key):
+                yield unit
 
     def has_work(self) -> bool:
         """Whether a run would change anything."""
-        return bool(
-            self.begin
-            or self.splits
-            or ("duplicates" in self.ledgers and (self.undecided() or self.unkeyed()))
-            or ("tokens" in self.ledgers and (self.untokenized() or self._is_stale()))
-        )
+        has_splits = len(self.splits) > 0
+        return bool(self.begin) or has_splits or self._has_open_units() or self._is_stale()
 
     def lines(self) -> Iterator[str]:
         """The plan for a reader, a line each."""
@@ -95,29 +105,35 @@ class Plan:
         for other in self.others:
             kinds = " and ".join(other.kinds)
             yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
-        if "duplicates" in self.ledgers and (unkeyed := self.unkeyed()):
-            yield f"keys        of {len(unkeyed)} splits that are decided already are written"
+        unkeyed = self.unkeyed() if "duplicates" in self.ledgers else ()
+        if count := sum(1 for _ in unkeyed):
+            yield f"keys        of {count} splits that are decided already are written"
         for uri in sorted(self.changed):
             yield f"replaces    {uri}"
         if not self.has_work():
             yield "nothing to do"
 
+    def _has_open_units(self) -> bool:
+        steps = {
+            "duplicates": (self.undecided, self.unkeyed),
+            "tokens": (self.untokenized,),
+        }
+        kinds = (kind for step in self.ledgers for kind in steps.get(step, ()))
+        return any(True for kind in kinds for _ in kind())
+
     def _is_stale(self) -> bool:
         """Whether tokens stand of documents that were replaced by others."""
-        documents, ledger = self.ledgers["documents"].table, self.ledgers["tokens"]
-        if documents is None or "tokens" in self.begin:
+        ledger = self.ledgers.get("tokens")
+        if ledger is None or self.ledgers["documents"].table is None or "tokens" in self.begin:
             return False
-        live = {ledger.key(unit.key) for unit in kept_units(documents)}
+        live = KeySet(ledger.key(unit.key) for unit in self.units)
         return bool(stale_fragments(ledger, live))
 
-    def _open_units(self, step: Step) -> list[Unit]:
-        documents, ledger = self.ledgers["documents"].table, self.ledgers[step]
-        if documents is None or "documents" in self.begin:
-            return []
-        units = kept_units(documents)
-        if step in self.begin:
-            return units
-        return [unit for unit in units if not ledger.is_done(ledger.key(unit.key))]
+    def _open_units(self, step: Step) -> Iterator[Unit]:
+        ledger = self.ledgers[step]
+        for unit in self.units:
+            if step in self.begin or not ledger.is_done(ledger.key(unit.key)):
+                yield unit
 
 
 def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = False) -> Plan:
@@ -142,12 +158,12 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
                 where=storage.join(ledger.url, foreign[0]),
                 hint="restore the version before, or --rebuild; rows can not be traced to work done",
             )
-    splits = list(list_splits(recipe.source))
+    splits = Spilled(list_splits(recipe.source))
     documents = ledgers["documents"]
     todo, changed = splits, frozenset[str]()
     if "documents" not in begin:
         changed = frozenset(s.uri for s in splits if documents.has_changed(s.uri, s.fingerprint))
-        todo = [s for s in splits if not documents.is_done(split_key(documents, s))]
+        todo = Spilled(s for s in splits if not documents.is_done(split_key(documents, s)))
     if changed and not replace_changed:
         raise MismatchError(
             f"{len(changed)} input files have changed since their rows were committed",
@@ -157,10 +173,9 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     if changed and "duplicates" in ledgers:  # other files' keepers may be among the rows that go
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
     files = {split.uri for split in todo if split.first_row is None}
-    uncounted = tuple(split for split in splits if split.uri in files)
+    uncounted = Spilled(split for split in splits if split.uri in files)
     done = len(splits) - len(todo)
-    found = Plan(recipe, ledgers, begin, tuple(todo), uncounted, done, changed)
-    return replace(found, others=tuple(others))
+    return Plan(recipe, ledgers, begin, todo, uncounted, done, changed, tuple(others))
 
 
 def split_key(ledger: Ledger, split: Split) -> str:
@@ -169,42 +184,40 @@ def split_key(ledger: Ledger, split: Split) -> str:
     return ledger.key(split.uri, split.fingerprint, edition, split.start, split.stop)
 
 
-def kept_units(documents: Table) -> list[Unit]:
+def kept_units(documents: Table) -> Iterator[Unit]:
     """The kept rows of ``documents`` by the split that wrote them, in the order of their addresses."""
-    fragments = documents.fragments()
-    if fragments.num_rows == 0:
-        return []
-    columns = ("path", "size", "rows", "partition.verdict", "min.source", "min.row")
-    rows = fragments.select(columns).to_pylist()
-    kept = [row for row in rows if row["partition.verdict"] == "kept" and row["rows"]]
-    kept.sort(key=lambda row: (row["min.source"], row["min.row"]))
-    groups: dict[str, list[dict[str, object]]] = {}
-    for row, key in zip(kept, keys_of(row["path"] for row in kept), strict=True):
-        groups.setdefault(key, []).append(row)
-    return [_unit(key, group) for key, group in groups.items()]
-
-
-def stale_fragments(ledger: Ledger, live: Collection[str]) -> dict[str, list[str]]:
-    """The live data files with rows of a unit of work that is no longer there, by (first) input file."""
-    fragments = None if ledger.table is None else ledger.table.fragments()
-    if fragments is None or not fragments.num_rows:
-        return {}
-    rows = fragments.select(["path", "min.source"]).to_pylist()
-    found: dict[str, list[str]] = {}
-    for row, keys in zip(rows, ledger.units_of(r["path"] for r in rows), strict=True):
-        if any(key not in live for key in keys):
-            found.setdefault(row["min.source"], []).append(row["path"])
-    return found
-
-
-def _unit(key: str, group: list[dict[str, object]]) -> Unit:
-    return Unit(
-        key=key,
-        source=str(group[0]["min.source"]),
-        paths=tuple(str(row["path"]) for row in group),
-        rows=sum(int(str(row["rows"])) for row in group),
-        size=sum(int(str(row["size"])) for row in group),
+    columns = ("size", "rows", "partition.verdict", "min.source", "min.row")
+    files = documents.fragments(columns, is_sorted=False)
+    by_address = [("min.source", "ascending"), ("min.row", "ascending")]
+    order = pc.sort_indices(files, sort_keys=by_address)
+    rows = (
+        row
+        for start in range(0, len(order), _FILES_AT_ONCE)  # no second list of all of them
+        for row in files.take(order.slice(start, _FILES_AT_ONCE)).to_pylist()
+        if row["partition.verdict"] == "kept" and row["rows"]
     )
+    for key, group in groupby(rows, key=lambda row: key_of(row["path"])):
+        of_split = list(group)
+        yield Unit(
+            key=key,
+            source=of_split[0]["min.source"],
+            paths=tuple(row["path"] for row in of_split),
+            rows=sum(row["rows"] for row in of_split),
+            size=sum(row["size"] for row in of_split),
+        )
+
+
+def stale_fragments(ledger: Ledger, live: Container[str]) -> dict[str, list[str]]:
+    """The live data files with rows of a unit of work that is no longer there, by (first) input file."""
+    if ledger.table is None:
+        return {}
+    found: dict[str, list[str]] = {}
+    files, again = tee(ledger.table.files("path", "min.source"))
+    units = ledger.units_of(file["path"] for file in again)
+    for file, keys in zip(files, units, strict=True):
+        if any(key not in live for key in keys):
+            found.setdefault(file["min.source"], []).append(file["path"])
+    return found
 
 
 def _tables_to_begin(

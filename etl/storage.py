@@ -7,8 +7,9 @@ the environment, as every tool of the field reads them (``AWS_ACCESS_KEY_ID``, `
 
 import os
 import re
+import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,6 +29,11 @@ _SIGNED = re.compile(  # signed URLs of S3, Google and Azure, and keys given as 
     r"|awsaccesskeyid|[a-z_]*(?:secret|token|password|key))=.*",
     re.IGNORECASE | re.DOTALL,
 )
+# What tells each store's client to write an object only where there is none.
+_REFUSE: Mapping[str, Mapping[str, Any]] = {
+    **{protocol: {"mode": "create"} for protocol in ("s3", "s3a", "gs", "gcs")},
+    **{protocol: {"overwrite": False} for protocol in ("az", "abfs", "abfss")},
+}
 
 
 @dataclass(frozen=True)
@@ -228,18 +234,20 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
         yield file
 
 
-def names(folder: str) -> list[str]:
-    """The names of what stands in a folder right now, sorted.
+def sizes(folder: str) -> dict[str, int]:
+    """The names of the files that stand in a folder right now, and their sizes in bytes.
 
     Raises FileNotFoundError if there is no such folder, StorageError if it cannot be listed.
     """
+    fs = filesystem(folder)
     try:
-        found = filesystem(folder).ls(folder, detail=False, refresh=True)
-    except FileNotFoundError:
-        raise
+        found = fs.ls(folder, detail=True, refresh=True)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(folder) from error
     except Exception as error:
         raise StorageError(f"cannot be listed ({said(error)})", where=folder) from error
-    return sorted(path.rsplit("/", 1)[-1] for path in found)
+    files = (entry for entry in found if entry["type"] == "file")
+    return {entry["name"].rsplit("/", 1)[-1]: int(entry["size"]) for entry in files}
 
 
 def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
@@ -269,6 +277,29 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
             file = pa.PythonFile(filesystem(uri).open(uri, "wb"), mode="w")
     with file:
         yield file
+
+
+@contextmanager
+def open_whole(uri: str) -> Iterator[pa.NativeFile]:
+    """A new file for writing that nobody sees before it is whole, in the place of one that may be there.
+
+    Raises WriteError if the place is not writable.
+    """
+    path = local_path(uri) if is_local(uri) else Path(tempfile.gettempdir(), "whole")
+    part = _beside(path)
+    try:
+        with writing(uri):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = pa.OSFile(str(part), "wb")
+        with file:
+            yield file
+        with writing(uri):
+            if is_local(uri):
+                part.replace(path)
+            else:
+                filesystem(uri).put_file(str(part), uri)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -311,13 +342,18 @@ def write(uri: str, content: bytes) -> None:
 def create(uri: str, content: bytes) -> bool:
     """Write a small file unless one is there; of many who try at once exactly one gets True.
 
-    The contents that they write must differ. Raises WriteError if the place is not writable.
+    The contents that they write must differ. Raises WriteError if the place is not writable, StorageError
+    if the store has no way to refuse a second writer.
     """
+    protocol = uri.split("://", 1)[0]
+    if not is_local(uri) and protocol not in _REFUSE:
+        hint = "a lake can be on local disk, S3, Google Cloud Storage, or Azure Blob Storage"
+        raise StorageError("the store cannot refuse a second writer", where=uri, hint=hint)
     try:
         if is_local(uri):
             _place(uri, content, os.link)
         else:
-            filesystem(uri).pipe_file(uri, content, mode="create")
+            filesystem(uri).pipe_file(uri, content, **_REFUSE[protocol])
     except Exception as error:
         found = read(uri)  # a store's refusal has many names, and an answer may be lost
         if found is None:
@@ -346,12 +382,16 @@ def _place(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None
     """Write a local file beside its place, and move it there whole."""
     path = local_path(uri)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    part = _beside(path)
     try:
         part.write_bytes(content)
         move(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
 
 
 def _unwritable(uri: str, error: BaseException) -> WriteError:

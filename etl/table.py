@@ -1,15 +1,19 @@
 """The Delta table: open a version, list its data files, and commit.
 
-A commit is a compare-and-swap on the head of the log: it succeeds only if no other commit came since the
-table was opened. Whoever loses opens the table again and asks again what is left to do; ``etl.ledger``
-builds exactly-once on that. This is the only module that knows deltalake.
+A commit is a compare-and-swap on the head of the log: the next entry is created only if none is there, so
+that it succeeds only if no other commit came since the table was opened. Whoever loses opens the table again
+and asks again what is left to do; ``etl.ledger`` builds exactly-once on that. It costs the same however large
+the table is, which delta-rs's does not. This is the only module that knows deltalake.
 """
 
+import json
 import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,17 +21,24 @@ import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import CommitProperties, Transaction
 
-from etl import log, storage
+from etl import log, snapshot, storage
 from etl.errors import ConflictError, StorageError, TableError
 from etl.fragment import Fragment, Layout
+from etl.snapshot import Snapshot
 from etl.transactions import Transactions
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pds
 
-_CONFIGURATION: Mapping[str, str | None] = {
+_WRITER_VERSION = 2  # of the Delta protocol: append, overwrite, and no features besides
+# A checkpoint is written after so many entries (as delta-rs does), or bytes of them: they are read whenever
+# the table is opened, and held meanwhile.
+_ENTRIES = 100
+_ENTRY_BYTES = 16 << 20
+_FILES_AT_ONCE = 4096  # as Python's objects, a kilobyte each
+_CONFIGURATION: Mapping[str, str] = {
     # The log is the lineage: keep it for years. Vacuum is the owner's decision, never a default.
     "delta.logRetentionDuration": "interval 3650 days",
     "delta.enableExpiredLogCleanup": "false",
@@ -37,32 +48,49 @@ _CONFIGURATION: Mapping[str, str | None] = {
 class Table:
     """A Delta table at one version: its schema, its data files, its history, and the next commit."""
 
-    def __init__(self, url: str, delta: deltalake.DeltaTable) -> None:
-        self.url = url
-        self._handle: deltalake.DeltaTable | None = delta
-        self.version = int(delta.version())
+    def __init__(
+        self,
+        head: log.Head,
+        metadata: Mapping[str, Any],
+        protocol: Mapping[str, Any],
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self.url = head.url
+        self.version = head.version
+        self._head = head
+        self._metadata = metadata
+        self._protocol = protocol
+        self._known = snapshot
 
     @staticmethod
     def exists(url: str) -> bool:
         """Whether a Delta table stands at the URL; raises StorageError if nobody can say."""
-        url = storage.normalize(url)
         try:
-            return bool(deltalake.DeltaTable.is_deltatable(_place(url), storage.delta_options(url)))
-        except (DeltaError, OSError) as error:
+            names = log.names(url)
+        except FileNotFoundError:
+            return False
+        except StorageError as error:
             hint = "check the URL, and the credentials in the environment"
             raise StorageError(
-                f"cannot be reached ({_said(error)})", where=url, hint=hint
+                f"cannot be reached ({error.what})", where=storage.normalize(url), hint=hint
             ) from error
+        return any(log.number(name) >= 0 or ".checkpoint" in name for name in names)
 
     @classmethod
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
         """Open the newest version, one by its number, or the one of a point in time (UTC).
 
         Raises TableError if there is no table, or no such version, or if another program has made it one
-        that the data files alone do not tell (deletion vectors, column mapping).
+        that the data files alone do not tell (deletion vectors, column mapping); StorageError if the store
+        does not answer.
         """
         url = storage.normalize(url)
-        return cls(url, _opened(url, version))
+        if isinstance(version, datetime):
+            version = _version_of(url, version)
+        found = snapshot.read(log.head(url, version))
+        properties = found.metadata.get("configuration") or {}
+        _check_plain(url, properties, found.protocol.get("readerFeatures") or ())
+        return cls(found.head, found.metadata, found.protocol, found)
 
     @classmethod
     def create(
@@ -78,7 +106,9 @@ class Table:
         Raises StorageError if the place is not writable.
         """
         url = storage.normalize(url)
-        statistics = ",".join(name for name in layout.statistics if name in schema.names)
+        made = CommitProperties(
+            app_transactions=[Transaction(n, v) for n, v in (transactions or {}).items()]
+        )
         try:
             if storage.is_local(url):  # delta-rs wants the folder; make it with a clear error
                 storage.local_path(url).mkdir(parents=True, exist_ok=True)
@@ -87,9 +117,9 @@ class Table:
                 schema,
                 mode="ignore",
                 partition_by=list(layout.partition_by),
-                configuration={**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics},
+                configuration=_configuration(schema, layout),
                 storage_options=storage.delta_options(url),
-                commit_properties=_properties(None, transactions or {}),
+                commit_properties=made,
             )
         except (DeltaError, OSError) as error:
             if cls.exists(url):  # another writer made it at the same moment
@@ -102,42 +132,41 @@ class Table:
         return cls.open(url)
 
     @property
-    def _delta(self) -> deltalake.DeltaTable:
-        """The table as delta-rs holds it; opened again where a commit has taken it to the next version."""
-        if self._handle is None:
-            self._handle = _opened(self.url, self.version)
-        return self._handle
-
-    @property
     def schema(self) -> pa.Schema:
         """The table's Arrow schema."""
-        return pa.schema(self._delta.schema().to_arrow())
+        return pa.schema(deltalake.Schema.from_json(self._metadata["schemaString"]).to_arrow())
 
-    def fragments(self, *, is_sorted: bool = True) -> pa.Table:
-        """The live data files, sorted by path, or as delta-rs has them.
+    @property
+    def _snapshot(self) -> Snapshot:
+        if self._known is None:
+            self._known = snapshot.read(self._head)
+        return self._known
 
-        Columns ``path`` (string, inside the table), ``size`` (int64, bytes), ``rows`` (int64), and where
-        known ``partition.NAME``, ``min.NAME``, ``max.NAME``.
+    def fragments(
+        self, columns: Sequence[str] | None = None, *, is_sorted: bool = True
+    ) -> pa.Table:
+        """The live data files, sorted by path, or as the log has them.
+
+        Columns ``path`` (string, inside the table), ``size`` (int64, bytes), ``rows`` (int64, null if not
+        known), ``partition.NAME`` (string), and of columns with statistics ``min.NAME``, ``max.NAME``,
+        ``null_count.NAME``; or ``path`` and those of the others that are wanted.
         """
-        # pa.table() and sort_by() would import pandas, which a training process has no need of.
-        found = self._delta.get_add_actions(flatten=True)
-        actions = pa.RecordBatchReader.from_stream(found).read_all()
-        names = {"size_bytes": "size", "num_records": "rows"}
-        actions = actions.rename_columns([names.get(n, n) for n in actions.column_names])
-        return actions.take(pc.sort_indices(actions["path"])) if is_sorted else actions
+        found = self._snapshot.files(self.schema, columns)
+        # sort_by() would import pandas, which a training process has no need of.
+        return found.take(pc.sort_indices(found["path"])) if is_sorted else found
+
+    def files(self, *columns: str) -> Iterator[dict[str, Any]]:
+        """The live data files, sorted by path, one by one, with some of the columns of ``fragments``."""
+        for batch in self.fragments(columns).to_batches(max_chunksize=_FILES_AT_ONCE):
+            yield from batch.to_pylist()
 
     def transactions(self) -> Transactions:
         """All application transactions up to this version: which splits are done, and the state."""
-        return log.transactions(self.url, self.version)
+        return self._snapshot.transactions()
 
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> Iterator[dict[str, Any]]:
         """One dictionary per version, newest first: version, timestamp, operation, ``tokenlake``."""
-        # Asked at an older version, delta-rs 1.6 lists the whole log and misnumbers it.
-        delta = deltalake.DeltaTable(
-            _place(self.url), storage_options=storage.delta_options(self.url)
-        )
-        entries = delta.history()
-        return [entry for entry in entries if entry["version"] <= self.version]
+        return log.history(self.url, self.version)
 
     def record(self) -> dict[str, Any] | None:
         """The newest lineage record of a recipe's commit, as data; None if there is none."""
@@ -179,77 +208,159 @@ class Table:
         ConflictError if another commit came since the table was opened (open it again and ask again),
         StorageError if a fragment is not there as it was written or the log cannot be written.
         """
+        self._check_writable()
         _check_written(self.url, add)
         now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(f.path, f.size, f.partition, now, data_change, f.statistics) for f in add
-        ]
-        actions += [RemoveAction(path, data_change, now) for path in remove]
-        schema = self.schema if overwrite is None else overwrite[0]
-        name = uuid.uuid4().hex
-        try:
-            self._delta.create_write_transaction(
-                actions,
-                "append" if overwrite is None else "overwrite",
-                schema,
-                partition_by=self._delta.metadata().partition_columns,
-                commit_properties=_properties(lineage, transactions, commit=name),
+        metadata = self._metadata
+        mode = "Append" if overwrite is None else "Overwrite"
+        info = {
+            "timestamp": now,
+            "operation": "WRITE",
+            "operationParameters": {"mode": mode},
+            "engineInfo": "tokenlake",
+            "tokenlake": dict(lineage),
+            "commit": uuid.uuid4().hex,  # no two entries are alike, see storage.create
+        }
+        actions: list[dict[str, Any]] = [{"commitInfo": info}]
+        if overwrite is not None:
+            metadata = {**metadata, **_metadata(*overwrite)}
+            actions.append({"metaData": metadata})
+            remove = self.fragments(["path"])["path"].to_pylist()
+        actions += [{"txn": {"appId": n, "version": v}} for n, v in transactions.items()]
+        change = {"dataChange": data_change}
+        gone = {"deletionTimestamp": now, **change}
+        actions += [{"remove": {"path": path, **gone}} for path in remove]
+        new = {"modificationTime": now, **change}
+        actions += [{"add": {**_added(fragment), **new}} for fragment in add]
+        entry = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+        uri = storage.join(log.folder(self.url), log.entry_name(self.version + 1))
+        if not storage.create(uri, entry):
+            raise ConflictError("another commit came first", where=self.url)
+        head = self._head.after(len(entry))
+        table = type(self)(head, metadata, self._protocol)
+        if len(head.entries) >= _ENTRIES or head.size >= _ENTRY_BYTES:
+            with suppress(StorageError):  # the commit is done; the next one tries again
+                table = table.checkpoint()
+        return table
+
+    def checkpoint(self) -> Self:
+        """Write all that stands at this version into one file, from which it is opened quickly.
+
+        Commits do it themselves, every so often. Raises WriteError if the log is not writable.
+        """
+        self._snapshot.write_checkpoint()
+        return type(self)(log.head(self.url, self.version), self._metadata, self._protocol)
+
+    def _check_writable(self) -> None:
+        """Raise TableError if another program asks more of a writer than is done here."""
+        needed = int(self._protocol.get("minWriterVersion", 0))
+        if needed > _WRITER_VERSION:
+            raise TableError(
+                f"it asks for Delta's writer version {needed}, not {_WRITER_VERSION}, with which it was made",
+                where=self.url,
+                hint="another program has set features of it; `etl history` tells which version was before",
             )
-        except (DeltaError, OSError) as error:
-            if type(self).open(self.url).version == self.version:
-                what = f"the commit failed ({_said(error)})"
-                raise StorageError(what, where=self.url) from error
-            if not self._next_is(name):  # it is where the answer was lost
-                raise ConflictError("another commit came first", where=self.url) from error
-        return self._next()
-
-    def _next(self) -> Self:
-        """The version after this one, and no later one: of that nobody has asked what it holds."""
-        delta, self._handle = self._delta, None
-        try:
-            delta.load_as_version(self.version + 1)  # what is known is not read again
-        except (DeltaError, OSError):
-            return type(self).open(self.url, self.version + 1)  # or say why not
-        return type(self)(self.url, delta)
-
-    def _next_is(self, commit: str) -> bool:
-        """Whether the version after this one is the commit of that name."""
-        entry = storage.join(self.url, "_delta_log", f"{self.version + 1:020}.json")
-        return commit.encode() in (storage.read(entry) or b"")
 
     def dataset(self) -> "pds.Dataset":
         """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
-        return self._delta.to_pyarrow_dataset()
+        return _opened(self.url, self.version).to_pyarrow_dataset()
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A Delta table of any program, as delta-rs reads it: schema, and data files.
+
+    ``files`` has ``path`` (string, as the log spells it), ``size`` (int64, bytes) and ``partition.NAME``.
+    """
+
+    url: str
+    schema: pa.Schema
+    files: pa.Table
+
+
+def open_foreign(url: str, version: int | datetime | None = None) -> Foreign:
+    """Open a table that another program may have written, at a version, or one of a point in time (UTC).
+
+    Raises TableError if there is none, or if its data files are not all that there is to its rows.
+    """
+    url = storage.normalize(url)
+    delta = _opened(url, version)
+    features = set(delta.protocol().reader_features or ()) - {
+        "v2Checkpoint"
+    }  # delta-rs knows these
+    _check_plain(url, delta.metadata().configuration, features)
+    try:
+        delta.to_pyarrow_dataset()  # refuses what plain Parquet readers would read wrongly
+    except Exception as error:
+        raise _not_plain(url, _said(error)) from error
+    actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
+    actions = actions.rename_columns({"size_bytes": "size"})
+    names = [n for n in actions.column_names if n in ("path", "size") or n.startswith("partition.")]
+    files = actions.select(names).sort_by("path")
+    return Foreign(url, pa.schema(delta.schema().to_arrow()), files)
 
 
 def _opened(url: str, version: int | datetime | None) -> deltalake.DeltaTable:
-    """A table as delta-rs holds it; raises as ``Table.open``."""
+    """A table as delta-rs holds it."""
     try:
         delta = deltalake.DeltaTable(_place(url), storage_options=storage.delta_options(url))
         if version is not None:
             delta.load_as_version(version)
     except TableNotFoundError as error:
-        raise TableError(
-            "there is no Delta table", where=url, hint="`etl run` makes it; check the URL"
-        ) from error
+        raise TableError("there is no Delta table", where=url, hint="check the URL") from error
     except (DeltaError, OSError) as error:
         what = "cannot be opened" if version is None else f"has no version {version}"
         raise TableError(f"{what} ({_said(error)})", where=url, hint="see `etl history`") from error
-    _check_plain(url, delta)
     return delta
 
 
-def _check_plain(url: str, delta: deltalake.DeltaTable) -> None:
-    """Refuse what is read wrongly from the data files alone."""
-    mode = delta.metadata().configuration.get("delta.columnMapping.mode", "none")
-    found = {"deletionVectors"} & set(delta.protocol().reader_features or ())
-    found |= set() if mode == "none" else {"columnMapping"}
+def _version_of(url: str, time: datetime) -> int:
+    """The newest version that had been committed at a point in time."""
+    moment = time.timestamp() * 1000
+    for entry in log.history(url, log.head(url).version):
+        if entry["timestamp"] <= moment:
+            return int(entry["version"])
+    raise TableError(f"has no version of {time}", where=url, hint="see `etl history`")
+
+
+def _check_plain(url: str, properties: Mapping[str, Any], features: Iterable[str]) -> None:
+    """Refuse what is read wrongly from the data files, and the log's plain checkpoints, alone."""
+    found = {"deletionVectors", "v2Checkpoint"} & set(features)
+    if properties.get("delta.columnMapping.mode", "none") != "none":
+        found |= {"columnMapping"}
     if found:
-        raise TableError(
-            f"its data files cannot be read by themselves ({', '.join(sorted(found))})",
-            where=url,
-            hint="write the table anew without deletion vectors and column mapping",
-        )
+        raise _not_plain(url, ", ".join(sorted(found)))
+
+
+def _not_plain(url: str, why: str) -> TableError:
+    return TableError(
+        f"its data files cannot be read by themselves ({why})",
+        where=url,
+        hint="write the table anew without deletion vectors and column mapping",
+    )
+
+
+def _metadata(schema: pa.Schema, layout: Layout) -> dict[str, Any]:
+    """What of a table's metadata another schema changes."""
+    return {
+        "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
+        "partitionColumns": list(layout.partition_by),
+        "configuration": _configuration(schema, layout),
+    }
+
+
+def _configuration(schema: pa.Schema, layout: Layout) -> dict[str, str]:
+    statistics = ",".join(name for name in layout.statistics if name in schema.names)
+    return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics}
+
+
+def _added(fragment: Fragment) -> dict[str, Any]:
+    return {
+        "path": fragment.path,
+        "partitionValues": dict(fragment.partition),
+        "size": fragment.size,
+        "stats": fragment.statistics,
+    }
 
 
 def _place(url: str) -> str:
@@ -268,18 +379,8 @@ def _said(error: BaseException) -> str:
     return " ".join(re.sub(r"\x1b\[\d*m|↳", "", str(error)).split())
 
 
-def _properties(
-    lineage: Mapping[str, Any] | None, transactions: Mapping[str, int], *, commit: str = ""
-) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata=None if lineage is None else {"tokenlake": dict(lineage), "commit": commit},
-        max_commit_retries=0,  # a commit on any other head than the one that was looked at fails
-        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
-    )
-
-
 def _check_written(url: str, fragments: Sequence[Fragment]) -> None:
-    """Delta-rs commits whatever it is told: check that the files are there, as they were written."""
+    """Check that the files are there, as they were written."""
     with ThreadPoolExecutor(16) as pool:
         sizes = list(pool.map(lambda f: storage.size(storage.join(url, f.path)), fragments))
     for fragment, found in zip(fragments, sizes, strict=True):

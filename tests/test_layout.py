@@ -21,13 +21,15 @@ FLOORS = (
     # what all may know
     ("schemas.*", "pipelines", "pipelines.sample.*", "etl.errors"),
     # the machine: files, and kernels over arrays
-    ("etl.storage", "etl.kernels.*"),
+    ("etl.storage", "etl.compact", "etl.kernels.*"),
     # tables, sources, stages
     (
         *(
             "etl.fragment",
             "etl.transactions",
+            "etl.checkpoint",
             "etl.log",
+            "etl.snapshot",
             "etl.table",
             "etl.ledger",
             "etl.key_table",

@@ -83,14 +83,15 @@ def test_what_another_driver_commits_right_after_is_not_taken_for_seen(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, other = begun(place), begun(place)
-    commit = deltalake.DeltaTable.create_write_transaction
+    create = storage.create
 
-    def commit_and_then_the_other(*args, **kwargs) -> None:
-        commit(*args, **kwargs)
+    def create_and_then_the_other(uri: str, content: bytes) -> bool:
+        created = create(uri, content)
         monkeypatch.undo()
         assert other.commit([entry(other, "two")], describe)
+        return created
 
-    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", commit_and_then_the_other)
+    monkeypatch.setattr(storage, "create", create_and_then_the_other)
     ledger.commit([entry(ledger, "one")], describe)
     assert ledger.commit([entry(ledger, "two")], describe) == []
     assert sources(place) == ["one", "two"]

@@ -100,7 +100,7 @@ def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
         write(table.url, [token_rows([3, 0, 2])]), transactions={"a": 1}, lineage={"n": {"x": [1]}}
     )
     assert table.version == 1
-    assert table.history()[0]["tokenlake"] == {"n": {"x": [1]}}
+    assert next(table.history())["tokenlake"] == {"n": {"x": [1]}}
     assert table.fragments()["max.token_end"].to_pylist() == [5]
     expected = [[0, 1, 2], [], [0, 1]]
     assert table.dataset().to_table()["tokens"].to_pylist() == expected
@@ -176,7 +176,7 @@ def test_transactions_survive_checkpoints(place: UPath) -> None:
         new = {f"k{number}": number, f"{number:032x}": number, f"file:{number:032x}": number}
         table = table.commit([], transactions=new | {"last": number}, lineage={})
         if number == 6:
-            table._delta.create_checkpoint()
+            table = table.checkpoint()
     found = table.transactions()
     assert [found.get(name) for name in ("generation", "last")] == [1, 11]
     for form in ("k{}", "{:032x}", "file:{:032x}"):

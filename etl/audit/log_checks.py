@@ -88,7 +88,8 @@ def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[
     for name in found:
         try:
             with storage.open_input(storage.join(url, "_delta_log", name)) as source:
-                pq.ParquetFile(source).read(use_threads=False)
+                for _ in pq.ParquetFile(source).iter_batches(use_threads=False):
+                    pass
         except (pa.ArrowException, OSError, StorageError) as error:
             yield f"the checkpoint {name} cannot be read ({said(error)}): delete it, the log is enough"
 

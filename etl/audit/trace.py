@@ -26,7 +26,7 @@ from etl.audit.versions import (
 )
 from etl.errors import TableError, one_line
 from etl.job.quarantine import Quarantine
-from etl.ledger import keys_of
+from etl.ledger import key_of
 from etl.table import Table
 
 _PREVIEW_CHARS = 500
@@ -144,7 +144,7 @@ class _Lake:
         values = found.values
         known = set(schemas.documents([], has_signature=True, has_units=True).names)
         signals = {n: v for n, v in values.items() if n not in known and v is not None}
-        (key,) = keys_of([found.path])
+        key = key_of(found.path)
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
         address = {"source": values["source"], "row": values["row"]}
         kept = values["verdict"] == "kept"

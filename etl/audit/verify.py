@@ -103,7 +103,7 @@ def _check_units(
     """For every unit of work that is tokenized: its tokens' rows are the kept ones less duplicates."""
     left_out = dict(duplicates.filter(~STAYS).group_by("file").len().iter_rows())
     files = _rows(tokens.fragments(), "path", "rows")
-    held = ledger.units_of(str(file["path"]) for file in files)
+    held = list(ledger.units_of(str(file["path"]) for file in files))
     together = {key: keys[0] for keys in held for key in keys}  # those that stand in one file
     written: Counter[str] = Counter()
     for file, keys in zip(files, held, strict=True):

@@ -94,7 +94,8 @@ def _blocks(lake: str, kind: str, ledger: Ledger) -> list[_Block]:
         for file in files:
             groups[file["path"]], units[file["path"]] = [file], []
     else:
-        live = {ledger.key(u.key) for u in kept_units(Table.open(storage.join(lake, "documents")))}
+        documents = Table.open(storage.join(lake, "documents"))
+        live = {ledger.key(unit.key) for unit in kept_units(documents)}
         for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
             if live.issuperset(keys):  # others wait for a run, which replaces them
                 groups.setdefault(keys[0], []).append(file)

@@ -25,7 +25,7 @@ from etl.audit.verify import Problem, verify
 from etl.audit.versions import live_inputs, table_of, versions_of
 from etl.care.record import ledger_of, record
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
-from etl.ledger import Ledger, keys_of
+from etl.ledger import Ledger, key_of
 from etl.plan import Unit, kept_units
 from etl.table import Table
 
@@ -129,10 +129,9 @@ class _Work:
                 self.left.append(Left(problem=problem, why=why))
             else:
                 self.sources.add(source)
-                self._undone["documents"].update(keys_of([str(problem.file)]))
-        keys = keys_of(sources)
+                self._undone["documents"].add(key_of(str(problem.file)))
         undone = self._undone["documents"]
-        self.remove["documents"] = {p for p, k in zip(sources, keys, strict=True) if k in undone}
+        self.remove["documents"] = {path for path in sources if key_of(path) in undone}
 
     def _undo_duplicates(self) -> None:
         self._undone["duplicates"] = set(self._undone["documents"])
@@ -156,7 +155,7 @@ class _Work:
         assert ledger.table is not None
         own = {ledger.key(key): key for key in self._units}
         redo = [p for p in self._damaged if p.redo == "tokens"]
-        self._undone["tokens"].update(keys_of(str(p.file) for p in redo))
+        self._undone["tokens"].update(key_of(str(p.file)) for p in redo)
         wanted = {ledger.key(key) for key in self._undone["tokens"]}
         damaged = {str(p.file) for p in self._damaged if p.table == "tokens"}
         paths = ledger.table.fragments()["path"].to_pylist()

@@ -1,8 +1,8 @@
 """When what is finished is worth a commit.
 
-delta-rs takes time in proportion to the table for each commit (some 4 us a data file, and as much to look at
-the new version), so that commits at a fixed pace would cost the square of the splits. They are small and
-frequent while the table is small, and take a tenth of the time when it is large.
+A commit looks at each new data file, asks the store once, and at times writes a checkpoint, which takes time
+in proportion to the table. Commits are frequent, so that a kill loses little, and take a tenth of a run's
+time at most, however slow the store is.
 """
 
 import time

@@ -4,7 +4,7 @@ The rows stay as they are, only their files change. A unit of work stands as a w
 log can say in which (see ``etl.ledger``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,26 +50,33 @@ def put_together(ledger: Ledger, group: Group, layout: Layout) -> Rewrite:
     return Rewrite(group.paths, [Part(key, fragments, group.units)])
 
 
-def take_apart(ledger: Ledger, live: Mapping[str, Unit]) -> list[Rewrite]:
+def take_apart(ledger: Ledger, live: Container[str], units: Iterable[Unit]) -> list[Rewrite]:
     """The files of ``tokens`` that hold rows of units that are gone beside others, each written anew.
 
     Rows of live units stay together; those of the others get a file for each input file, as they had
     before, so that they can be replaced one input file at a time.
     """
-    if ledger.table is None or not ledger.table.fragments().num_rows:
+    if ledger.table is None or not ledger.has_merged:
         return []
-    files = ledger.table.fragments().select(["path", "min.source", "max.source"]).to_pylist()
-    found = []
+    mixed: dict[str, list[str]] = {}  # files -> the units that stay
+    files = list(ledger.table.files("path", "min.source", "max.source"))
     for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
         staying = [key for key in keys if key in live]
         is_one = not staying and file["min.source"] == file["max.source"]
         if len(staying) < len(keys) and not is_one:
-            found.append(_taken_apart(ledger, file["path"], {k: live[k] for k in staying}))
-    return found
+            mixed[file["path"]] = staying
+    wanted = {key for staying in mixed.values() for key in staying}
+    named = ((ledger.key(unit.key), unit.source) for unit in units) if wanted else ()
+    sources = {key: source for key, source in named if key in wanted}
+    return [
+        _taken_apart(ledger, path, {key: sources[key] for key in staying})
+        for path, staying in mixed.items()
+    ]
 
 
-def _taken_apart(ledger: Ledger, path: str, staying: Mapping[str, Unit]) -> Rewrite:
-    sources = pa.array({unit.source for unit in staying.values()}, pa.string())
+def _taken_apart(ledger: Ledger, path: str, staying: Mapping[str, str]) -> Rewrite:
+    """``staying`` are units and their input files."""
+    sources = pa.array(set(staying.values()), pa.string())
     others: dict[str, None] = {}
     for table in _read(ledger, path):
         others |= dict.fromkeys(table["source"].unique().to_pylist())

@@ -42,7 +42,7 @@ def fragments_of(ledger: Ledger, sources: Collection[str]) -> dict[str, list[str
     if ledger.table is None or not sources:
         return {}
     found: dict[str, list[str]] = {}
-    for row in ledger.table.fragments().select(["path", "min.source"]).to_pylist():
-        if row["min.source"] in sources:
-            found.setdefault(row["min.source"], []).append(row["path"])
+    for file in ledger.table.files("path", "min.source"):
+        if file["min.source"] in sources:
+            found.setdefault(file["min.source"], []).append(file["path"])
     return found

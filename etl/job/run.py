@@ -4,17 +4,19 @@ Workers write files, this driver alone commits. Killed anywhere, ``run`` again d
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from distributed import Client
 
 import schemas
 from etl import lease
 from etl.cluster import TIME_LIMIT, Cluster, lost_is_told
+from etl.compact import KeySet, Spilled
 from etl.errors import ConflictError, WriteError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup, keys, paragraphs
@@ -131,7 +133,7 @@ class _Run:
         """First pass: splits of the input -> ``documents`` (and ``tokens``, where nothing waits)."""
         documents, tokens = self.ledgers["documents"], self.ledgers.get("tokens")
         fused = tokens if "duplicates" not in self.ledgers else None
-        todo = self._numbered(client)
+        todo = Spilled(self._numbered(client))
         keys = ((split, split_key(documents, split)) for split in todo)
         units = ((split, key, fused.key(key) if fused else "") for split, key in keys)
         replaced = Replaced(fragments_of(documents, self.plan.changed), (s.uri for s in todo))
@@ -159,23 +161,25 @@ class _Run:
             for result in results:
                 del splits[result.key]
 
-    def _numbered(self, client: Client) -> list[Split]:
+    def _numbered(self, client: Client) -> Iterator[Split]:
         """The splits to read; those of files cut by bytes get the ordinal of their first record."""
         cut = self.plan.uncounted
-        counted: dict[Place, int] = {}
+        counts = np.full(len(cut), -1, np.int64)
         failed: set[str] = set()
-        units = [(split,) for split in cut]
-        for (split,), answer in stream(
+        units = ((split, place) for place, split in enumerate(cut))
+        for (split, place), answer in stream(
             client, _count, units, label="count-records", time_limit=self._time_limit
         ):
             if isinstance(answer, BaseException):  # no later part of the file has a number now
                 failed.add(split.uri)
                 self.commits.put_aside("documents", _place(split), answer)
             else:
-                counted[_place(split)] = int(answer)
-        numbered = number(cut, [counted.get(_place(split)) for split in cut])
-        by_place = {_place(split): split for split in numbered}
-        return [by_place.get(_place(s), s) for s in self.plan.splits if s.uri not in failed]
+                counts[place] = int(answer)
+        numbered = number(cut, (None if count < 0 else count for count in counts.tolist()))
+        for split in self.plan.splits:  # in the order of those that were counted
+            if split.uri not in failed:
+                same = split.first_row is None
+                yield next(n for n in numbered if _place(n) == _place(split)) if same else split
 
     def _deduplicate(self, client: Client) -> None:
         """The barrier: decide all kept rows that are not decided yet, in one commit."""
@@ -184,7 +188,7 @@ class _Run:
             decisions = Decisions(ledger)
             documents.refresh()
             assert documents.table is not None
-            units = kept_units(documents.table)
+            units = list(kept_units(documents.table))
             new = [unit for unit in units if not decisions.include(unit)]
             if not new:
                 return
@@ -230,30 +234,37 @@ class _Run:
         ledger.refresh()  # before documents: a row of tokens stood in documents first
         documents.refresh()
         assert documents.table is not None
-        live = {ledger.key(unit.key): unit for unit in kept_units(documents.table)}
-        self._take_apart(live)
+        units = Spilled(kept_units(documents.table))
+        live = KeySet(ledger.key(unit.key) for unit in units)
+        self._take_apart(live, units)
         stale = stale_fragments(ledger, live)
         duplicates = Decisions(self.ledgers.get("duplicates"))
-        units = [
-            (unit, key, duplicates.files(unit.source))
-            for key, unit in live.items()
+        keyed = ((unit, ledger.key(unit.key)) for unit in units)
+        todo = Spilled(
+            (unit, key)
+            for unit, key in keyed
             if not ledger.is_done(key) and duplicates.include(unit)
-        ]
-        replaced = Replaced(stale, (unit.source for unit, _, _ in units))
+        )
+        replaced = Replaced(stale, (unit.source for unit, _ in todo))
         task = TokenizeUnit(self.recipe)
-        work = _Work(task, units, len(units), "tokenize")
+        work = _Work(
+            task,
+            ((unit, key, duplicates.files(unit.source)) for unit, key in todo),
+            len(todo),
+            "tokenize",
+        )
         for finished in self._batches(client, "tokens", work):
             results = replaced.ready(result for _, result in finished)
             entries = [Entry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
             self.commits.commit("tokens", entries, results)
-        for source in sorted(stale.keys() - {unit.source for unit in live.values()}):
+        for source in sorted(stale.keys() - {unit.source for unit in units if stale}):
             gone = Entry(ledger.key("removed", *stale[source]), remove=stale[source])
             self.commits.commit("tokens", [gone], [])
 
-    def _take_apart(self, live: Mapping[str, Unit]) -> None:
+    def _take_apart(self, live: Container[str], units: Iterable[Unit]) -> None:
         """Let no file of ``tokens`` hold rows that are to be replaced beside others."""
         ledger, describe = self.ledgers["tokens"], self.commits.lineage("tokens", action="optimize")
-        while mixed := take_apart(ledger, live):
+        while mixed := take_apart(ledger, live, units):
             ledger.rewrite(mixed, lambda _: describe([], ledger.generation))
 
     def _batches(
@@ -295,7 +306,7 @@ class _Run:
             self._on_progress(progress)
 
 
-def _count(split: Split) -> str:
+def _count(split: Split, _place: int) -> str:
     """How many records a part of a file holds, as the text that ``stream`` carries."""
     return str(count_records(split))
 

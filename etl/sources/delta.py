@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from etl import storage
 from etl.errors import SourceError, TableError
 from etl.sources.source import Source, Split, nearest
-from etl.table import Table
+from etl.table import Foreign, open_foreign
 
 _PARTITION = "partition."
 
@@ -18,13 +18,12 @@ def whole_files(url: str, source: Source) -> Iterator[Split]:
     not all that there is to its rows (deletion vectors, column mapping).
     """
     try:
-        table = Table.open(url, source.version)
+        table = open_foreign(url, source.version)
     except TableError as error:
         raise SourceError(error.what, where=error.where, hint=error.hint) from error
     _check(table, source)
-    fragments = table.fragments()
-    keys = [name for name in fragments.column_names if name.startswith(_PARTITION)]
-    for file in fragments.select(["path", "size", *keys]).to_pylist():
+    keys = [name for name in table.files.column_names if name.startswith(_PARTITION)]
+    for file in table.files.to_pylist():
         yield Split(
             uri=storage.join(table.url, unquote(file["path"])),
             size=file["size"],
@@ -35,7 +34,7 @@ def whole_files(url: str, source: Source) -> Iterator[Split]:
         )
 
 
-def _check(table: Table, source: Source) -> None:
+def _check(table: Foreign, source: Source) -> None:
     names, columns = table.schema.names, source.columns
     wanted = [columns.text, columns.id, columns.url]
     wanted += [] if source.metadata == "all" else source.metadata
@@ -44,11 +43,3 @@ def _check(table: Table, source: Source) -> None:
             raise SourceError(
                 f"there is no column {name!r}", where=table.url, hint=nearest(name, names)
             )
-    try:
-        table.dataset()  # delta-rs refuses here what plain Parquet readers would read wrongly
-    except Exception as error:
-        raise SourceError(
-            f"its data files cannot be read by themselves ({error})",
-            where=table.url,
-            hint="write the table anew without deletion vectors and column mapping",
-        ) from error

@@ -199,7 +199,7 @@ def checked(table: pa.Table, max_text_bytes: int) -> pa.Table:
 def is_blank(texts: pa.StringArray) -> pa.BooleanArray:
     r"""Which texts are empty, or nothing but white space; null for a null.
 
-    >>> is_blank(pa.array([" a", "\\n ", "", None])).to_pylist()
+    >>> is_blank(pa.array([" a", "\n ", "", None])).to_pylist()
     [False, True, True, None]
     """
     return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))

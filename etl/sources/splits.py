@@ -1,6 +1,6 @@
 """From a source to its splits: list the files, cut the large ones, number their records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -39,22 +39,20 @@ def list_splits(source: Source) -> Iterator[Split]:
     return _cut(iter(files.values()), source.split_bytes)
 
 
-def number(splits: Sequence[Split], counts: Sequence[int | None]) -> list[Split]:
+def number(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
     """The splits with ``first_row`` filled in, from the records counted in each.
 
     ``splits`` holds all pieces of each of its files in their order, and ``counts`` a number for each
     (see ``count_records``). None says that a piece could not be counted: where the pieces after it
     begin stays unknown, and reading them is refused.
     """
-    numbered: list[Split] = []
     uri, row = "", None
     for split, count in zip(splits, counts, strict=True):
         row = row if split.uri == uri else 0
         assert row != 0 or split.start == 0, "the first piece of the file is missing"
         uri = split.uri
-        numbered.append(replace(split, first_row=row) if split.first_row is None else split)
+        yield replace(split, first_row=row) if split.first_row is None else split
         row = None if row is None or count is None else row + count
-    return numbered
 
 
 def _cut(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:

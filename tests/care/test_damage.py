@@ -103,7 +103,7 @@ def test_the_end_of_the_last_tables_log_is_known_from_a_release(recipe: Recipe) 
 
 
 def test_checkpoints_are_checked(recipe: Recipe) -> None:
-    Table.open(recipe.table_url("documents"))._delta.create_checkpoint()
+    Table.open(recipe.table_url("documents")).checkpoint()
     assert verify(recipe.lake) == []
     (checkpoint,) = (at(recipe.lake) / "documents" / "_delta_log").glob("*.checkpoint.parquet")
     content = checkpoint.read_bytes()

@@ -80,7 +80,7 @@ def _read(folder: Path, target: str, content: bytes) -> str:
     splits = list(list_splits(source))
     files = {split.uri for split in splits if split.first_row is None}
     cut = [split for split in splits if split.uri in files]
-    numbered = number(cut, [count_records(split) for split in cut])
+    numbered = list(number(cut, [count_records(split) for split in cut]))
     rows: list[tuple[str, int]] = []
     for split in numbered or splits:
         for batch in read(split, source, batch_bytes=2000):

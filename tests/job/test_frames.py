@@ -21,7 +21,7 @@ def test_the_same_rows_as_the_runner(client: Client, recipe: Recipe, place: UPat
     version = etl.write(frame, url, lineage={"note": "by hand"})
     table = Table.open(url)
     assert table.version == version == 1
-    assert table.history()[0]["tokenlake"] == {"note": "by hand"}
+    assert next(table.history())["tokenlake"] == {"note": "by hand"}
     assert rows(str(place / "notebook"), "documents") == rows(recipe.lake, "documents")
     assert table.schema == Table.open(recipe.table_url("documents")).schema
 

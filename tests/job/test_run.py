@@ -245,7 +245,7 @@ def test_lineage_adds_up(client: Client, recipe: Recipe) -> None:
         assert lineage["run_id"] == report.run_id
         assert lineage["fingerprint"] == recipe.fingerprint("documents")
     assert sorted(files.values()) == [80, 100, 120]
-    tokens = Table.open(recipe.table_url("tokens")).history()[0]["tokenlake"]
+    tokens = next(Table.open(recipe.table_url("tokens")).history())["tokenlake"]
     assert [table["name"] for table in tokens["input_tables"]] == ["documents", "duplicates"]
     assert tokens["tokenizer"]["append_eos"] is True
 

@@ -24,7 +24,7 @@ from etl.sources.columnar import raw
 def _rows(source: Source, batch_bytes: int = 16 << 20) -> list[dict[str, Any]]:
     splits = list(list_splits(source))
     cut = any(split.first_row is None for split in splits)
-    splits = number(splits, [count_records(split) if cut else None for split in splits])
+    splits = list(number(splits, [count_records(split) if cut else None for split in splits]))
     tables = [table for split in splits for table in read(split, source, batch_bytes=batch_bytes)]
     assert all(table.schema.equals(schemas.RAW) for table in tables)
     return [row for table in tables for row in table.to_pylist()]

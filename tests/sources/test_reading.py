@@ -25,7 +25,9 @@ from etl.sources.rows import MAX_ROWS, bounded, json_text, table
 
 def _texts(source: Source) -> list[str]:
     splits = list(list_splits(source))
-    splits = number(splits, [count_records(s) if s.stop is not None else None for s in splits])
+    splits = list(
+        number(splits, [count_records(s) if s.stop is not None else None for s in splits])
+    )
     return [
         t for split in splits for batch in read(split, source) for t in batch["text"].to_pylist()
     ]

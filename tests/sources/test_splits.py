@@ -123,7 +123,7 @@ def test_numbering_needs_the_first_piece(tmp_path) -> None:
     assert counts == [1, 0, 1, 0]
     assert [split.first_row for split in number(splits, counts)] == [0, 1, 0, 1]
     with pytest.raises(AssertionError, match="first piece"):
-        number(splits[1:], counts[1:])
+        list(number(splits[1:], counts[1:]))
 
 
 def test_the_endings_tell_the_format_unless_the_recipe_does(tmp_path) -> None:
