@@ -20,9 +20,8 @@ from etl import storage
 from etl.errors import TableError, said
 
 _BATCH_ROWS = 1 << 16
-_TOMBSTONES_MS = (
-    7 * 24 * 3600 * 1000
-)  # the protocol's delta.deletedFileRetentionDuration, as it is by default
+# What was taken away is told so long: the protocol's delta.deletedFileRetentionDuration, by default.
+_TOMBSTONES_MS = 7 * 24 * 3600 * 1000
 _TEXTS = pa.map_(pa.string(), pa.string())
 
 ADD: Final = pa.struct(
@@ -108,6 +107,7 @@ def write(
     expired = pa.scalar(int(time.time() * 1000) - _TOMBSTONES_MS)
     actions = files = 0
     with (
+        storage.writing(uri),
         storage.open_whole(uri) as file,
         pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer,
     ):

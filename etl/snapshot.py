@@ -7,6 +7,7 @@ is held, and all else is read when it is asked for.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.json
 
 from etl import checkpoint, log, storage
 from etl.checkpoint import ADD, REMOVE, TXN
-from etl.errors import TableError
+from etl.errors import TableError, said
 from etl.transactions import Transactions
 
 _LAYOUTS: Final[Mapping[str, pa.StructType]] = {"add": ADD, "remove": REMOVE, "txn": TXN}
@@ -37,7 +38,7 @@ class Snapshot:
     protocol: Mapping[str, Any]
     changes: Mapping[
         str, pa.StructArray
-    ]  # since the checkpoint, the last of each name: add, remove, txn
+    ]  # of add, remove, txn, since the checkpoint: each name's last
 
     def transactions(self) -> Transactions:
         """All application transactions."""
@@ -48,14 +49,19 @@ class Snapshot:
         return found
 
     def files(self, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
-        """The live data files, as ``Table.fragments`` says, in the order of the log."""
+        """The live data files, as ``Table.fragments`` says, in the order of the log.
+
+        Raises TableError if what the log says of them cannot be read.
+        """
         changed = pa.concat_arrays([self.changes[kind].field("path") for kind in ("add", "remove")])
         listed = partial(_listed, types=_types(schema, self.metadata), columns=columns)
-        found = [
-            listed(old.filter(pc.invert(pc.is_in(old.field("path"), changed))))
-            for old in checkpoint.read(_parts(self.head), "add", ADD)
-        ]
-        return pa.concat_tables([*found, listed(self.changes["add"])])
+        old = checkpoint.read(_parts(self.head), "add", ADD)
+        live = (files.filter(pc.invert(pc.is_in(files.field("path"), changed))) for files in old)
+        try:
+            return pa.concat_tables(map(listed, chain(live, [self.changes["add"]])))
+        except ValueError as error:  # Arrow's are of this kind
+            what = f"what its log says of data files is damaged ({said(error)})"
+            raise TableError(what, where=self.head.url, hint="see `etl verify`") from error
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint of this version; raises WriteError if the log is not writable."""
@@ -127,9 +133,8 @@ def _last(names: pa.Array) -> pa.Array:
     encoded = names.dictionary_encode()
     last = np.zeros(len(encoded.dictionary), np.int64)
     places, codes = pc.indices_nonzero(encoded.is_valid()), encoded.indices.drop_null()
-    last[_numbers(codes, np.int32)] = _numbers(
-        places, np.uint64
-    )  # of equal names the last one stays
+    # Of equal names the last one stays.
+    last[_numbers(codes, np.int32)] = _numbers(places, np.uint64)
     return _integers(np.sort(last))
 
 
@@ -168,9 +173,8 @@ def _listed(
     add: pa.StructArray, *, types: Mapping[str, pa.DataType], columns: Sequence[str] | None
 ) -> pa.Table:
     """Added files as rows of a list, with the columns that are wanted."""
-    kept = {
-        name: kind for name, kind in types.items() if columns is None or name in (*columns, "path")
-    }
+    wanted = types if columns is None else {"path", *columns}
+    kept = {name: kind for name, kind in types.items() if name in wanted}
     statistics = _statistics(add.field("stats"), kept)
     found = []
     for name in kept:
@@ -202,7 +206,7 @@ def _statistics(texts: pa.StringArray, kept: Mapping[str, pa.DataType]) -> Mappi
     lines = pc.binary_join_element_wise(texts, blank, _text("\n")).buffers()[2]
     table = _read_json(lines, pa.schema(layout))
     if table.num_rows != len(texts):
-        raise TableError("statistics of its data files are damaged", hint="see `etl verify`")
+        raise ValueError("statistics in several lines")
     return {name: table[name].combine_chunks() for name in layout}
 
 

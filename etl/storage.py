@@ -19,7 +19,7 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 
-from etl.errors import StorageError, WriteError, said
+from etl.errors import StorageError, TokenlakeError, WriteError, said
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
 _WILDCARDS = "*?["
@@ -304,10 +304,10 @@ def open_whole(uri: str) -> Iterator[pa.NativeFile]:
 
 @contextmanager
 def writing(uri: str) -> Iterator[None]:
-    """Whatever writing to a file raises in the context is a WriteError; Arrow's doubts are not."""
+    """What writing to a file raises in the context is a WriteError; our errors, and Arrow's doubts, stay."""
     try:
         yield
-    except pa.ArrowException:
+    except (TokenlakeError, pa.ArrowException):
         raise
     except Exception as error:
         raise _unwritable(uri, error) from error

@@ -239,7 +239,7 @@ class Table:
         head = self._head.after(len(entry))
         table = type(self)(head, metadata, self._protocol)
         if len(head.entries) >= _ENTRIES or head.size >= _ENTRY_BYTES:
-            with suppress(StorageError):  # the commit is done; the next one tries again
+            with suppress(StorageError, TableError):  # the commit is done; the next one tries again
                 table = table.checkpoint()
         return table
 
@@ -285,10 +285,8 @@ def open_foreign(url: str, version: int | datetime | None = None) -> Foreign:
     """
     url = storage.normalize(url)
     delta = _opened(url, version)
-    features = set(delta.protocol().reader_features or ()) - {
-        "v2Checkpoint"
-    }  # delta-rs knows these
-    _check_plain(url, delta.metadata().configuration, features)
+    features = set(delta.protocol().reader_features or ())
+    _check_plain(url, delta.metadata().configuration, features - {"v2Checkpoint"})
     try:
         delta.to_pyarrow_dataset()  # refuses what plain Parquet readers would read wrongly
     except Exception as error:

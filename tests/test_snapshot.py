@@ -1,6 +1,7 @@
 """What a log says is what delta-rs reads of it: live files, statistics, transactions, at any checkpoint."""
 
 import json
+import resource
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -210,6 +211,36 @@ def test_a_damaged_entry_is_named(tmp_path: Path, content: bytes, match: str) ->
     with pytest.raises(TableError, match=match) as caught:
         Table.open(table.url)
     assert caught.value.where == f"file://{entry}"
+
+
+@pytest.mark.parametrize("statistics", ['{"numRecords":', '{"numRecords":"x"}', "{}\n{}", "[]"])
+def test_damaged_statistics_are_told(tmp_path: Path, statistics: str) -> None:
+    table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
+    file = replace(file_of(table, 1, 1), statistics=statistics)
+    table = table.commit([file], transactions={}, lineage={})
+    with pytest.raises(TableError, match="its log says of data files is damaged"):
+        table.fragments()
+    assert table.fragments(["size"])["size"].to_pylist() == [1]
+
+
+def test_a_full_disk_does_not_lose_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etl.table._ENTRIES", 1)
+    table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))  # less than a checkpoint takes
+    try:
+        table = table.commit([], transactions={"a": 1}, lineage={})
+        with pytest.raises(WriteError, match="too large"):
+            table.checkpoint()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert Table.open(table.url).transactions().get("a") == 1
+    assert sorted(p.name for p in (tmp_path / "_delta_log").iterdir()) == [
+        log.entry_name(0),
+        log.entry_name(1),
+    ]
 
 
 def test_a_gap_in_the_log_is_told(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Index
     file cannot be read.
     """
     table = _open(lake, version)
-    fragments = table.fragments(is_sorted=False)
+    fragments = table.fragments(("size", "max.token_end"), is_sorted=False)
     if "max.token_end" not in fragments.column_names and fragments.num_rows:
         raise LoaderError(
             "its log has no statistics of token_end",
