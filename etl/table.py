@@ -3,27 +3,25 @@
 A commit is a compare-and-swap on the head of the log: the next entry is created only if none is there, so
 that it succeeds only if no other commit came since the table was opened. Whoever loses opens the table again
 and asks again what is left to do; ``etl.ledger`` builds exactly-once on that. It costs the same however large
-the table is, which delta-rs's does not. This is the only module that knows deltalake.
+the table is, which delta-rs's does not.
 """
 
 import json
-import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties, Transaction
 
-from etl import log, snapshot, storage
+from etl import foreign, log, snapshot, storage
 from etl.errors import ConflictError, StorageError, TableError
 from etl.fragment import Fragment, Layout
 from etl.snapshot import Snapshot
@@ -89,7 +87,7 @@ class Table:
             version = _version_of(url, version)
         found = snapshot.read(log.head(url, version))
         properties = found.metadata.get("configuration") or {}
-        _check_plain(url, properties, found.protocol.get("readerFeatures") or ())
+        foreign.check_plain(url, properties, found.protocol.get("readerFeatures") or ())
         return cls(found.head, found.metadata, found.protocol, found)
 
     @classmethod
@@ -113,7 +111,7 @@ class Table:
             if storage.is_local(url):  # delta-rs wants the folder; make it with a clear error
                 storage.local_path(url).mkdir(parents=True, exist_ok=True)
             deltalake.DeltaTable.create(
-                _place(url),
+                foreign.place(url),
                 schema,
                 mode="ignore",
                 partition_by=list(layout.partition_by),
@@ -125,7 +123,7 @@ class Table:
             if cls.exists(url):  # another writer made it at the same moment
                 return cls.open(url)
             raise StorageError(
-                f"the table cannot be created ({_said(error)})",
+                f"the table cannot be created ({foreign.said(error)})",
                 where=url,
                 hint="check the permissions",
             ) from error
@@ -263,53 +261,7 @@ class Table:
 
     def dataset(self) -> "pds.Dataset":
         """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
-        return _opened(self.url, self.version).to_pyarrow_dataset()
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A Delta table of any program, as delta-rs reads it: schema, and data files.
-
-    ``files`` has ``path`` (string, as the log spells it), ``size`` (int64, bytes) and ``partition.NAME``.
-    """
-
-    url: str
-    schema: pa.Schema
-    files: pa.Table
-
-
-def open_foreign(url: str, version: int | datetime | None = None) -> Foreign:
-    """Open a table that another program may have written, at a version, or one of a point in time (UTC).
-
-    Raises TableError if there is none, or if its data files are not all that there is to its rows.
-    """
-    url = storage.normalize(url)
-    delta = _opened(url, version)
-    features = set(delta.protocol().reader_features or ())
-    _check_plain(url, delta.metadata().configuration, features - {"v2Checkpoint"})
-    try:
-        delta.to_pyarrow_dataset()  # refuses what plain Parquet readers would read wrongly
-    except Exception as error:
-        raise _not_plain(url, _said(error)) from error
-    actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
-    actions = actions.rename_columns({"size_bytes": "size"})
-    names = [n for n in actions.column_names if n in ("path", "size") or n.startswith("partition.")]
-    files = actions.select(names).sort_by("path")
-    return Foreign(url, pa.schema(delta.schema().to_arrow()), files)
-
-
-def _opened(url: str, version: int | datetime | None) -> deltalake.DeltaTable:
-    """A table as delta-rs holds it."""
-    try:
-        delta = deltalake.DeltaTable(_place(url), storage_options=storage.delta_options(url))
-        if version is not None:
-            delta.load_as_version(version)
-    except TableNotFoundError as error:
-        raise TableError("there is no Delta table", where=url, hint="check the URL") from error
-    except (DeltaError, OSError) as error:
-        what = "cannot be opened" if version is None else f"has no version {version}"
-        raise TableError(f"{what} ({_said(error)})", where=url, hint="see `etl history`") from error
-    return delta
+        return foreign.opened(self.url, self.version).to_pyarrow_dataset()
 
 
 def _version_of(url: str, time: datetime) -> int:
@@ -319,23 +271,6 @@ def _version_of(url: str, time: datetime) -> int:
         if entry["timestamp"] <= moment:
             return int(entry["version"])
     raise TableError(f"has no version of {time}", where=url, hint="see `etl history`")
-
-
-def _check_plain(url: str, properties: Mapping[str, Any], features: Iterable[str]) -> None:
-    """Refuse what is read wrongly from the data files, and the log's plain checkpoints, alone."""
-    found = {"deletionVectors", "v2Checkpoint"} & set(features)
-    if properties.get("delta.columnMapping.mode", "none") != "none":
-        found |= {"columnMapping"}
-    if found:
-        raise _not_plain(url, ", ".join(sorted(found)))
-
-
-def _not_plain(url: str, why: str) -> TableError:
-    return TableError(
-        f"its data files cannot be read by themselves ({why})",
-        where=url,
-        hint="write the table anew without deletion vectors and column mapping",
-    )
 
 
 def _metadata(schema: pa.Schema, layout: Layout) -> dict[str, Any]:
@@ -359,22 +294,6 @@ def _added(fragment: Fragment) -> dict[str, Any]:
         "size": fragment.size,
         "stats": fragment.statistics,
     }
-
-
-def _place(url: str) -> str:
-    """A table's URL as delta-rs takes it: of a local one the path, in which # and ? are letters."""
-    if not storage.is_local(url):
-        return url
-    if re.search("%[0-9A-Fa-f]{2}", url):
-        raise StorageError(
-            "a local lake may not have an escape like %20 in its path", where=url, hint="rename it"
-        )
-    return str(storage.local_path(url))
-
-
-def _said(error: BaseException) -> str:
-    """What delta-rs says, in one line and without its colours."""
-    return " ".join(re.sub(r"\x1b\[\d*m|↳", "", str(error)).split())
 
 
 def _check_written(url: str, fragments: Sequence[Fragment]) -> None:

@@ -27,6 +27,7 @@ FLOORS = (
         *(
             "etl.fragment",
             "etl.transactions",
+            "etl.foreign",
             "etl.checkpoint",
             "etl.log",
             "etl.snapshot",
@@ -91,7 +92,7 @@ DASK = (
 )
 
 LIBRARIES = {
-    "deltalake": ("etl.table",),
+    "deltalake": ("etl.table", "etl.foreign"),
     "dask": (*DASK, "etl.job.shuffle"),
     "distributed": DASK,
     "fsspec": ("etl.storage",),

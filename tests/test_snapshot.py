@@ -2,9 +2,11 @@
 
 import json
 import resource
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,18 @@ def test_a_checkpoint_comes_by_itself_and_all_versions_stay(
             1 if number < version else None for number in range(10)
         ]
     assert [entry["version"] for entry in table.history()] == [*range(10, -1, -1)]
+
+
+def test_the_version_of_a_point_in_time(place: UPath) -> None:
+    table = Table.create(str(place), SCHEMA, LAYOUT)
+    for _ in range(3):
+        time.sleep(0.002)  # commits tell milliseconds
+        table = table.commit([], transactions={}, lineage={})
+    for entry in table.history():
+        moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+        assert Table.open(table.url, moment).version == entry["version"]
+    with pytest.raises(TableError, match="has no version of 1999"):
+        Table.open(table.url, datetime(1999, 1, 1, tzinfo=UTC))
 
 
 def test_a_commit_counts_whose_checkpoint_could_not_be_written(

@@ -5,8 +5,8 @@ from urllib.parse import unquote
 
 from etl import storage
 from etl.errors import SourceError, TableError
+from etl.foreign import Foreign, open_foreign
 from etl.sources.source import Source, Split, nearest
-from etl.table import Foreign, open_foreign
 
 _PARTITION = "partition."
 

@@ -70,7 +70,7 @@ def everything_written(lake: str) -> Iterator[str]:
         yield f"{path}\n{fs.cat_file(path).decode('latin-1')}"
     for name in ("documents", "duplicates", "tokens"):
         table = Table.open(f"{lake}/{name}")
-        yield repr(table.dataset().to_table().to_pydict()) + repr(table.history())
+        yield repr(table.dataset().to_table().to_pydict()) + repr(list(table.history()))
 
 
 def reports(recipe: Path, lake: str) -> Iterator[str]:
