@@ -109,7 +109,7 @@ def write(
     with (
         storage.writing(uri),
         storage.open_whole(uri) as file,
-        pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer,
+        pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True) as writer,
     ):
 
         def put(kind: str, found: pa.StructArray) -> None:
@@ -135,7 +135,9 @@ def write(
 def _batches(uri: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     try:
         with storage.open_input(uri) as file:
-            parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
+            parquet = pq.ParquetFile(
+                file, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+            )
             yield from parquet.iter_batches(rows, columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise TableError(

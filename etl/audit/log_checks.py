@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl import log, releases, storage
+from etl import log, releases, snapshot, storage
 from etl.audit.file_checks import Problem
 from etl.errors import StorageError, TokenlakeError, said
 from etl.table import Table
@@ -39,7 +39,8 @@ def check_logs(lake: str) -> list[Problem]:
         newest[kind] = max(map(log.number, names), default=-1)
         problems = [*_entries(url, names), *_checkpoints(url, names, pointer)]
         if not problems:
-            problems = list(_opening(url))
+            problems = list(_opening(url, newest[kind]))
+        if not problems:
             for entry in log.entries(url, newest[kind]):
                 named += [
                     (n, version, f"{kind} was made from") for n, version in entry.reads.items()
@@ -48,11 +49,32 @@ def check_logs(lake: str) -> list[Problem]:
     return found + list(_ends(newest, named))
 
 
-def _opening(url: str) -> Iterator[str]:
+def _opening(url: str, newest: int) -> Iterator[str]:
     try:
-        Table.open(url)
+        schema = Table.open(url, newest).schema
+        yield from _disagreement(log.head(url, newest), schema)
     except TokenlakeError as error:
         yield error.what
+
+
+def _disagreement(head: log.Head, schema: pa.Schema) -> Iterator[str]:
+    """Whether the last checkpoint says other than the entries that it stands for."""
+    version = head.version - len(head.entries)
+    if version < 0:
+        return  # there is none
+    entries = tuple(map(log.entry_name, range(version + 1)))
+    by_entries = snapshot.read(log.Head(head.url, version, entries=entries))
+    by_checkpoint = snapshot.read(log.Head(head.url, version, checkpoint=head.checkpoint))
+    files = [
+        found.files(schema).sort_by("path").combine_chunks()
+        for found in (by_entries, by_checkpoint)
+    ]
+    done = by_checkpoint.transactions()
+    names, versions = (by_entries.changes["txn"].field(name) for name in ("appId", "version"))
+    pairs = zip(names.to_pylist(), versions.to_pylist(), strict=True)
+    same = files[0] == files[1] and all(done.get(name) == number for name, number in pairs)
+    if not same:
+        yield f"the checkpoint of version {version} says other than the entries: delete it, the log is enough"
 
 
 def _entries(url: str, names: list[str]) -> Iterator[str]:
@@ -88,7 +110,8 @@ def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[
     for name in found:
         try:
             with storage.open_input(storage.join(url, "_delta_log", name)) as source:
-                for _ in pq.ParquetFile(source).iter_batches(use_threads=False):
+                parquet = pq.ParquetFile(source, page_checksum_verification=True)
+                for _ in parquet.iter_batches(use_threads=False):
                     pass
         except (pa.ArrowException, OSError, StorageError) as error:
             yield f"the checkpoint {name} cannot be read ({said(error)}): delete it, the log is enough"

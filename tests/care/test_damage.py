@@ -120,6 +120,40 @@ def test_checkpoints_are_checked(recipe: Recipe) -> None:
     assert verify(recipe.lake) == [], "the log is enough"
 
 
+def test_a_checkpoint_of_another_table_is_found(recipe: Recipe) -> None:
+    tables = [Table.open(recipe.table_url(kind)) for kind in ("documents", "duplicates")]
+    ours, theirs = (entry(recipe, table.url.rsplit("/", 1)[-1], 0).parent for table in tables)
+    for table in tables:
+        table.checkpoint()
+    (name,) = (path.name for path in ours.glob("*.checkpoint.parquet"))
+    (other,) = theirs.glob("*.checkpoint.parquet")
+    (ours / name).write_bytes(other.read_bytes())
+    found = [p.what for p in verify(recipe.lake, quick=True) if p.table == "documents"]
+    assert f"the checkpoint of version {tables[0].version} says other than the entries" in found[0]
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_flipped_bit_in_a_checkpoint_is_found_or_changes_nothing(
+    made: Recipe, data: st.DataObject
+) -> None:
+    table = Table.open(made.table_url("documents"))
+    before = table.fragments()
+    folder = entry(made, "documents", 0).parent
+    try:
+        table.checkpoint()
+        (path,) = folder.glob("*.checkpoint.parquet")
+        content = bytearray(path.read_bytes())
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(bytes(content))
+        found = [p for p in verify(made.lake, quick=True) if p.table == "documents"]
+        assert found or Table.open(table.url).fragments().equals(before)
+    finally:
+        for left in [*folder.glob("*.checkpoint.parquet"), *folder.glob("_last_checkpoint")]:
+            left.unlink()
+
+
 def _with(recipe: Recipe, kind: str, action: dict[str, Any]) -> None:
     """Another program's commit of one action."""
     newest = Table.open(recipe.table_url(kind)).version
