@@ -106,13 +106,15 @@ def head(url: str, version: int | None = None) -> Head:
 
 
 def contents(url: str, names: Sequence[str]) -> Iterator[bytes]:
-    """The contents of entries of the log, in their order; StorageError if one has gone."""
+    """The contents of entries of the log, in their order, a few read ahead; StorageError if one has gone."""
     uris = [storage.join(folder(url), name) for name in names]
     with ThreadPoolExecutor(_THREADS) as pool:
-        for uri, content in zip(uris, pool.map(storage.read, uris), strict=True):
-            if content is None:  # what it says would be done a second time
-                raise StorageError("an entry of the log has gone", where=uri)
-            yield content
+        for start in range(0, len(uris), _THREADS):
+            some = uris[start : start + _THREADS]
+            for uri, content in zip(some, pool.map(storage.read, some), strict=True):
+                if content is None:  # what it says would be done a second time
+                    raise StorageError("an entry of the log has gone", where=uri)
+                yield content
 
 
 def last_action(content: bytes, kind: str) -> dict[str, Any] | None:
@@ -134,12 +136,10 @@ def history(url: str, version: int) -> Iterator[dict[str, Any]]:
     ``version``, ``timestamp`` (milliseconds, UTC), ``operation``, and what the writer has added.
     """
     wanted = [name for name in names(url) if 0 <= number(name) <= version][::-1]
-    for start in range(0, len(wanted), _THREADS):  # who seeks the newest needs no others
-        some = wanted[start : start + _THREADS]
-        for name, content in zip(some, contents(url, some), strict=True):
-            with damaged_if_raised(url, name):
-                info = last_action(content, "commitInfo") or {}
-            yield {"timestamp": 0, **info, "version": number(name)}
+    for name, content in zip(wanted, contents(url, wanted), strict=True):
+        with damaged_if_raised(url, name):
+            info = last_action(content, "commitInfo") or {}
+        yield {"timestamp": 0, **info, "version": number(name)}
 
 
 def entries(url: str, version: int) -> Iterator[LogEntry]:

@@ -72,7 +72,7 @@ class Table:
             raise StorageError(
                 f"cannot be reached ({error.what})", where=storage.normalize(url), hint=hint
             ) from error
-        return any(log.number(name) >= 0 or ".checkpoint" in name for name in names)
+        return any(log.number(name) >= 0 or name.endswith(".parquet") for name in names)
 
     @classmethod
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
@@ -244,8 +244,10 @@ class Table:
     def checkpoint(self) -> Self:
         """Write all that stands at this version into one file, from which it is opened quickly.
 
-        Commits do it themselves, every so often. Raises WriteError if the log is not writable.
+        Commits do it themselves, every so often. Raises WriteError if the log is not writable, TableError if
+        another program asks more of a writer than is done here.
         """
+        self._check_writable()
         self._snapshot.write_checkpoint()
         return type(self)(log.head(self.url, self.version), self._metadata, self._protocol)
 
