@@ -54,7 +54,10 @@ def stream(
             label=label,
             enforce_metadata=False,
         )
-        futures = client.compute(frame.to_delayed(optimize_graph=False), retries=_RETRIES)
+        frame = frame.optimize(fuse=False)
+        # As one graph: of each collection that is computed the scheduler keeps a note for ever.
+        graph, keys = frame.__dask_graph__(), frame.__dask_keys__()
+        futures = client.get(graph, keys, sync=False, retries=_RETRIES)
         running.update(zip(futures, wave, strict=True))
         completed.update(futures)
 
