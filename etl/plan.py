@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, tee
+from itertools import chain, groupby, tee
 
 import pyarrow.compute as pc
 
@@ -114,12 +114,12 @@ class Plan:
             yield "nothing to do"
 
     def _has_open_units(self) -> bool:
-        steps = {
-            "duplicates": (self.undecided, self.unkeyed),
-            "tokens": (self.untokenized,),
-        }
-        kinds = (kind for step in self.ledgers for kind in steps.get(step, ()))
-        return any(True for kind in kinds for _ in kind())
+        found: list[Iterator[Unit]] = []
+        if "duplicates" in self.ledgers:
+            found += [self.undecided(), self.unkeyed()]
+        if "tokens" in self.ledgers:
+            found += [self.untokenized()]
+        return any(True for _ in chain(*found))
 
     def _is_stale(self) -> bool:
         """Whether tokens stand of documents that were replaced by others."""

@@ -177,9 +177,12 @@ class _Run:
                 counts[place] = int(answer)
         numbered = number(cut, (None if count < 0 else count for count in counts.tolist()))
         for split in self.plan.splits:  # in the order of those that were counted
-            if split.uri not in failed:
-                same = split.first_row is None
-                yield next(n for n in numbered if _place(n) == _place(split)) if same else split
+            if split.uri in failed:
+                continue
+            if split.first_row is not None:
+                yield split
+            else:
+                yield next(found for found in numbered if _place(found) == _place(split))
 
     def _deduplicate(self, client: Client) -> None:
         """The barrier: decide all kept rows that are not decided yet, in one commit."""
