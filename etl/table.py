@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -219,17 +220,18 @@ class Table:
             "tokenlake": dict(lineage),
             "commit": uuid.uuid4().hex,  # no two entries are alike, see storage.create
         }
-        actions: list[dict[str, Any]] = [{"commitInfo": info}]
         if overwrite is not None:
             metadata = {**metadata, **_metadata(*overwrite)}
-            actions.append({"metaData": metadata})
-            remove = self.fragments(["path"])["path"].to_pylist()
-        actions += [{"txn": {"appId": n, "version": v}} for n, v in transactions.items()]
-        change = {"dataChange": data_change}
-        gone = {"deletionTimestamp": now, **change}
-        actions += [{"remove": {"path": path, **gone}} for path in remove]
-        new = {"modificationTime": now, **change}
-        actions += [{"add": {**_added(fragment), **new}} for fragment in add]
+            remove = (file["path"] for file in self.files("path"))
+        gone = {"deletionTimestamp": now, "dataChange": data_change}
+        new = {"modificationTime": now, "dataChange": data_change}
+        actions: Iterable[dict[str, Any]] = chain(
+            [{"commitInfo": info}],
+            [{"metaData": metadata}] if overwrite is not None else [],
+            ({"txn": {"appId": n, "version": v}} for n, v in transactions.items()),
+            ({"remove": {"path": path, **gone}} for path in remove),
+            ({"add": {**_added(fragment), **new}} for fragment in add),
+        )
         entry = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
         uri = storage.join(log.folder(self.url), log.entry_name(self.version + 1))
         if not storage.create(uri, entry):
