@@ -35,6 +35,7 @@ _SETTINGS = {
     "distributed.worker.memory.pause": 0.8,
     "distributed.worker.memory.terminate": 0.95,
     "distributed.scheduler.worker-saturation": 1.1,
+    "distributed.admin.low-level-log-length": 100,  # of messages: a thousand batches take 100 MB
     "dataframe.convert-string": False,
 }
 

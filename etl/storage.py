@@ -114,6 +114,10 @@ def _filesystem(url: str, *, once: bool) -> fsspec.AbstractFileSystem:
         options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
         if once:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
+    if (
+        protocol in _REFUSE
+    ):  # a listing may be out of date, and the memory of it is not made for threads
+        options["use_listings_cache"] = False
     try:
         found = fsspec.filesystem(protocol, **options)
     except (ImportError, ValueError) as error:
@@ -152,7 +156,6 @@ def find(pattern: str) -> list[FileInfo]:
     fs = filesystem(url)
     root = fs._strip_protocol(url)
     try:
-        fs.invalidate_cache()  # what this process listed before may be out of date
         if is_glob(url) and not fs.exists(url):
             root = root[: min(root.find(char) for char in _WILDCARDS if char in root)]
             root = root.rpartition("/")[0]
@@ -177,7 +180,6 @@ def info(uri: str) -> FileInfo | None:
     """One file as it is now, or None if it is not there; raises StorageError if nobody can say."""
     fs = filesystem(uri)
     try:
-        fs.invalidate_cache(uri)
         entry = fs.info(uri)
     except FileNotFoundError:
         return None
@@ -241,7 +243,7 @@ def sizes(folder: str) -> dict[str, int]:
     """
     fs = filesystem(folder)
     try:
-        found = fs.ls(folder, detail=True, refresh=True)
+        found = fs.ls(folder, detail=True)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(folder) from error
     except Exception as error:
@@ -317,7 +319,6 @@ def read(uri: str) -> bytes | None:
     """The content of a small file, or None if it is not there; raises StorageError if nobody can say."""
     fs = filesystem(uri)
     try:
-        fs.invalidate_cache(uri)  # else s3fs answers by an older listing
         return bytes(fs.cat_file(uri))
     except FileNotFoundError:
         return None

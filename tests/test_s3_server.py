@@ -1,7 +1,9 @@
 """The S3 server of the tests is a real one, and reached by the environment alone."""
 
 import multiprocessing
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import deltalake
@@ -79,6 +81,28 @@ def test_what_was_written_after_a_listing_is_read(s3: str) -> None:
     other.pipe_file(storage.join(folder, "b"), b"3")
     assert storage.read(storage.join(folder, "a")) == b"12"
     assert storage.read(storage.join(folder, "b")) == b"3"
+
+
+def test_threads_that_read_and_list_at_once(s3: str) -> None:
+    folder = storage.join(s3, "folder")
+    uris = [storage.join(folder, str(number)) for number in range(16)]
+    for uri in uris:
+        storage.write(uri, b"1")
+
+    def look(number: int) -> int:
+        found = len(storage.sizes(folder))
+        for uri in uris[number % 8 :: 4]:
+            assert storage.read(uri) == b"1"
+            assert storage.size(uri) == 1
+        return found
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads meet in the middle of what they do
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            assert set(pool.map(look, range(200))) == {16}
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_forked_process_that_lives_on_does_not_hold_up_its_end(tmp_path: Path) -> None:
