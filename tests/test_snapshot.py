@@ -13,7 +13,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from upath import UPath
 
@@ -71,6 +71,7 @@ def known(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(st.booleans(), st.lists(STEPS, max_size=12))
+@example(is_partitioned=False, steps=[("add", [0, 1]), ("add", [0]), ("checkpoint", "ours")])
 def test_every_version_is_what_delta_rs_reads(
     new_place: NewPlace, is_partitioned: bool, steps: list[tuple[str, Any]]
 ) -> None:
