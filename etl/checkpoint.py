@@ -74,6 +74,20 @@ def read(
                 yield found.filter(found.is_valid())
 
 
+def unchanged(
+    parts: Iterable[str], kind: str, changes: Mapping[str, pa.StructArray]
+) -> Iterator[pa.StructArray]:
+    """The actions of one kind in the files of a checkpoint, less those of names that have changed since.
+
+    ``changes`` are the last actions of these names: of ``add``, ``remove`` and ``txn``.
+    """
+    name = _NAMES[kind]
+    kinds = [other for other in _NAMES if _NAMES[other] == name]
+    changed = pa.concat_arrays([changes[other].field(name) for other in kinds])
+    for old in read(parts, kind, _SCHEMA.field(kind).type):
+        yield old.filter(pc.invert(pc.is_in(old.field(name), changed)))
+
+
 def read_one(parts: Iterable[str], kind: str) -> dict[str, Any] | None:
     """The one action of its kind: ``metaData`` or ``protocol``; None if there is none."""
     for uri in parts:
@@ -99,12 +113,6 @@ def write(
     ``txn``, for each name its last action. Raises WriteError if the place is not writable.
     """
     uri = storage.join(log, f"{version:020}.checkpoint.parquet")
-    new = {
-        "add": pa.concat_arrays([changes[kind].field("path") for kind in ("add", "remove")]),
-        "txn": changes["txn"].field("appId"),
-    }
-    new["remove"] = new["add"]
-    expired = pa.scalar(int(time.time() * 1000) - _TOMBSTONES_MS)
     actions = files = 0
     with (
         storage.writing(uri),
@@ -121,15 +129,18 @@ def write(
 
         put("protocol", pa.array([protocol], _PROTOCOL))
         put("metaData", pa.array([metadata], _METADATA))
-        for kind, name in _NAMES.items():
-            for old in read(before, kind, _SCHEMA.field(kind).type):
-                stays = pc.invert(pc.is_in(old.field(name), new[kind]))
-                if kind == "remove":
-                    stays = pc.and_(stays, pc.greater(old.field("deletionTimestamp"), expired))
-                put(kind, old.filter(stays))
+        for kind in _NAMES:
+            for old in unchanged(before, kind, changes):
+                put(kind, _still_told(old) if kind == "remove" else old)
             put(kind, changes[kind])
     pointer = {"version": version, "size": actions, "numOfAddFiles": files}
     storage.write(storage.join(log, "_last_checkpoint"), json.dumps(pointer).encode())
+
+
+def _still_told(removed: pa.StructArray) -> pa.StructArray:
+    """Data files that were taken away lately."""
+    expired = pa.scalar(int(time.time() * 1000) - _TOMBSTONES_MS)
+    return removed.filter(pc.greater(removed.field("deletionTimestamp"), expired))
 
 
 def _batches(uri: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:

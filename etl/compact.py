@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from weakref import finalize
 
 import numpy as np
+import numpy.typing as npt
 
 from etl.errors import WriteError, said
 
@@ -67,7 +68,11 @@ class KeySet:
         self._keys = np.sort(np.frombuffer(data, "S16"))
 
     def __contains__(self, key: object) -> bool:
-        sought = bytes.fromhex(str(key))
-        place = int(np.searchsorted(self._keys, sought))
-        # numpy leaves out zeros at an end; all keys have one length, so that they stay distinct.
-        return place < len(self._keys) and bool(self._keys[place] == sought.rstrip(b"\0"))
+        return place_of(self._keys, bytes.fromhex(str(key))) is not None
+
+
+def place_of(keys: npt.NDArray[np.bytes_], key: bytes) -> int | None:
+    """Where a key stands among sorted keys of one length; None: it does not."""
+    place = int(np.searchsorted(keys, key))
+    # numpy leaves out zeros at an end; all keys have one length, so that they stay distinct.
+    return place if place < len(keys) and keys[place] == key.rstrip(b"\0") else None

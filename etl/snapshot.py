@@ -36,9 +36,8 @@ class Snapshot:
     head: log.Head
     metadata: Mapping[str, Any]
     protocol: Mapping[str, Any]
-    changes: Mapping[
-        str, pa.StructArray
-    ]  # of add, remove, txn, since the checkpoint: each name's last
+    # Since the checkpoint, of add, remove and txn: the last of each name.
+    changes: Mapping[str, pa.StructArray]
 
     def transactions(self) -> Transactions:
         """All application transactions."""
@@ -53,12 +52,10 @@ class Snapshot:
 
         Raises TableError if what the log says of them cannot be read.
         """
-        changed = pa.concat_arrays([self.changes[kind].field("path") for kind in ("add", "remove")])
         listed = partial(_listed, types=_types(schema, self.metadata), columns=columns)
-        old = checkpoint.read(_parts(self.head), "add", ADD)
-        live = (files.filter(pc.invert(pc.is_in(files.field("path"), changed))) for files in old)
+        old = checkpoint.unchanged(_parts(self.head), "add", self.changes)
         try:
-            return pa.concat_tables(map(listed, chain(live, [self.changes["add"]])))
+            return pa.concat_tables(map(listed, chain(old, [self.changes["add"]])))
         except ValueError as error:  # Arrow's are of this kind
             what = f"what its log says of data files is damaged ({said(error)})"
             raise TableError(what, where=self.head.url, hint="see `etl verify`") from error

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.compact import place_of
+
 _DIGITS = 32  # of a name's hexadecimal part
 _NAME = f"(?s)^(.*[^:]:)?[0-9a-f]{{{_DIGITS}}}$"
 _LEAST_MERGED = 1 << 14
@@ -76,11 +78,8 @@ class _Digests:
     def get(self, key: bytes) -> int | None:
         if key in self._recent:
             return self._recent[key]
-        place = int(np.searchsorted(self._keys, key))
-        # numpy leaves out zeros at an end; all keys have one length, so that they stay distinct.
-        if place < len(self._keys) and self._keys[place] == key.rstrip(b"\0"):
-            return int(self._versions[place])
-        return None
+        place = place_of(self._keys, key)
+        return None if place is None else int(self._versions[place])
 
     def put(self, key: bytes, version: int) -> None:
         self._recent[key] = version
