@@ -1,33 +1,47 @@
 """What a split costs beside its work: a million of them through the real scheduler into a real Delta log.
 
     python benchmarks/scale.py --splits 1000000
+    python benchmarks/scale.py --splits 50000 --barrier
 
 The work is simulated: a worker writes one byte and answers as if it had read a split. All else is the real
 thing: keys and plan, waves of tasks on a LocalCluster, commits with lineage as often as a run's, checkpoints
 of the log, and the plan of a second run, which finds all done. ``memory`` is what the driver holds, the
 scheduler in it. Then core-hours and cost for 4.5 trillion tokens are reckoned, step by step.
+
+``--barrier``: each split is a data file of four rows instead, and the steps are those of deduplication, which
+look at all of them: exact duplicates are found and decided, and keys written. There the workers' work is
+real, and is in the seconds.
 """
 
 import argparse
 import json
+import random
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
+import pyarrow as pa
 from distributed import Client
 
+import schemas
 from etl import storage
 from etl.cluster import Cluster
 from etl.compact import Spilled
-from etl.fragment import DOCUMENTS, Fragment
+from etl.fragment import DOCUMENTS, DUPLICATES, Fragment, FragmentWriter
+from etl.job import dedup, keys
 from etl.job.cadence import Cadence
+from etl.job.compared import Compared
+from etl.job.decisions import Decisions
+from etl.job.files import Lake
 from etl.job.record import counts, input_files, record
 from etl.job.tasks import Result
 from etl.job.waves import stream
+from etl.key_table import KeyTable
 from etl.ledger import Entry, Ledger
 from etl.plan import kept_units, split_key
 from etl.recipe import Recipe
@@ -38,6 +52,7 @@ ROWS = 10_000  # of a simulated split
 TOKENS = 4.5e12  # of FineWeb-Edu, FineWeb2 and other corpora of today: some trillions
 BYTES_PER_TOKEN = 4.2  # English prose, Qwen3's vocabulary
 SPLIT_BYTES = 128 << 20
+DOCUMENT = schemas.documents([])
 
 
 class Work:
@@ -165,6 +180,68 @@ def reckon(seconds_per_split: float, mb_per_core_second: float, price: float) ->
     print(f"cost: ({work:,.0f} + {driver:,.1f}) x {price} USD = {(work + driver) * price:,.0f} USD")
 
 
+def barrier(lake: str, count: int, workers: int) -> None:
+    """Decide on the rows of so many data files of ``documents``, and write their keys."""
+    recipe = Recipe(name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["dedup_exact"])
+    ledgers = {
+        step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
+        for step in recipe.steps
+    }
+    documents, duplicates = ledgers["documents"], ledgers["duplicates"]
+    layout = schemas.duplicates(has_references=False, has_cuts=False)
+    documents.begin(schema_of(recipe.stages), DOCUMENTS, lambda _: {})
+    duplicates.begin(layout, DUPLICATES, lambda _: {})
+    rng = random.Random(0)  # noqa: S311 (no secret)
+    todo = splits(count)
+    while entries := [
+        Entry(key, _few_rows(documents.url, key, split, rng, 4 * count))
+        for split in islice(todo, 10_000)
+        for key in [split_key(documents, split)]
+    ]:
+        documents.commit(entries, lambda *_: {})
+    del entries
+    tables = Lake(documents.url, duplicates.url)
+    with Cluster(workers=workers).connect() as client:
+        clock = Clock(count)
+        decisions = Decisions(duplicates)
+        assert documents.table is not None
+        units = Spilled(kept_units(documents.table))
+        clock.tell("list what is kept")
+        compared = Compared(units, decisions, KeyTable(duplicates), ())
+        clock.tell("number its data files")
+        names = (duplicates.key(unit.key) for unit in units)
+        name = next(names)
+        fragments = dedup.find(client, compared.files, tables, name=name, keys=compared.keys)
+        clock.tell("find duplicates")
+        entries = [Entry(name, fragments), *map(Entry, names)]
+        duplicates.commit(entries, lambda *_: {}, retry=False)
+        del entries
+        clock.tell("commit")
+        decisions = Decisions(duplicates)
+        looked = sum(len(decisions.files(unit.source)) for unit in units)
+        clock.tell("which of them bear on each split")
+        keys.update(
+            client, documents, duplicates, lake=tables, lineage=lambda *_, **__: lambda *_: {}
+        )
+        clock.tell("write keys")
+    print(
+        f"\n{sum(f.rows for f in fragments)} duplicates in {len(fragments)} files; {looked} looked at"
+    )
+    print(f"largest memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
+
+
+def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) -> list[Fragment]:
+    """Four documents, whose texts are some of so many."""
+    hashes = [rng.randrange(texts).to_bytes(16, "little") for _ in range(4)]
+    first = split.first_row or 0
+    columns: dict[str, Sequence[object]] = {name: [None] * 4 for name in DOCUMENT.names}
+    columns |= {"source": [split.uri] * 4, "row": [first + k for k in range(4)]}
+    columns |= {"text": ["text"] * 4, "content_hash": hashes, "verdict": ["kept"] * 4}
+    writer = FragmentWriter(url, DOCUMENT, DOCUMENTS, name=key, partition={"verdict": "kept"})
+    writer.append(pa.table(columns, schema=DOCUMENT))
+    return writer.close()
+
+
 def main() -> None:
     """Measure, and reckon."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -175,8 +252,12 @@ def main() -> None:
         "--mb-per-core-second", type=float, default=14.0, help="RESULTS.md: 28.1 on two"
     )
     parser.add_argument("--usd-per-core-hour", type=float, default=0.04)
+    parser.add_argument("--barrier", action="store_true", help="the steps of deduplication")
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
+        if given.barrier:
+            barrier(given.lake or folder, given.splits, given.workers)
+            return
         seconds = measure(given.lake or folder, given.splits, given.workers)
     reckon(seconds / given.splits, given.mb_per_core_second, given.usd_per_core_hour)
 

@@ -30,7 +30,7 @@ from etl.transactions import Transactions
 _MAX_ATTEMPTS = 50  # each failed one means that somebody else's commit succeeded
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One finished unit of work: its key, its new files, and the files that these replace."""
 

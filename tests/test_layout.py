@@ -55,6 +55,7 @@ FLOORS = (
         "etl.job.tasks",
         "etl.job.files",
         "etl.job.likeness",
+        "etl.job.listed",
         "etl.job.merged",
         "etl.job.shuffle",
         "etl.job.progress",
@@ -93,7 +94,7 @@ DASK = (
 
 LIBRARIES = {
     "deltalake": ("etl.table", "etl.foreign"),
-    "dask": (*DASK, "etl.job.shuffle"),
+    "dask": (*DASK, "etl.job.shuffle", "etl.job.listed"),
     "distributed": DASK,
     "fsspec": ("etl.storage",),
     "s3fs": ("etl.storage",),

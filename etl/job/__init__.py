@@ -9,6 +9,7 @@ paragraphs.py  units of documents that stand in others before
 keys.py        the table by which documents that stay are found again
 compared.py    what new documents are compared with, in this lake and others
 files.py       the data files of documents, numbered
+listed.py      these as a list in storage, for the driver and the workers
 shuffle.py     rows of numbers with equal values in one place
 waves.py       many units of work through Dask, a bounded number at a time
 limits.py      a limit of time for a unit of work

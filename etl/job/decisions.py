@@ -1,6 +1,8 @@
 """What ``duplicates`` says: which units are decided, and which of their rows are left out or cut."""
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +21,12 @@ class Decisions:
 
     def __init__(self, ledger: Ledger | None) -> None:
         self._ledger = ledger
-        self._files: list[tuple[str, str, str]] = []
+        self._spans = Spans(())
         if ledger is not None:
             ledger.refresh()
             assert ledger.table is not None
-            fragments = ledger.table.fragments()
-            if fragments.num_rows:
-                columns = [
-                    fragments[name].to_pylist() for name in ("path", "min.source", "max.source")
-                ]
-                self._files = list(zip(*columns, strict=True))
+            files = ledger.table.files("path", "min.source", "max.source")
+            self._spans = Spans((f["min.source"], f["max.source"], f["path"]) for f in files)
 
     def include(self, unit: Unit) -> bool:
         """Whether the unit's rows are decided."""
@@ -39,7 +37,25 @@ class Decisions:
 
         Each holds neighbouring sources; the names of data files begin with hashes, and have no order.
         """
-        return tuple(name for name, low, high in self._files if low <= source <= high)
+        return self._spans.around(source)
+
+
+class Spans:
+    """Data files with the first and the last name that each holds, to be found by a name between these.
+
+    >>> Spans([("a", "c", "0.parquet"), ("c", "d", "1.parquet")]).around("c")
+    ('0.parquet', '1.parquet')
+    """
+
+    def __init__(self, spans: Iterable[tuple[str, str, str]]) -> None:
+        self._spans = sorted(spans)
+        self._lows = [low for low, _, _ in self._spans]
+        self._reach = list(accumulate((high for _, high, _ in self._spans), max))
+
+    def around(self, name: str) -> tuple[str, ...]:
+        """The files that may hold a name; few are looked at, if few overlap."""
+        first, stop = bisect_left(self._reach, name), bisect_right(self._lows, name)
+        return tuple(path for _, high, path in self._spans[first:stop] if name <= high)
 
 
 def duplicate_rows(

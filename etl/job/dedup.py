@@ -10,9 +10,10 @@ their keys stand (``etl.job.keys``). Near-duplicates are looked for among what i
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import dask.dataframe as dd
@@ -29,7 +30,8 @@ from etl.fragment import DUPLICATES, Fragment, FragmentWriter
 from etl.job import near
 from etl.job.files import FILES_PER_FRAGMENT, DataFile, Lake, file_of, row_of
 from etl.job.keys import KeyFile, OldKeys, halves
-from etl.job.shuffle import by_range, partitions_for, together
+from etl.job.listed import FileList, listed
+from etl.job.shuffle import by_range, partitions_for, parts, together
 from etl.job.waves import as_ours, compute, stream
 
 _KEYS = pd.DataFrame(
@@ -44,7 +46,7 @@ _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 def find(
     client: Client,
-    files: Sequence[DataFile],
+    files: Iterable[DataFile],
     lake: Lake,
     *,
     name: str,
@@ -59,17 +61,19 @@ def find(
     """
     if lake.stage is None and not has_exact:
         return []
-    equal, partitions = _equal(files, lake, keys)
-    writer = _WritePairs(tuple(files), lake, name)
-    if lake.stage is None:
-        pairs = together(equal, "bucket", min(partitions, 64))
-        results = pairs.map_partitions(writer.of, meta=_RESULT)
-        found = compute(client, results, label="dedup_exact")["result"]
-        return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
-    # Of equal texts the best one stands for all, so that no keeper is a duplicate of another kind.
-    best = compute(client, equal, label="dedup_exact")
-    alike = near.find(client, files, lake, equal=best, has_exact=has_exact, keys=keys)
-    return _write_pairs(client, writer, alike)
+    with listed(files, lake.duplicates, name) as numbered:
+        equal, partitions = _equal(numbered, lake, keys)
+        writer = _WritePairs(numbered, lake, name)
+        if lake.stage is None:
+            groups = 1 + len(numbered) // FILES_PER_FRAGMENT
+            pairs = together(equal, "bucket", min(partitions, groups))
+            results = pairs.map_partitions(writer.of, meta=_RESULT)
+            found = compute(client, results, label="dedup_exact")["result"]
+            return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
+        # Of equal texts the best one stands for all, so that no keeper is a duplicate of another kind.
+        best = compute(client, equal, label="dedup_exact")
+        alike = near.find(client, numbered, lake, equal=best, has_exact=has_exact, keys=keys)
+        return _write_pairs(client, writer, alike)
 
 
 def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> list[Fragment]:
@@ -84,14 +88,17 @@ def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> 
     return fragments
 
 
-def _equal(
-    files: Sequence[DataFile], lake: Lake, keys: Sequence[KeyFile]
-) -> tuple[dd.DataFrame, int]:
+def _equal(files: FileList, lake: Lake, keys: Sequence[KeyFile]) -> tuple[dd.DataFrame, int]:
     """Undecided rows whose text is that of a better one, as ``_PAIRS``; and the number of partitions."""
     old = OldKeys.of(keys, files, "exact")
-    read = [file for file in files if "exact" in file.kinds and "exact" not in file.keyed]
-    partitions = partitions_for(sum(file.rows for file in read), old.rows)
-    new = dd.from_map(_read_keys, read, lake=lake, meta=_KEYS, label="dedup_exact-keys")
+    numbers, rows = files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
+    partitions = partitions_for(int(rows.sum()), old.rows)
+    new = files.frame(
+        parts(numbers, rows),
+        read=partial(_read_keys, lake=lake),
+        meta=_KEYS,
+        label="dedup_exact-keys",
+    )
     new = by_range(new, "low", partitions)
     return new.map_partitions(_Pair(old), meta=_PAIRS), partitions
 
@@ -155,7 +162,7 @@ def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
 class _WritePairs:
     """Pairs -> rows of ``duplicates``, one fragment per group of neighbouring data files."""
 
-    files: tuple[DataFile, ...]
+    files: FileList
     lake: Lake
     name: str
 
@@ -166,27 +173,29 @@ class _WritePairs:
 
     def __call__(self, pairs: pd.DataFrame) -> str:
         fragments: list[dict[str, Any]] = []
+        keepers = self.files.fields(np.unique(pairs["keeper_file"].to_numpy()), ["source", "lake"])
         for _, group in pairs.sort_values(["bucket", "file", "row"]).groupby("bucket"):
             url = self.lake.duplicates
             writer = FragmentWriter(url, self.lake.schema, DUPLICATES, name=self.name)
-            for number, rows in group.groupby("file"):
-                writer.append(self._rows(self.files[int(str(number))], rows))
+            files = self.files.take(np.unique(group["file"].to_numpy()))
+            for file, (_, rows) in zip(files, group.groupby("file"), strict=True):
+                writer.append(self._rows(file, rows, keepers.loc[rows["keeper_file"]]))
             fragments.extend(asdict(fragment) for fragment in writer.close())
         return json.dumps(fragments)
 
-    def _rows(self, file: DataFile, pairs: pd.DataFrame) -> pa.Table:
+    def _rows(self, file: DataFile, pairs: pd.DataFrame, keepers: pd.DataFrame) -> pa.Table:
+        """The pairs of one file; ``keepers`` are the fields of the keeper's file of each."""
         with storage.open_input(self.lake.uri(file)) as source:
             ids = pq.read_table(source, columns=["row", "id"], use_threads=False)
         rows = pa.array(pairs["row"].to_numpy())
-        keepers = [self.files[number] for number in pairs["keeper_file"]]
-        lakes = {"keeper_lake": pa.array([keeper.lake for keeper in keepers], pa.string())}
+        lakes = {"keeper_lake": pa.array(keepers["lake"])}
         size = len(rows)
         whole = pa.table(
             {
                 "source": pa.array([file.source] * size),
                 "row": rows,
                 "id": ids["id"].take(pa.compute.index_in(rows, ids["row"].combine_chunks())),
-                "keeper_source": pa.array([keeper.source for keeper in keepers]),
+                "keeper_source": pa.array(keepers["source"]),
                 "keeper_row": pa.array(pairs["keeper_row"].to_numpy()),
                 "kind": pa.array(np.where(pairs["is_near"], "near", "exact").tolist()),
                 "similarity": pa.array(pairs["similarity"].to_numpy()),

@@ -1,9 +1,10 @@
 """The data files of ``documents`` as deduplication reads them: numbered rows, and which are preferred."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -43,29 +44,28 @@ class DataFile:
 
 
 def data_files(
-    units: Sequence[Unit],
+    units: Iterable[Unit],
     decisions: Decisions,
     *,
-    first: int = 0,
+    numbers: Iterator[int] | None = None,
     kinds: tuple[Kind, ...] = KINDS,
     keyed: Callable[[Unit], tuple[Kind, ...]] = lambda _: (),
     lake: str | None = None,
-) -> list[DataFile]:
-    """The data files of units (in the order of their addresses), numbered in that order from ``first``.
+) -> Iterator[DataFile]:
+    """The data files of units (in the order of their addresses), numbered in that order.
 
-    ``keyed`` says of which kinds a unit's keys stand in a table; ``lake`` is the URL of another lake.
+    ``numbers`` are given to them, 0 and so on if not told otherwise; ``keyed`` says of which kinds a unit's
+    keys stand in a table; ``lake`` is the URL of another lake.
     """
-    found: list[DataFile] = []
+    numbers = count() if numbers is None else numbers
     for unit in units:
         decided = decisions.include(unit)
         known = keyed(unit) if decided else ()
         is_read = decided and not set(kinds) <= set(known)
         duplicates = decisions.files(unit.source) if is_read else ()
         for path in unit.paths:
-            number = first + len(found)
-            file = DataFile(number, unit.source, path, unit.rows, decided, duplicates)
-            found.append(replace(file, kinds=kinds, keyed=known, lake=lake))
-    return found
+            number, source, rows = next(numbers), unit.source, unit.rows
+            yield DataFile(number, source, path, rows, decided, duplicates, kinds, known, lake)
 
 
 def file_id(path: str) -> int:
@@ -90,6 +90,12 @@ def file_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
 def row_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of such addresses."""
     return addresses & np.int64((1 << ROW_BITS) - 1)
+
+
+def of_files(addresses: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of some addresses (ascending) that lie in numbered files, or between these (ascending, too)."""
+    low, high = int(files[0]) << ROW_BITS, (int(files[-1]) + 1) << ROW_BITS
+    return addresses[np.searchsorted(addresses, low) : np.searchsorted(addresses, high)]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ key for its text and one for each band; a signature takes 4 bytes for each of it
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 
 import schemas
 from etl import storage
+from etl.compact import Spilled
 from etl.errors import ConflictError
 from etl.fragment import KEYS, Fragment, FragmentWriter
 from etl.job.decisions import Decisions
 from etl.job.files import DataFile, Lake, address, data_files, file_id
-from etl.job.shuffle import by_range, partitions_for
+from etl.job.listed import listed
+from etl.job.shuffle import by_range, partitions_for, parts
 from etl.job.tasks import Result
 from etl.job.waves import compute
 from etl.kernels.minhash import band_keys
@@ -82,12 +84,15 @@ class OldKeys:
     @classmethod
     def of(cls, found: Iterable[KeyFile], files: Iterable[DataFile], kind: Kind) -> Self:
         """The keys of those data files whose keys of this kind stand in a table."""
-        known = [file for file in files if kind in file.kinds and kind in file.keyed]
-        ids = np.array([file_id(file.path) for file in known], np.int64)
-        order = np.argsort(ids)
-        numbers = np.array([file.number for file in known], np.int64)
-        chosen = tuple(file for file in found if file.kind == kind) if known else ()
-        return cls(chosen, ids[order], numbers[order])
+        known = (
+            (file_id(file.path), file.number)
+            for file in files
+            if kind in file.kinds and kind in file.keyed
+        )
+        pairs = np.fromiter(chain.from_iterable(known), np.int64).reshape(-1, 2)
+        ids, numbers = pairs[np.argsort(pairs[:, 0])].T
+        chosen = tuple(file for file in found if file.kind == kind) if len(ids) else ()
+        return cls(chosen, ids, numbers)
 
     @property
     def rows(self) -> int:
@@ -177,9 +182,12 @@ def update(
         decisions, table = Decisions(duplicates), KeyTable(duplicates)
         documents.refresh()
         assert documents.table is not None
-        decided = [unit for unit in kept_units(documents.table) if decisions.include(unit)]
-        units = [unit for unit in decided if not table.has(unit.key)]
-        if not units:
+        units = Spilled(
+            unit
+            for unit in kept_units(documents.table)
+            if decisions.include(unit) and not table.has(unit.key)
+        )
+        if not len(units):
             return
         ledger = table.ledger
         describe = partial(lineage, fingerprint=ledger.fingerprint)
@@ -187,16 +195,16 @@ def update(
             if not table.fits:
                 table.begin(partial(describe([], action="rebuild"), []))
                 continue  # another run may have begun it, and be further
-            name, files = ledger.key(units[0].key), data_files(units, decisions)
+            names, files = (ledger.key(unit.key) for unit in units), data_files(units, decisions)
+            name = next(names)
             fragments = write(client, files, lake, url=ledger.url, name=name)
-            entries = [Entry(ledger.key(unit.key)) for unit in units]
-            entries[0] = replace(entries[0], fragments=fragments)
+            entries = [Entry(name, fragments), *map(Entry, names)]
             ledger.commit(entries, describe([_result(units, fragments)]), retry=False)
         except ConflictError:  # another run has written keys meanwhile
             continue
 
 
-def _result(units: Sequence[Unit], fragments: Sequence[Fragment]) -> Result:
+def _result(units: Iterable[Unit], fragments: Sequence[Fragment]) -> Result:
     """What is counted of a commit: the documents looked at, and those that stay."""
     rows = sum(unit.rows for unit in units)
     kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
@@ -204,18 +212,24 @@ def _result(units: Sequence[Unit], fragments: Sequence[Fragment]) -> Result:
 
 
 def write(
-    client: Client, files: Sequence[DataFile], lake: Lake, *, url: str, name: str
+    client: Client, files: Iterable[DataFile], lake: Lake, *, url: str, name: str
 ) -> list[Fragment]:
     """Write the keys of the documents that stay to fragments of the table at ``url``; return these.
 
     ``files`` are decided; ``name`` is the head of the new files' names.
     """
     per_document = 1 + (0 if lake.stage is None else lake.stage.bands)
-    partitions = partitions_for(per_document * sum(file.rows for file in files))
-    keys = dd.from_map(_read_keys, list(files), lake=lake, meta=_KEYS, label="keys-read")
-    keys = by_range(keys, "key", partitions)
-    results = keys.map_partitions(_Write(url, name), meta=_RESULT)
-    written = compute(client, results, label="keys")
+    with listed(files, url, name) as numbered:
+        numbers, rows = numbered.chosen(lambda _: True)
+        keys = numbered.frame(
+            parts(numbers, rows * per_document),
+            read=partial(_read_keys, lake=lake),
+            meta=_KEYS,
+            label="keys-read",
+        )
+        keys = by_range(keys, "key", partitions_for(per_document * int(rows.sum())))
+        results = keys.map_partitions(_Write(url, name), meta=_RESULT)
+        written = compute(client, results, label="keys")
     return [Fragment(**fragment) for text in written["result"] for fragment in json.loads(text)]
 
 

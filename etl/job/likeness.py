@@ -14,7 +14,8 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.job.files import DataFile, Lake, file_of, row_of
+from etl.job.files import Lake, file_of, row_of
+from etl.job.listed import FileList
 from etl.kernels.minhash import jaccard, shingles
 from etl.kernels.utf8 import texts
 from etl.stages import DedupMinhash
@@ -51,7 +52,7 @@ def bucket_of(documents: NDArray[np.int64]) -> NDArray[np.int64]:
 class Likeness:
     """What is done with pairs where the signatures or texts of one of the two are."""
 
-    files: tuple[DataFile, ...]
+    files: FileList
     lake: Lake
 
     @property
@@ -126,7 +127,6 @@ class Likeness:
     ) -> Iterator[tuple[NDArray[np.int64], pa.Array]]:
         """The values of a column, file by file, and which of the documents they are of."""
         numbers = file_of(documents)
-        for number in np.unique(numbers):
-            places = np.flatnonzero(numbers == number)
-            rows = row_of(documents[places])
-            yield places, self.lake.read_rows(self.files[number], rows, column)
+        for file in self.files.take(np.unique(numbers)):
+            places = np.flatnonzero(numbers == file.number)
+            yield places, self.lake.read_rows(file, row_of(documents[places]), column)

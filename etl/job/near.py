@@ -16,6 +16,7 @@ new files come after the old ones.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import dask.dataframe as dd
 import numpy as np
@@ -26,10 +27,11 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from etl.job import rounds
-from etl.job.files import DataFile, Lake, address, file_of, row_of
+from etl.job.files import DataFile, Lake, address, file_of, of_files, row_of
 from etl.job.keys import KeyFile, OldKeys, keys_of_bands
 from etl.job.likeness import ALIKE, ENDS, FILES_PER_BUCKET, Likeness, bucket_of, empty
-from etl.job.shuffle import by_range, partitions_for, together
+from etl.job.listed import FileList
+from etl.job.shuffle import by_range, partitions_for, parts, together
 from etl.kernels.ordered import repeated
 
 _MAX_BEST = 64  # documents of one key that all others of it are compared with
@@ -41,7 +43,7 @@ _COMPARED = empty(**ENDS, bucket="int64")
 
 def find(
     client: Client,
-    files: Sequence[DataFile],
+    files: FileList,
     lake: Lake,
     *,
     equal: pd.DataFrame,
@@ -86,25 +88,25 @@ def _with_twins(near: pd.DataFrame, equal: pd.DataFrame, *, has_exact: bool) -> 
 
 
 def _alike(
-    files: Sequence[DataFile], lake: Lake, equal: pd.DataFrame, keys: Sequence[KeyFile]
+    files: FileList, lake: Lake, equal: pd.DataFrame, keys: Sequence[KeyFile]
 ) -> dd.DataFrame:
     """The pairs that are alike, as ``ALIKE``."""
     assert lake.stage is not None
     old = OldKeys.of(keys, files, "near")
-    read = [file for file in files if "near" in file.kinds and "near" not in file.keyed]
-    partitions = partitions_for(sum(f.rows for f in read) * lake.stage.bands, old.rows)
-    left_out = dict(iter(equal.groupby("file")["row"]))
-    bands = dd.from_map(
-        _read_bands,
+    numbers, rows = files.chosen(lambda f: "near" in f.kinds and "near" not in f.keyed)
+    partitions = partitions_for(int(rows.sum()) * lake.stage.bands, old.rows)
+    read = parts(numbers, rows * lake.stage.bands)
+    left_out = np.sort(address(equal["file"].to_numpy(), equal["row"].to_numpy()))
+    bands = files.frame(
         read,
-        [left_out[f.number].to_numpy() if f.number in left_out else None for f in read],
-        lake=lake,
+        [of_files(left_out, part) for part in read],
+        read=partial(_read_bands, lake=lake),
         meta=_BANDS,
         label="dedup_minhash-bands",
     )
     compared = by_range(bands, "key", partitions).map_partitions(_Compare(old), meta=_COMPARED)
     buckets = 1 if partitions == 1 else min(4 * partitions, 1 + len(files) // FILES_PER_BUCKET)
-    likeness = Likeness(tuple(files), lake)
+    likeness = Likeness(files, lake)
     signed = together(compared, "bucket", buckets).map_partitions(
         likeness.sign, meta=likeness.meta()
     )
@@ -114,16 +116,15 @@ def _alike(
     return alike
 
 
-def _read_bands(file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lake) -> pd.DataFrame:
+def _read_bands(file: DataFile, left_out: NDArray[np.int64], *, lake: Lake) -> pd.DataFrame:
     """The keys of the bands of each document that may be a keeper or a duplicate."""
     assert lake.stage is not None
     table = lake.read(file, ["signature"])
     table = table.filter(pc.is_valid(table["signature"]))
-    if left_out is not None:
-        is_in = np.isin(np.asarray(table["row"].combine_chunks()), left_out)
-        table = table.filter(pa.array(~is_in))
-    keys = keys_of_bands(lake.stage, table["signature"].combine_chunks())
     rows = address(np.int64(file.number), np.asarray(table["row"].combine_chunks()))
+    stays = ~np.isin(rows, left_out)
+    table, rows = table.filter(pa.array(stays)), rows[stays]
+    keys = keys_of_bands(lake.stage, table["signature"].combine_chunks())
     return pd.DataFrame(
         {
             "key": keys.ravel(),

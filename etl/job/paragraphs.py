@@ -16,9 +16,11 @@ document that is left out. Text is not read.
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
+from itertools import count
+from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
@@ -32,11 +34,22 @@ from numpy.typing import NDArray
 
 import schemas
 from etl import storage
+from etl.compact import Spilled
 from etl.fragment import DUPLICATES, Fragment, FragmentWriter
 from etl.job import shuffle
-from etl.job.decisions import duplicate_rows
-from etl.job.files import FILES_PER_FRAGMENT, ROW_BITS, DataFile, Lake, address, file_of, row_of
-from etl.job.shuffle import together
+from etl.job.decisions import Spans, duplicate_rows
+from etl.job.files import (
+    FILES_PER_FRAGMENT,
+    ROW_BITS,
+    DataFile,
+    Lake,
+    address,
+    file_of,
+    of_files,
+    row_of,
+)
+from etl.job.listed import FileList, listed
+from etl.job.shuffle import parts, together
 from etl.job.waves import compute
 from etl.kernels.units import NOT_COMPARED
 
@@ -48,11 +61,12 @@ def _empty(*names: str) -> pd.DataFrame:
 _KEYS = _empty("hash", "document", "ordinal")
 _REPEATS = _empty("document", "ordinal", "keeper", "bucket")
 _COUNT = _empty("units")
+_UNITS_PER_ROW: Final = 16  # as a web page has; it says how many data files one task reads, no more
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 
 def find(
-    client: Client, files: Sequence[DataFile], lake: Lake, *, name: str, decided: Sequence[Fragment]
+    client: Client, files: Spilled[DataFile], lake: Lake, *, name: str, decided: Sequence[Fragment]
 ) -> list[Fragment]:
     """Write what is cut and what is left out, of undecided documents, to fragments of ``duplicates``.
 
@@ -60,12 +74,12 @@ def find(
     documents are duplicates as a whole.
     """
     lake = replace(lake, stage=None)  # first come, first kept
-    files = _ordered(files, decided)
-    repeats = client.persist(_repeats(client, files, lake, left_out=None))
-    fragments, short = _written(client, repeats, _Write(files, lake, name, schemas.SHORT))
-    if len(short) or any(file.duplicates for file in files if file.decided):
-        repeats = _repeats(client, files, lake, left_out=short)
-    cut, _ = _written(client, repeats, _Write(files, lake, name, schemas.CUT))
+    with listed(_ordered(files, decided), lake.duplicates, name) as numbered:
+        repeats = client.persist(_repeats(client, numbered, lake, left_out=None))
+        fragments, short = _written(client, repeats, _Write(numbered, lake, name, schemas.SHORT))
+        if len(short) or any(file.duplicates for file in files if file.decided):
+            repeats = _repeats(client, numbered, lake, left_out=short)
+        cut, _ = _written(client, repeats, _Write(numbered, lake, name, schemas.CUT))
     return fragments + cut
 
 
@@ -75,22 +89,22 @@ def num_cut(fragments: Sequence[Fragment]) -> int:
     return sum(f.rows for f, kind in zip(fragments, kinds, strict=True) if kind == schemas.CUT)
 
 
-def _ordered(files: Sequence[DataFile], fragments: Sequence[Fragment]) -> tuple[DataFile, ...]:
+def _ordered(files: Spilled[DataFile], fragments: Sequence[Fragment]) -> Iterator[DataFile]:
     """The files numbered anew, decided ones first; undecided ones with what has just been written."""
-    named = [(json.loads(f.statistics), f.path) for f in fragments]
-    spans = [(s["minValues"]["source"], s["maxValues"]["source"], path) for s, path in named]
-    found = []
-    for number, file in enumerate(sorted(files, key=lambda file: (not file.decided, file.number))):
-        names = file.duplicates
+    named = ((json.loads(f.statistics), f.path) for f in fragments)
+    spans = Spans((s["minValues"]["source"], s["maxValues"]["source"], path) for s, path in named)
+    numbers = count()
+    for file in files:
+        if file.decided:
+            yield replace(file, number=next(numbers))
+    for file in files:
         if not file.decided:
-            names = tuple(path for low, high, path in spans if low <= file.source <= high)
-        found.append(replace(file, number=number, duplicates=names))
-    return tuple(found)
+            yield replace(file, number=next(numbers), duplicates=spans.around(file.source))
 
 
 def _repeats(
     client: Client,
-    files: Sequence[DataFile],
+    files: FileList,
     lake: Lake,
     *,
     left_out: NDArray[np.int64] | None,
@@ -100,31 +114,25 @@ def _repeats(
     ``left_out`` are undecided documents that count for nothing, and then neither do decided ones that
     are left out; with None all do.
     """
-    counted = dd.from_map(_count_units, list(files), lake=lake, meta=_COUNT, label="units-count")
+    numbers, rows = files.chosen(lambda _: True)
+    read = parts(numbers, rows * _UNITS_PER_ROW)
+    counted = files.frame(
+        read, read=partial(_count_units, lake=lake), meta=_COUNT, label="units-count"
+    )
     total = int(compute(client, counted["units"].sum(), label="dedup_paragraphs"))
     partitions = 1 + total // shuffle.ROWS_PER_PARTITION
-    rows: Mapping[int, NDArray[np.int64]] = {}
-    if left_out is not None:
-        rows = _by_file(left_out)
-    keys = dd.from_map(
-        _read_units,
-        list(files),
-        [None if left_out is None else rows.get(f.number, left_out[:0]) for f in files],
-        lake=lake,
+    keys = files.frame(
+        read,
+        [None if left_out is None else of_files(left_out, part) for part in read],
+        read=partial(_read_units, lake=lake),
         meta=_KEYS,
         label="dedup_paragraphs-units",
     )
-    first_new = sum(file.decided for file in files)
+    first_new = len(files.chosen(lambda file: file.decided)[0])
     repeats = together(keys, "hash", partitions).map_partitions(
         repeats_of, first_new=first_new, meta=_REPEATS
     )
-    return together(repeats, "bucket", min(partitions, 64))
-
-
-def _by_file(documents: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
-    """Rows by the number of their file."""
-    frame = pd.DataFrame({"file": file_of(documents), "row": row_of(documents)})
-    return {int(str(number)): rows.to_numpy() for number, rows in frame.groupby("file")["row"]}
+    return together(repeats, "bucket", min(partitions, 1 + len(files) // FILES_PER_FRAGMENT))
 
 
 def _count_units(file: DataFile, *, lake: Lake) -> pd.DataFrame:
@@ -139,15 +147,16 @@ def _count_units(file: DataFile, *, lake: Lake) -> pd.DataFrame:
 
 def _read_units(file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lake) -> pd.DataFrame:
     """The units of each document that are compared."""
-    table = lake.read(file, ["unit_hashes"])
-    rows = np.asarray(table["row"].combine_chunks())
+    table, number = lake.read(file, ["unit_hashes"]), np.int64(file.number)
+    documents = address(number, np.asarray(table["row"].combine_chunks()))
     if left_out is not None:
         if file.decided and file.duplicates:
-            left_out = duplicate_rows(
+            rows = duplicate_rows(
                 lake.duplicates, file.duplicates, [file.path], kinds=[schemas.SHORT]
             )
-        stays = ~np.isin(rows, left_out)
-        table, rows = table.filter(pa.array(stays)), rows[stays]
+            left_out = address(number, rows)
+        stays = ~np.isin(documents, left_out)
+        table, documents = table.filter(pa.array(stays)), documents[stays]
     lists = table["unit_hashes"].combine_chunks()
     sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     hashes = lists.flatten().to_numpy()
@@ -155,7 +164,7 @@ def _read_units(file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lak
     return pd.DataFrame(
         {
             "hash": hashes[is_compared],
-            "document": np.repeat(address(np.int64(file.number), rows), sizes)[is_compared],
+            "document": np.repeat(documents, sizes)[is_compared],
             "ordinal": _ordinals(sizes)[is_compared],
         }
     )
@@ -199,14 +208,14 @@ def _written(
         for name, values in json.loads(answer).items():
             found[name] += values
     fragments = [Fragment(**fragment) for fragment in found["fragments"]]
-    return fragments, np.array(found["documents"], np.int64)
+    return fragments, np.sort(np.array(found["documents"], np.int64))
 
 
 @dataclass(frozen=True)
 class _Write:
     """Repeats -> rows of ``duplicates`` of one kind, a fragment per group of neighbouring data files."""
 
-    files: tuple[DataFile, ...]
+    files: FileList
     lake: Lake
     name: str
     kind: str  # CUT or SHORT
@@ -214,13 +223,16 @@ class _Write:
     def __call__(self, repeats: pd.DataFrame) -> pd.DataFrame:
         fragments: list[dict[str, Any]] = []
         documents: list[int] = []
+        keepers = np.unique(file_of(repeats["keeper"].to_numpy()))
+        sources = self.files.fields(keepers, ["source"])["source"]
         for _, group in repeats.groupby("bucket"):
             writer = FragmentWriter(
                 self.lake.duplicates, self.lake.schema, DUPLICATES, name=self.name
             )
-            for number, part in group.groupby(file_of(group["document"].to_numpy())):
-                file = self.files[int(str(number))]
-                rows = self._rows(file, part)
+            numbers = file_of(group["document"].to_numpy())
+            files = self.files.take(np.unique(numbers))
+            for file, (_, part) in zip(files, group.groupby(numbers), strict=True):
+                rows = self._rows(file, part, sources)
                 writer.append(rows)
                 if self.kind == schemas.SHORT:
                     numbers = rows["row"].combine_chunks().to_numpy()
@@ -229,8 +241,8 @@ class _Write:
         answer = json.dumps({"fragments": fragments, "documents": documents})
         return pd.DataFrame({"result": pd.Series([answer], dtype=object)})
 
-    def _rows(self, file: DataFile, repeats: pd.DataFrame) -> pa.Table:
-        """The documents of one file that are of the kind."""
+    def _rows(self, file: DataFile, repeats: pd.DataFrame, sources: "pd.Series[str]") -> pa.Table:
+        """The documents of one file that are of the kind; ``sources`` of keepers by their file's number."""
         document, ordinal, keeper = self._spread(repeats)
         documents, first = np.unique(document, return_index=True)
         sizes = np.diff([*first, len(document)])
@@ -246,13 +258,12 @@ class _Write:
         is_short = total - cut < max(stage.min_rest_chars, 1)
         chosen = is_short if self.kind == schemas.SHORT else ~is_short
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-        keepers = file_of(keeper[first]).tolist()
         size = len(documents)
         rows = {
             "source": pa.array([file.source] * size),
             "row": table["row"],
             "id": table["id"],
-            "keeper_source": pa.array([self.files[number].source for number in keepers]),
+            "keeper_source": pa.array(sources.loc[file_of(keeper[first]).tolist()]),
             "keeper_row": pa.array(row_of(keeper[first])),
             "kind": pa.array([self.kind] * size),
             "similarity": pa.array(cut / np.maximum(total, 1)),

@@ -191,12 +191,13 @@ class _Run:
             decisions = Decisions(ledger)
             documents.refresh()
             assert documents.table is not None
-            units = list(kept_units(documents.table))
-            new = [unit for unit in units if not decisions.include(unit)]
-            if not new:
+            units = Spilled(kept_units(documents.table))
+            new = Spilled(unit for unit in units if not decisions.include(unit))
+            if not len(new):
                 return
-            name = ledger.key(new[0].key)
-            compared = Compared.of(units, decisions, KeyTable(ledger), self.plan.others)
+            names = (ledger.key(unit.key) for unit in new)
+            name = next(names)
+            compared = Compared(units, decisions, KeyTable(ledger), self.plan.others)
             fragments = dedup.find(
                 client,
                 compared.files,
@@ -206,7 +207,7 @@ class _Run:
                 keys=compared.keys,
             )
             if self.recipe.paragraphs_stage is not None:
-                files = data_files(units, decisions)
+                files = Spilled(data_files(units, decisions))
                 fragments += paragraphs.find(
                     client, files, self._lake(), name=name, decided=fragments
                 )
@@ -214,8 +215,7 @@ class _Run:
             found = sum(fragment.rows for fragment in fragments) - cut
             result = Result("", rows=sum(u.rows for u in new), duplicates=found)
             result.kept = result.rows - found
-            first, *others = (Entry(ledger.key(unit.key)) for unit in new)
-            entries = [replace(first, fragments=fragments), *others]
+            entries = [Entry(name, fragments), *map(Entry, names)]
             try:
                 ledger.commit(entries, self.commits.lineage("duplicates", [result]), retry=False)
             except ConflictError:  # another run has decided meanwhile: its decisions come first

@@ -3,10 +3,14 @@
 from typing import Final
 
 import dask.dataframe as dd
+import numpy as np
+from numpy.typing import NDArray
 
 ROWS_PER_PARTITION: Final = 4_000_000
 """Of keys: 160 MB that a thread of a worker holds at a time, and as much again to work on them."""
 
+_KEYS_PER_TASK = 1 << 20  # read and sent to their partitions; of fewer in all a thousandth,
+_TASKS = 1024  # so that all workers have some
 _OLD_FOR_NEW = 8  # an old key is read and looked up at this share of a new one's cost
 _RANGES_PER_PARTITION = 4
 
@@ -16,6 +20,19 @@ def together(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
     if partitions == 1:
         return frame.repartition(npartitions=1)
     return frame.shuffle(column, npartitions=partitions)
+
+
+def parts(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Numbers of data files, in parts whose keys are read by one task; ``keys``: how many each has.
+
+    So there are as many tasks as the keys ask for, into however small files these were written.
+
+    >>> len(parts(np.arange(5000), np.ones(5000, np.int64)))
+    1000
+    """
+    ends = np.cumsum(keys)
+    part = (ends - keys) // min(_KEYS_PER_TASK, 1 + int(keys.sum()) // _TASKS)
+    return np.split(files, 1 + np.flatnonzero(np.diff(part)))
 
 
 def partitions_for(new: int, old: int = 0) -> int:

@@ -1,0 +1,150 @@
+"""The numbered list of data files in storage, and what is looked up by it, against lists in memory."""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given
+from hypothesis import strategies as st
+from upath import UPath
+
+from etl.errors import StageError, WriteError
+from etl.fragment import is_fragment
+from etl.job import listed as job
+from etl.job import shuffle
+from etl.job.decisions import Spans
+from etl.job.files import DataFile, address, of_files
+from etl.job.listed import listed
+from etl.job.run import run
+from etl.stages import DedupMinhash
+from etl.table import Table
+from tests.conftest import NewPlace
+from tests.job.test_near import expected, make, pairs, planted, write
+
+NAME = "f" * 32
+
+data_files = st.lists(
+    st.builds(
+        DataFile,
+        number=st.just(0),
+        source=st.text(max_size=5),
+        path=st.text(min_size=1, max_size=5),
+        rows=st.integers(1, 2**40),
+        decided=st.booleans(),
+        duplicates=st.lists(st.text(max_size=3), max_size=2).map(tuple),
+        kinds=st.sampled_from([("exact", "near"), ("exact",)]),
+        keyed=st.sampled_from([(), ("near",)]),
+        lake=st.none() | st.just("s3://other"),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def numbered(files: Sequence[DataFile]) -> list[DataFile]:
+    return [replace(file, number=number) for number, file in enumerate(files)]
+
+
+@given(found=data_files, data=st.data())
+def test_the_list_says_what_was_put_in(
+    new_place: NewPlace, found: list[DataFile], data: st.DataObject
+) -> None:
+    files, url = numbered(found), str(new_place("duplicates"))
+    chosen = data.draw(st.sets(st.integers(0, len(files) - 1)).map(sorted))
+    wanted = np.array(chosen, np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "_AT_ONCE", 7)
+        patch.setattr(job, "_LAYOUT", replace(job._LAYOUT, row_group_bytes=9))
+        with listed(iter(files), url, NAME) as there:
+            assert len(there) == len(files)
+            assert list(there) == files
+            assert there.take(wanted) == [files[k] for k in chosen]
+            fields = there.fields(wanted, ["source", "lake"])
+            assert fields.index.tolist() == chosen
+            assert fields["source"].tolist() == [files[k].source for k in chosen]
+            numbers, rows = there.chosen(lambda file: file.decided)
+            assert numbers.tolist() == [file.number for file in files if file.decided]
+            assert rows.tolist() == [file.rows for file in files if file.decided]
+
+
+def test_the_list_is_there_as_long_as_it_takes(place: UPath) -> None:
+    """Its name is that of a data file: what a killed run leaves is found by a vacuum."""
+    file = DataFile(0, "a", "b", 1, False, ())
+    with suppress(StageError), listed([file], str(place), NAME) as files:
+        (there,) = place.iterdir()
+        assert is_fragment(there.name)
+        assert files.uri.endswith(there.name)
+        raise StageError("a task failed")
+    assert list(place.iterdir()) == []
+
+
+def test_a_place_that_takes_no_list_is_told(tmp_path: UPath) -> None:
+    (tmp_path / "table").write_text("a file where a folder should be")
+    file = DataFile(0, "a", "b", 1, False, ())
+    with (
+        pytest.raises(WriteError, match=re.escape(str(tmp_path))),
+        listed([file], str(tmp_path / "table"), NAME),
+    ):
+        pass
+
+
+names = st.text("abc", max_size=3)
+
+
+@given(st.lists(st.tuples(names, names, names)), names)
+def test_spans_are_found_by_a_name_between(spans: list[tuple[str, str, str]], name: str) -> None:
+    spans = [(min(a, b), max(a, b), path) for a, b, path in spans]
+    expected = [path for low, high, path in spans if low <= name <= high]
+    assert sorted(Spans(spans).around(name)) == sorted(expected)
+
+
+@given(st.lists(st.integers(1, 10**7), min_size=1, max_size=60))
+def test_parts_are_all_files_in_their_order(keys: list[int]) -> None:
+    numbers = np.arange(len(keys)) * 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shuffle, "_TASKS", 8)
+        parts = shuffle.parts(numbers, np.array(keys, np.int64))
+    assert np.concatenate(parts).tolist() == numbers.tolist()
+    assert all(map(len, parts))
+    sizes = [sum(keys[k // 3] for k in part.tolist()) for part in parts]
+    most = min(shuffle._KEYS_PER_TASK, 1 + sum(keys) // 8)
+    assert all(size - max(keys) < most for size in sizes)
+    assert len(parts) <= 2 + 2 * sum(keys) // most
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**40 - 1))),
+    st.sets(st.integers(0, 9), min_size=1).map(sorted),
+)
+def test_addresses_of_files_lie_between_theirs(
+    rows: list[tuple[int, int]], files: list[int]
+) -> None:
+    frame = np.array(sorted(rows), np.int64).reshape(-1, 2)
+    addresses = address(frame[:, 0], frame[:, 1])
+    found = of_files(addresses, np.array(files, np.int64))
+    assert found.tolist() == [
+        a
+        for a, (file, _) in zip(addresses.tolist(), sorted(rows), strict=True)
+        if files[0] <= file <= files[-1]
+    ]
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 1024])
+def test_how_many_files_a_task_reads_does_not_matter(
+    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, tasks: int
+) -> None:
+    """The same duplicates; and nothing but what the logs name is left in the lake."""
+    monkeypatch.setattr(shuffle, "_TASKS", tasks)
+    near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.75)
+    recipe = make(place / "lake", write(place / "in", planted(), 7), "dedup_exact", near)
+    assert run(recipe, cluster=client).ok
+    assert pairs(recipe) == expected(planted(), has_exact=True)
+    for table in (place / "lake" / "duplicates", place / "lake" / "keys"):
+        named = set(Table.open(str(table)).fragments()["path"].to_pylist())
+        there = [file for file in table.rglob("*.parquet") if "_delta_log" not in file.parts]
+        assert len(there) == len(named)
+        assert {file.name for file in there} == {path.rsplit("/", 1)[-1] for path in named}
