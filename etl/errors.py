@@ -17,6 +17,7 @@ TokenlakeError
 
 import re
 
+_COLOURS = re.compile(r"\x1b\[\d*m|↳")  # as delta-rs sets them
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -32,12 +33,12 @@ def one_line(text: str) -> str:
 
 
 def said(error: BaseException) -> str:
-    r"""What an exception says, in one line; the name of its type if it says nothing.
+    r"""What an exception says, in one line and without colours; the name of its type if it says nothing.
 
     >>> said(OSError("no\n  room")), said(KeyboardInterrupt())
     ('no room', 'KeyboardInterrupt')
     """
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(_COLOURS.sub("", str(error)).split()) or type(error).__name__
 
 
 class TokenlakeError(Exception):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from etl import storage
-from etl.errors import StorageError, TableError
+from etl.errors import StorageError, TableError, said
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,3 @@ def place(url: str) -> str:
             "a local lake may not have an escape like %20 in its path", where=url, hint="rename it"
         )
     return str(storage.local_path(url))
-
-
-def said(error: BaseException) -> str:
-    """What delta-rs says, in one line and without its colours."""
-    return " ".join(re.sub(r"\x1b\[\d*m|↳", "", str(error)).split())

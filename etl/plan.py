@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby, tee
 
-import pyarrow.compute as pc
-
 from etl import storage
 from etl.compact import KeySet, Spilled
 from etl.errors import MismatchError
@@ -18,8 +16,6 @@ from etl.sources import Split, list_splits
 from etl.stages import DedupMinhash, Stage
 from etl.stages.tokenize import Encoder
 from etl.table import Table
-
-_FILES_AT_ONCE = 4096  # as Python's objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +183,8 @@ def split_key(ledger: Ledger, split: Split) -> str:
 def kept_units(documents: Table) -> Iterator[Unit]:
     """The kept rows of ``documents`` by the split that wrote them, in the order of their addresses."""
     columns = ("size", "rows", "partition.verdict", "min.source", "min.row")
-    files = documents.fragments(columns, is_sorted=False)
-    by_address = [("min.source", "ascending"), ("min.row", "ascending")]
-    order = pc.sort_indices(files, sort_keys=by_address)
-    rows = (
-        row
-        for start in range(0, len(order), _FILES_AT_ONCE)  # no second list of all of them
-        for row in files.take(order.slice(start, _FILES_AT_ONCE)).to_pylist()
-        if row["partition.verdict"] == "kept" and row["rows"]
-    )
+    files = documents.files(*columns, by=("min.source", "min.row"))
+    rows = (row for row in files if row["partition.verdict"] == "kept" and row["rows"])
     for key, group in groupby(rows, key=lambda row: key_of(row["path"])):
         of_split = list(group)
         yield Unit(

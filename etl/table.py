@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties, Transaction
 
 from etl import foreign, log, snapshot, storage
-from etl.errors import ConflictError, StorageError, TableError
+from etl.errors import ConflictError, StorageError, TableError, said
 from etl.fragment import Fragment, Layout
 from etl.snapshot import Snapshot
 from etl.transactions import Transactions
@@ -124,7 +124,7 @@ class Table:
             if cls.exists(url):  # another writer made it at the same moment
                 return cls.open(url)
             raise StorageError(
-                f"the table cannot be created ({foreign.said(error)})",
+                f"the table cannot be created ({said(error)})",
                 where=url,
                 hint="check the permissions",
             ) from error
@@ -154,10 +154,15 @@ class Table:
         # sort_by() would import pandas, which a training process has no need of.
         return found.take(pc.sort_indices(found["path"])) if is_sorted else found
 
-    def files(self, *columns: str) -> Iterator[dict[str, Any]]:
-        """The live data files, sorted by path, one by one, with some of the columns of ``fragments``."""
-        for batch in self.fragments(columns).to_batches(max_chunksize=_FILES_AT_ONCE):
-            yield from batch.to_pylist()
+    def files(self, *columns: str, by: Sequence[str] = ("path",)) -> Iterator[dict[str, Any]]:
+        """The live data files, one by one: ``path`` and some of the other columns of ``fragments``.
+
+        They are sorted by columns that are among these.
+        """
+        found = self.fragments(columns, is_sorted=False)
+        order = pc.sort_indices(found, sort_keys=[(name, "ascending") for name in by])
+        for start in range(0, len(order), _FILES_AT_ONCE):  # no second list of all of them
+            yield from found.take(order.slice(start, _FILES_AT_ONCE)).to_pylist()
 
     def transactions(self) -> Transactions:
         """All application transactions up to this version: which splits are done, and the state."""
