@@ -114,9 +114,8 @@ def _filesystem(url: str, *, once: bool) -> fsspec.AbstractFileSystem:
         options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
         if once:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
-    if (
-        protocol in _REFUSE
-    ):  # a listing may be out of date, and the memory of it is not made for threads
+    # A listing may be out of date, and the memory of it is not made for threads.
+    if protocol in _REFUSE:
         options["use_listings_cache"] = False
     try:
         found = fsspec.filesystem(protocol, **options)

@@ -301,8 +301,8 @@ def _added(fragment: Fragment) -> dict[str, Any]:
         "path": fragment.path,
         "partitionValues": dict(fragment.partition),
         "size": fragment.size,
-        "stats": fragment.statistics
-        or None,  # an empty text is no JSON: delta-rs then misses others', too
+        # An empty text is no JSON: delta-rs then misses others', too.
+        "stats": fragment.statistics or None,
     }
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import schemas
 from etl import storage
 from etl.job.decisions import Decisions, duplicate_rows
+from etl.kernels.ordered import between
 from etl.key_table import KINDS, Kind
 from etl.plan import Unit
 from etl.stages import DedupMinhash, DedupParagraphs
@@ -95,7 +96,7 @@ def row_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
 def of_files(addresses: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
     """Those of some addresses (ascending) that lie in numbered files, or between these (ascending, too)."""
     low, high = int(files[0]) << ROW_BITS, (int(files[-1]) + 1) << ROW_BITS
-    return addresses[np.searchsorted(addresses, low) : np.searchsorted(addresses, high)]
+    return between(addresses, low, high - 1)
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def _may_hold(group: pq.RowGroupMetaData, rows: NDArray[np.int64]) -> bool:
     known = next(c.statistics for c in columns if c.path_in_schema == "row")
     if known is None or not known.has_min_max:
         return True
-    return bool(np.searchsorted(rows, known.min) < np.searchsorted(rows, known.max, "right"))
+    return len(between(rows, known.min, known.max)) > 0
 
 
 def _lengths(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.float64]:

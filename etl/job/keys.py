@@ -34,7 +34,7 @@ from etl.job.shuffle import by_range, partitions_for, parts
 from etl.job.tasks import Result
 from etl.job.waves import compute
 from etl.kernels.minhash import band_keys
-from etl.kernels.ordered import distinct
+from etl.kernels.ordered import between, distinct
 from etl.key_table import KINDS, KeyTable, Kind
 from etl.ledger import Describe, Entry, Ledger
 from etl.plan import Unit, kept_units
@@ -122,14 +122,14 @@ class OldKeys:
 
 def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Table]:
     """The rows of a file whose key is wanted (ascending, each once), by row group."""
-    if not len(_between(wanted, file.low, file.high)):
+    if not len(between(wanted, file.low, file.high)):
         return
     with storage.open_input(file.uri) as source:
         parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         place = parquet.schema_arrow.names.index("key")
         for group in range(parquet.num_row_groups):
             known = parquet.metadata.row_group(group).column(place).statistics
-            part = _between(wanted, known.min, known.max)
+            part = between(wanted, known.min, known.max)
             if not len(part):
                 continue
             keys = parquet.read_row_group(group, columns=["key"], use_threads=False)
@@ -139,10 +139,6 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Tabl
                     group, columns=["check", "file", "row"], use_threads=False
                 )
                 yield rest.add_column(0, _EMPTY.field("key"), keys["key"]).take(pa.array(places))
-
-
-def _between(keys: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64]:
-    return keys[np.searchsorted(keys, low) : np.searchsorted(keys, high, "right")]
 
 
 def _places(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:

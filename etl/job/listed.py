@@ -22,6 +22,7 @@ from etl import storage
 from etl.errors import StorageError
 from etl.fragment import FragmentWriter, Layout
 from etl.job.files import DataFile
+from etl.kernels.ordered import between
 
 _AT_ONCE = 4096  # as Python's objects, half a kilobyte each
 _SCHEMA = pa.schema(
@@ -75,7 +76,7 @@ class FileList:
         with self._open() as parquet:
             for group in range(parquet.num_row_groups):
                 known = parquet.metadata.row_group(group).column(0).statistics
-                part = numbers[(numbers >= known.min) & (numbers <= known.max)]
+                part = between(numbers, known.min, known.max)
                 if len(part):
                     table = parquet.read_row_group(group, columns=names, use_threads=False)
                     found.append(table.take(pa.array(part - known.min)))

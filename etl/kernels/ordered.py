@@ -15,6 +15,15 @@ def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return values[is_new[: len(values)]]
 
 
+def between(values: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64]:
+    """Those of ascending values that are at least ``low`` and at most ``high``.
+
+    >>> between(np.array([1, 3, 3, 4]), 2, 3).tolist()
+    [3, 3]
+    """
+    return values[np.searchsorted(values, low) : np.searchsorted(values, high, "right")]
+
+
 def among(values: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the values are among others, in any order.
 
