@@ -1,4 +1,4 @@
-"""Tokenlake: raw text in object storage -> versioned, auditable token tables -> PyTorch.
+"""Tokenlake turns raw text into versioned, auditable token tables for training.
 
 >>> import etl
 >>> print(*sorted(name for name in etl.__all__ if name.islower()))
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from etl.sources import Columns, Source
     from etl.table import Table
 
-# Names are imported when they are first used, so that `import etl` is quick and the loader needs no Dask.
-_HOMES = {
+# Names are imported on first use: `import etl` stays fast, and the loader does not import Dask.
+_MODULES = {
     "Cluster": "etl.cluster",
     "Columns": "etl.sources",
     "Recipe": "etl.recipe",
@@ -80,9 +80,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'etl' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

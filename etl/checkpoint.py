@@ -1,10 +1,10 @@
-"""Checkpoints of a Delta log: all that stands at a version, in one Parquet file that is quickly read.
+"""Checkpoints of a Delta log: the reconciled actions of a version in one Parquet file.
 
-A new one is the one before it, without what has changed since, and what has come since. It is written a
-batch of rows at a time, so that a table of a million data files needs no more memory than a small one.
+A new checkpoint consists of the unchanged actions of the previous one and the actions since. It is written
+in batches of rows, so that a table with a million data files needs no more memory than a small one.
 
 The format is that of the Delta protocol's classic checkpoints
-(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints), which every reader knows.
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints), which every reader supports.
 """
 
 import json
@@ -20,80 +20,80 @@ from etl import storage
 from etl.errors import TableError, said
 
 _BATCH_ROWS = 1 << 16
-# What was taken away is told so long: the protocol's delta.deletedFileRetentionDuration, by default.
-_TOMBSTONES_MS = 7 * 24 * 3600 * 1000
-_TEXTS = pa.map_(pa.string(), pa.string())
+# How long tombstones are kept: the default of delta.deletedFileRetentionDuration.
+_TOMBSTONE_MS = 7 * 24 * 3600 * 1000
+_STRING_MAP = pa.map_(pa.string(), pa.string())
 
 ADD: Final = pa.struct(
     {
         "path": pa.string(),
-        "partitionValues": _TEXTS,
+        "partitionValues": _STRING_MAP,
         "size": pa.int64(),
         "modificationTime": pa.int64(),
         "dataChange": pa.bool_(),
         "stats": pa.string(),
     }
 )
-"""A data file of the table."""
+"""An ``add`` action: a live data file."""
 REMOVE: Final = pa.struct(
     {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}
 )
-"""A data file that was taken away."""
+"""A ``remove`` action: the tombstone of a data file."""
 TXN: Final = pa.struct({"appId": pa.string(), "version": pa.int64()})
-"""An application transaction."""
+"""A ``txn`` action: an application transaction."""
 _METADATA = pa.struct(
     {
         "id": pa.string(),
         "name": pa.string(),
         "description": pa.string(),
-        "format": pa.struct({"provider": pa.string(), "options": _TEXTS}),
+        "format": pa.struct({"provider": pa.string(), "options": _STRING_MAP}),
         "schemaString": pa.string(),
         "partitionColumns": pa.list_(pa.string()),
         "createdTime": pa.int64(),
-        "configuration": _TEXTS,
+        "configuration": _STRING_MAP,
     }
 )
 _PROTOCOL = pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()})
 _SCHEMA = pa.schema(
     {"protocol": _PROTOCOL, "metaData": _METADATA, "txn": TXN, "add": ADD, "remove": REMOVE}
 )
-_NAMES = {"add": "path", "remove": "path", "txn": "appId"}
+_KEY_FIELDS = {"add": "path", "remove": "path", "txn": "appId"}  # of reconciliation
 
 
 def read(
     parts: Iterable[str], kind: str, layout: pa.StructType, *, rows: int = _BATCH_ROWS
 ) -> Iterator[pa.StructArray]:
-    """The actions of one kind in the files of a checkpoint (URIs), as structs of a layout, in batches.
+    """Yield the actions of one kind in the files of a checkpoint (URIs), in batches, as structs.
 
     Raises TableError if a file cannot be read.
     """
     for uri in parts:
         for batch in _batches(uri, [kind], rows):
             if kind in batch.schema.names:
-                found = _conformed(batch[kind], layout)
-                yield found.filter(found.is_valid())
+                actions = _conform(batch[kind], layout)
+                yield actions.filter(actions.is_valid())
 
 
 def unchanged(
     parts: Iterable[str], kind: str, changes: Mapping[str, pa.StructArray]
 ) -> Iterator[pa.StructArray]:
-    """The actions of one kind in the files of a checkpoint, less those of names that have changed since.
+    """Yield the actions of one kind in the files of a checkpoint that no later action supersedes.
 
-    ``changes`` are the last actions of these names: of ``add``, ``remove`` and ``txn``.
+    ``changes`` has the reconciled actions since the checkpoint: ``add``, ``remove`` and ``txn``.
     """
-    name = _NAMES[kind]
-    kinds = [other for other in _NAMES if _NAMES[other] == name]
-    changed = pa.concat_arrays([changes[other].field(name) for other in kinds])
+    key = _KEY_FIELDS[kind]
+    kinds = [other for other in _KEY_FIELDS if _KEY_FIELDS[other] == key]
+    changed = pa.concat_arrays([changes[other].field(key) for other in kinds])
     for old in read(parts, kind, _SCHEMA.field(kind).type):
-        yield old.filter(pc.invert(pc.is_in(old.field(name), changed)))
+        yield old.filter(pc.invert(pc.is_in(old.field(key), changed)))
 
 
 def read_one(parts: Iterable[str], kind: str) -> dict[str, Any] | None:
-    """The one action of its kind: ``metaData`` or ``protocol``; None if there is none."""
+    """Return the only action of its kind, ``metaData`` or ``protocol``, or None."""
     for uri in parts:
         for batch in _batches(uri, [kind], _BATCH_ROWS):
-            for found in batch[kind].drop_null() if kind in batch.schema.names else ():
-                action = found.as_py(maps_as_pydicts="strict")
+            for scalar in batch[kind].drop_null() if kind in batch.schema.names else ():
+                action = scalar.as_py(maps_as_pydicts="strict")
                 return {name: value for name, value in action.items() if value is not None}
     return None
 
@@ -107,40 +107,41 @@ def write(
     metadata: Mapping[str, Any],
     changes: Mapping[str, pa.StructArray],
 ) -> None:
-    """Write the checkpoint of a version into the folder of a log, and name it the last.
+    """Write the checkpoint of a version to the folder of a log, and point ``_last_checkpoint`` to it.
 
-    ``before`` are the files of an older one; ``changes`` are what has come since: of ``add``, ``remove`` and
-    ``txn``, for each name its last action. Raises WriteError if the place is not writable.
+    ``before`` lists the files of an older checkpoint; ``changes`` has the reconciled actions since then:
+    ``add``, ``remove`` and ``txn``. Raises WriteError if the log is not writable.
     """
     uri = storage.join(log, f"{version:020}.checkpoint.parquet")
-    actions = files = 0
+    num_actions = num_files = 0
     with (
         storage.writing(uri),
         storage.open_whole(uri) as file,
         pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True) as writer,
     ):
 
-        def put(kind: str, found: pa.StructArray) -> None:
-            nonlocal actions, files
-            columns = [found if f.name == kind else pa.nulls(len(found), f.type) for f in _SCHEMA]
+        def put(kind: str, actions: pa.StructArray) -> None:
+            nonlocal num_actions, num_files
+            count = len(actions)
+            columns = [actions if f.name == kind else pa.nulls(count, f.type) for f in _SCHEMA]
             writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-            actions += len(found)
-            files += len(found) if kind == "add" else 0
+            num_actions += count
+            num_files += count if kind == "add" else 0
 
         put("protocol", pa.array([protocol], _PROTOCOL))
         put("metaData", pa.array([metadata], _METADATA))
-        for kind in _NAMES:
+        for kind in _KEY_FIELDS:
             for old in unchanged(before, kind, changes):
-                put(kind, _still_told(old) if kind == "remove" else old)
+                put(kind, _unexpired(old) if kind == "remove" else old)
             put(kind, changes[kind])
-    pointer = {"version": version, "size": actions, "numOfAddFiles": files}
+    pointer = {"version": version, "size": num_actions, "numOfAddFiles": num_files}
     storage.write(storage.join(log, "_last_checkpoint"), json.dumps(pointer).encode())
 
 
-def _still_told(removed: pa.StructArray) -> pa.StructArray:
-    """Data files that were taken away lately."""
-    expired = pa.scalar(int(time.time() * 1000) - _TOMBSTONES_MS)
-    return removed.filter(pc.greater(removed.field("deletionTimestamp"), expired))
+def _unexpired(tombstones: pa.StructArray) -> pa.StructArray:
+    """Return the tombstones that are within the retention period."""
+    oldest = pa.scalar(int(time.time() * 1000) - _TOMBSTONE_MS)
+    return tombstones.filter(pc.greater(tombstones.field("deletionTimestamp"), oldest))
 
 
 def _batches(uri: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -154,19 +155,19 @@ def _batches(uri: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch
         raise TableError(
             f"a checkpoint cannot be read ({said(error)})",
             where=uri,
-            hint="delete it: the log's entries are enough",
+            hint="delete it: the log entries have the same content",
         ) from error
 
 
-def _conformed(found: pa.StructArray, layout: pa.StructType) -> pa.StructArray:
-    """Structs with the fields of a layout: null where they lack one."""
-    if found.type == layout:
-        return found
-    there = {field.name for field in found.type}
+def _conform(structs: pa.StructArray, layout: pa.StructType) -> pa.StructArray:
+    """Convert structs to a layout; missing fields become null."""
+    if structs.type == layout:
+        return structs
+    existing = {field.name for field in structs.type}
     fields = [
-        pc.struct_field(found, field.name).cast(field.type)
-        if field.name in there
-        else pa.nulls(len(found), field.type)
+        pc.struct_field(structs, field.name).cast(field.type)
+        if field.name in existing
+        else pa.nulls(len(structs), field.type)
         for field in layout
     ]
-    return pa.StructArray.from_arrays(fields, fields=list(layout), mask=found.is_null())
+    return pa.StructArray.from_arrays(fields, fields=list(layout), mask=structs.is_null())

@@ -1,4 +1,4 @@
-"""What a driver remembers of a million units of work: lists on disk, and keys in 16 bytes each."""
+"""Compact collections for millions of units of work: lists on disk, and sets of 16-byte keys."""
 
 import pickle
 from collections.abc import Iterable, Iterator
@@ -12,50 +12,50 @@ import numpy.typing as npt
 
 from etl.errors import WriteError, said
 
-_BATCH = 1024  # items that are held at a time
-_IN_MEMORY = 1 << 20  # bytes; what is more goes to disk
+_BATCH_ITEMS = 1024  # pickled together
+_MAX_MEMORY_BYTES = 1 << 20  # of one list; a longer one is moved to disk
 
 T = TypeVar("T")
 
 
 class Spilled(Generic[T]):
-    """A list that is written once and iterated any number of times; a long one lies on disk.
+    """A list that is written once and can be iterated repeatedly; a long one is stored on disk.
 
-    Raises WriteError if there is no room for it.
+    Raises WriteError if the disk is full.
 
-    >>> found = Spilled(number * number for number in range(4))
-    >>> len(found), list(found)
+    >>> squares = Spilled(number * number for number in range(4))
+    >>> len(squares), list(squares)
     (4, [0, 1, 4, 9])
     """
 
     def __init__(self, items: Iterable[T] = ()) -> None:
-        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self._file = SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115
         finalize(self, self._file.close)
-        self._ends = [0]  # of the batches, in bytes
+        self._offsets = [0]  # bytes at which batches start, and the end of the last one
         self._count = 0
         remaining = iter(items)
-        while batch := list(islice(remaining, _BATCH)):
+        while batch := list(islice(remaining, _BATCH_ITEMS)):
             try:
                 self._file.write(pickle.dumps(batch))
             except OSError as error:
                 raise WriteError(
-                    f"a list of what is to be done cannot be written ({said(error)})",
-                    hint="it needs some 200 bytes for each split; TMPDIR names another folder",
+                    f"a temporary list of work cannot be written ({said(error)})",
+                    hint="it needs about 200 bytes per split; set TMPDIR to a folder with enough space",
                 ) from error
-            self._ends.append(self._file.tell())
+            self._offsets.append(self._file.tell())
             self._count += len(batch)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[T]:
-        for start, stop in zip(self._ends, self._ends[1:], strict=False):
-            self._file.seek(start)  # another iterator may have been here meanwhile
-            yield from pickle.loads(self._file.read(stop - start))  # noqa: S301  # what was written here
+        for start, stop in zip(self._offsets, self._offsets[1:], strict=False):
+            self._file.seek(start)  # another iterator may have moved the file position
+            yield from pickle.loads(self._file.read(stop - start))  # noqa: S301  # written above
 
 
 class KeySet:
-    """Keys of 32 hexadecimal digits, and whether one is among them.
+    """A set of keys of 32 hexadecimal digits, held in 16 bytes each.
 
     >>> "0a" * 16 in KeySet(["0a" * 16]), "0b" * 16 in KeySet(["0a" * 16])
     (True, False)
@@ -72,7 +72,7 @@ class KeySet:
 
 
 def place_of(keys: npt.NDArray[np.bytes_], key: bytes) -> int | None:
-    """Where a key stands among sorted keys of one length; None: it does not."""
-    place = int(np.searchsorted(keys, key))
-    # numpy leaves out zeros at an end; all keys have one length, so that they stay distinct.
-    return place if place < len(keys) and keys[place] == key.rstrip(b"\0") else None
+    """Return the index of a key in sorted keys of equal length, or None if it is not among them."""
+    index = int(np.searchsorted(keys, key))
+    # numpy strips trailing zeros; keys stay distinct, since all have the same length.
+    return index if index < len(keys) and keys[index] == key.rstrip(b"\0") else None

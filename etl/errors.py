@@ -1,48 +1,49 @@
-"""The exceptions of Tokenlake: every mistake of a user is one of these, with what, where and a hint.
+"""The exceptions that Tokenlake raises for errors a user can fix.
 
 TokenlakeError
-├── RecipeError        the recipe does not say what it must, or says what is unknown
-├── SourceError        an input cannot be listed or read; its split is put in quarantine
+├── RecipeError        the recipe is invalid: something required is missing, or something is unknown
+├── SourceError        an input cannot be listed or read; its split is quarantined
 ├── StorageError       a URL cannot be reached, read or written
-│   └── WriteError     a place takes no more; a run ends there, since no input is at fault
-├── TableError         a table is missing, damaged, or of another shape
+│   └── WriteError     a URL cannot be written; the run stops, since no input is at fault
+├── TableError         a table is missing or damaged, or does not have the expected format
 │   ├── ConflictError  another writer committed first
-│   └── MismatchError  the table was made by another recipe, or its input files have changed
-├── StageError         a stage failed on a batch (it names stage, source and row)
-├── LimitError         a unit of work took more time than it may; it is put in quarantine
-├── TokenizerError     a tokenizer cannot be loaded, or gives other ids than its reference
-├── ClusterError       no Dask cluster could be started or reached
-└── LoaderError        a training run asks for what the table cannot give
+│   └── MismatchError  the table belongs to another recipe, or its input files have changed
+├── StageError         a stage failed on a batch
+├── LimitError         a unit of work exceeded its time limit; it is quarantined
+├── TokenizerError     a tokenizer cannot be loaded, or its ids differ from its reference
+├── ClusterError       a Dask cluster cannot be started or reached
+└── LoaderError        the table does not have what a training run requests
 """
 
 import re
 
-_COLOURS = re.compile(r"\x1b\[\d*m|↳")  # as delta-rs sets them
-_BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_MARKUP = re.compile(r"\x1b\[\d*m|↳")  # colours and arrows in messages of delta-rs
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def one_line(text: str) -> str:
-    r"""Text as one line of a terminal: controls, line ends and bytes that are no UTF-8 are shown escaped.
+    r"""Return text as a single terminal line, with unprintable characters escaped.
 
-    A name of a file may hold any of them.
+    These are control characters, line ends and lone surrogates (bytes that are not valid UTF-8). A
+    file name may contain any of them.
 
     >>> print(one_line("s3://raw/two\nlines é.jsonl"))
     s3://raw/two\nlines é.jsonl
     """
-    return _BREAKING.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def said(error: BaseException) -> str:
-    r"""What an exception says, in one line and without colours; the name of its type if it says nothing.
+    r"""Return an exception's message on one line, or the name of its type if it has no message.
 
-    >>> said(OSError("no\n  room")), said(KeyboardInterrupt())
-    ('no room', 'KeyboardInterrupt')
+    >>> said(OSError("disk\n  full")), said(KeyboardInterrupt())
+    ('disk full', 'KeyboardInterrupt')
     """
-    return " ".join(_COLOURS.sub("", str(error)).split()) or type(error).__name__
+    return " ".join(_MARKUP.sub("", str(error)).split()) or type(error).__name__
 
 
 class TokenlakeError(Exception):
-    """Base of all errors that a user can mend: what went wrong, where, and what to try.
+    """The base of all errors that a user can fix: what went wrong, where, and what to try.
 
     >>> print(RecipeError("unknown stage 'gopher_qualty'", where="web.yaml:7", hint="gopher_quality?"))
     web.yaml:7: unknown stage 'gopher_qualty'
@@ -60,7 +61,7 @@ class TokenlakeError(Exception):
         return text if self.hint is None else f"{text}\n  hint: {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Keyword-only arguments do not survive pickling between processes by default.
+        # By default an exception is pickled without its keyword-only arguments.
         return _rebuild, (type(self), self.what, self.where, self.hint)
 
 
@@ -71,11 +72,11 @@ def _rebuild(
 
 
 class RecipeError(TokenlakeError):
-    """The recipe does not say what it must, or says what is unknown."""
+    """The recipe is invalid: something required is missing, or something is unknown."""
 
 
 class SourceError(TokenlakeError):
-    """An input cannot be listed or read; its split is put in quarantine."""
+    """An input cannot be listed or read; its split is quarantined."""
 
 
 class StorageError(TokenlakeError):
@@ -83,11 +84,11 @@ class StorageError(TokenlakeError):
 
 
 class WriteError(StorageError):
-    """A place takes no more; a run ends there, since no input is at fault."""
+    """A URL cannot be written; the run stops, since no input is at fault."""
 
 
 class TableError(TokenlakeError):
-    """A table is missing, damaged, or of another shape."""
+    """A table is missing or damaged, or does not have the expected format."""
 
 
 class ConflictError(TableError):
@@ -95,7 +96,7 @@ class ConflictError(TableError):
 
 
 class MismatchError(TableError):
-    """The table was made by another recipe, or its input files have changed."""
+    """The table belongs to another recipe, or its input files have changed."""
 
 
 class StageError(TokenlakeError):
@@ -103,16 +104,16 @@ class StageError(TokenlakeError):
 
 
 class LimitError(TokenlakeError):
-    """A unit of work took more time than it may; it is put in quarantine."""
+    """A unit of work exceeded its time limit; it is quarantined."""
 
 
 class TokenizerError(TokenlakeError):
-    """A tokenizer cannot be loaded, or gives other ids than its reference."""
+    """A tokenizer cannot be loaded, or its ids differ from its reference."""
 
 
 class ClusterError(TokenlakeError):
-    """No Dask cluster could be started or reached."""
+    """A Dask cluster cannot be started or reached."""
 
 
 class LoaderError(TokenlakeError):
-    """A training run asks for what the table cannot give."""
+    """The table does not have what a training run requests."""

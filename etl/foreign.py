@@ -1,4 +1,4 @@
-"""Delta tables as delta-rs reads them: those of other programs, with all that the protocol knows."""
+"""Delta tables of other programs, opened with delta-rs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,9 @@ from etl.errors import StorageError, TableError, said
 
 @dataclass(frozen=True)
 class Foreign:
-    """A Delta table of any program, as delta-rs reads it: schema, and data files.
+    """The schema and data files of a Delta table that any program wrote.
 
-    ``files`` has ``path`` (string, as the log spells it), ``size`` (int64, bytes) and ``partition.NAME``.
+    ``files`` has ``path`` (string, as in the log), ``size`` (int64, bytes) and ``partition.NAME``.
     """
 
     url: str
@@ -26,16 +26,17 @@ class Foreign:
 
 
 def open_foreign(url: str, version: int | None = None) -> Foreign:
-    """Open a table that another program may have written, at its newest version or another.
+    """Open the newest or the given version of a table that another program may have written.
 
-    Raises TableError if there is none, or if its data files are not all that there is to its rows.
+    Raises TableError if the table or version does not exist, or if its rows cannot be read from its
+    data files alone.
     """
     url = storage.normalize(url)
     delta = opened(url, version)
     features = set(delta.protocol().reader_features or ())
     check_plain(url, delta.metadata().configuration, features - {"v2Checkpoint"})
     try:
-        delta.to_pyarrow_dataset()  # refuses what plain Parquet readers would read wrongly
+        delta.to_pyarrow_dataset()  # refuses tables that plain Parquet readers would read wrongly
     except Exception as error:
         raise _not_plain(url, said(error)) from error
     actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
@@ -46,13 +47,13 @@ def open_foreign(url: str, version: int | None = None) -> Foreign:
 
 
 def opened(url: str, version: int | None) -> deltalake.DeltaTable:
-    """A table as delta-rs holds it; raises TableError if there is none, or no such version."""
+    """Open a table with delta-rs; raises TableError if the table or version does not exist."""
     try:
         delta = deltalake.DeltaTable(place(url), storage_options=storage.delta_options(url))
         if version is not None:
             delta.load_as_version(version)
     except TableNotFoundError as error:
-        raise TableError("there is no Delta table", where=url, hint="check the URL") from error
+        raise TableError("no Delta table at this URL", where=url, hint="check the URL") from error
     except (DeltaError, OSError) as error:
         what = "cannot be opened" if version is None else f"has no version {version}"
         raise TableError(f"{what} ({said(error)})", where=url, hint="see `etl history`") from error
@@ -60,28 +61,30 @@ def opened(url: str, version: int | None) -> deltalake.DeltaTable:
 
 
 def check_plain(url: str, properties: Mapping[str, Any], features: Iterable[str]) -> None:
-    """Raise TableError for what is read wrongly from data files and classic checkpoints alone."""
-    found = {"deletionVectors", "v2Checkpoint"} & set(features)
+    """Raise TableError if data files and classic checkpoints alone would give wrong rows."""
+    unsupported = {"deletionVectors", "v2Checkpoint"} & set(features)
     if properties.get("delta.columnMapping.mode", "none") != "none":
-        found |= {"columnMapping"}
-    if found:
-        raise _not_plain(url, ", ".join(sorted(found)))
+        unsupported |= {"columnMapping"}
+    if unsupported:
+        raise _not_plain(url, ", ".join(sorted(unsupported)))
 
 
 def _not_plain(url: str, why: str) -> TableError:
     return TableError(
-        f"its data files cannot be read by themselves ({why})",
+        f"the table uses unsupported Delta features ({why})",
         where=url,
-        hint="write the table anew without deletion vectors and column mapping",
+        hint="rewrite the table without these features",
     )
 
 
 def place(url: str) -> str:
-    """A table's URL as delta-rs takes it: of a local one the path, in which # and ? are letters."""
+    """Return the URL or local path of a table for delta-rs: in a path, # and ? are ordinary characters."""
     if not storage.is_local(url):
         return url
     if re.search("%[0-9A-Fa-f]{2}", url):
         raise StorageError(
-            "a local lake may not have an escape like %20 in its path", where=url, hint="rename it"
+            "a local path must not contain a percent escape like %20",
+            where=url,
+            hint="rename the folder",
         )
     return str(storage.local_path(url))

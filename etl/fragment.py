@@ -1,7 +1,7 @@
-"""Fragments: the Parquet data files that workers write, before anyone commits them.
+"""Fragments: the Parquet data files that workers write before the driver commits them.
 
-A fragment has a name that nobody else has, is cut into row groups of a bounded size, and comes with the
-statistics that the Delta log keeps of it. Nothing is visible to a reader before a commit names it.
+A fragment has a unique name, row groups of bounded size, and the statistics for the Delta log. It is not
+visible to readers until a commit adds it.
 """
 
 import json
@@ -20,24 +20,24 @@ from etl import storage
 from etl.errors import StorageError
 
 _MAX_STATISTIC_CHARS = 512  # longer values would bloat the log
-_ALWAYS = ("source", "file")  # by these the driver finds data files again
+_LOOKUP_COLUMNS = ("source", "file")  # kept at any length: the driver finds data files by them
 _MAX_ROW_GROUP_ROWS = 1 << 17
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How the data files of a table are laid out; it decides speed and size, never a value."""
+    """The layout of a table's data files, which affects speed and size but never a value."""
 
     partition_by: tuple[str, ...] = ()
-    statistics: tuple[str, ...]  # columns whose minimum and maximum stand in the log
+    statistics: tuple[str, ...]  # columns with minimum and maximum in the log
     dictionary: tuple[str, ...] = ("source",)
-    ascending: tuple[str, ...] = ()  # integers that only grow: their differences are stored
-    bulk: str | None = None  # the column that fills a row group
-    running: tuple[str, str] | None = None  # (counts, running total of them inside one file)
+    ascending: tuple[str, ...] = ()  # ascending integers, stored as differences
+    bulk: str | None = None  # the column that determines the size of row groups
+    running: tuple[str, str] | None = None  # (counts, their running total inside one file)
     row_group_bytes: int = 16 << 20  # of the bulk column, before compression
     file_bytes: int = 512 << 20  # of the bulk column, before compression
-    page_bytes: int = 1 << 20  # of a column, before compression: what a reader holds at least
+    page_bytes: int = 1 << 20  # of a column, before compression: the least that a reader holds
     compression: str = "zstd"
     compression_level: int | None = 1
 
@@ -53,9 +53,9 @@ DUPLICATES = Layout(
     dictionary=("source", "keeper_source", "kind", "file"),
 )
 KEYS = Layout(partition_by=("kind",), statistics=("key",), dictionary=("file",), ascending=("key",))
-# Chosen for training by benchmarks/stored_form.py: lz4 decodes more than twice as fast as zstd, and packed
-# at level 3 (LZ4 HC) it takes a sixth less room than plainly, and three times as long to write. 6 MB of
-# int32 are 1.5 M tokens; each file that a reader has open holds a page.
+# Chosen for training by benchmarks/stored_form.py: lz4 decodes more than twice as fast as zstd. At level 3
+# (LZ4 HC) files are a sixth smaller than at the default level, and take three times as long to write. 6 MB of
+# int32 are 1.5 M tokens; a reader holds one page for each open file.
 TOKENS = Layout(
     statistics=("id", "source", "row", "token_end"),
     bulk="tokens",
@@ -65,13 +65,13 @@ TOKENS = Layout(
     compression="lz4",
     compression_level=3,
 )
-# For tables that are kept rather than read: half the room, a third of the speed.
+# For tables that are archived rather than read: half the size, a third of the speed.
 ARCHIVED_TOKENS = replace(TOKENS, page_bytes=1 << 20, compression="zstd", compression_level=9)
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """One data file, written and closed: path inside the table, bytes, rows, and Delta statistics."""
+    """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON)."""
 
     path: str
     size: int
@@ -81,7 +81,7 @@ class Fragment:
 
 
 def is_fragment(path: str) -> bool:
-    """Whether a data file's name is one that ``FragmentWriter`` gives.
+    """Return whether the name of a data file has the form that ``FragmentWriter`` uses.
 
     >>> is_fragment("verdict=kept/" + "a" * 32 + "-0123456789ab-0.parquet"), is_fragment("x.parquet")
     (True, False)
@@ -91,7 +91,7 @@ def is_fragment(path: str) -> bool:
 
 @dataclass
 class _Statistics:
-    """Running minimum, maximum and null count per column, as the Delta log wants them."""
+    """Running minimum, maximum and null count per column, in the form of the Delta log."""
 
     columns: tuple[str, ...]
     rows: int = 0
@@ -104,18 +104,20 @@ class _Statistics:
         for name in self.columns:
             column = table[name]
             self.nulls[name] = self.nulls.get(name, 0) + column.null_count
-            found = pc.min_max(column).as_py()
-            if found["min"] is not None:
-                self.low[name] = min(self.low.get(name, found["min"]), found["min"])
-                self.high[name] = max(self.high.get(name, found["max"]), found["max"])
+            bounds = pc.min_max(column).as_py()
+            if bounds["min"] is not None:
+                self.low[name] = min(self.low.get(name, bounds["min"]), bounds["min"])
+                self.high[name] = max(self.high.get(name, bounds["max"]), bounds["max"])
 
     def to_json(self) -> str:
-        known = [n for n in self.low if n in _ALWAYS or _is_short(self.low[n], self.high[n])]
+        names = [
+            n for n in self.low if n in _LOOKUP_COLUMNS or _is_short(self.low[n], self.high[n])
+        ]
         return json.dumps(
             {
                 "numRecords": self.rows,
-                "minValues": {name: self.low[name] for name in known},
-                "maxValues": {name: self.high[name] for name in known},
+                "minValues": {name: self.low[name] for name in names},
+                "maxValues": {name: self.high[name] for name in names},
                 "nullCount": self.nulls,
             }
         )
@@ -126,9 +128,9 @@ def _is_short(*values: Any) -> bool:
 
 
 class FragmentWriter:
-    """Appends Arrow tables to new data files of a Delta table; nothing is visible before a commit.
+    """A writer that appends Arrow tables to new data files, invisible to readers until a commit.
 
-    ``name`` is the head of the file names (the split's key), made unique by a random tail.
+    ``name`` is the prefix of the file names (the split's key); a random suffix makes them unique.
     """
 
     def __init__(
@@ -152,10 +154,10 @@ class FragmentWriter:
         self._file: _OpenFile | None = None
 
     def append(self, table: pa.Table) -> None:
-        """Add rows; whole row groups are written as soon as they are full."""
+        """Append rows; row groups are written as soon as they are full."""
         if table.num_rows == 0:
             return
-        if self._layout.running is not None:  # its place; the values are known with the file
+        if self._layout.running is not None:  # a placeholder: the file determines the values
             counts, total = self._layout.running
             if total not in table.column_names:
                 table = table.append_column(total, table[counts])
@@ -163,20 +165,20 @@ class FragmentWriter:
         self._pending.append(table)
         self._pending_bytes += _bulk_bytes(table, self._layout.bulk)
         if self._pending_bytes >= self._layout.row_group_bytes:
-            self._write(keep_rest=True)
+            self._write_pending(keep_rest=True)
 
     def close(self) -> list[Fragment]:
-        """Finish the files and return them; each footer is read once more to check its rows."""
-        self._write(keep_rest=False)
-        self._roll()
+        """Finish the files and return them; each footer is read back to check the number of rows."""
+        self._write_pending(keep_rest=False)
+        self._close_file()
         return self._fragments
 
     @property
     def path(self) -> str:
-        """The path of the file that the next row goes to."""
+        """The path of the file to which the next row is written."""
         return f"{self._prefix}-{len(self._fragments)}.parquet"
 
-    def _write(self, *, keep_rest: bool) -> None:
+    def _write_pending(self, *, keep_rest: bool) -> None:
         if not self._pending:
             return
         table = pa.concat_tables(self._pending)
@@ -197,9 +199,9 @@ class FragmentWriter:
             self._file = _OpenFile(uri, self._schema, self._layout)
         self._file.write(table)
         if self._file.bulk_bytes >= self._layout.file_bytes:
-            self._roll()
+            self._close_file()
 
-    def _roll(self) -> None:
+    def _close_file(self) -> None:
         if self._file is None:
             return
         size = self._file.close()
@@ -209,7 +211,7 @@ class FragmentWriter:
 
 
 class _OpenFile:
-    """One Parquet file being written, with its statistics."""
+    """A Parquet file being written, with its statistics."""
 
     def __init__(self, uri: str, schema: pa.Schema, layout: Layout) -> None:
         self.uri = uri
@@ -229,7 +231,7 @@ class _OpenFile:
                 use_dictionary=[name for name in layout.dictionary if name in schema.names],
                 write_statistics=[name for name in layout.statistics if name in schema.names],
                 column_encoding=dict.fromkeys(layout.ascending, "DELTA_BINARY_PACKED") or None,
-                write_page_checksum=True,  # a bit that flips in storage is found by `etl verify`
+                write_page_checksum=True,  # `etl verify` finds bits that flip in storage
             )
 
     def write(self, table: pa.Table) -> None:
@@ -243,8 +245,8 @@ class _OpenFile:
     def _with_total(self, table: pa.Table, counts: str, total: str) -> pa.Table:
         ends = self._total + np.cumsum(np.asarray(table[counts].combine_chunks()), dtype=np.int64)
         self._total = int(ends[-1])
-        place = table.schema.get_field_index(total)
-        return table.set_column(place, table.schema.field(place), pa.array(ends, pa.int64()))
+        index = table.schema.get_field_index(total)
+        return table.set_column(index, table.schema.field(index), pa.array(ends, pa.int64()))
 
     def close(self) -> int:
         """Close, read the footer back, and return the size in bytes."""
@@ -255,19 +257,22 @@ class _OpenFile:
             rows = pq.read_metadata(file).num_rows
             size = file.size()
         if rows != self.statistics.rows:
-            raise StorageError(f"{self.statistics.rows} rows written, {rows} read", where=self.uri)
+            raise StorageError(
+                f"a data file has {rows} rows, but {self.statistics.rows} were written",
+                where=self.uri,
+            )
         return int(size)
 
 
 def _bulk_bytes(table: pa.Table, bulk: str | None) -> int:
-    """Bytes of the values of the bulk column (rows alone count where there is none)."""
+    """Return the bytes of the values of the bulk column, or the number of rows if there is none."""
     if bulk is None or table.num_rows == 0:
         return int(table.num_rows)
     return int(sum(_lengths(chunk).sum() for chunk in table[bulk].chunks))
 
 
 def _lengths(chunk: pa.Array) -> np.ndarray:
-    """Bytes per value of a string or list<int32> array (whose offsets are int32)."""
+    """Return the bytes of each value of a string or list<int32> array, which have int32 offsets."""
     offsets = np.frombuffer(chunk.buffers()[1], np.int32)[
         chunk.offset : chunk.offset + len(chunk) + 1
     ]
@@ -276,7 +281,7 @@ def _lengths(chunk: pa.Array) -> np.ndarray:
 
 
 def _row_group_cuts(table: pa.Table, layout: Layout) -> list[int]:
-    """Row numbers at which row groups end; the last is the table's end."""
+    """Return the row numbers at which row groups end; the last is the number of rows."""
     num_rows = table.num_rows
     if layout.bulk is None:
         return [*range(_MAX_ROW_GROUP_ROWS, num_rows, _MAX_ROW_GROUP_ROWS), num_rows]

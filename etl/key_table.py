@@ -1,7 +1,7 @@
-"""The table ``keys`` of a lake: whether it fits the decisions, and whose keys it holds.
+"""The ``keys`` table of a lake: an index of the keys by which duplicates are found.
 
-It is an index and no step of a recipe: it is made of ``documents`` and ``duplicates`` alone, and made anew
-where it does not fit these, or is not there.
+It is an index, not a step of a recipe: it is derived from ``documents`` and ``duplicates`` alone, and rebuilt
+if it is missing or does not match them.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,22 +18,22 @@ KINDS: Final[tuple[Kind, ...]] = ("exact", "near")
 
 
 class KeyTable:
-    """The table ``keys`` beside a table ``duplicates``, as it is now.
+    """The current ``keys`` table of a lake, next to the table ``duplicates``.
 
-    Its fingerprint names the recipe and the generation of ``duplicates``: begun anew, these take the keys
-    with them.
+    Its fingerprint includes the recipe and the generation of ``duplicates``: rebuilding that table also
+    invalidates the keys.
     """
 
     def __init__(self, duplicates: Ledger) -> None:
         lake, _, _ = duplicates.url.rpartition("/")
         self.ledger = Ledger(storage.join(lake, "keys"), fingerprint=duplicates.key("keys"))
-        other = self.ledger.table is None or self.ledger.is_other_recipe
-        self.fits = not other and not self.ledger.foreign_files()
+        is_other = self.ledger.table is None or self.ledger.is_other_recipe
+        self.fits = not is_other and not self.ledger.foreign_files()
 
     def begin(self, lineage: Callable[[int], Mapping[str, Any]]) -> None:
-        """Create the table, or begin it anew: look at it again then; ``lineage`` as for ``Ledger.begin``."""
+        """Create or rebuild the table as ``Ledger.begin`` does; create a new KeyTable afterwards."""
         self.ledger.begin(schemas.KEYS, KEYS, lineage)
 
     def has(self, unit: str) -> bool:
-        """Whether the keys of a unit of ``documents``, named by its key, stand in the table."""
+        """Return whether the table holds the keys of a unit of ``documents``, given the unit's key."""
         return self.fits and self.ledger.is_done(self.ledger.key(unit))

@@ -1,8 +1,8 @@
-"""Leases: who is at work on a lake, so that a vacuum leaves alone what a job may still need.
+"""Leases: which jobs are running on a lake, so that a vacuum keeps the files they may need.
 
-A lease is one small file, ``LAKE/leases/KIND-ID.json``, written when the work begins, renewed while it goes
-on, and removed at its end. One that was not renewed for a quarter of an hour is that of a job that died.
-Leases order nobody's commits, which the Delta log does: they only hold back what deletes.
+A lease is one small file, ``LAKE/leases/KIND-ID.json``, which a job writes when it starts, renews while it
+runs, and removes when it ends. A lease that was not renewed for 15 minutes belongs to a dead job. Leases do
+not order commits, which the Delta log does: they only hold back deletions.
 """
 
 import json
@@ -20,16 +20,16 @@ from etl.errors import StorageError
 
 _FOLDER = "leases"
 _RENEW_SECONDS = 60.0
-# How far two clocks may differ, the store's too (which may tell whole seconds): S3 itself refuses requests
-# whose clock is further off (RequestTimeTooSkewed).
+# How far two clocks may differ, including the store's, which may have a resolution of seconds: S3 refuses
+# requests with a larger skew (RequestTimeTooSkewed).
 _MAX_SKEW = timedelta(minutes=15)
 LIFETIME: Final = timedelta(minutes=15)
-"""How long a lease is good for after it was written: chosen here, as long as clocks may differ."""
+"""How long a lease is valid after it was written: chosen here, equal to the largest clock skew."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """What is being done, since when, and when it was last heard of; times are UTC, ISO 8601."""
+    """A running job: its kind, its start, and when it last renewed the lease (UTC, ISO 8601)."""
 
     kind: str  # run, optimize, vacuum ...
     key: str
@@ -39,17 +39,17 @@ class Lease:
 
     @property
     def since(self) -> datetime:
-        """A time at which the work had not begun, by anybody's clock."""
+        """A time before the job started, by any clock."""
         return datetime.fromisoformat(self.started) - _MAX_SKEW
 
     def is_alive(self, now: datetime) -> bool:
-        """Whether the job has been heard of lately."""
+        """Return whether the lease has not expired."""
         return now - datetime.fromisoformat(self.renewed) < LIFETIME
 
 
 @contextmanager
 def hold(lake: str, kind: str) -> Iterator[Lease]:
-    """Hold a lease on a lake for the time of a block; a thread renews it.
+    """Hold a lease on a lake inside a ``with`` block; a thread renews it.
 
     Raises WriteError if the lake is not writable.
     """
@@ -71,14 +71,15 @@ def hold(lake: str, kind: str) -> Iterator[Lease]:
 
 
 def leases(lake: str) -> list[Lease]:
-    """The leases of jobs that are alive, oldest first."""
+    """Return the leases of live jobs, oldest first."""
     now = datetime.now(UTC)
-    found = []
+    held = []
     for file in storage.find(storage.join(storage.normalize(lake), _FOLDER)):
         content = storage.read(file.uri)
-        if content is not None:  # its job has ended meanwhile
-            found.append(Lease(**json.loads(content)))
-    return sorted((x for x in found if x.is_alive(now)), key=lambda lease: lease.started)
+        if content is not None:  # else the job has ended since the listing
+            held.append(Lease(**json.loads(content)))
+    alive = (lease for lease in held if lease.is_alive(now))
+    return sorted(alive, key=lambda lease: lease.started)
 
 
 def _renew(uri: str, lease: Lease, done: threading.Event) -> None:
@@ -86,7 +87,7 @@ def _renew(uri: str, lease: Lease, done: threading.Event) -> None:
         try:
             _write(uri, Lease(**{**asdict(lease), "renewed": _now()}))
         except StorageError:
-            continue  # the store may be there again in a minute; the work itself will say if not
+            continue  # the store may respond again in a minute; if not, the job itself fails
 
 
 def _write(uri: str, lease: Lease) -> None:

@@ -1,17 +1,17 @@
-"""Exactly once: which units of work are done in a table, and the commit of more.
+"""Exactly-once commits: the Delta log records which units of work a table holds.
 
-The Delta log is the progress store. Each commit carries one application transaction (``txn``) per unit
-of work, named by the unit's key, so that the rows of a unit and the note that it is done become visible
-together. A key hashes all that decides the rows: the table's generation, the recipe's fingerprint, and
-the identity of the input. These kinds of ``txn`` stand in the log:
+Each commit has one application transaction (``txn``) per unit of work, named by the unit's key, so that the
+rows of a unit and the record that it is done become visible together. A key hashes everything that
+determines the rows: the table's generation, the recipe's fingerprint, and the identity of the input. The
+log has these kinds of ``txn``:
 
-- ``generation``          how often the table was begun anew
-- ``recipe``              the fingerprint of the recipe that made the rows (its first 63 bits)
+- ``generation``          the generation of the table, which increases with each rebuild
+- ``recipe``              the fingerprint of the recipe that produced the rows (its first 63 bits)
 - ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI
 - ``edition:<hash>``      how often the rows of that file were replaced
-- ``<key>``               a unit of work that is done; 0: its rows were dropped, it is to be done again
-- ``merged:<key>``        which data file holds a unit's rows since files were put together: the first 63
-                          bits of that file's own key
+- ``<key>``               a unit of work that is done; 0: its rows were dropped, it must be done again
+- ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
+                          the file's own key
 """
 
 import hashlib
@@ -27,12 +27,12 @@ from etl.fragment import Fragment, Layout
 from etl.table import Table
 from etl.transactions import Transactions
 
-_MAX_ATTEMPTS = 50  # each failed one means that somebody else's commit succeeded
+_MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One finished unit of work: its key, its new files, and the files that these replace."""
+    """A finished unit of work: its key, its new data files, and the data files that they replace."""
 
     key: str
     fragments: Sequence[Fragment] = ()
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Part:
-    """New data files with rows that stood in others, and the units whose rows these are, where looked up."""
+    """New data files that take over rows of other files, with the units of work of these rows if known."""
 
     key: str
     fragments: Sequence[Fragment]
@@ -51,18 +51,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The same rows in other files: those that go, and what comes in their place."""
+    """A replacement of data files by others with the same rows."""
 
     remove: Sequence[str]
     parts: Sequence[Part]
 
 
 Describe = Callable[[Sequence[Entry], int], Mapping[str, Any]]
-"""Entries of one commit and the generation -> its lineage record."""
+"""A function that returns the lineage record of a commit from its entries and the generation."""
 
 
 class Ledger:
-    """The state of one table for one recipe: what is done, and the way to commit more.
+    """The progress of one recipe in one table: which units of work are done, and commits of more.
 
     >>> Ledger("file:///nowhere/documents", fingerprint="f" * 64).table is None
     True
@@ -77,7 +77,7 @@ class Ledger:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the head of the table again."""
+        """Read the newest version of the table."""
         if self.table is None and not Table.exists(self.url):
             return
         self.table = Table.open(self.url)
@@ -86,28 +86,28 @@ class Ledger:
 
     @property
     def is_other_recipe(self) -> bool:
-        """Whether the rows of the table were made by a recipe with another fingerprint."""
+        """Whether a recipe with another fingerprint produced the rows of the table."""
         return self.table is not None and self._transactions.get("recipe") != _int63(
             self.fingerprint
         )
 
     def key(self, *identity: object) -> str:
-        """The key of a unit of work in this generation of the table (32 hex digits)."""
+        """Return the key of a unit of work in this generation of the table (32 hexadecimal digits)."""
         return _digest(self.generation, self.fingerprint, *identity)[:32]
 
     def is_done(self, key: str) -> bool:
-        """Whether a unit of work stands in the log."""
+        """Return whether a unit of work is done, according to the log."""
         return (self._transactions.get(key) or 0) > 0
 
     def foreign_files(self) -> list[str]:
-        """Live data files that no unit of work in the log has written: another program's."""
+        """Return the live data files of another program, which no unit of work in the log has written."""
         if self.table is None:
             return []
         paths = (file["path"] for file in self.table.files("path"))
         return [path for path in paths if not self.is_done(key_of(path))]
 
     def units_of(self, paths: Iterable[str]) -> Iterator[list[str]]:
-        """The keys of the units of work whose rows stand in each of these data files."""
+        """Yield, for each data file, the keys of the units of work whose rows it holds."""
         merged: dict[int, list[str]] = {}
         for key, number in self._transactions.of_kind("merged"):
             merged.setdefault(number, []).append(key)
@@ -116,18 +116,18 @@ class Ledger:
 
     @property
     def has_merged(self) -> bool:
-        """Whether rows of several units of work may stand in one data file."""
+        """Whether a data file may hold rows of several units of work."""
         return any(True for _ in self._transactions.of_kind("merged"))
 
     def has_changed(self, uri: str, fingerprint: str) -> bool:
-        """Whether rows of an earlier content of this input file stand in the table."""
-        known = self._transactions.get(self._name("file", uri))
-        return known is not None and known != _int63(_digest(fingerprint))
+        """Return whether the table holds rows of different content of this input file."""
+        committed = self._transactions.get(self._name("file", uri))
+        return committed is not None and committed != _int63(_digest(fingerprint))
 
     def edition(self, uri: str, fingerprint: str) -> int:
-        """How often a file's rows were replaced before this content's came: 0 for its first.
+        """Return how often a file's rows were replaced before this content: 0 for its first content.
 
-        It belongs into the keys, since a file may go back to an earlier content.
+        It is part of the keys, since a file may return to earlier content.
         """
         count = self._transactions.get(self._name("edition", uri)) or 0
         return count + self.has_changed(uri, fingerprint)
@@ -135,16 +135,17 @@ class Ledger:
     def begin(
         self, schema: pa.Schema, layout: Layout, lineage: Callable[[int], Mapping[str, Any]]
     ) -> None:
-        """Create the table, or begin a new generation of it as a new, empty version.
+        """Create the table, or start a new generation as a new, empty version.
 
-        Older versions stay readable by their numbers.
+        Older versions stay readable. Raises MismatchError if another recipe creates the table at the
+        same time.
         """
         state = {"generation": 1, "recipe": _int63(self.fingerprint)}
         if self.table is None:
             self.table = Table.create(self.url, schema, layout, transactions=state)
             self.refresh()
-            if self.is_other_recipe:  # another run was quicker
-                raise MismatchError("another recipe has just begun this table", where=self.url)
+            if self.is_other_recipe:  # another run was faster
+                raise MismatchError("another recipe has just created this table", where=self.url)
             return
         generation = self.generation + 1
         self.table.commit(
@@ -158,10 +159,10 @@ class Ledger:
     def commit(
         self, entries: Sequence[Entry], describe: Describe, *, retry: bool = True
     ) -> list[Entry]:
-        """Commit entries in one step and return those that are now done by this commit.
+        """Commit entries in one step, and return those that this commit has completed.
 
-        An entry whose key another run has committed meanwhile is left out: its files stay orphans.
-        Raises MismatchError if the table was begun anew meanwhile, StorageError as ``Table.commit``,
+        An entry that another run has committed concurrently is skipped, and its files remain orphans.
+        Raises MismatchError if the table was rebuilt concurrently, StorageError as ``Table.commit`` does,
         and, without ``retry``, ConflictError if any other commit came first.
         """
         for attempt in range(_MAX_ATTEMPTS):
@@ -176,16 +177,16 @@ class Ledger:
             except ConflictError:
                 if not retry:
                     raise
-                self._wait(attempt)
-        raise ConflictError(f"lost {_MAX_ATTEMPTS} commits to others in a row", where=self.url)
+                self._back_off(attempt)
+        raise self._too_many_conflicts()
 
     def rewrite(
         self, rewrites: Sequence[Rewrite], describe: Callable[[int], Mapping[str, Any]]
     ) -> list[Rewrite]:
-        """Commit the same rows in other files in one step, and return what was rewritten by it.
+        """Commit rewrites in one step, and return those that were committed.
 
-        What names a file that is no longer live is left out, its new files stay orphans: another commit
-        came first. ``describe`` gets the number of new files. Raises as ``commit`` does.
+        A rewrite of a file that is no longer live is skipped, since another commit came first; its new
+        files remain orphans. ``describe`` gets the number of new files. Raises as ``commit`` does.
         """
         for attempt in range(_MAX_ATTEMPTS):
             assert self.table is not None
@@ -207,19 +208,26 @@ class Ledger:
                     data_change=False,
                 )
             except ConflictError:
-                self._wait(attempt)
+                self._back_off(attempt)
             else:
                 self._transactions.update(transactions)
                 return todo
-        raise ConflictError(f"lost {_MAX_ATTEMPTS} commits to others in a row", where=self.url)
+        raise self._too_many_conflicts()
 
-    def _wait(self, attempt: int) -> None:
-        """Look again after a lost commit; the more were lost, the later."""
+    def _too_many_conflicts(self) -> ConflictError:
+        return ConflictError(
+            f"{_MAX_ATTEMPTS} commits in a row conflicted with those of other writers",
+            where=self.url,
+            hint="run again when fewer jobs write to this table",
+        )
+
+    def _back_off(self, attempt: int) -> None:
+        """Wait longer after each failed attempt, then read the newest version of the table."""
         generation = self.generation
         time.sleep(min(0.01 * 2**attempt, 1.0))
         self.refresh()
         if self.generation != generation or self.is_other_recipe:
-            raise MismatchError("the table was begun anew by another run", where=self.url)
+            raise MismatchError("the table was rebuilt by another run", where=self.url)
 
     def _commit_on_head(self, entries: Sequence[Entry], describe: Describe) -> None:
         assert self.table is not None
@@ -229,7 +237,8 @@ class Ledger:
                 transactions[self._name("edition", uri)] = self.edition(uri, fingerprint)
                 transactions[self._name("file", uri)] = _int63(_digest(fingerprint))
         remove = {path for entry in entries for path in entry.remove}
-        if remove:  # what is live now: another run may have come since the entries were made
+        if remove:
+            # Look up the live files: another run may have committed since the entries were created.
             files = {uri for entry in entries if entry.remove for uri in entry.files}
             live = {
                 file["path"]: file["min.source"] for file in self.table.files("path", "min.source")
@@ -245,13 +254,13 @@ class Ledger:
         self._transactions.update(transactions)
 
     def _check_removed(self, entries: Sequence[Entry], live: Collection[str]) -> None:
-        """Refuse to replace rows of which nobody knows where they stand now: they would stand twice."""
+        """Refuse to replace rows whose current files are unknown: they would be in the table twice."""
         for entry in entries:
             if not entry.files and not set(entry.remove).issubset(live):
                 raise MismatchError(
-                    "data files that this run replaces were taken away meanwhile (`etl optimize`?)",
+                    "data files that this run replaces were removed concurrently, perhaps by `etl optimize`",
                     where=self.url,
-                    hint="run again: what is committed stays",
+                    hint="run again: it continues after the last commit",
                 )
 
     def _check_contents(self, entries: Sequence[Entry]) -> None:
@@ -259,9 +268,9 @@ class Ledger:
             for uri, fingerprint in entry.files.items():
                 if not entry.remove and self.has_changed(uri, fingerprint):
                     raise MismatchError(
-                        "another run has committed another content of this input file",
+                        "another run has committed different content of this input file",
                         where=uri,
-                        hint="run again when nobody writes to it",
+                        hint="run again when the file no longer changes",
                     )
 
     def _name(self, kind: str, uri: str) -> str:
@@ -277,7 +286,7 @@ def _int63(hexdigest: str) -> int:
 
 
 def key_of(path: str) -> str:
-    """The key of the unit of work that wrote a data file, which its name begins with.
+    """Return the key of the unit of work that wrote a data file: the beginning of the file name.
 
     >>> key_of("verdict=kept/" + "a" * 32 + "-0123456789ab-0.parquet") == "a" * 32
     True

@@ -1,8 +1,8 @@
-"""Releases: a name for the versions that the tables of a lake had together, kept for good.
+"""Releases: names for consistent versions of a lake's tables, which a vacuum keeps.
 
-A release is one small file, ``LAKE/releases/NAME.json``, which is created only if it is not there: of two
-who take a name at once one wins. Vacuum keeps the data files of its versions. What reads a version takes
-the name in place of the number.
+A release is one small file, ``LAKE/releases/NAME.json``, created only if it does not exist: if two writers
+use the same name at once, one of them succeeds. A vacuum keeps the data files of its versions. Its name can
+be used wherever a version number is expected.
 """
 
 import json
@@ -23,26 +23,26 @@ _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A name, and the version of each table of the lake that it stands for."""
+    """A name for one version of each table of a lake."""
 
     name: str
     versions: dict[str, int]
     created: str  # UTC, ISO 8601
-    key: str  # tells it from one of the same name
+    key: str  # distinguishes it from others of the same name
 
 
 def create(lake: str, name: str, *, version: int | None = None) -> Release:
-    """Name what the lake holds now, or what its last table held at ``version``.
+    """Create a release of the lake's newest state, or of the state at ``version`` of its last table.
 
-    That table is ``tokens``, or ``documents`` where there is none. Raises TableError if the name is taken
-    or none, if there is no such version, or if a vacuum has taken files of it.
+    The last table is ``tokens``, or ``documents`` if there is none. Raises TableError if the name is invalid
+    or taken, if the version does not exist, or if a vacuum has deleted files of it.
     """
     url = storage.normalize(lake)
     if not _NAME.fullmatch(name):
         raise TableError(
-            f"{name!r} is no name for a release",
+            f"{name!r} is not a valid release name",
             where=url,
-            hint="letters, digits, dots, dashes and underscores, and not digits alone",
+            hint="start with a letter or digit; use letters, digits, '.', '-', '_', and not only digits",
         )
     tables = _tables_at(url, version)
     for table in tables.values():
@@ -51,49 +51,49 @@ def create(lake: str, name: str, *, version: int | None = None) -> Release:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     release = Release(name=name, versions=versions, created=now, key=uuid.uuid4().hex[:12])
     if not storage.create(_uri(url, name), json.dumps(asdict(release), indent=1).encode()):
-        raise TableError(
-            f"there is a release {name!r} already", where=url, hint="see `etl releases`"
-        )
-    # A vacuum that began before may not know of it: it announces itself before it lists the releases.
+        raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
+    # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
     if any(lease.kind == "vacuum" for lease in leases(url)):
         storage.remove(_uri(url, name))
         raise TableError(
-            "a vacuum of this lake is under way", where=url, hint="try again when it is done"
+            "a vacuum of this lake is under way", where=url, hint="retry when it has finished"
         )
     return release
 
 
 def read(lake: str, name: str) -> Release:
-    """One release; raises TableError if there is none of this name."""
+    """Return a release by its name; raises TableError if there is none."""
     url = storage.normalize(lake)
     content = storage.read(_uri(url, name)) if _NAME.fullmatch(name) else None
     if content is None:
         known = ", ".join(release.name for release in list_all(url)) or "none"
-        raise TableError(f"there is no release {name!r}", where=url, hint=f"its releases: {known}")
+        raise TableError(
+            f"no release {name!r} in this lake", where=url, hint=f"existing releases: {known}"
+        )
     return Release(**json.loads(content))
 
 
 def list_all(lake: str) -> list[Release]:
-    """The releases of a lake, oldest first."""
-    found = []
+    """Return the releases of a lake, oldest first."""
+    releases = []
     for file in storage.find(storage.join(storage.normalize(lake), _FOLDER)):
         content = storage.read(file.uri)
-        if content is not None:  # removed meanwhile
-            found.append(Release(**json.loads(content)))
-    return sorted(found, key=lambda release: (release.created, release.name))
+        if content is not None:  # else it was removed since the listing
+            releases.append(Release(**json.loads(content)))
+    return sorted(releases, key=lambda release: (release.created, release.name))
 
 
 def remove(lake: str, name: str) -> Release:
-    """Take a name away; the versions stay until a vacuum. Raises TableError if there is none."""
+    """Remove a release; its versions remain until a vacuum. Raises TableError if there is none."""
     release = read(lake, name)
     storage.remove(_uri(storage.normalize(lake), name))
     return release
 
 
 def version_of(table_url: str, version: int | str) -> int:
-    """The number of a table's version: itself, a number as text, or what a release of its lake says.
+    """Return the version number that a number, its text, or the name of a release refers to.
 
-    Raises TableError if there is no such release, or if it has no such table.
+    Raises TableError if the lake has no such release, or if the release does not include the table.
 
     >>> version_of("s3://lake/web/tokens", 7), version_of("s3://lake/web/tokens", "7")
     (7, 7)
@@ -103,7 +103,7 @@ def version_of(table_url: str, version: int | str) -> int:
     lake, _, kind = storage.normalize(table_url).rpartition("/")
     release = read(lake, version)
     if kind not in release.versions:
-        raise TableError(f"the release {version!r} has no table {kind!r}", where=lake)
+        raise TableError(f"release {version!r} does not include the table {kind!r}", where=lake)
     return release.versions[kind]
 
 
@@ -112,26 +112,28 @@ def _uri(lake: str, name: str) -> str:
 
 
 def _tables_at(lake: str, version: int | None) -> dict[str, Table]:
-    """The last table of a lake at a version, or now, and the others as they were when that was made."""
+    """Open the last table of a lake at a version, and the others at the versions that it read."""
     urls = {kind: storage.join(lake, kind) for kind in TABLES}
-    there = [kind for kind in TABLES if Table.exists(urls[kind])]
-    if not there:
-        raise TableError("there is no lake", where=lake, hint="`etl run` makes it; check the URL")
-    last = "tokens" if "tokens" in there else there[0]
+    existing = [kind for kind in TABLES if Table.exists(urls[kind])]
+    if not existing:
+        raise TableError(
+            "no lake at this URL", where=lake, hint="check the URL; `etl run` creates lakes"
+        )
+    last = "tokens" if "tokens" in existing else existing[0]
     tables = {last: Table.open(urls[last], version)}
-    versions = _read_by(tables[last])
-    for kind in there:
-        if kind != last:  # what no record names was not read
+    versions = _versions_read_by(tables[last])
+    for kind in existing:
+        if kind != last:  # a table that no commit names was not read: open its newest version
             tables[kind] = Table.open(urls[kind], versions.get(kind))
-            if version is None and tables[kind].is_vacuumed:  # the same rows stand in other files
+            if version is None and tables[kind].is_vacuumed:  # newer files hold the same rows
                 tables[kind] = Table.open(urls[kind])
-    return {kind: tables[kind] for kind in there}
+    return {kind: tables[kind] for kind in existing}
 
 
-def _read_by(table: Table) -> dict[str, int]:
-    """The newest version of each other table that went into a version of this one."""
-    found: dict[str, int] = {}
+def _versions_read_by(table: Table) -> dict[str, int]:
+    """Return the newest version of each input table that a version of this table has read."""
+    versions: dict[str, int] = {}
     for entry in table.entries():
         for kind, version in entry.reads.items():
-            found[kind] = max(version, found.get(kind, 0))
-    return found
+            versions[kind] = max(version, versions.get(kind, 0))
+    return versions

@@ -1,9 +1,9 @@
-"""The Delta table: open a version, list its data files, and commit.
+"""Delta tables: open a version, list its data files, and commit.
 
-A commit is a compare-and-swap on the head of the log: the next entry is created only if none is there, so
-that it succeeds only if no other commit came since the table was opened. Whoever loses opens the table again
-and asks again what is left to do; ``etl.ledger`` builds exactly-once on that. It costs the same however large
-the table is, which delta-rs's does not.
+A commit is a compare-and-swap on the head of the log: it creates the next log entry only if that does not
+exist, and so it succeeds only if there was no other commit since the table was opened. The loser opens the
+table again and determines the remaining work; ``etl.ledger`` builds exactly-once commits on that. Unlike a
+commit of delta-rs, it costs the same for small and large tables.
 """
 
 import json
@@ -31,21 +31,21 @@ from etl.transactions import Transactions
 if TYPE_CHECKING:
     import pyarrow.dataset as pds
 
-_WRITER_VERSION = 2  # of the Delta protocol: append, overwrite, and no features besides
-# A checkpoint is written after so many entries (as delta-rs does), or bytes of them: they are read whenever
-# the table is opened, and held meanwhile.
-_ENTRIES = 100
-_ENTRY_BYTES = 16 << 20
-_FILES_AT_ONCE = 4096  # as Python's objects, a kilobyte each
+_WRITER_VERSION = 2  # of the Delta protocol: append and overwrite, no further features
+# A checkpoint is written after this many log entries (as delta-rs does) or bytes of them: opening a table
+# reads them all, and the open table holds them in memory.
+_MAX_ENTRIES = 100
+_MAX_ENTRY_BYTES = 16 << 20
+_FILES_PER_BATCH = 4096  # as Python objects, about a kilobyte each
 _CONFIGURATION: Mapping[str, str] = {
-    # The log is the lineage: keep it for years. Vacuum is the owner's decision, never a default.
+    # The log is the lineage: keep it for years. Only the owner decides to delete it.
     "delta.logRetentionDuration": "interval 3650 days",
     "delta.enableExpiredLogCleanup": "false",
 }
 
 
 class Table:
-    """A Delta table at one version: its schema, its data files, its history, and the next commit."""
+    """A Delta table at one version: its schema, its data files and its history; it can commit the next."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class Table:
         self._head = head
         self._metadata = metadata
         self._protocol = protocol
-        self._known = snapshot
+        self._loaded = snapshot
 
     @staticmethod
     def exists(url: str) -> bool:
-        """Whether a Delta table stands at the URL; raises StorageError if nobody can say."""
+        """Return whether there is a Delta table at the URL; raises StorageError if that is unknown."""
         try:
             names = log.names(url)
         except FileNotFoundError:
             return False
         except StorageError as error:
-            hint = "check the URL, and the credentials in the environment"
+            hint = "check the URL and the credentials in the environment"
             raise StorageError(
                 f"cannot be reached ({error.what})", where=storage.normalize(url), hint=hint
             ) from error
@@ -77,19 +77,19 @@ class Table:
 
     @classmethod
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
-        """Open the newest version, one by its number, or the one of a point in time (UTC).
+        """Open the newest version, the given version, or the newest version at a point in time (UTC).
 
-        Raises TableError if there is no table, or no such version, or if another program has made it one
-        that the data files alone do not tell (deletion vectors, column mapping); StorageError if the store
-        does not answer.
+        Raises TableError if the table or version does not exist, or if another program has enabled
+        features that change the meaning of data files (deletion vectors, column mapping);
+        StorageError if the store does not respond.
         """
         url = storage.normalize(url)
         if isinstance(version, datetime):
             version = _version_of(url, version)
-        found = snapshot.read(log.head(url, version))
-        properties = found.metadata.get("configuration") or {}
-        foreign.check_plain(url, properties, found.protocol.get("readerFeatures") or ())
-        return cls(found.head, found.metadata, found.protocol, found)
+        state = snapshot.read(log.head(url, version))
+        properties = state.metadata.get("configuration") or {}
+        foreign.check_plain(url, properties, state.protocol.get("readerFeatures") or ())
+        return cls(state.head, state.metadata, state.protocol, state)
 
     @classmethod
     def create(
@@ -100,16 +100,17 @@ class Table:
         *,
         transactions: Mapping[str, int] | None = None,
     ) -> Self:
-        """Create an empty table (version 0); one that another writer just made is opened instead.
+        """Create an empty table (version 0), or open it if another writer has just created it.
 
-        Raises StorageError if the place is not writable.
+        Raises StorageError if the URL is not writable.
         """
         url = storage.normalize(url)
-        made = CommitProperties(
+        commit_properties = CommitProperties(
             app_transactions=[Transaction(n, v) for n, v in (transactions or {}).items()]
         )
         try:
-            if storage.is_local(url):  # delta-rs wants the folder; make it with a clear error
+            if storage.is_local(url):
+                # delta-rs needs the folder; creating it here gives a clear error.
                 storage.local_path(url).mkdir(parents=True, exist_ok=True)
             deltalake.DeltaTable.create(
                 foreign.place(url),
@@ -118,10 +119,10 @@ class Table:
                 partition_by=list(layout.partition_by),
                 configuration=_configuration(schema, layout),
                 storage_options=storage.delta_options(url),
-                commit_properties=made,
+                commit_properties=commit_properties,
             )
         except (DeltaError, OSError) as error:
-            if cls.exists(url):  # another writer made it at the same moment
+            if cls.exists(url):  # another writer created it at the same time
                 return cls.open(url)
             raise StorageError(
                 f"the table cannot be created ({said(error)})",
@@ -137,49 +138,49 @@ class Table:
 
     @property
     def _snapshot(self) -> Snapshot:
-        if self._known is None:
-            self._known = snapshot.read(self._head)
-        return self._known
+        if self._loaded is None:
+            self._loaded = snapshot.read(self._head)
+        return self._loaded
 
     def fragments(
         self, columns: Sequence[str] | None = None, *, is_sorted: bool = True
     ) -> pa.Table:
-        """The live data files, sorted by path, or as the log has them.
+        """Return the live data files, sorted by path or in the order of the log.
 
-        Columns ``path`` (string, inside the table), ``size`` (int64, bytes), ``rows`` (int64, null if not
-        known), ``partition.NAME`` (string), and of columns with statistics ``min.NAME``, ``max.NAME``,
-        ``null_count.NAME``; or ``path`` and those of the others that are wanted.
+        The columns are ``path`` (string, relative to the table), ``size`` (int64, bytes), ``rows`` (int64,
+        null if unknown), ``partition.NAME`` (string), and for columns with statistics ``min.NAME``,
+        ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some of them; ``path`` is always included.
         """
-        found = self._snapshot.files(self.schema, columns)
-        # sort_by() would import pandas, which a training process has no need of.
-        return found.take(pc.sort_indices(found["path"])) if is_sorted else found
+        files = self._snapshot.files(self.schema, columns)
+        # sort_by() would import pandas, which a training process does not need.
+        return files.take(pc.sort_indices(files["path"])) if is_sorted else files
 
     def files(self, *columns: str, by: Sequence[str] = ("path",)) -> Iterator[dict[str, Any]]:
-        """The live data files, one by one: ``path`` and some of the other columns of ``fragments``.
+        """Yield the live data files with ``path`` and the given columns of ``fragments``.
 
-        They are sorted by columns that are among these.
+        They are sorted by the columns ``by``, which must be among these.
         """
-        found = self.fragments(columns, is_sorted=False)
-        order = pc.sort_indices(found, sort_keys=[(name, "ascending") for name in by])
-        for start in range(0, len(order), _FILES_AT_ONCE):  # no second list of all of them
-            yield from found.take(order.slice(start, _FILES_AT_ONCE)).to_pylist()
+        files = self.fragments(columns, is_sorted=False)
+        order = pc.sort_indices(files, sort_keys=[(name, "ascending") for name in by])
+        for start in range(0, len(order), _FILES_PER_BATCH):  # no second list of all files
+            yield from files.take(order.slice(start, _FILES_PER_BATCH)).to_pylist()
 
     def transactions(self) -> Transactions:
-        """All application transactions up to this version: which splits are done, and the state."""
+        """Return all application transactions up to this version."""
         return self._snapshot.transactions()
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """One dictionary per version, newest first: version, timestamp, operation, ``tokenlake``."""
+        """Yield version, timestamp, operation and ``tokenlake`` (lineage) of each commit, newest first."""
         return log.history(self.url, self.version)
 
     def record(self) -> dict[str, Any] | None:
-        """The newest lineage record of a recipe's commit, as data; None if there is none."""
-        found = (entry.get("tokenlake") or {} for entry in self.history())
-        return next((dict(record) for record in found if "canonical" in record), None)
+        """Return the newest lineage record of a recipe's commit as a dictionary, or None."""
+        records = (entry.get("tokenlake") or {} for entry in self.history())
+        return next((dict(record) for record in records if "canonical" in record), None)
 
     @property
     def is_vacuumed(self) -> bool:
-        """Whether a vacuum has deleted data files of this version, which is then an old one."""
+        """Whether a vacuum has deleted data files of this (old) version."""
         return any(first <= self.version <= last for first, last in log.vacuumed(self.url))
 
     def check_files(self) -> None:
@@ -188,11 +189,11 @@ class Table:
             raise TableError(
                 f"data files of version {self.version} were deleted by a vacuum",
                 where=self.url,
-                hint="take a newer version; `etl release` keeps those that are to stay",
+                hint="use a newer version; `etl release` protects a version from vacuums",
             )
 
     def entries(self) -> Iterator[log.LogEntry]:
-        """What the commits up to this version did, oldest first."""
+        """Yield the commits up to this version, oldest first."""
         return log.entries(self.url, self.version)
 
     def commit(
@@ -205,12 +206,12 @@ class Table:
         overwrite: tuple[pa.Schema, Layout] | None = None,
         data_change: bool = True,
     ) -> Self:
-        """Make fragments visible, and others invisible, in one step; return the table after it.
+        """Add and remove data files atomically, and return the table at the new version.
 
-        ``remove`` are paths of live files; ``overwrite`` removes all and sets a new schema; without
-        ``data_change`` the same rows stand in other files. Raises
-        ConflictError if another commit came since the table was opened (open it again and ask again),
-        StorageError if a fragment is not there as it was written or the log cannot be written.
+        ``remove`` lists paths of live files; ``overwrite`` removes all of them and sets a new schema.
+        ``data_change=False`` marks a commit that moves the same rows to other files. Raises ConflictError
+        if there was another commit since the table was opened (open it again, determine again what to
+        commit), StorageError if a fragment is missing or has another size, or if the log cannot be written.
         """
         self._check_writable()
         _check_written(self.url, add)
@@ -223,19 +224,19 @@ class Table:
             "operationParameters": {"mode": mode},
             "engineInfo": "tokenlake",
             "tokenlake": dict(lineage),
-            "commit": uuid.uuid4().hex,  # no two entries are alike, see storage.create
+            "commit": uuid.uuid4().hex,  # makes each log entry unique, see storage.create
         }
         if overwrite is not None:
             metadata = {**metadata, **_metadata(*overwrite)}
             remove = (file["path"] for file in self.files("path"))
-        gone = {"deletionTimestamp": now, "dataChange": data_change}
-        new = {"modificationTime": now, "dataChange": data_change}
+        removed = {"deletionTimestamp": now, "dataChange": data_change}
+        added = {"modificationTime": now, "dataChange": data_change}
         actions: Iterable[dict[str, Any]] = chain(
             [{"commitInfo": info}],
             [{"metaData": metadata}] if overwrite is not None else [],
             ({"txn": {"appId": n, "version": v}} for n, v in transactions.items()),
-            ({"remove": {"path": path, **gone}} for path in remove),
-            ({"add": {**_added(fragment), **new}} for fragment in add),
+            ({"remove": {"path": path, **removed}} for path in remove),
+            ({"add": {**_add_action(fragment), **added}} for fragment in add),
         )
         entry = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
         uri = storage.join(log.folder(self.url), log.entry_name(self.version + 1))
@@ -243,47 +244,47 @@ class Table:
             raise ConflictError("another commit came first", where=self.url)
         head = self._head.after(len(entry))
         table = type(self)(head, metadata, self._protocol)
-        if len(head.entries) >= _ENTRIES or head.size >= _ENTRY_BYTES:
-            with suppress(StorageError, TableError):  # the commit is done; the next one tries again
+        if len(head.entries) >= _MAX_ENTRIES or head.size >= _MAX_ENTRY_BYTES:
+            with suppress(StorageError, TableError):  # the commit is done; the next one retries
                 table = table.checkpoint()
         return table
 
     def checkpoint(self) -> Self:
-        """Write all that stands at this version into one file, from which it is opened quickly.
+        """Write a checkpoint of this version, which makes the table faster to open.
 
-        Commits do it themselves, every so often. Raises WriteError if the log is not writable, TableError if
-        another program asks more of a writer than is done here.
+        Commits write checkpoints automatically. Raises WriteError if the log is not writable, TableError
+        if the table requires a newer Delta writer.
         """
         self._check_writable()
         self._snapshot.write_checkpoint()
         return type(self)(log.head(self.url, self.version), self._metadata, self._protocol)
 
     def _check_writable(self) -> None:
-        """Raise TableError if another program asks more of a writer than is done here."""
-        needed = int(self._protocol.get("minWriterVersion", 0))
-        if needed > _WRITER_VERSION:
+        """Raise TableError if the table requires a newer Delta writer."""
+        required = int(self._protocol.get("minWriterVersion", 0))
+        if required > _WRITER_VERSION:
             raise TableError(
-                f"it asks for Delta's writer version {needed}, not {_WRITER_VERSION}, with which it was made",
+                f"the table requires Delta writer version {required}, newer than {_WRITER_VERSION}",
                 where=self.url,
-                hint="another program has set features of it; `etl history` tells which version was before",
+                hint="another program has enabled table features; see `etl history` for its commits",
             )
 
     def dataset(self) -> "pds.Dataset":
-        """The table's rows as a pyarrow dataset, which skips files by the log's statistics."""
+        """Return the table's rows as a pyarrow dataset, which skips files by their statistics."""
         return foreign.opened(self.url, self.version).to_pyarrow_dataset()
 
 
 def _version_of(url: str, time: datetime) -> int:
-    """The newest version that had been committed at a point in time."""
-    moment = time.timestamp() * 1000
+    """Return the newest version that had been committed at a point in time."""
+    milliseconds = time.timestamp() * 1000
     for entry in log.history(url, log.head(url).version):
-        if entry["timestamp"] <= moment:
+        if entry["timestamp"] <= milliseconds:
             return int(entry["version"])
-    raise TableError(f"has no version of {time}", where=url, hint="see `etl history`")
+    raise TableError(f"has no version as of {time}", where=url, hint="see `etl history`")
 
 
 def _metadata(schema: pa.Schema, layout: Layout) -> dict[str, Any]:
-    """What of a table's metadata another schema changes."""
+    """Return the metadata fields that depend on schema and layout."""
     return {
         "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
         "partitionColumns": list(layout.partition_by),
@@ -296,24 +297,25 @@ def _configuration(schema: pa.Schema, layout: Layout) -> dict[str, str]:
     return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics}
 
 
-def _added(fragment: Fragment) -> dict[str, Any]:
+def _add_action(fragment: Fragment) -> dict[str, Any]:
     return {
         "path": fragment.path,
         "partitionValues": dict(fragment.partition),
         "size": fragment.size,
-        # An empty text is no JSON: delta-rs then misses others', too.
+        # An empty string is not valid JSON: delta-rs would ignore the statistics of other files, too.
         "stats": fragment.statistics or None,
     }
 
 
 def _check_written(url: str, fragments: Sequence[Fragment]) -> None:
-    """Check that the files are there, as they were written."""
+    """Raise StorageError if a file is missing or does not have the size that was written."""
     with ThreadPoolExecutor(16) as pool:
         sizes = list(pool.map(lambda f: storage.size(storage.join(url, f.path)), fragments))
-    for fragment, found in zip(fragments, sizes, strict=True):
-        if found != fragment.size:
+    for fragment, size in zip(fragments, sizes, strict=True):
+        if size != fragment.size:
+            state = "is missing" if size is None else f"has {size} bytes"
             raise StorageError(
-                f"a fragment has {found} bytes where {fragment.size} were written",
+                f"a data file {state}, but {fragment.size} bytes were written",
                 where=storage.join(url, fragment.path),
-                hint="run again: its split is not done and will be written anew",
+                hint="run again: its split is not committed and will be processed again",
             )

@@ -1,9 +1,8 @@
-"""The data contracts: what stands in each table of a lake, and what each commit says of itself.
+"""Data contracts: the schemas of the tables of a lake, and the lineage record of a commit.
 
 A lake is a URL prefix with up to three Delta tables, ``documents``, ``duplicates`` and ``tokens``, and
-``keys``, an index of what is in the first two.
-A row's address is ``(source, row)``: the URI of the input file and the record's ordinal in it.
-This package imports pyarrow and pydantic only.
+``keys``, an index of the first two. The address of a row is ``(source, row)``: the URI of the input file
+and the ordinal of the record in it. This package imports only pyarrow and pydantic.
 """
 
 from schemas.lineage import FORMAT_VERSION, Counts, InputFile, InputTable, Lineage, TokenizerRecord

@@ -1,6 +1,6 @@
-"""The lineage record: what one commit says of itself, under ``tokenlake`` in the Delta log.
+"""The lineage record of a commit, stored under ``tokenlake`` in the Delta log.
 
-It holds no credential and no signed URL: addresses are the plain URIs that the recipe names.
+It contains no credentials and no signed URLs, only the plain URIs that the recipe names.
 """
 
 from typing import Any, Literal
@@ -15,29 +15,29 @@ class _Record(BaseModel):
 
 
 class InputFile(_Record):
-    """One input file, or the part of it that this commit holds."""
+    """An input file, or the part of it that the commit holds."""
 
     uri: str
     size: int  # bytes
     fingerprint: str  # etag, or size and mtime
-    rows: int  # records read of it by this commit; less than 0: taken back by a repair
+    rows: int  # records that the commit read from it; negative if a repair dropped them
 
 
 class InputTable(_Record):
-    """One input table at the version that was read: of the lake, or of one that it is compared with."""
+    """An input table and its version: of the lake itself, or of a lake that it is compared with."""
 
-    name: str  # inside the lake; of another lake's table its URL
+    name: str  # relative to the lake; the URL for a table of another lake
     url: str
     version: int
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is another lake's."""
+        """Whether the table belongs to another lake."""
         return self.name == self.url
 
 
 class Counts(_Record):
-    """Rows in = kept + rejected, rejected by reason; tokens and bytes where they are known."""
+    """Rows in = kept + rejected, with rejected rows by reason; tokens and bytes where known."""
 
     rows: int = 0
     kept: int = 0
@@ -45,11 +45,11 @@ class Counts(_Record):
     duplicates: int = 0
     tokens: int = 0
     text_bytes: int = 0
-    costs: dict[str, float] = {}  # seconds of workers by part of the work: etl/job/costs.py
+    costs: dict[str, float] = {}  # worker seconds by part of the work: etl/job/costs.py
 
 
 class TokenizerRecord(_Record):
-    """Which tokenizer made the ids, and how documents begin and end."""
+    """The tokenizer that produced the ids, and how documents begin and end."""
 
     name: str
     sha256: str
@@ -61,17 +61,17 @@ class TokenizerRecord(_Record):
 
 
 class Lineage(_Record):
-    """One commit's record, as ``history()`` of the table shows it under ``tokenlake``."""
+    """The record of one commit, which ``Table.history`` yields under ``tokenlake``."""
 
     format: Literal[1, 2, 3] = FORMAT_VERSION  # 2: with counts.costs; 3: repair, optimize
     run_id: str
     recipe: str  # its name
-    fingerprint: str  # sha256 of what decides the rows of this table
-    canonical: dict[str, Any]  # the recipe with every default written out
+    fingerprint: str  # sha256 of everything that determines the rows of the table
+    canonical: dict[str, Any]  # the recipe with all defaults filled in
     step: Literal["documents", "duplicates", "keys", "tokens"]
     action: Literal["append", "rebuild", "replace", "repair", "optimize"] = "append"
     generation: int
-    versions: dict[str, str]  # tokenlake and the libraries that decide the result
+    versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []
     input_tables: list[InputTable] = []
     num_fragments: int = 0

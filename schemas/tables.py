@@ -1,18 +1,18 @@
-"""Arrow schemas of the tables of a lake, and of the batches that flow between source and table."""
+"""Arrow schemas of the tables of a lake and of the batches that sources produce."""
 
 from collections.abc import Iterable
 
 import pyarrow as pa
 
 ADDRESS = ("source", "row")
-"""The columns that name a row for good: the input file's URI and the record's ordinal in it (from 0)."""
+"""The columns that identify a row: the URI of the input file and the ordinal of the record (from 0)."""
 
 VERDICTS = ("kept", "rejected")
 """The values of the partition column ``verdict`` of ``documents``."""
 
 
 def rule_of(reason: str) -> str:
-    """The rule that a reason names, which is what is counted: a detail may follow after a colon and a blank.
+    """Return the rule of a reason, without the detail that may follow after a colon and a space.
 
     >>> rule_of("decontaminate.gsm8k: natalia sold clips"), rule_of("url.domain")
     ('decontaminate.gsm8k', 'url.domain')
@@ -31,7 +31,7 @@ RAW = pa.schema(
         pa.field("reason", pa.string()),
     ]
 )
-"""What a source yields: a record a row; ``reason`` is null, or says why it could not be read."""
+"""The batches of a source, one row per record; ``reason`` says why a record could not be read."""
 
 TOKENS = pa.schema(
     [
@@ -45,8 +45,8 @@ TOKENS = pa.schema(
         pa.field("token_end", pa.int64(), nullable=False),
     ]
 )
-"""Table ``tokens``: ``token_end`` is the running total of ``num_tokens`` inside one data file, so that
-its maximum in the log's statistics is the number of tokens of the file."""
+"""Table ``tokens``: ``token_end`` is the running total of ``num_tokens`` inside one data file. Its maximum
+in the statistics of the log is the number of tokens in the file."""
 
 DUPLICATES = pa.schema(
     [
@@ -60,17 +60,17 @@ DUPLICATES = pa.schema(
         pa.field("file", pa.string(), nullable=False),
     ]
 )
-"""Table ``duplicates``: ``kind`` is one of WHOLE, or of CUT and SHORT; ``file`` is the data file of
-``documents`` (its path inside the table) that holds the row."""
+"""Table ``duplicates``: ``kind`` is one of WHOLE, CUT or SHORT; ``file`` is the data file of ``documents``
+that holds the row, as a path relative to the table."""
 
 WHOLE = ("exact", "near")
-"""The kinds of documents that are left out for a keeper."""
+"""The kinds of documents that are dropped in favour of another, the keeper."""
 
 CUT = "cut"
-"""The kind of a document that stays, without the units that stand in others before it."""
+"""The kind of a document that is kept without the units that occur in earlier documents."""
 
 SHORT = "short"
-"""The kind of one that is left out, since too little of it would stay."""
+"""The kind of a document that is dropped because too little of it would remain."""
 
 KEYS = pa.schema(
     [
@@ -81,14 +81,14 @@ KEYS = pa.schema(
         pa.field("kind", pa.string(), nullable=False),
     ]
 )
-"""Table ``keys``: by what documents that stay are found again. Of kind exact, ``key`` and ``check`` are the
-first and last 8 bytes of the content hash; of kind near, ``key`` is that of a band of the signature and
-``check`` is 0. ``file`` stands for the data file of ``documents`` that holds ``row``, as
-``etl.job.files.file_id`` says."""
+"""Table ``keys``: the keys by which later duplicates of kept documents are found. For kind exact, ``key`` and
+``check`` are the first and last 8 bytes of the content hash; for kind near, ``key`` is the key of a band of
+the signature and ``check`` is 0. ``file`` is ``etl.job.files.file_id`` of the data file of ``documents`` that
+holds ``row``."""
 
 
 def list_of(values: pa.DataType) -> pa.DataType:
-    """The type of lists without nulls in them, as the tables have it."""
+    """Return the list type of the tables, whose elements are not nullable."""
     return pa.list_(pa.field("element", values, nullable=False))
 
 
@@ -98,19 +98,19 @@ UNITS = pa.schema(
         pa.field("unit_chars", list_of(pa.int32())),
     ]
 )
-"""The columns of ``documents`` by which paragraphs, lines or sentences are compared; null if rejected."""
+"""The columns of ``documents`` for comparing paragraphs, lines or sentences; null in rejected rows."""
 
 CUTS = pa.schema([pa.field("cut", list_of(pa.int32())), pa.field("cut_chars", pa.int64())])
-"""The columns of ``duplicates`` that say which units go, by their ordinals in the document, and how many
-code points they have; null for the kinds of WHOLE. There ``similarity`` is the share of the code points
-that go, and the keeper the document with the first of these units."""
+"""The columns of ``duplicates`` for removed units: their ordinals in the document and their code points in
+total; null for the kinds of WHOLE. For CUT and SHORT, ``similarity`` is the share of code points that are
+removed, and the keeper is the document with the first of the units."""
 
 
 def duplicates(*, has_references: bool = False, has_cuts: bool = False) -> pa.Schema:
-    """The schema of table ``duplicates``.
+    """Return the schema of table ``duplicates``.
 
-    A recipe with references also names the lake of a keeper: ``keeper_lake`` is the URL of another lake,
-    null for the lake itself. One that cuts units out of documents has the columns of ``CUTS``.
+    A recipe with references adds ``keeper_lake``, the URL of the keeper's lake, null for the lake itself.
+    A recipe that cuts units out of documents adds the columns of ``CUTS``.
 
     >>> duplicates(has_references=True, has_cuts=True).names[-4:]
     ['file', 'keeper_lake', 'cut', 'cut_chars']
@@ -122,10 +122,10 @@ def duplicates(*, has_references: bool = False, has_cuts: bool = False) -> pa.Sc
 def documents(
     signals: Iterable[str], *, has_signature: bool = False, has_units: bool = False
 ) -> pa.Schema:
-    """The schema of table ``documents`` for a recipe that computes the named signals.
+    """Return the schema of table ``documents`` for a recipe that computes the given signals.
 
-    ``signature``, the MinHash of a kept document, is there if near-duplicates are looked for; the columns
-    of ``UNITS``, if repeated paragraphs, lines or sentences are.
+    Deduplication of near-duplicates adds ``signature``, the MinHash of a kept document; deduplication of
+    paragraphs, lines or sentences adds the columns of ``UNITS``.
 
     >>> documents(["num_words"]).names[-4:]
     ['num_words', 'reason', 'content_hash', 'verdict']

@@ -185,7 +185,7 @@ def test_transactions_survive_checkpoints(place: UPath) -> None:
 
 
 def test_opening_what_is_not_there(place: UPath) -> None:
-    with pytest.raises(TableError, match="there is no Delta table"):
+    with pytest.raises(TableError, match="no Delta table at this URL"):
         Table.open(str(place / "none"))
     Table.create(str(place / "t"), schemas.TOKENS, TOKENS)
     with pytest.raises(TableError, match="has no version 7"):

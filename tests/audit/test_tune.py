@@ -367,7 +367,7 @@ def test_a_sweep_is_one_tuning_for_each_value(lake: Lake) -> None:
 
 
 def test_a_lake_that_no_recipe_made(place: UPath, lake: Lake) -> None:
-    with pytest.raises(TableError, match="there is no Delta table"):
+    with pytest.raises(TableError, match="no Delta table at this URL"):
         tune(str(place), ["a.b=1"])
     documents = Table.open(f"{lake()}/documents")
     from etl.fragment import DOCUMENTS

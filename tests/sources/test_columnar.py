@@ -346,7 +346,7 @@ def test_a_table_whose_files_are_not_all_of_it_is_refused(tmp_path, feature: str
     log = tmp_path / "_delta_log"
     log.mkdir()
     (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
-    with pytest.raises(SourceError, match=rf"cannot be read by themselves .*{feature}"):
+    with pytest.raises(SourceError, match=rf"unsupported Delta features .*{feature}"):
         list_splits(Source(path=str(tmp_path)))
 
 
