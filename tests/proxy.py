@@ -1,13 +1,13 @@
-"""An HTTP proxy before an object store that fails as stores and networks do, by a seeded schedule.
+"""An HTTP proxy in front of an object store that injects faults by a seeded schedule.
 
     with faulty(s3_endpoint, seeded(7, share=0.3)) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
 
-Whether a request fails depends on the seed, on what is asked for and on how often that was asked before, so
-that threads cannot change it. ``proxy.requests`` lists what came, each with what was done to it.
+Whether a request fails depends on the seed, on the request and on how often it was repeated, so that the
+order of threads does not matter. ``proxy.requests`` lists the requests with their faults.
 
-It runs in threads of this process. delta-rs may keep the interpreter's lock while it waits for an answer
-(1.6 does in ``is_deltatable``), so that what opens a Delta table through the proxy must be another process.
+The proxy runs in threads of this process. delta-rs may hold the interpreter's lock while it waits for a
+response (1.6 does in ``is_deltatable``), so open Delta tables through the proxy from another process.
 """
 
 import http.client
@@ -22,20 +22,20 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 Fault = Literal["500", "503", "stall", "cut", "slow", "drop"]
-"""An answer of 500 or 503; none at all; half of it and no more; all of it, in eight parts with pauses;
-none, although what was asked for is done."""
+"""Status 500 or 503; no response; only half of the response; the response in eight parts with pauses; no
+response although the request is executed."""
 
 FAULTS: tuple[Fault, ...] = ("500", "503", "stall", "cut", "slow")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request as the proxy saw it, and what was done to it."""
+    """A request that the proxy received, and the fault that it injected."""
 
     method: str
     path: str
     range: str | None
-    nth: int  # how often it had come before
+    nth: int  # number of equal requests before it
     fault: Fault | None = None
 
 
@@ -43,32 +43,34 @@ Schedule = Callable[[Request], Fault | None]
 
 
 def seeded(seed: int, *, share: float, kinds: Sequence[Fault] = FAULTS, most: int = 3) -> Schedule:
-    """A share of the requests fails, each kind as often; none more than ``most`` times."""
+    """Return a schedule that fails a share of the requests, and each at most ``most`` times."""
 
     def fault(request: Request) -> Fault | None:
-        path = request.path.lstrip("/").partition("/")[2]  # buckets of tests have names by chance
+        path = request.path.lstrip("/").partition("/")[
+            2
+        ]  # without the bucket, which has a random name
         key = f"{seed} {request.method} {path} {request.range} {request.nth}"
-        chance = random.Random(key)
-        return chance.choice(kinds) if request.nth < most and chance.random() < share else None
+        rng = random.Random(key)
+        return rng.choice(kinds) if request.nth < most and rng.random() < share else None
 
     return fault
 
 
 def always(kind: Fault, *, path: str = "") -> Schedule:
-    """Every request whose path has a part fails in the same way."""
+    """Return a schedule that fails every request whose path contains ``path``."""
     return lambda request: kind if path in request.path else None
 
 
 @dataclass
 class Proxy:
-    """A proxy that runs: its address, what it does, and what it has seen."""
+    """A running proxy: its URL, its schedule, and the requests that it has received."""
 
     endpoint: str
-    schedule: Schedule  # may be replaced while it runs
+    schedule: Schedule  # may be replaced while the proxy runs
     requests: list[Request] = field(default_factory=list)
 
     def gets(self, ending: str) -> list[Request]:
-        """The requests for files whose path has this ending."""
+        """Return the GET requests for paths with this ending."""
         return [r for r in self.requests if r.method == "GET" and r.path.endswith(ending)]
 
 
@@ -88,7 +90,7 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
 
     def note(self, method: str, path: str, part: str | None) -> Fault | None:
-        """Write down a request, and say what is to be done to it."""
+        """Record a request and return the fault to inject."""
         key = (method, path, part)
         with self._lock:
             request = Request(*key, self._counts[key])
@@ -105,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
-        except OSError:  # the client has gone
+        except OSError:  # the client has disconnected
             self.close_connection = True
 
     def forward(self) -> None:
@@ -121,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
                 connection.putrequest(
                     self.command, self.path, skip_host=True, skip_accept_encoding=True
                 )
-                for name, value in self.headers.items():  # Host too: it is signed
+                for name, value in self.headers.items():  # including Host, which is signed
                     connection.putheader(name, value)
                 connection.endheaders(body)
                 response = connection.getresponse()
@@ -131,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.answer(response.status, headers, content, fault)
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward  # noqa: N815 - http.server's names
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward  # noqa: N815 - names of http.server
 
     def answer(
         self, status: int, headers: list[Any], body: bytes, fault: Fault | None = None
@@ -154,14 +156,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[start : start + step])
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager
 def faulty(
     upstream: str, schedule: Schedule, *, pause_s: float = 0.4, stall_s: float | None = None
 ) -> Iterator[Proxy]:
-    """Run a proxy before ``upstream``; a slow answer takes ``pause_s``, a stall ``stall_s`` or to the end."""
+    """Run a proxy in front of ``upstream``.
+
+    A slow response takes ``pause_s``; a stalled one takes ``stall_s``, or until the block ends.
+    """
     with _Server(upstream, schedule, pause_s, stall_s) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

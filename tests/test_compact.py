@@ -1,4 +1,4 @@
-"""Long lists and sets of keys are those that a plain list and a plain set would be."""
+"""Spilled lists and key sets behave like plain lists and sets."""
 
 import errno
 from collections.abc import Sequence
@@ -18,17 +18,19 @@ KEYS = st.binary(min_size=16, max_size=16).map(bytes.hex) | st.sampled_from(
 
 
 @given(st.lists(st.text()), st.integers(1, 5), st.sampled_from([1, 1 << 20]))
-def test_a_spilled_list_is_the_list(items: list[str], batch: int, room: int) -> None:
+def test_a_spilled_list_equals_the_plain_list(
+    items: list[str], batch_items: int, memory_bytes: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compact, "_BATCH", batch)
-        patch.setattr(compact, "_IN_MEMORY", room)
-        found = Spilled(iter(items))
-    assert len(found) == len(items)
-    assert list(found) == items
-    assert list(zip(found, found, strict=True)) == list(zip(items, items, strict=True))
+        patch.setattr(compact, "_BATCH_ITEMS", batch_items)
+        patch.setattr(compact, "_MAX_MEMORY_BYTES", memory_bytes)
+        spilled = Spilled(iter(items))
+    assert len(spilled) == len(items)
+    assert list(spilled) == items
+    assert list(zip(spilled, spilled, strict=True)) == list(zip(items, items, strict=True))
 
 
-def test_splits_come_back_as_they_were() -> None:
+def test_a_spilled_list_returns_equal_splits() -> None:
     splits = [
         Split(uri=f"s3://a/{k}", size=k, fingerprint="f", format="parquet", partition=(("x", k),))
         for k in range(3000)
@@ -37,13 +39,13 @@ def test_splits_come_back_as_they_were() -> None:
 
 
 @given(st.lists(KEYS), st.lists(KEYS))
-def test_a_key_is_among_those_that_were_given(given_: Sequence[str], others: Sequence[str]) -> None:
-    found = KeySet(given_)
-    assert all(key in found for key in given_)
-    assert [key in found for key in others] == [key in set(given_) for key in others]
+def test_a_key_set_contains_exactly_its_keys(keys: Sequence[str], others: Sequence[str]) -> None:
+    key_set = KeySet(keys)
+    assert all(key in key_set for key in keys)
+    assert [key in key_set for key in others] == [key in set(keys) for key in others]
 
 
-def test_a_disk_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def write(self, _: bytes) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")

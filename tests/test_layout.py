@@ -1,7 +1,7 @@
-"""The house's floors: imports point downward only, and few modules know each big library.
+"""Layers of the code: imports point downward only, and few modules import each large library.
 
-A floor is a group of modules; a module imports from its own floor or from those before it, and no
-imports go in a circle. A new module of ``etl`` gets its place in FLOORS, or the first test fails.
+A layer is a group of modules. A module imports only from its own layer or lower ones, and there are no
+import cycles. A new module of ``etl`` must be added to LAYERS, or the first test fails.
 """
 
 import ast
@@ -17,10 +17,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("schemas", "pipelines", "etl", "cli")
 
-FLOORS = (
-    # what all may know
+LAYERS = (
+    # common to all
     ("schemas.*", "pipelines", "pipelines.sample.*", "etl.errors"),
-    # the machine: files, and kernels over arrays
+    # files, and kernels over arrays
     ("etl.storage", "etl.compact", "etl.kernels.*"),
     # tables, sources, stages
     (
@@ -38,9 +38,9 @@ FLOORS = (
         *("etl.lease", "etl.releases"),
     ),
     ("etl.sources.*", "etl.stages.*"),
-    # what to do
+    # recipes and plans
     ("etl.recipe_file", "etl.recipe", "etl.references", "etl.plan"),
-    # doing it
+    # jobs
     (
         "etl.certificates",
         "etl.cluster",
@@ -65,17 +65,17 @@ FLOORS = (
     ),
     ("etl.job.keys", "etl.job.commits", "etl.job.compared", "etl.job.rounds"),
     ("etl.job.near", "etl.job.paragraphs", "etl.job.dedup", "etl.job.run", "etl.frames"),
-    # reading it back, training from it
+    # inspection, maintenance, training
     ("etl.audit.*",),
     ("etl.care.*",),
     ("etl.loader.*",),
-    # the public names, and what a person calls
+    # the public API and the entry points
     ("etl",),
     ("cli.*", "pipelines.tour", "pipelines.gpt", "pipelines.train_ddp"),
 )
-"""From the ground up; ``package.*`` is a package and all in it."""
+"""Patterns of modules, lowest layer first; ``package.*`` is a package and its modules."""
 
-ONLY: dict[str, tuple[str, ...]] = {
+ALLOWED_MODULES: dict[str, tuple[str, ...]] = {
     "etl.kernels.*": ("etl.kernels.*",),
     "etl.loader.*": (
         *("schemas.*", "etl.errors", "etl.storage", "etl.table", "etl.releases"),
@@ -84,7 +84,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "schemas.*": ("schemas.*",),
     "pipelines": (),
 }
-"""Modules that may know less of the house than their floor allows."""
+"""Modules -> the only modules of this project that they may import, where layers allow more."""
 
 DASK = (
     *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near", "etl.job.keys"),
@@ -104,17 +104,17 @@ LIBRARIES = {
     "cryptography": ("etl.certificates",),
     "typer": ("cli.*",),
 }
-"""Library -> the modules that may import it."""
+"""Library -> the only modules that may import it."""
 
-SPARSE = {
+ALLOWED_LIBRARIES = {
     "schemas.*": {"pyarrow", "pydantic"},
     "etl.kernels.*": {"numpy", "numba", "llvmlite", "pyarrow"},
     "etl.errors": set[str](),
 }
-"""Modules -> the only libraries that they may import besides the standard one."""
+"""Modules -> the only libraries that they may import besides the standard library."""
 
-HEAVY = ("dask", "distributed", "numba", "pandas", "polars", "tokenizers", "fasttext")
-"""What a training process must not load: each takes tens of MB, or hundreds of milliseconds."""
+HEAVY_LIBRARIES = ("dask", "distributed", "numba", "pandas", "polars", "tokenizers", "fasttext")
+"""Libraries that a training process must not import: each costs tens of MB or hundreds of ms."""
 
 
 def _name(path: Path) -> str:
@@ -133,79 +133,81 @@ def _matches(module: str, patterns: tuple[str, ...]) -> bool:
     )
 
 
-def _floor(module: str) -> int | None:
-    found = [floor for floor, patterns in enumerate(FLOORS) if _matches(module, patterns)]
-    return found[0] if found else None
+def _layer(module: str) -> int | None:
+    layers = [layer for layer, patterns in enumerate(LAYERS) if _matches(module, patterns)]
+    return layers[0] if layers else None
 
 
 def _imports(module: str) -> Iterator[str]:
-    """The modules that a file imports anywhere in it: ours by file, others by their top name."""
+    """Yield all imports of a file: modules of this project by full name, libraries by top-level name."""
     tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}:{node.lineno}: imports are absolute here"
+            assert node.level == 0, f"{module}:{node.lineno}: import is not absolute"
             base = node.module or ""
-            below = [f"{base}.{alias.name}" for alias in node.names]
-            names = [name if name in FILES else base for name in below]
+            targets = [f"{base}.{alias.name}" for alias in node.names]
+            names = [target if target in FILES else base for target in targets]
         else:
             continue
         yield from (n if n.split(".")[0] in PACKAGES else n.split(".")[0] for n in names)
 
 
 EDGES = [(module, target) for module in FILES for target in sorted(set(_imports(module)))]
-OURS = [(module, target) for module, target in EDGES if target.split(".")[0] in PACKAGES]
+INTERNAL_EDGES = [(module, target) for module, target in EDGES if target.split(".")[0] in PACKAGES]
 
 
-def test_every_module_has_a_floor() -> None:
-    assert [module for module in FILES if _floor(module) is None] == []
+def test_every_module_has_a_layer() -> None:
+    assert [module for module in FILES if _layer(module) is None] == []
 
 
 def test_imports_point_downward() -> None:
     upward = [
-        (module, target) for module, target in OURS if (_floor(module) or 0) < (_floor(target) or 0)
+        (module, target)
+        for module, target in INTERNAL_EDGES
+        if (_layer(module) or 0) < (_layer(target) or 0)
     ]
     assert upward == []
 
 
-def test_imports_do_not_go_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     graph: dict[str, set[str]] = {module: set() for module in FILES}
-    for module, target in OURS:
+    for module, target in INTERNAL_EDGES:
         graph[module].add(target)
-    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
-@pytest.mark.parametrize("modules", ONLY)
-def test_some_know_little_of_the_house(modules: str) -> None:
-    found = {
+@pytest.mark.parametrize("modules", ALLOWED_MODULES)
+def test_some_modules_import_few_others(modules: str) -> None:
+    forbidden = {
         (module, target)
-        for module, target in OURS
-        if _matches(module, (modules,)) and not _matches(target, ONLY[modules])
+        for module, target in INTERNAL_EDGES
+        if _matches(module, (modules,)) and not _matches(target, ALLOWED_MODULES[modules])
     }
-    assert found == set()
+    assert forbidden == set()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_few_modules_know_a_library(library: str) -> None:
-    found = [module for module, target in EDGES if target == library]
-    assert [module for module in found if not _matches(module, LIBRARIES[library])] == []
+def test_few_modules_import_a_library(library: str) -> None:
+    importers = [module for module, target in EDGES if target == library]
+    assert [module for module in importers if not _matches(module, LIBRARIES[library])] == []
 
 
-@pytest.mark.parametrize("modules", SPARSE)
-def test_some_modules_need_few_libraries(modules: str) -> None:
-    known = SPARSE[modules] | sys.stdlib_module_names | set(PACKAGES)
-    found = {
+@pytest.mark.parametrize("modules", ALLOWED_LIBRARIES)
+def test_some_modules_import_few_libraries(modules: str) -> None:
+    allowed = ALLOWED_LIBRARIES[modules] | sys.stdlib_module_names | set(PACKAGES)
+    forbidden = {
         (module, target)
         for module, target in EDGES
-        if _matches(module, (modules,)) and target.split(".")[0] not in known
+        if _matches(module, (modules,)) and target.split(".")[0] not in allowed
     }
-    assert found == set()
+    assert forbidden == set()
 
 
 @pytest.mark.parametrize("module", ["etl.loader", "schemas", "etl.errors"])
-def test_a_training_process_loads_no_pipeline(module: str) -> None:
-    code = f"import sys, {module}; print(*sorted({{*sys.modules}} & {{*{HEAVY}}}))"
+def test_a_training_process_imports_no_heavy_library(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({{*sys.modules}} & {{*{HEAVY_LIBRARIES}}}))"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

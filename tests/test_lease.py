@@ -1,4 +1,4 @@
-"""A lease stands while the work goes on, is renewed, and is no more when its job has died."""
+"""A lease is held while its job runs, is renewed, and expires after its job has died."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,7 @@ from etl import lease
 from etl.errors import StorageError
 
 
-def test_a_lease_stands_for_the_time_of_a_block(place: UPath) -> None:
+def test_a_lease_is_held_inside_its_block(place: UPath) -> None:
     lake = str(place)
     with lease.hold(lake, "run") as first, lease.hold(lake, "optimize") as second:
         assert lease.leases(lake) == [first, second]
@@ -20,14 +20,12 @@ def test_a_lease_stands_for_the_time_of_a_block(place: UPath) -> None:
 def test_a_lease_is_renewed(place: UPath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
     with lease.hold(str(place), "run") as held:
-        while (found := lease.leases(str(place))[0]).renewed == held.renewed:
+        while (current := lease.leases(str(place))[0]).renewed == held.renewed:
             pass
-        assert found.since == held.since < datetime.fromisoformat(held.started)
+        assert current.since == held.since < datetime.fromisoformat(held.started)
 
 
-def test_the_lease_of_a_dead_job_holds_nothing_back(
-    place: UPath, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lease_of_a_dead_job_expires(place: UPath, monkeypatch: pytest.MonkeyPatch) -> None:
     with lease.hold(str(place), "run") as held:
         renewed = datetime.fromisoformat(held.renewed)
         assert held.is_alive(renewed + lease.LIFETIME / 2)
@@ -38,8 +36,8 @@ def test_the_lease_of_a_dead_job_holds_nothing_back(
             assert lease.leases(str(place)) == [held]
 
 
-@pytest.mark.here  # a store has no folder that a file could be in the way of
-def test_a_lake_that_is_not_writable_gives_no_lease(place: UPath) -> None:
+@pytest.mark.here  # in an object store, a file cannot block a folder
+def test_a_lease_on_an_unwritable_lake_is_refused(place: UPath) -> None:
     (place / "lake").write_text("in the way")
     with pytest.raises(StorageError, match="cannot be"), lease.hold(str(place / "lake"), "run"):
         pass

@@ -1,4 +1,4 @@
-"""Exactly once: whoever commits, however often, a unit of work stands in the table once."""
+"""Each unit of work is in a table exactly once, with any number of writers and commits."""
 
 import json
 import multiprocessing
@@ -23,7 +23,7 @@ SCHEMA = schemas.DUPLICATES
 
 
 def entry(ledger: Ledger, unit: str, rows: int = 1) -> Entry:
-    """A finished unit: ``rows`` rows whose source is its name."""
+    """Write the rows of a unit, with the unit's name as their source, and return its entry."""
     key = ledger.key(unit)
     writer = FragmentWriter(ledger.url, SCHEMA, DUPLICATES, name=key)
     values = {
@@ -40,7 +40,7 @@ def entry(ledger: Ledger, unit: str, rows: int = 1) -> Entry:
     return Entry(key, writer.close())
 
 
-def begun(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
+def open_ledger(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
     ledger = Ledger(str(folder), fingerprint=fingerprint)
     if ledger.table is None or ledger.is_other_recipe:
         ledger.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
@@ -58,53 +58,53 @@ def sources(folder: UPath) -> list[str]:
 
 
 def test_a_unit_is_committed_once(place: UPath) -> None:
-    ledger = begun(place)
+    ledger = open_ledger(place)
     unit = entry(ledger, "one")
     assert ledger.commit([unit], describe) == [unit]
-    again = begun(place)
+    again = open_ledger(place)
     assert again.is_done(again.key("one"))
     assert again.commit([entry(again, "one"), other := entry(again, "two")], describe) == [other]
     assert sources(place) == ["one", "two"]
 
 
-def test_a_stale_driver_commits_only_what_is_new(place: UPath) -> None:
-    stale, quick = begun(place), begun(place)
-    quick.commit([entry(quick, "one"), entry(quick, "two")], describe)
+def test_a_stale_driver_commits_only_new_units(place: UPath) -> None:
+    stale, fast = open_ledger(place), open_ledger(place)
+    fast.commit([entry(fast, "one"), entry(fast, "two")], describe)
     late = [entry(stale, "two"), entry(stale, "three")]
     assert stale.commit(late, describe) == late[1:]
     assert sources(place) == ["one", "three", "two"]
-    stale = begun(place)
-    begun(place).commit([entry(stale, "four")], describe)
+    stale = open_ledger(place)
+    open_ledger(place).commit([entry(stale, "four")], describe)
     with pytest.raises(ConflictError):
         stale.commit([entry(stale, "five")], describe, retry=False)
 
 
-def test_what_another_driver_commits_right_after_is_not_taken_for_seen(
+def test_a_concurrent_commit_after_ours_is_detected(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, other = begun(place), begun(place)
+    ledger, other = open_ledger(place), open_ledger(place)
     create = storage.create
 
-    def create_and_then_the_other(uri: str, content: bytes) -> bool:
+    def create_before_the_other_commit(uri: str, content: bytes) -> bool:
         created = create(uri, content)
         monkeypatch.undo()
         assert other.commit([entry(other, "two")], describe)
         return created
 
-    monkeypatch.setattr(storage, "create", create_and_then_the_other)
+    monkeypatch.setattr(storage, "create", create_before_the_other_commit)
     ledger.commit([entry(ledger, "one")], describe)
     assert ledger.commit([entry(ledger, "two")], describe) == []
     assert sources(place) == ["one", "two"]
 
 
 def _commit_all(folder: str, names: list[str]) -> None:
-    ledger = begun(at(folder))
+    ledger = open_ledger(at(folder))
     for name in names:
         ledger.commit([entry(ledger, name)], describe)
 
 
-def test_many_drivers_at_once_double_nothing(place: UPath) -> None:
-    begun(place)
+def test_concurrent_drivers_commit_each_unit_once(place: UPath) -> None:
+    open_ledger(place)
     names = [f"unit{i:02}" for i in range(12)]
     context = multiprocessing.get_context("spawn")
     orders = [names, names[::-1], names[6:] + names[:6]]
@@ -119,90 +119,92 @@ def test_many_drivers_at_once_double_nothing(place: UPath) -> None:
 
 @settings(max_examples=15)
 @given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4), max_size=6))
-def test_any_sequence_of_commits_gives_each_unit_once(
+def test_any_sequence_of_commits_adds_each_unit_once(
     new_place: NewPlace, commits: list[list[int]]
 ) -> None:
     folder = new_place("ledger")
-    ledgers = [begun(folder), begun(folder)]
+    ledgers = [open_ledger(folder), open_ledger(folder)]
     for turn, units in enumerate(commits):
         ledger = ledgers[turn % 2]
         ledger.commit([entry(ledger, str(unit)) for unit in dict.fromkeys(units)], describe)
     assert sources(folder) == sorted({str(unit) for units in commits for unit in units})
 
 
-def test_beginning_anew_forgets_what_is_done_and_keeps_the_old_version(place: UPath) -> None:
-    ledger = begun(place)
+def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath) -> None:
+    ledger = open_ledger(place)
     ledger.commit([entry(ledger, "one")], describe)
     other = Ledger(str(place), fingerprint="b" * 64)
     assert other.is_other_recipe
-    bystander = begun(place)
+    bystander = open_ledger(place)
     other.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
     assert not other.is_other_recipe
     assert not other.is_done(other.key("one"))
     assert sources(place) == []
     assert other.table is not None
-    with pytest.raises(MismatchError, match="begun anew"):
+    with pytest.raises(MismatchError, match="rebuilt by another run"):
         bystander.commit([entry(bystander, "two")], describe)
     back = Ledger(str(place), fingerprint="a" * 64)
     assert back.is_other_recipe
     back.begin(SCHEMA, DUPLICATES, lambda generation: {})
-    assert not back.is_done(back.key("one")), "the first generation's work is not this one's"
+    assert not back.is_done(back.key("one")), (
+        "units of the first generation are not done in the third"
+    )
 
 
-def test_a_changed_file_is_seen_until_its_rows_are_replaced(place: UPath) -> None:
-    ledger = begun(place)
+def test_a_changed_file_is_detected_until_its_rows_are_replaced(place: UPath) -> None:
+    ledger = open_ledger(place)
     unit = entry(ledger, "old")
     ledger.commit([Entry(unit.key, unit.fragments, files={"s3://raw/a": "etag1"})], describe)
-    ledger = begun(place)
+    ledger = open_ledger(place)
     assert not ledger.has_changed("s3://raw/a", "etag1")
     assert not ledger.has_changed("s3://raw/b", "etag1")
     assert ledger.has_changed("s3://raw/a", "etag2")
-    new, gone = entry(ledger, "new", rows=2), [f.path for f in unit.fragments]
-    ledger.commit([Entry(new.key, new.fragments, gone, {"s3://raw/a": "etag2"})], describe)
+    new, old_paths = entry(ledger, "new", rows=2), [f.path for f in unit.fragments]
+    ledger.commit([Entry(new.key, new.fragments, old_paths, {"s3://raw/a": "etag2"})], describe)
     assert sources(place) == ["new", "new"]
-    assert not begun(place).has_changed("s3://raw/a", "etag2")
+    assert not open_ledger(place).has_changed("s3://raw/a", "etag2")
 
 
 def test_two_contents_of_one_file_are_not_mixed(place: UPath) -> None:
-    stale = begun(place)
-    slow, quick = entry(stale, "first content"), entry(stale, "second content")
-    quick_ledger = begun(place)
-    quick_ledger.commit([Entry(quick.key, quick.fragments, files={"s3://raw/a": "2"})], describe)
-    with pytest.raises(MismatchError, match="another content"):
+    stale = open_ledger(place)
+    slow, fast = entry(stale, "first content"), entry(stale, "second content")
+    fast_ledger = open_ledger(place)
+    fast_ledger.commit([Entry(fast.key, fast.fragments, files={"s3://raw/a": "2"})], describe)
+    with pytest.raises(MismatchError, match="different content"):
         stale.commit([Entry(slow.key, slow.fragments, files={"s3://raw/a": "1"})], describe)
     assert sources(place) == ["second content"]
 
 
-def test_a_replacement_removes_what_came_meanwhile(place: UPath) -> None:
-    ledger = begun(place)
-    uri = "s3://raw/a"  # all rows of this file have it as their source
+def test_a_replacement_removes_rows_committed_concurrently(place: UPath) -> None:
+    ledger = open_ledger(place)
+    uri = "s3://raw/a"  # the source of all rows of this file
     first, late, new = (entry(ledger, f"{name} of a") for name in ("first", "late", "new"))
-    ledger.commit([Entry(first.key, _of(ledger, first, uri), files={uri: "1"})], describe)
-    replacing, other = begun(place), begun(place)
-    other.commit([Entry(late.key, _of(ledger, late, uri), files={uri: "1"})], describe)
-    gone = [fragment.path for fragment in _of(ledger, first, uri)]
+    ledger.commit([Entry(first.key, _with_source(first, uri), files={uri: "1"})], describe)
+    replacing, other = open_ledger(place), open_ledger(place)
+    other.commit([Entry(late.key, _with_source(late, uri), files={uri: "1"})], describe)
+    old_paths = [fragment.path for fragment in _with_source(first, uri)]
     assert replacing.has_changed(uri, "2")
-    replacing.commit([Entry(new.key, new.fragments, gone, {uri: "2"})], describe)
+    replacing.commit([Entry(new.key, new.fragments, old_paths, {uri: "2"})], describe)
     assert sources(place) == ["new of a"]
 
 
-def _of(ledger: Ledger, unit: Entry, uri: str) -> list[Fragment]:
-    """The files of a unit, as if their rows were of another input file."""
+def _with_source(unit: Entry, uri: str) -> list[Fragment]:
+    """Return the fragments of a unit with another input file as the source in their statistics."""
     return [
-        replace(f, statistics=f.statistics.replace(json.dumps(_name_of(f)), json.dumps(uri)))
+        replace(f, statistics=f.statistics.replace(json.dumps(_source_of(f)), json.dumps(uri)))
         for f in unit.fragments
     ]
 
 
-def _name_of(fragment: Fragment) -> str:
+def _source_of(fragment: Fragment) -> str:
     return str(json.loads(fragment.statistics)["minValues"]["source"])
 
 
-def test_files_of_another_program_are_seen(place: UPath) -> None:
-    ledger = begun(place)
+def test_files_of_another_program_are_detected(place: UPath) -> None:
+    ledger = open_ledger(place)
     ledger.commit([entry(ledger, name) for name in ("one", "two")], describe)
     assert ledger.foreign_files() == []
     deltalake.DeltaTable(
         str(place), storage_options=storage.delta_options(str(place))
     ).optimize.compact()
-    assert len(begun(place).foreign_files()) == 1
+    assert len(open_ledger(place).foreign_files()) == 1

@@ -1,4 +1,4 @@
-"""The S3 server of the tests is a real one, and reached by the environment alone."""
+"""The S3 server of the tests is real and is configured by the environment alone."""
 
 import multiprocessing
 import sys
@@ -22,15 +22,15 @@ def test_a_file_is_written_listed_and_read(s3: str) -> None:
     with storage.open_output(uri) as file:
         file.write(b"hello")
 
-    (found,) = storage.find(s3)
+    (entry,) = storage.find(s3)
 
-    assert (found.uri, found.size) == (uri, 5)
-    assert found.fingerprint
+    assert (entry.uri, entry.size) == (uri, 5)
+    assert entry.fingerprint
     with storage.open_input(uri) as file:
         assert file.read() == b"hello"
 
 
-def test_each_bucket_is_fresh(s3: str) -> None:
+def test_each_test_has_an_empty_bucket(s3: str) -> None:
     assert storage.find(s3) == []
 
 
@@ -42,7 +42,7 @@ def test_a_missing_file_is_a_storage_error(s3: str) -> None:
         pass
 
 
-def test_delta_rs_reaches_it_by_the_same_environment(s3: str) -> None:
+def test_delta_rs_uses_the_same_environment(s3: str) -> None:
     url = storage.join(s3, "table")
     options = storage.delta_options(url)
 
@@ -54,7 +54,7 @@ def test_delta_rs_reaches_it_by_the_same_environment(s3: str) -> None:
     assert pa.table(table.to_pyarrow_table()).num_rows == 3
 
 
-def test_a_store_that_refuses_is_a_storage_error(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_a_storage_error(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = storage.join(s3, "table")
     deltalake.write_deltalake(
         url, pa.table({"row": [0]}), storage_options=storage.delta_options(url)
@@ -62,7 +62,7 @@ def test_a_store_that_refuses_is_a_storage_error(s3: str, monkeypatch: pytest.Mo
     assert list(storage.sizes(storage.join(url, "_delta_log"))) == ["00000000000000000000.json"]
     table = Table.open(url)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
-    s3fs.S3FileSystem.clear_instance_cache()  # they are made by the environment of before
+    s3fs.S3FileSystem.clear_instance_cache()  # their credentials are those of the old environment
     with pytest.raises(StorageError, match="cannot be reached"):
         Table.exists(url)
     with pytest.raises(StorageError, match="cannot be listed"):
@@ -72,40 +72,40 @@ def test_a_store_that_refuses_is_a_storage_error(s3: str, monkeypatch: pytest.Mo
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-def test_what_was_written_after_a_listing_is_read(s3: str) -> None:
+def test_files_written_after_a_listing_are_read(s3: str) -> None:
     folder = storage.join(s3, "folder")
     storage.write(storage.join(folder, "a"), b"1")
     assert storage.sizes(folder) == {"a": 1}
-    other = s3fs.S3FileSystem(skip_instance_cache=True)  # another process, to this one
+    other = s3fs.S3FileSystem(skip_instance_cache=True)  # like another process
     other.pipe_file(storage.join(folder, "a"), b"12")
     other.pipe_file(storage.join(folder, "b"), b"3")
     assert storage.read(storage.join(folder, "a")) == b"12"
     assert storage.read(storage.join(folder, "b")) == b"3"
 
 
-def test_threads_that_read_and_list_at_once(s3: str) -> None:
+def test_threads_read_and_list_concurrently(s3: str) -> None:
     folder = storage.join(s3, "folder")
     uris = [storage.join(folder, str(number)) for number in range(16)]
     for uri in uris:
         storage.write(uri, b"1")
 
-    def look(number: int) -> int:
-        found = len(storage.sizes(folder))
+    def list_and_read(number: int) -> int:
+        num_files = len(storage.sizes(folder))
         for uri in uris[number % 8 :: 4]:
             assert storage.read(uri) == b"1"
             assert storage.size(uri) == 1
-        return found
+        return num_files
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # so that threads meet in the middle of what they do
+    sys.setswitchinterval(1e-6)  # so that threads switch in the middle of an operation
     try:
         with ThreadPoolExecutor(16) as pool:
-            assert set(pool.map(look, range(200))) == {16}
+            assert set(pool.map(list_and_read, range(200))) == {16}
     finally:
         sys.setswitchinterval(interval)
 
 
-def test_a_forked_process_that_lives_on_does_not_hold_up_its_end(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_a_guarded_program_running(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=time.sleep, args=(60,), daemon=True)
     with guarded(["sleep", "60"], tmp_path):

@@ -1,4 +1,4 @@
-"""The shipped sample is what its README says."""
+"""The shipped sample matches its README."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def _lines(path: Path) -> list[str]:
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
 
 
-def _parsed(line: str) -> Row | None:
+def _parse(line: str) -> Row | None:
     try:
         row: Row = json.loads(line)
     except json.JSONDecodeError:
@@ -35,9 +35,9 @@ def _parsed(line: str) -> Row | None:
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, list[Row | None]]:
-    """File name -> its rows; None stands for a line that is not JSON."""
+    """Return the rows of each file by its name; None is a line that is not JSON."""
     tables = {path.name: pq.read_table(path).to_pylist() for path in SAMPLE.glob("*.parquet")}
-    lines = {path.name: [*map(_parsed, _lines(path))] for path in SAMPLE.glob("*.jsonl*")}
+    lines = {path.name: [*map(_parse, _lines(path))] for path in SAMPLE.glob("*.jsonl*")}
     return {**tables, **lines}
 
 
@@ -46,29 +46,31 @@ def rows(files: dict[str, list[Row | None]]) -> list[Row]:
     return [row for name in sorted(files) for row in files[name] if row is not None]
 
 
-def test_the_readme_counts_documents_and_bytes(files: dict[str, list[Row | None]]) -> None:
+def test_the_readme_has_the_counts_of_documents_and_bytes(
+    files: dict[str, list[Row | None]],
+) -> None:
     readme = (SAMPLE / "README.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `([\w.-]+)` \| (\d*) ?\| (\d+) \|", readme, re.MULTILINE)
 
-    said = {name: (documents, int(size)) for name, documents, size in table}
-    counts = {name: str(sum(row is not None for row in found)) for name, found in files.items()}
-    sizes = {name: (SAMPLE / name).stat().st_size for name in said}
+    documented = {name: (documents, int(size)) for name, documents, size in table}
+    counts = {name: str(sum(row is not None for row in rows)) for name, rows in files.items()}
+    sizes = {name: (SAMPLE / name).stat().st_size for name in documented}
 
-    assert said == {
+    assert documented == {
         name: (counts.get(name, ""), sizes[name]) for name in [*files, "tokenizer.json"]
     }
 
 
-def test_it_is_small() -> None:
+def test_the_sample_is_small() -> None:
     assert sum(path.stat().st_size for path in SAMPLE.glob("*.*")) < MAX_BYTES
 
 
-def test_ten_languages_are_declared(rows: list[Row]) -> None:
+def test_the_rows_declare_ten_languages(rows: list[Row]) -> None:
     declared = {row["lang"] for row in rows}
     assert declared == {"ar", "de", "en", "es", "fr", "ja", "nl", "pt", "ru", "zh"}
 
 
-def test_every_row_has_the_same_columns_and_an_id_of_its_own(rows: list[Row]) -> None:
+def test_every_row_has_the_same_columns_and_a_unique_id(rows: list[Row]) -> None:
     assert {tuple(row) for row in rows} == {tuple(SCHEMA.names)}
     assert len({row["doc_id"] for row in rows}) == len(rows)
 
@@ -78,34 +80,36 @@ def test_parquet_files_have_several_row_groups() -> None:
     assert groups == [8, 10]
 
 
-def test_the_damage_is_there(files: dict[str, list[Row | None]]) -> None:
+def test_the_sample_contains_damaged_rows(files: dict[str, list[Row | None]]) -> None:
     dutch = files["handbook-nl.jsonl"]
     texts = {row["doc_id"]: row["content"] for row in dutch if row is not None}
 
     assert dutch.count(None) == 1
     assert (texts["junk/null"], texts["junk/empty"]) == (None, "")
-    assert all(None not in found for name, found in files.items() if name != "handbook-nl.jsonl")
+    assert all(None not in rows for name, rows in files.items() if name != "handbook-nl.jsonl")
 
 
-def test_exact_duplicates_are_there(rows: list[Row]) -> None:
+def test_the_sample_contains_exact_duplicates(rows: list[Row]) -> None:
     copies = Counter(row["content"] for row in rows if row["content"])
     assert sum(copies.values()) - len(copies) == 103
 
 
-def test_the_tokenizer_gives_the_same_ids_in_both_libraries(rows: list[Row]) -> None:
+def test_both_tokenizer_libraries_produce_the_same_ids(rows: list[Row]) -> None:
     path = SAMPLE / "tokenizer.json"
-    slow = Tokenizer.from_file(str(path))
+    reference = Tokenizer.from_file(str(path))
     texts = [row["content"] or "" for row in rows[::25]]
 
-    expected = [encoding.ids for encoding in slow.encode_batch(texts, add_special_tokens=False)]
-    found = gigatoken.Tokenizer(str(path)).encode_batch_list(texts)
+    expected = [
+        encoding.ids for encoding in reference.encode_batch(texts, add_special_tokens=False)
+    ]
+    actual = gigatoken.Tokenizer(str(path)).encode_batch_list(texts)
 
-    assert [list(ids) for ids in found] == expected
-    assert (slow.get_vocab_size(), slow.token_to_id("<|endoftext|>")) == (16_384, 0)
-    assert slow.decode_batch(expected, skip_special_tokens=False) == texts
+    assert [list(ids) for ids in actual] == expected
+    assert (reference.get_vocab_size(), reference.token_to_id("<|endoftext|>")) == (16_384, 0)
+    assert reference.decode_batch(expected, skip_special_tokens=False) == texts
 
 
-def test_a_page_becomes_paragraphs() -> None:
+def test_a_page_is_split_into_paragraphs() -> None:
     page = PageText()
     page.feed(
         "<html><head><title>A  title</title><style>p {}</style></head><body>"

@@ -1,4 +1,4 @@
-"""What a log says is what delta-rs reads of it: live files, statistics, transactions, at any checkpoint."""
+"""Snapshots agree with delta-rs on live files, statistics and transactions, with any checkpoints."""
 
 import json
 import resource
@@ -30,15 +30,15 @@ LAYOUT = Layout(statistics=("source", "row"))
 STEPS = st.one_of(
     st.tuples(st.just("add"), st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)),
     st.tuples(st.just("remove"), st.lists(st.integers(0, 9), max_size=4, unique=True)),
-    st.tuples(st.just("checkpoint"), st.sampled_from(["ours", "theirs"])),
+    st.tuples(st.just("checkpoint"), st.sampled_from(["tokenlake", "delta-rs"])),
     st.tuples(st.just("overwrite"), st.none()),
 )
 
 
 def file_of(table: Table, number: int, low: int) -> Fragment:
-    """A data file of one byte, of which the log says this and that."""
+    """Write a data file of one byte, and return its fragment with statistics for the log."""
     kind = ("kept", "größe 💾", "a=b/c")[number % 3]
-    partition = {"kind": kind} if table_is_partitioned(table) else {}
+    partition = {"kind": kind} if is_partitioned_table(table) else {}
     path = f"part-{number}.parquet"
     storage.write(storage.join(table.url, path), b"x")
     statistics = {
@@ -50,29 +50,29 @@ def file_of(table: Table, number: int, low: int) -> Fragment:
     return Fragment(path, 1, low, partition, json.dumps(statistics) if low else "")
 
 
-def table_is_partitioned(table: Table) -> bool:
+def is_partitioned_table(table: Table) -> bool:
     return table.schema.names == SCHEMA.names
 
 
-def theirs(table: Table) -> dict[str, dict[str, Any]]:
-    """The live files as delta-rs lists them."""
+def files_by_delta_rs(table: Table) -> dict[str, dict[str, Any]]:
+    """Return the live files that delta-rs lists, by path."""
     delta = deltalake.DeltaTable(
         table.url, table.version, storage_options=storage.delta_options(table.url)
     )
     rows = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
     names = {"size_bytes": "size", "num_records": "rows"}
     rows = rows.rename_columns([names.get(name, name) for name in rows.column_names])
-    return {row["path"]: known(row) for row in rows.to_pylist()}
+    return {row["path"]: without_nulls(row) for row in rows.to_pylist()}
 
 
-def known(row: dict[str, Any]) -> dict[str, Any]:
-    """What is known of a file."""
+def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the known fields of a file, without its modification time."""
     return {k: v for k, v in row.items() if v is not None and k != "modification_time"}
 
 
 @given(st.booleans(), st.lists(STEPS, max_size=12))
-@example(is_partitioned=False, steps=[("add", [0, 1]), ("add", [0]), ("checkpoint", "ours")])
-def test_every_version_is_what_delta_rs_reads(
+@example(is_partitioned=False, steps=[("add", [0, 1]), ("add", [0]), ("checkpoint", "tokenlake")])
+def test_every_version_equals_that_of_delta_rs(
     new_place: NewPlace, is_partitioned: bool, steps: list[tuple[str, Any]]
 ) -> None:
     layout = replace(LAYOUT, partition_by=("kind",) if is_partitioned else ())
@@ -80,40 +80,40 @@ def test_every_version_is_what_delta_rs_reads(
     table = Table.create(str(new_place("t")), schema, layout, transactions={"generation": 1})
     names = {"generation": 1}
     live: set[int] = set()
-    for place, (step, chosen) in enumerate(steps):
+    for index, (step, argument) in enumerate(steps):
         if step == "checkpoint":
-            if chosen == "ours":
+            if argument == "tokenlake":
                 table = table.checkpoint()
             else:
                 deltalake.DeltaTable(
                     table.url, storage_options=storage.delta_options(table.url)
                 ).create_checkpoint()
             continue
-        new = {f"{place:032x}": place, "last": place}
+        new = {f"{index:032x}": index, "last": index}
         add: list[Fragment] = []
-        gone: list[str] = []
+        remove: list[str] = []
         overwrite = None
         if step == "add":
-            add = [file_of(table, number, place) for number in chosen]
-            live |= set(chosen)
+            add = [file_of(table, number, index) for number in argument]
+            live |= set(argument)
         elif step == "remove":
-            gone = [f"part-{number}.parquet" for number in live & set(chosen)]
-            live -= set(chosen)
+            remove = [f"part-{number}.parquet" for number in live & set(argument)]
+            live -= set(argument)
         else:
             live, overwrite = set(), (schema, layout)
-        table = table.commit(add, remove=gone, transactions=new, lineage={}, overwrite=overwrite)
+        table = table.commit(add, remove=remove, transactions=new, lineage={}, overwrite=overwrite)
         names |= new
-    for found in (table, Table.open(table.url)):
-        files = {row["path"]: known(row) for row in found.fragments().to_pylist()}
-        assert files == theirs(table)
+    for opened in (table, Table.open(table.url)):
+        files = {row["path"]: without_nulls(row) for row in opened.fragments().to_pylist()}
+        assert files == files_by_delta_rs(table)
         assert files.keys() == {f"part-{number}.parquet" for number in live}
-        transactions = found.transactions()
+        transactions = opened.transactions()
         assert {name: transactions.get(name) for name in names} == names
     delta = deltalake.DeltaTable(table.url, storage_options=storage.delta_options(table.url))
     assert {name: delta.transaction_version(name) for name in names} == names
 
 
-def test_some_columns_of_the_files(place: UPath) -> None:
+def test_files_are_listed_with_selected_columns(place: UPath) -> None:
     table = Table.create(str(place), SCHEMA, replace(LAYOUT, partition_by=("kind",)))
     table = table.commit([file_of(table, 1, 5)], transactions={}, lineage={})
     assert table.fragments(["rows", "path", "min.row"]).to_pylist() == [
@@ -122,29 +122,29 @@ def test_some_columns_of_the_files(place: UPath) -> None:
     assert table.fragments(["partition.kind"])["partition.kind"].to_pylist() == ["größe 💾"]
 
 
-def test_a_checkpoint_comes_by_itself_and_all_versions_stay(
+def test_checkpoints_are_written_automatically_and_all_versions_stay_readable(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.table._ENTRIES", 4)
+    monkeypatch.setattr("etl.table._MAX_ENTRIES", 4)
     table = Table.create(str(place), SCHEMA, LAYOUT)
     for number in range(10):
         table = table.commit(
             [file_of(table, number, 1)], transactions={f"{number:032x}": 1}, lineage={}
         )
-    found = [name for name in log.names(table.url) if ".checkpoint" in name]
-    assert [int(name[:20]) for name in found] == [3, 7]
-    assert log.head(table.url).checkpoint == (found[-1],)
+    checkpoints = [name for name in log.names(table.url) if ".checkpoint" in name]
+    assert [int(name[:20]) for name in checkpoints] == [3, 7]
+    assert log.head(table.url).checkpoint == (checkpoints[-1],)
     assert len(log.head(table.url).entries) == 3
     for version in range(11):
-        at_it = Table.open(table.url, version)
-        assert at_it.fragments().num_rows == version
-        assert [at_it.transactions().get(f"{number:032x}") for number in range(10)] == [
+        older = Table.open(table.url, version)
+        assert older.fragments().num_rows == version
+        assert [older.transactions().get(f"{number:032x}") for number in range(10)] == [
             1 if number < version else None for number in range(10)
         ]
     assert [entry["version"] for entry in table.history()] == [*range(10, -1, -1)]
 
 
-def test_the_version_of_a_point_in_time(place: UPath) -> None:
+def test_a_version_is_opened_by_a_point_in_time(place: UPath) -> None:
     table = Table.create(str(place), SCHEMA, LAYOUT)
     for _ in range(3):
         time.sleep(0.002)  # commits tell milliseconds
@@ -152,30 +152,30 @@ def test_the_version_of_a_point_in_time(place: UPath) -> None:
     for entry in table.history():
         moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
         assert Table.open(table.url, moment).version == entry["version"]
-    with pytest.raises(TableError, match="has no version of 1999"):
+    with pytest.raises(TableError, match="has no version as of 1999"):
         Table.open(table.url, datetime(1999, 1, 1, tzinfo=UTC))
 
 
-def test_a_commit_counts_whose_checkpoint_could_not_be_written(
+def test_a_commit_succeeds_without_its_checkpoint(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.table._ENTRIES", 1)
+    monkeypatch.setattr("etl.table._MAX_ENTRIES", 1)
     table = Table.create(str(place), SCHEMA, LAYOUT)
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise WriteError("no room")
+        raise WriteError("disk full")
 
     monkeypatch.setattr(checkpoint, "write", refuse)
     table = table.commit([], transactions={"a": 1}, lineage={})
     assert Table.open(table.url).transactions().get("a") == 1
     monkeypatch.undo()
-    monkeypatch.setattr("etl.table._ENTRIES", 1)
+    monkeypatch.setattr("etl.table._MAX_ENTRIES", 1)
     table.commit([], transactions={"b": 1}, lineage={})
     assert [name for name in log.names(table.url) if ".checkpoint" in name]
     assert Table.open(table.url).transactions().get("a") == 1
 
 
-def test_a_checkpoint_in_parts_counts_when_all_are_there(tmp_path: Path) -> None:
+def test_a_multi_part_checkpoint_needs_all_its_parts(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT, transactions={"a": 1})
     table = table.commit([file_of(table, 1, 1)], transactions={"b": 2}, lineage={})
     table.checkpoint()
@@ -186,15 +186,15 @@ def test_a_checkpoint_in_parts_counts_when_all_are_there(tmp_path: Path) -> None
     first.write_bytes(whole.read_bytes())
     whole.unlink()
     assert log.head(table.url).checkpoint == ()
-    checkpoint.write(  # the other part, with nothing in it that the first has not
+    checkpoint.write(  # the second part, without further actions
         table.url + "/_delta_log",
         1,
         before=[],
         protocol={"minReaderVersion": 1, "minWriterVersion": 2},
         metadata=snapshot.read(log.head(table.url)).metadata,
         changes={
-            kind: pa.nulls(0, kind_of)
-            for kind, kind_of in (
+            kind: pa.nulls(0, layout)
+            for kind, layout in (
                 ("add", checkpoint.ADD),
                 ("remove", checkpoint.REMOVE),
                 ("txn", checkpoint.TXN),
@@ -203,9 +203,9 @@ def test_a_checkpoint_in_parts_counts_when_all_are_there(tmp_path: Path) -> None
     )
     whole.rename(second)
     assert log.head(table.url).checkpoint == (first.name, second.name)
-    found = Table.open(table.url)
-    assert found.fragments()["path"].to_pylist() == ["part-1.parquet"]
-    assert found.transactions().get("b") == 2
+    table = Table.open(table.url)
+    assert table.fragments()["path"].to_pylist() == ["part-1.parquet"]
+    assert table.transactions().get("b") == 2
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_checkpoint_in_parts_counts_when_all_are_there(tmp_path: Path) -> None
         (b"\xff\xfe", "is damaged"),
     ],
 )
-def test_a_damaged_entry_is_named(tmp_path: Path, content: bytes, match: str) -> None:
+def test_a_damaged_log_entry_is_named(tmp_path: Path, content: bytes, match: str) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     table.commit([], transactions={}, lineage={})
     entry = tmp_path / "_delta_log" / log.entry_name(1)
@@ -229,11 +229,11 @@ def test_a_damaged_entry_is_named(tmp_path: Path, content: bytes, match: str) ->
 
 
 @pytest.mark.parametrize("statistics", ['{"numRecords":', '{"numRecords":"x"}', "{}\n{}", "[]"])
-def test_damaged_statistics_are_told(tmp_path: Path, statistics: str) -> None:
+def test_damaged_statistics_are_reported(tmp_path: Path, statistics: str) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     file = replace(file_of(table, 1, 1), statistics=statistics)
     table = table.commit([file], transactions={}, lineage={})
-    with pytest.raises(TableError, match="its log says of data files is damaged"):
+    with pytest.raises(TableError, match="statistics of data files in the log are damaged"):
         table.fragments()
     assert table.fragments(["size"])["size"].to_pylist() == [1]
 
@@ -241,10 +241,10 @@ def test_damaged_statistics_are_told(tmp_path: Path, statistics: str) -> None:
 def test_a_full_disk_does_not_lose_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.table._ENTRIES", 1)
+    monkeypatch.setattr("etl.table._MAX_ENTRIES", 1)
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))  # less than a checkpoint takes
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))  # smaller than a checkpoint
     try:
         table = table.commit([], transactions={"a": 1}, lineage={})
         with pytest.raises(WriteError, match="too large"):
@@ -258,31 +258,31 @@ def test_a_full_disk_does_not_lose_a_commit(
     ]
 
 
-def test_a_gap_in_the_log_is_told(tmp_path: Path) -> None:
+def test_a_gap_in_the_log_is_reported(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     for _ in range(3):
         table = table.commit([], transactions={}, lineage={})
     (tmp_path / "_delta_log" / log.entry_name(2)).unlink()
-    with pytest.raises(TableError, match="entry of version 2 is not there"):
+    with pytest.raises(TableError, match="entry of version 2 is missing"):
         Table.open(table.url)
     assert Table.open(table.url, 1).version == 1
 
 
-def test_what_asks_for_more_of_a_writer_is_not_written(tmp_path: Path) -> None:
+def test_a_table_that_requires_a_newer_writer_is_read_only(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     deltalake.DeltaTable(table.url).alter.add_constraint({"positive": "row > 0"})
-    found = Table.open(table.url)
-    with pytest.raises(TableError, match=r"writer version \d, not 2"):
-        found.commit([], transactions={}, lineage={})
+    table = Table.open(table.url)
+    with pytest.raises(TableError, match=r"writer version \d, newer than 2"):
+        table.commit([], transactions={}, lineage={})
 
 
-def test_of_many_who_commit_at_once_one_does(place: UPath) -> None:
+def test_one_of_many_concurrent_commits_succeeds(place: UPath) -> None:
     table = Table.create(str(place), SCHEMA, LAYOUT)
 
     def commit(name: str) -> int:
-        found = Table.open(table.url, 0)
+        opened = Table.open(table.url, 0)
         try:
-            return found.commit([], transactions={name: 1}, lineage={}).version
+            return opened.commit([], transactions={name: 1}, lineage={}).version
         except TableError:
             return 0
 

@@ -1,4 +1,4 @@
-"""Fragments and commits: what is written is what is read, and a commit is a compare-and-swap."""
+"""Fragments return the rows that were written, and a commit is a compare-and-swap."""
 
 import json
 import resource
@@ -37,9 +37,9 @@ def token_rows(lengths: list[int], source: str = "s3://raw/a") -> pa.Table:
     )
 
 
-def write(url: str, rows: list[pa.Table], layout: Layout = TOKENS) -> list[Fragment]:
+def write(url: str, tables: list[pa.Table], layout: Layout = TOKENS) -> list[Fragment]:
     writer = FragmentWriter(url, schemas.TOKENS, layout, name="k" * 32)
-    for table in rows:
+    for table in tables:
         writer.append(table)
     return writer.close()
 
@@ -49,7 +49,7 @@ def write(url: str, rows: list[pa.Table], layout: Layout = TOKENS) -> list[Fragm
     st.integers(1, 200),
     st.integers(1, 400),
 )
-def test_fragments_hold_the_rows_whatever_the_layout(
+def test_fragments_hold_the_same_rows_in_any_layout(
     new_place: NewPlace,
     batches: list[list[int]],
     group_bytes: int,
@@ -64,10 +64,10 @@ def test_fragments_hold_the_rows_whatever_the_layout(
         file_bytes=file_bytes,
     )
     fragments = write(url, [token_rows(lengths) for lengths in batches], layout)
-    read = [opened(at(url) / fragment.path).read() for fragment in fragments]
-    lengths = [n for table in read for n in table["num_tokens"].to_pylist()]
+    tables = [opened(at(url) / fragment.path).read() for fragment in fragments]
+    lengths = [n for table in tables for n in table["num_tokens"].to_pylist()]
     assert lengths == [n for batch in batches for n in batch]
-    for table, fragment in zip(read, fragments, strict=True):
+    for table, fragment in zip(tables, fragments, strict=True):
         ends = np.cumsum(table["num_tokens"].to_pylist())
         assert table["token_end"].to_pylist() == ends.tolist()
         statistics = json.loads(fragment.statistics)
@@ -76,7 +76,9 @@ def test_fragments_hold_the_rows_whatever_the_layout(
 
 
 @pytest.mark.parametrize("layout", [TOKENS, ARCHIVED_TOKENS])
-def test_tokens_are_stored_as_the_loader_reads_them_fastest(tmp_path: Path, layout: Layout) -> None:
+def test_tokens_are_stored_in_the_plain_form_that_the_loader_reads(
+    tmp_path: Path, layout: Layout
+) -> None:
     rows = token_rows([1000] * 390)
     (fragment,) = write(storage.normalize(tmp_path), [rows], layout)
     path = tmp_path / fragment.path
@@ -86,7 +88,7 @@ def test_tokens_are_stored_as_the_loader_reads_them_fastest(tmp_path: Path, layo
     with pa.OSFile(str(path)) as source:
         assert is_plain(source, chunk)
         pages = list(read_pages(source, chunk))
-    # A page is cut when it is full, so that it may hold one write more than it should.
+    # A page ends when it is full, and so it may exceed the limit by one write.
     assert len(pages) == pytest.approx(4 * 390_000 / layout.page_bytes, abs=1)
     assert np.array_equal(
         np.concatenate([tokens for _, tokens in pages]),
@@ -106,14 +108,14 @@ def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
     assert table.dataset().to_table()["tokens"].to_pylist() == expected
     path = str(tmp_path / "tokens")
     assert pl.read_delta(path)["tokens"].to_list() == expected
-    found = duckdb.sql(f"select tokens from '{path}/*.parquet' order by row").fetchall()
-    assert [tokens for (tokens,) in found] == expected
+    rows = duckdb.sql(f"select tokens from '{path}/*.parquet' order by row").fetchall()
+    assert [tokens for (tokens,) in rows] == expected
     assert (
         not pq.read_schema(next((tmp_path / "tokens").glob("*.parquet"))).field("tokens").nullable
     )
 
 
-def test_of_two_writers_on_one_version_the_second_fails(place: UPath) -> None:
+def test_the_second_of_two_writers_on_one_version_fails(place: UPath) -> None:
     Table.create(str(place), schemas.TOKENS, TOKENS)
     first, second = Table.open(str(place)), Table.open(str(place))
     first.commit(write(first.url, [token_rows([1])]), transactions={}, lineage={})
@@ -124,7 +126,7 @@ def test_of_two_writers_on_one_version_the_second_fails(place: UPath) -> None:
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # no file becomes longer
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # files cannot grow beyond this
     try:
         with pytest.raises(StorageError, match=r"cannot be written .*too large(.|\n)*room"):
             write(storage.normalize(tmp_path), [token_rows([1000])])
@@ -132,20 +134,20 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_fragment_that_is_not_there_as_written_is_not_committed(place: UPath) -> None:
+def test_a_truncated_or_missing_fragment_is_not_committed(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
     (fragment,) = write(table.url, [token_rows([1, 2])])
     file = place / fragment.path
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(StorageError, match="bytes where"):
+    with pytest.raises(StorageError, match=r"has \d+ bytes, but \d+ bytes were written"):
         table.commit([fragment], transactions={}, lineage={})
     file.unlink()
-    with pytest.raises(StorageError, match="None bytes"):
+    with pytest.raises(StorageError, match=r"is missing, but \d+ bytes were written"):
         table.commit([fragment], transactions={}, lineage={})
     assert Table.open(str(place)).version == 0
 
 
-def test_remove_and_add_are_one_version(place: UPath) -> None:
+def test_remove_and_add_create_one_version(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
     table = table.commit(write(table.url, [token_rows([1])]), transactions={}, lineage={})
     old = table.fragments()["path"].to_pylist()
@@ -157,7 +159,7 @@ def test_remove_and_add_are_one_version(place: UPath) -> None:
     assert Table.open(table.url, 1).dataset().count_rows() == 1
 
 
-def test_overwrite_begins_anew_with_another_schema(place: UPath) -> None:
+def test_overwrite_replaces_all_rows_and_the_schema(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
     table = table.commit(write(table.url, [token_rows([1])]), transactions={"a": 1}, lineage={})
     layout = Layout(statistics=("source", "row"))
@@ -177,14 +179,14 @@ def test_transactions_survive_checkpoints(place: UPath) -> None:
         table = table.commit([], transactions=new | {"last": number}, lineage={})
         if number == 6:
             table = table.checkpoint()
-    found = table.transactions()
-    assert [found.get(name) for name in ("generation", "last")] == [1, 11]
+    transactions = table.transactions()
+    assert [transactions.get(name) for name in ("generation", "last")] == [1, 11]
     for form in ("k{}", "{:032x}", "file:{:032x}"):
-        assert [found.get(form.format(number)) for number in range(12)] == [*range(12)]
+        assert [transactions.get(form.format(number)) for number in range(12)] == [*range(12)]
     assert list((place / "_delta_log").glob("*.checkpoint.parquet"))
 
 
-def test_opening_what_is_not_there(place: UPath) -> None:
+def test_a_missing_table_or_version_is_reported(place: UPath) -> None:
     with pytest.raises(TableError, match="no Delta table at this URL"):
         Table.open(str(place / "none"))
     Table.create(str(place / "t"), schemas.TOKENS, TOKENS)
@@ -192,13 +194,13 @@ def test_opening_what_is_not_there(place: UPath) -> None:
         Table.open(str(place / "t"), 7)
 
 
-def test_a_place_that_is_not_writable(tmp_path: Path) -> None:
+def test_an_unwritable_url_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="cannot be created"):
         Table.create(str(tmp_path / "file" / "tokens"), schemas.TOKENS, TOKENS)
 
 
-def test_odd_letters_in_a_path(tmp_path: Path) -> None:
+def test_a_path_may_contain_special_characters(tmp_path: Path) -> None:
     url = storage.normalize(tmp_path / "a lake? #1 ü=x")
     table = Table.create(url, schemas.TOKENS, TOKENS)
     table.commit(write(url, [token_rows([1, 2])]), transactions={"a": 1}, lineage={})
@@ -209,7 +211,7 @@ def test_odd_letters_in_a_path(tmp_path: Path) -> None:
         Table.create(str(tmp_path / "a%20lake"), schemas.TOKENS, TOKENS)
 
 
-def test_a_long_source_is_known_by_its_statistics(place: UPath) -> None:
+def test_a_long_source_keeps_its_statistics(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
     source = "s3://raw/" + "x" * 1000
     table = table.commit(write(table.url, [token_rows([1], source)]), transactions={}, lineage={})
