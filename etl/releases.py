@@ -42,7 +42,8 @@ def create(lake: str, name: str, *, version: int | None = None) -> Release:
         raise TableError(
             f"{name!r} is not a valid release name",
             where=url,
-            hint="start with a letter or digit; use letters, digits, '.', '-', '_', and not only digits",
+            hint="use up to 100 letters, digits, '.', '-' and '_'; begin with a letter or digit, "
+            "and do not use only digits",
         )
     tables = _tables_at(url, version)
     for table in tables.values():

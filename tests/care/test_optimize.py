@@ -233,7 +233,7 @@ def test_a_run_that_replaces_what_was_put_together_meanwhile_is_refused(recipe: 
     old = ledger.table.fragments()["path"].to_pylist()[:1]
     before = rows(recipe)
     optimize(recipe.lake)
-    with pytest.raises(MismatchError, match="taken away meanwhile"):
+    with pytest.raises(MismatchError, match="removed concurrently"):
         ledger.commit([Entry(ledger.key("new"), remove=old)], lambda _, __: {})
     assert rows(recipe) == before
 

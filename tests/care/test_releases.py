@@ -82,7 +82,7 @@ def test_a_name_that_is_removed_is_free_again(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("name", ["", "12", "a/b", "../up", ".hidden", "x" * 101])
 def test_what_is_no_name_is_refused(recipe: Recipe, name: str) -> None:
-    with pytest.raises(TableError, match="no name for a release"):
+    with pytest.raises(TableError, match="not a valid release name"):
         releases.create(recipe.lake, name)
     with pytest.raises(TableError, match="no release"):
         releases.read(recipe.lake, name)
