@@ -1,6 +1,6 @@
 """Access to files by URL: listing, reading, writing, and the storage options of delta-rs.
 
-This is the only module that connects to a store and the only one that handles credentials. They come from
+This is the only module that maps URLs to stores, and the only one that handles credentials. They come from
 the usual environment variables (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ``AWS_REGION``,
 ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME`` ...).
 """
@@ -38,7 +38,7 @@ _CREATE_ONLY: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file: its URI, size in bytes, fingerprint and time; the fingerprint changes with the content."""
+    """A file: its URI, size in bytes, a fingerprint that changes with its content, and its last change."""
 
     uri: str
     size: int
@@ -193,7 +193,7 @@ def info(uri: str) -> FileInfo | None:
 def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
     scheme = url.split("://", 1)[0] if "://" in url else "file"
     uri = f"{scheme}://{path}"
-    if uri.encode(errors="ignore").decode() != uri:  # the file system has a name that is not text
+    if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
         hint = "rename the file: its name is stored as text in the tables"
         raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)
     return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
@@ -259,8 +259,8 @@ def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
 
     ``timeout_s`` limits the whole request, including its body, on stores that fsspec accesses
     asynchronously (S3, Google, Azure, HTTP). Raises the errors of the store's client: FileNotFoundError,
-    PermissionError, OSError and others. Safe to call from several threads, and from forked processes, in
-    which fsspec starts fresh.
+    PermissionError, OSError and others. Threads may call it concurrently, as may forked processes,
+    since fsspec starts a new event loop after a fork.
     """
     fs = _filesystem(uri, once=True)
     limit = {"timeout": timeout_s} if fs.async_impl else {}

@@ -24,7 +24,10 @@ _ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"  # a skippable frame, by the WARC zstd sp
 _MAX_DICTIONARY_BYTES = 16 << 20  # chosen here; trained dictionaries have 100 KB to 1 MB
 
 
-_DAMAGE: Any = (isal_zlib.error, zstandard.ZstdError)  # isal's type stubs declare an instance
+_DAMAGE: Any = (
+    isal_zlib.error,
+    zstandard.ZstdError,
+)  # isal's type stubs declare its error as an instance
 
 
 class _Unpacker(Protocol):
@@ -44,7 +47,7 @@ class Members:
 
     def __init__(self, file: pa.NativeFile, *, uri: str) -> None:
         self.damage: str | None = None
-        """The damage at which the stream stopped; None if it did not stop or the file ended."""
+        """A description of the damage at which the stream stopped, or None."""
         self.unproven = 0
         """How many of the last bytes returned belong to a member that has not been read to its end."""
         self._file = file

@@ -61,7 +61,7 @@ class Payload(NamedTuple):
 def payload(record: Record, *, max_bytes: int) -> Payload:
     """Return the text of a response, resource or conversion record.
 
-    The body of a response has at most ``max_bytes`` after decompression, before its characters are decoded.
+    A response body of more than ``max_bytes`` after decompression is rejected as too large.
     """
     declared = record.fields.get("content-type", "")
     if _mime(declared) == "application/http":

@@ -119,7 +119,7 @@ class Gathered:
         url: str | None = None,
         metadata: str | None = None,
     ) -> None:
-        """Add a record; ``key`` is its id. Bytes of a str that are not UTF-8 must be surrogates."""
+        """Add a record; ``key`` is its id. In a str, bytes that are not UTF-8 are surrogates."""
         self._records.append((row, text, key, url, metadata))
         self._reasons.append(None)
         self._size += len(text or b"") + len(metadata or "")
@@ -206,7 +206,7 @@ def is_blank(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def without(values: pa.Array, mask: pa.Array) -> pa.Array:
-    """Return the values with null where ``mask`` is true; only the other values take memory."""
+    """Return the values with null where ``mask`` is true; uses memory only for the other values."""
     return values.take(pa.array(np.arange(len(values)), mask=np.asarray(mask)))
 
 

@@ -57,7 +57,7 @@ class Source(BaseModel):
     """A URL, a glob, a folder, or several of them."""
     format: Format | None = None
     """The format of the files. None: by the extension of each file; a folder with a ``_delta_log`` is a Delta
-    table. ``warc`` means WARC and WET files, whose text is the page of a record; in ``text``, each file is
+    table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is
     one document."""
     columns: Annotated[Columns, Field(strict=False)] = Columns()
     metadata: Annotated[Literal["all"] | tuple[Name, ...], BeforeValidator(_as_tuple)] = ()
@@ -80,7 +80,7 @@ class Source(BaseModel):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths as written, as a tuple in every case."""
+        """The paths as written, always as a tuple."""
         return (self.path,) if isinstance(self.path, str) else self.path
 
     @property
@@ -101,7 +101,9 @@ class Split:
     size: int  # bytes of the whole file
     fingerprint: str  # of the whole file: changes when its content does
     format: Format  # delta: a Parquet data file of a Delta table
-    start: int = 0  # first row group, record batch or byte (a line belongs to where it starts)
+    start: int = (
+        0  # first row group, record batch or byte (a line belongs to the split it starts in)
+    )
     stop: int | None = None  # one past the last; None: the end of the file
     first_row: int | None = 0  # number of the first record; None: not counted yet (see ``number``)
     bytes: int = 0  # approximate size of the piece, for progress

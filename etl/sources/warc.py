@@ -3,7 +3,7 @@
 ``row`` counts these records in a file from 0, including damaged stretches. Other records (warcinfo, request,
 metadata, revisit, continuation) are not documents, so a WAT file has none. ``id`` is WARC-Record-ID, ``url``
 WARC-Target-URI, and ``source.columns`` is ignored. ``text`` is the page as sent, usually HTML.
-``source.metadata`` may name any of these, or all that are known:
+``source.metadata`` may name any of these; ``all`` keeps those that are known:
 
 ============ ===================================================================================
 record       response, resource or conversion

@@ -132,7 +132,7 @@ def test_a_block_without_an_http_header_is_malformed(block: bytes) -> None:
         ("nonsense", False),
     ],
 )
-def test_only_texts_have_a_text_content_type(content_type: str | None, is_text: bool) -> None:
+def test_only_text_content_types_are_accepted(content_type: str | None, is_text: bool) -> None:
     page = _page(http(PAGE, Content_Type=content_type))
     assert (page.problem is None) == is_text
     assert page.problem in (None, "not_text")
