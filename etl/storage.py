@@ -1,8 +1,8 @@
-"""A URL and options -> a filesystem, files and the options of delta-rs.
+"""Access to files by URL: listing, reading, writing, and the storage options of delta-rs.
 
-This is the one place that knows how a URL is reached and the only holder of credentials. They come from
-the environment, as every tool of the field reads them (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
-``AWS_REGION``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME`` ...).
+This is the only module that maps URLs to stores, and the only one that handles credentials. They come from
+the usual environment variables (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ``AWS_REGION``,
+``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME`` ...).
 """
 
 import os
@@ -24,13 +24,13 @@ from etl.errors import StorageError, TokenlakeError, WriteError, said
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
 _WILDCARDS = "*?["
 _USER = re.compile(r"(?<=://)[^/@]*@")
-_SIGNED = re.compile(  # signed URLs of S3, Google and Azure, and keys given as if they were settings
+_SIGNED = re.compile(  # signed URLs of S3, Google and Azure, and keys passed as query parameters
     r"[?&;](?:x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|sig|signature"
     r"|awsaccesskeyid|[a-z_]*(?:secret|token|password|key))=.*",
     re.IGNORECASE | re.DOTALL,
 )
-# What tells each store's client to write an object only where there is none.
-_REFUSE: Mapping[str, Mapping[str, Any]] = {
+# The options with which each store's client creates an object, but never overwrites one.
+_CREATE_ONLY: Mapping[str, Mapping[str, Any]] = {
     **{protocol: {"mode": "create"} for protocol in ("s3", "s3a", "gs", "gcs")},
     **{protocol: {"overwrite": False} for protocol in ("az", "abfs", "abfss")},
 }
@@ -38,7 +38,7 @@ _REFUSE: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file: its URI, its size in bytes, what changes when its content does, and when it came."""
+    """A file: its URI, size in bytes, a fingerprint that changes with its content, and its last change."""
 
     uri: str
     size: int
@@ -47,12 +47,12 @@ class FileInfo:
 
 
 def normalize(url: str | os.PathLike[str]) -> str:
-    """The one spelling of a URL: absolute, ``file://`` for local paths, no slash at the end.
+    """Return the canonical URL: absolute, with ``file://`` for local paths, without a slash at the end.
 
     >>> normalize("s3://lake/web/")
     's3://lake/web'
 
-    Raises StorageError if it holds a user's name, a key or a signature.
+    Raises StorageError if it contains a user name, a key or a signature.
     """
     text = os.fspath(url)
     refuse_credentials(text)
@@ -64,25 +64,25 @@ def normalize(url: str | os.PathLike[str]) -> str:
 
 
 def refuse_credentials(url: str) -> None:
-    """Raise StorageError if a URL holds credentials: it would be written into the lineage.
+    """Raise StorageError if a URL contains credentials: URLs are written into the lineage.
 
     >>> refuse_credentials("https://store/a.parquet?sig=c2VjcmV0")
     Traceback (most recent call last):
-    etl.errors.StorageError: https://store/a.parquet[...]: a URL may not hold credentials
-      hint: put them into the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+    etl.errors.StorageError: https://store/a.parquet[...]: a URL must not contain credentials
+      hint: set environment variables instead, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
     """
     if is_local(url) or not (_USER.search(url) or _SIGNED.search(url)):
         return
     shown = _SIGNED.sub("[...]", _USER.sub("[...]@", url))
     raise StorageError(
-        "a URL may not hold credentials",
+        "a URL must not contain credentials",
         where=shown,
-        hint="put them into the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        hint="set environment variables instead, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     )
 
 
 def join(url: str, *parts: str) -> str:
-    """A URL below another one.
+    """Return the URL of a path below another URL.
 
     >>> join("s3://lake/web", "tokens", "part-0.parquet")
     's3://lake/web/tokens/part-0.parquet'
@@ -91,22 +91,22 @@ def join(url: str, *parts: str) -> str:
 
 
 def is_local(url: str) -> bool:
-    """Whether the URL is a path of this machine."""
+    """Return whether the URL is a path on this machine."""
     return url.startswith("file://") or "://" not in url
 
 
 def local_path(url: str) -> Path:
-    """The path of a local URL."""
+    """Return the path of a local URL."""
     return Path(url.removeprefix("file://"))
 
 
 def filesystem(url: str) -> fsspec.AbstractFileSystem:
-    """The fsspec filesystem of a URL, with the endpoint and region of the environment."""
+    """Return the fsspec filesystem of a URL, with the endpoint and region from the environment."""
     return _filesystem(url, once=False)
 
 
 def _filesystem(url: str, *, once: bool) -> fsspec.AbstractFileSystem:
-    """A filesystem that tries again by itself as its client does, or, if asked for, tries once."""
+    """Return a filesystem with the retries of its client, or, with ``once``, without retries."""
     protocol = url.split("://", 1)[0] if "://" in url else "file"
     options: dict[str, Any] = {}
     if protocol in ("s3", "s3a"):
@@ -114,24 +114,24 @@ def _filesystem(url: str, *, once: bool) -> fsspec.AbstractFileSystem:
         options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
         if once:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
-    # A listing may be out of date, and the memory of it is not made for threads.
-    if protocol in _REFUSE:
+    # A cached listing may be out of date, and the cache is not thread-safe.
+    if protocol in _CREATE_ONLY:
         options["use_listings_cache"] = False
     try:
-        found = fsspec.filesystem(protocol, **options)
+        fs = fsspec.filesystem(protocol, **options)
     except (ImportError, ValueError) as error:
         raise StorageError(
             f"no filesystem for {protocol}:// ({error})",
             where=url,
             hint="local paths and s3:// work as installed; gs:// needs gcsfs, az:// needs adlfs",
         ) from error
-    if once and hasattr(found, "retries"):
-        found.retries = 1  # an instance of its own, by its options
-    return found
+    if once and hasattr(fs, "retries"):
+        fs.retries = 1  # its options differ, so fsspec does not share this instance with others
+    return fs
 
 
 def delta_options(url: str) -> dict[str, str]:
-    """Storage options for delta-rs; it reads credentials from the same environment by itself."""
+    """Return storage options for delta-rs, which reads the credentials from the environment itself."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     if url.startswith(("s3://", "s3a://")) and endpoint.startswith("http://"):
         return {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": endpoint}
@@ -139,17 +139,17 @@ def delta_options(url: str) -> dict[str, str]:
 
 
 def is_glob(url: str) -> bool:
-    """Whether the URL has wildcards; a file of that very name comes first, see ``find``."""
+    """Return whether the URL has wildcards; a file of exactly that name takes precedence in ``find``."""
     return any(char in url for char in _WILDCARDS)
 
 
 def find(pattern: str) -> list[FileInfo]:
-    """The files that a URL, a prefix (folder) or a glob names, sorted by URI.
+    """Return the files that a URL, a prefix (folder) or a glob matches, sorted by URI.
 
-    Below the prefix, or the fixed part of a glob, names that begin with ``_`` or ``.`` are left out,
-    as every reader of such folders does; links to files are files, links to folders are not followed.
-    Raises StorageError if the place cannot be listed, or for a name that is no UTF-8; an empty list means
-    that nothing matches.
+    Names that start with ``_`` or ``.`` below the prefix, or below the fixed part of a glob, are ignored,
+    as by other readers of such folders. Links to files are files; links to folders are not followed. The
+    list is empty if nothing matches. Raises StorageError if the URL cannot be listed, or if a name is not
+    UTF-8.
     """
     url = normalize(pattern)
     fs = filesystem(url)
@@ -158,16 +158,16 @@ def find(pattern: str) -> list[FileInfo]:
         if is_glob(url) and not fs.exists(url):
             root = root[: min(root.find(char) for char in _WILDCARDS if char in root)]
             root = root.rpartition("/")[0]
-            found = fs.glob(url, detail=True).values()
+            entries = fs.glob(url, detail=True).values()
         elif fs.isdir(url):
-            found = fs.find(url, detail=True).values()
+            entries = fs.find(url, detail=True).values()
         else:
-            found = [fs.info(url)] if fs.exists(url) else []
-        found = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in found]
-    except Exception as error:  # botocore, OSError and others: each filesystem has its own
+            entries = [fs.info(url)] if fs.exists(url) else []
+        entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
+    except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
         raise StorageError(f"cannot be listed ({said(error)})", where=url) from error
     files = []
-    for entry in found:
+    for entry in entries:
         path = fs._strip_protocol(entry["name"])
         hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
         if entry["type"] == "file" and not hidden:
@@ -176,7 +176,10 @@ def find(pattern: str) -> list[FileInfo]:
 
 
 def info(uri: str) -> FileInfo | None:
-    """One file as it is now, or None if it is not there; raises StorageError if nobody can say."""
+    """Return a file as it is now, or None if it does not exist.
+
+    Raises StorageError if the store cannot be reached.
+    """
     fs = filesystem(uri)
     try:
         entry = fs.info(uri)
@@ -190,21 +193,21 @@ def info(uri: str) -> FileInfo | None:
 def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
     scheme = url.split("://", 1)[0] if "://" in url else "file"
     uri = f"{scheme}://{path}"
-    if uri.encode(errors="ignore").decode() != uri:  # bytes of a file system that are no text
-        hint = "rename it: what is recorded of its rows is text"
-        raise StorageError("the name of this file is no UTF-8", where=uri, hint=hint)
+    if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
+        hint = "rename the file: its name is stored as text in the tables"
+        raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)
     return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
 
 
 def _modified(entry: dict[str, Any]) -> datetime | None:
     for name in ("mtime", "LastModified", "updated", "last_modified"):
-        found = entry.get(name)
-        if isinstance(found, str):
-            found = datetime.fromisoformat(found)
-        if isinstance(found, datetime):
-            return found.astimezone(UTC)
-        if found is not None:
-            return datetime.fromtimestamp(float(found), UTC)
+        time = entry.get(name)
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        if isinstance(time, datetime):
+            return time.astimezone(UTC)
+        if time is not None:
+            return datetime.fromtimestamp(float(time), UTC)
     return None
 
 
@@ -212,16 +215,16 @@ def _fingerprint(info: dict[str, Any]) -> str:
     for name in ("ETag", "etag", "md5Hash", "content_settings_md5"):
         if info.get(name):
             return str(info[name]).strip('"')
-    if info.get("mtime") is not None:  # local: nanoseconds, so that a quick rewrite is seen
+    if info.get("mtime") is not None:  # local: in nanoseconds, to detect a quick rewrite
         return f"{info['size']}-{int(float(info['mtime']) * 1e9)}"
     return f"{info['size']}-{info.get('LastModified') or info.get('updated') or ''}"
 
 
 @contextmanager
 def open_input(uri: str) -> Iterator[pa.NativeFile]:
-    """A seekable Arrow file for reading; local files without Python in between.
+    """Open a seekable Arrow file for reading; local files are read without Python.
 
-    Raises StorageError if the file is not there or not readable.
+    Raises StorageError if the file does not exist or is not readable.
     """
     try:
         if is_local(uri):
@@ -236,27 +239,28 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """The names of the files that stand in a folder right now, and their sizes in bytes.
+    """Return the names and the sizes in bytes of the files directly in a folder.
 
-    Raises FileNotFoundError if there is no such folder, StorageError if it cannot be listed.
+    Raises FileNotFoundError if the folder does not exist, StorageError if it cannot be listed.
     """
     fs = filesystem(folder)
     try:
-        found = fs.ls(folder, detail=True)
+        entries = fs.ls(folder, detail=True)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(folder) from error
     except Exception as error:
         raise StorageError(f"cannot be listed ({said(error)})", where=folder) from error
-    files = (entry for entry in found if entry["type"] == "file")
+    files = (entry for entry in entries if entry["type"] == "file")
     return {entry["name"].rsplit("/", 1)[-1]: int(entry["size"]) for entry in files}
 
 
 def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
-    """The bytes [start, stop) of a file by one request, without a second try; fewer where the file ends.
+    """Return the bytes [start, stop) of a file by one request without retries; fewer at its end.
 
-    ``timeout_s`` limits the whole request, its body too, at stores that fsspec reaches asynchronously (S3,
-    Google, Azure, HTTP). Raises what the store's client raises: FileNotFoundError, PermissionError, OSError
-    and others. Threads may call it at once, and processes after a fork, since fsspec begins anew there.
+    ``timeout_s`` limits the whole request, including its body, on stores that fsspec accesses
+    asynchronously (S3, Google, Azure, HTTP). Raises the errors of the store's client: FileNotFoundError,
+    PermissionError, OSError and others. Threads may call it concurrently, as may forked processes,
+    since fsspec starts a new event loop after a fork.
     """
     fs = _filesystem(uri, once=True)
     limit = {"timeout": timeout_s} if fs.async_impl else {}
@@ -265,9 +269,9 @@ def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
 
 @contextmanager
 def open_output(uri: str) -> Iterator[pa.NativeFile]:
-    """A new file for writing; its folder is made where the store has folders.
+    """Open a new file for writing; create its folder if the store has folders.
 
-    Raises WriteError if the place is not writable.
+    Raises WriteError if the file cannot be written.
     """
     with writing(uri):
         if is_local(uri):
@@ -282,12 +286,12 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
 @contextmanager
 def open_whole(uri: str) -> Iterator[pa.NativeFile]:
-    """A new file for writing that nobody sees before it is whole, in the place of one that may be there.
+    """Open a file for writing that appears only when complete, and replaces any existing one.
 
-    Raises WriteError if the place is not writable.
+    Raises WriteError if the file cannot be written.
     """
-    path = local_path(uri) if is_local(uri) else Path(tempfile.gettempdir(), "whole")
-    part = _beside(path)
+    path = local_path(uri) if is_local(uri) else Path(tempfile.gettempdir(), "complete")
+    part = _temporary_path(path)
     try:
         with writing(uri):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -305,17 +309,20 @@ def open_whole(uri: str) -> Iterator[pa.NativeFile]:
 
 @contextmanager
 def writing(uri: str) -> Iterator[None]:
-    """What writing to a file raises in the context is a WriteError; our errors, and Arrow's doubts, stay."""
+    """Convert errors in the context to WriteError, except TokenlakeError and Arrow's exceptions."""
     try:
         yield
     except (TokenlakeError, pa.ArrowException):
         raise
     except Exception as error:
-        raise _unwritable(uri, error) from error
+        raise _write_error(uri, error) from error
 
 
 def read(uri: str) -> bytes | None:
-    """The content of a small file, or None if it is not there; raises StorageError if nobody can say."""
+    """Return the content of a small file, or None if it does not exist.
+
+    Raises StorageError if the file cannot be read.
+    """
     fs = filesystem(uri)
     try:
         return bytes(fs.cat_file(uri))
@@ -326,44 +333,44 @@ def read(uri: str) -> bytes | None:
 
 
 def write(uri: str, content: bytes) -> None:
-    """Write a small file, in the place of one that may be there; a reader sees all of it or nothing.
+    """Write a small file, replacing any existing one; a reader sees all of its content or none.
 
-    Raises WriteError if the place is not writable.
+    Raises WriteError if the file cannot be written.
     """
     try:
         if is_local(uri):
-            _place(uri, content, os.replace)
-        else:  # stores make an object whole or not at all
+            _write_local(uri, content, os.replace)
+        else:  # stores create objects atomically
             filesystem(uri).pipe_file(uri, content)
     except Exception as error:
-        raise _unwritable(uri, error) from error
+        raise _write_error(uri, error) from error
 
 
 def create(uri: str, content: bytes) -> bool:
-    """Write a small file unless one is there; of many who try at once exactly one gets True.
+    """Write a small file unless it exists; of several concurrent writers, exactly one gets True.
 
-    The contents that they write must differ. Raises WriteError if the place is not writable, StorageError
-    if the store has no way to refuse a second writer.
+    Each writer's content must differ from that of the others. Raises WriteError if the file cannot be
+    written, StorageError if the store cannot reject a second writer.
     """
     protocol = uri.split("://", 1)[0]
-    if not is_local(uri) and protocol not in _REFUSE:
-        hint = "a lake can be on local disk, S3, Google Cloud Storage, or Azure Blob Storage"
-        raise StorageError("the store cannot refuse a second writer", where=uri, hint=hint)
+    if not is_local(uri) and protocol not in _CREATE_ONLY:
+        hint = "use local disk, S3, Google Cloud Storage or Azure Blob Storage"
+        raise StorageError("the store cannot reject a second writer", where=uri, hint=hint)
     try:
         if is_local(uri):
-            _place(uri, content, os.link)
+            _write_local(uri, content, os.link)
         else:
-            filesystem(uri).pipe_file(uri, content, **_REFUSE[protocol])
+            filesystem(uri).pipe_file(uri, content, **_CREATE_ONLY[protocol])
     except Exception as error:
-        found = read(uri)  # a store's refusal has many names, and an answer may be lost
-        if found is None:
-            raise _unwritable(uri, error) from error
-        return found == content
+        existing = read(uri)  # each store rejects with its own error, and a response may be lost
+        if existing is None:
+            raise _write_error(uri, error) from error
+        return existing == content
     return True
 
 
 def remove(uri: str) -> None:
-    """Delete a file; one that is not there is no mistake. Raises StorageError if it cannot be done."""
+    """Delete a file if it exists; raise StorageError if it cannot be deleted."""
     try:
         filesystem(uri).rm_file(uri)
     except FileNotFoundError:
@@ -373,16 +380,16 @@ def remove(uri: str) -> None:
 
 
 def size(uri: str) -> int | None:
-    """The size of a file in bytes, or None if it is not there."""
-    found = info(uri)
-    return None if found is None else found.size
+    """Return the size of a file in bytes, or None if it does not exist."""
+    file = info(uri)
+    return None if file is None else file.size
 
 
-def _place(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None:
-    """Write a local file beside its place, and move it there whole."""
+def _write_local(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None:
+    """Write a temporary file next to the target, then move it there."""
     path = local_path(uri)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = _beside(path)
+    part = _temporary_path(path)
     try:
         part.write_bytes(content)
         move(part, path)
@@ -390,13 +397,13 @@ def _place(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None
         part.unlink(missing_ok=True)
 
 
-def _beside(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
 
 
-def _unwritable(uri: str, error: BaseException) -> WriteError:
+def _write_error(uri: str, error: BaseException) -> WriteError:
     return WriteError(
         f"cannot be written ({said(error)})",
         where=uri,
-        hint="check the permissions, and the room that is left",
+        hint="check the permissions and the free disk space",
     )

@@ -1,4 +1,4 @@
-"""Listing, opening and writing, on local files, in memory and on a real S3 server."""
+"""Listing, opening and writing files, on local disk, in memory and on a real S3 server."""
 
 import gzip
 import os
@@ -36,7 +36,7 @@ def _names(folder: Path, pattern: str) -> list[str]:
         ("s3://lake/web/", "s3://lake/web"),
     ],
 )
-def test_a_url_has_one_spelling(written: str, normal: str) -> None:
+def test_normalize_returns_one_spelling_per_url(written: str, normal: str) -> None:
     assert storage.normalize(written) == normal
     assert storage.normalize(normal) == normal
 
@@ -49,18 +49,18 @@ def test_relative_paths_and_the_home_folder_become_absolute(monkeypatch, tmp_pat
     assert storage.normalize("~/a") == "file:///home/someone/a"
 
 
-def test_a_folder_gives_all_files_below_it_but_hidden_ones(tmp_path) -> None:
+def test_a_folder_lists_all_files_below_it_except_hidden_ones(tmp_path) -> None:
     _make(tmp_path, "b.txt", "a/c.txt", "_log/x.txt", ".git/y.txt", "a/_SUCCESS", "a/.z")
     assert _names(tmp_path, "") == ["a/c.txt", "b.txt"]
 
 
-def test_a_folder_below_a_hidden_one_may_be_named(tmp_path) -> None:
+def test_a_hidden_folder_can_be_listed_by_name(tmp_path) -> None:
     _make(tmp_path, "_staging/a.txt", ".cache/b.txt")
     assert _names(tmp_path, "_staging") == ["_staging/a.txt"]
     assert _names(tmp_path, ".cache/*.txt") == [".cache/b.txt"]
 
 
-def test_a_glob_leaves_out_hidden_folders_too(tmp_path) -> None:
+def test_a_glob_ignores_hidden_folders(tmp_path) -> None:
     _make(
         tmp_path, "a.parquet", "x/b.parquet", "_delta_log/c.parquet", "x/_tmp/d.parquet", "x/e.md"
     )
@@ -68,19 +68,19 @@ def test_a_glob_leaves_out_hidden_folders_too(tmp_path) -> None:
     assert _names(tmp_path, "[ab].par?uet") == ["a.parquet"]
 
 
-def test_a_file_is_found_by_its_name_even_if_it_looks_like_a_glob(tmp_path) -> None:
+def test_a_file_whose_name_looks_like_a_glob_is_found(tmp_path) -> None:
     _make(tmp_path, "a[1].txt", "a1.txt", "_b.txt")
     assert _names(tmp_path, "a[1].txt") == ["a[1].txt"]
     assert _names(tmp_path, "_b.txt") == ["_b.txt"]
 
 
 @pytest.mark.parametrize("pattern", ["none.txt", "*.none", "[a", "no/such/folder/*"])
-def test_what_is_not_there_is_an_empty_list(tmp_path, pattern: str) -> None:
+def test_a_pattern_without_matches_returns_an_empty_list(tmp_path, pattern: str) -> None:
     _make(tmp_path, "a.txt")
     assert _names(tmp_path, pattern) == []
 
 
-def test_links_to_files_are_files(tmp_path) -> None:
+def test_links_to_files_are_listed_as_files(tmp_path) -> None:
     _make(tmp_path, "blobs/1", "blobs/sub/2")
     (tmp_path / "snapshot").mkdir()
     (tmp_path / "snapshot/a.txt").symlink_to(tmp_path / "blobs/1")
@@ -90,7 +90,7 @@ def test_links_to_files_are_files(tmp_path) -> None:
     assert _names(tmp_path, "snapshot/*.txt") == ["snapshot/a.txt"]
 
 
-def test_the_fingerprint_of_a_link_is_that_of_the_file(tmp_path) -> None:
+def test_the_fingerprint_of_a_link_changes_with_its_target(tmp_path) -> None:
     _make(tmp_path, "blob")
     (tmp_path / "a.txt").symlink_to(tmp_path / "blob")
     before = storage.find(f"{tmp_path}/a.*")[0].fingerprint
@@ -111,7 +111,7 @@ def test_a_rewritten_file_has_another_fingerprint(tmp_path) -> None:
     assert after.fingerprint != before.fingerprint
 
 
-def test_size_and_info_of_what_is_no_file(tmp_path) -> None:
+def test_size_and_info_are_none_for_a_missing_file_or_a_folder(tmp_path) -> None:
     _make(tmp_path, "a.txt")
     assert storage.size(f"file://{tmp_path}/a.txt") == 5
     for name in ("none", ""):
@@ -119,7 +119,7 @@ def test_size_and_info_of_what_is_no_file(tmp_path) -> None:
         assert storage.info(f"file://{tmp_path}/{name}") is None
 
 
-def test_what_is_written_can_be_read(tmp_path) -> None:
+def test_a_written_file_can_be_read(tmp_path) -> None:
     uri = storage.join(storage.normalize(tmp_path), "new/folder", "a.bin")
     with storage.open_output(uri) as file:
         file.write(b"0123456789")
@@ -128,13 +128,13 @@ def test_what_is_written_can_be_read(tmp_path) -> None:
     assert storage.size(uri) == 10
 
 
-def test_a_gzip_file_reads_through_arrow(tmp_path) -> None:
+def test_arrow_can_decompress_an_open_file(tmp_path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one") + gzip.compress(b"two"))
     with storage.open_input(f"file://{tmp_path}/a.gz") as file:
         assert pa.CompressedInputStream(file, "gzip").read() == b"onetwo"
 
 
-def test_a_missing_file_cannot_be_opened(tmp_path) -> None:
+def test_opening_a_missing_file_fails(tmp_path) -> None:
     with (
         pytest.raises(StorageError, match=r"file://.*none: cannot be read"),
         storage.open_input(f"file://{tmp_path}/none"),
@@ -142,7 +142,7 @@ def test_a_missing_file_cannot_be_opened(tmp_path) -> None:
         pass
 
 
-def test_a_place_that_is_no_folder_cannot_be_written(tmp_path) -> None:
+def test_writing_below_a_file_fails_with_a_hint(tmp_path) -> None:
     _make(tmp_path, "file")
     with (
         pytest.raises(StorageError, match=r"cannot be written.*\n  hint: check the permissions"),
@@ -151,7 +151,7 @@ def test_a_place_that_is_no_folder_cannot_be_written(tmp_path) -> None:
         pass
 
 
-def test_an_error_inside_the_block_is_not_the_storages(tmp_path) -> None:
+def test_an_error_in_the_with_block_is_not_converted(tmp_path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
         storage.open_output(f"file://{tmp_path}/a"),
@@ -159,22 +159,22 @@ def test_an_error_inside_the_block_is_not_the_storages(tmp_path) -> None:
         raise ZeroDivisionError
 
 
-def test_an_unknown_protocol_is_named_with_what_works() -> None:
+def test_the_error_for_an_unknown_protocol_lists_supported_ones() -> None:
     with pytest.raises(StorageError, match=r"no filesystem for nothing://.*\n.*hint: local paths"):
         storage.find("nothing://bucket/a")
 
 
-def test_other_filesystems_work_as_well() -> None:
+def test_other_filesystems_are_supported() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe({"/lake/a.txt": b"one", "/lake/_x/b.txt": b"two", "/lake/c/d.txt": b"three"})
     try:
         for pattern in ("memory://lake", "memory://lake/**/*.txt"):
-            found = storage.find(pattern)
-            assert [file.uri for file in found] == [
+            files = storage.find(pattern)
+            assert [file.uri for file in files] == [
                 "memory:///lake/a.txt",
                 "memory:///lake/c/d.txt",
             ]
-            assert [storage.size(file.uri) for file in found] == [3, 5]
+            assert [storage.size(file.uri) for file in files] == [3, 5]
         with storage.open_output("memory://lake/e.txt") as file:
             file.write(b"four")
         with storage.open_input("memory:///lake/e.txt") as file:
@@ -183,18 +183,18 @@ def test_other_filesystems_work_as_well() -> None:
         memory.rm("/lake", recursive=True)
 
 
-def test_an_object_store(s3: str) -> None:
+def test_files_in_an_object_store_are_listed_written_and_read(s3: str) -> None:
     for name in ("a/b.txt", "a/_c/d.txt", "e.txt"):
         with storage.open_output(f"{s3}/{name}") as file:
             file.write(name.encode())
-    found = storage.find(s3)
-    assert [file.uri for file in found] == [f"{s3}/a/b.txt", f"{s3}/e.txt"]
-    assert storage.find(f"{s3}/a/*.txt") == [found[0]] == storage.find(f"{s3}/a/b.txt")
-    assert storage.info(found[0].uri) == found[0]
+    files = storage.find(s3)
+    assert [file.uri for file in files] == [f"{s3}/a/b.txt", f"{s3}/e.txt"]
+    assert storage.find(f"{s3}/a/*.txt") == [files[0]] == storage.find(f"{s3}/a/b.txt")
+    assert storage.info(files[0].uri) == files[0]
     with storage.open_output(f"{s3}/a/b.txt") as file:
         file.write(b"A/B.TXT")
     [after] = storage.find(f"{s3}/a")
-    assert (after.size, after.fingerprint != found[0].fingerprint) == (7, True)
+    assert (after.size, after.fingerprint != files[0].fingerprint) == (7, True)
     with storage.open_input(f"{s3}/a/b.txt") as file:
         assert (file.seek(2), file.read(3)) == (2, b"B.T")
     assert storage.size(f"{s3}/none") is None
@@ -222,33 +222,33 @@ def test_a_small_file_is_created_once(tmp_path) -> None:
 def test_a_small_object_is_created_once(s3: str) -> None:
     uri = f"{s3}/a/b.json"
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda n: storage.create(uri, b"%d" % n), range(8)))
-    assert made.count(True) == 1
-    assert storage.read(uri) == b"%d" % made.index(True)
+        results = list(pool.map(lambda n: storage.create(uri, b"%d" % n), range(8)))
+    assert results.count(True) == 1
+    assert storage.read(uri) == b"%d" % results.index(True)
     storage.write(uri, b"x")
     assert storage.read(uri) == b"x"
     storage.remove(uri)
     assert storage.read(uri) is None
 
 
-def test_a_file_says_when_it_came(tmp_path, s3: str) -> None:
+def test_info_has_the_time_of_the_last_write(tmp_path, s3: str) -> None:
     before = datetime.now(UTC) - timedelta(seconds=2)
     for uri in (storage.normalize(tmp_path / "x"), f"{s3}/x"):
         storage.write(uri, b"x")
-        found = storage.info(uri)
-        assert found is not None
-        assert found.modified is not None
-        assert before < found.modified < datetime.now(UTC) + timedelta(seconds=2)
+        file = storage.info(uri)
+        assert file is not None
+        assert file.modified is not None
+        assert before < file.modified < datetime.now(UTC) + timedelta(seconds=2)
 
 
-def test_a_local_name_may_look_like_a_key(tmp_path) -> None:
-    file = tmp_path / "a?key=b.jsonl"
-    file.touch()
-    (found,) = storage.find(str(tmp_path))
-    assert found.uri == storage.normalize(found.uri) == f"file://{file}"
+def test_a_local_name_may_look_like_a_credential(tmp_path) -> None:
+    path = tmp_path / "a?key=b.jsonl"
+    path.touch()
+    (file,) = storage.find(str(tmp_path))
+    assert file.uri == storage.normalize(file.uri) == f"file://{path}"
 
 
-def test_a_name_that_is_no_text_is_told(tmp_path) -> None:
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path) -> None:
     (tmp_path / os.fsdecode(b"bad\xff.jsonl")).touch()
-    with pytest.raises(StorageError, match=r"bad\\udcff.jsonl: .* no UTF-8(.|\n)*rename it"):
+    with pytest.raises(StorageError, match=r"bad\\udcff.jsonl: .* not UTF-8(.|\n)*rename the file"):
         storage.find(str(tmp_path))

@@ -1,7 +1,7 @@
-"""Sources: from the files that a recipe names to a stream of record batches.
+"""Input sources: list files, cut them into splits, and stream each split as record batches.
 
-``list_splits`` lists and cuts, ``count_records`` and ``number`` give the pieces of a cut file their
-row numbers, ``read`` streams one split. One small module per format.
+``list_splits`` lists the files and cuts them, ``count_records`` and ``number`` assign row numbers to the
+pieces of a cut file, and ``read`` streams one split. Each format has a small module.
 """
 
 from etl.sources.reading import count_records, read

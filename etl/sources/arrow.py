@@ -1,6 +1,7 @@
-"""Arrow IPC files (Feather V2) and streams; a record batch is the least that can be read.
+"""Reader for Arrow IPC files (Feather V2) and streams.
 
-Files are cut by record batches; a stream (as Hugging Face's ``datasets`` writes) is read whole.
+The smallest readable unit is a record batch. Files are cut between record batches; a stream, the format
+that Hugging Face's ``datasets`` writes, is read whole.
 """
 
 from collections.abc import Iterator
@@ -18,16 +19,17 @@ _FILE_MAGIC = b"ARROW1"
 
 
 def cut(whole: Split, split_bytes: int) -> list[Split]:
-    """Pieces of about ``split_bytes``, of whole record batches; opens larger files only.
+    """Cut a file into pieces of about ``split_bytes``, each of whole record batches.
 
-    Where a piece begins is known only once the records before it are counted. A file that cannot be
-    opened gives one split, whose reading then fails by itself.
+    Only files larger than ``split_bytes`` are opened. The first row of a piece is unknown until the
+    records before it are counted. A file that cannot be opened becomes one split; reading it reports
+    the error.
     """
     if whole.size <= split_bytes:
         return [whole]
     try:
         with storage.open_input(whole.uri) as file:
-            if not _is_file(file):
+            if not _is_ipc_file(file):
                 return [whole]
             count = ipc.open_file(file).num_record_batches
     except (StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
@@ -46,11 +48,11 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
 
 
 def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
-    """The split's rows as tables of schema RAW."""
+    """Yield the split's rows as tables of schema RAW."""
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
         for batch in _batches(file, split, source):
-            _check(batch, split)
+            _validate(batch, split)
             step = columnar.batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
             for start in range(0, len(batch), step):
                 piece = batch.slice(start, step)
@@ -59,7 +61,7 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
 
 
 def count_records(split: Split) -> int:
-    """The rows of the split's record batches; reads their first column only."""
+    """Return the number of rows in the split's record batches, reading only their first column."""
     with storage.open_input(split.uri) as file:
         reader = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=[0]))
         batches = range(reader.num_record_batches)[split.start : split.stop]
@@ -67,7 +69,7 @@ def count_records(split: Split) -> int:
 
 
 def _batches(file: pa.NativeFile, split: Split, source: Source) -> Iterator[pa.RecordBatch]:
-    if not _is_file(file):
+    if not _is_ipc_file(file):
         stream = ipc.open_stream(file)
         names = needed(source, stream.schema.names, split)
         yield from (batch.select(names) for batch in stream)
@@ -80,30 +82,30 @@ def _batches(file: pa.NativeFile, split: Split, source: Source) -> Iterator[pa.R
         yield reader.get_batch(index)
 
 
-def _check(batch: pa.RecordBatch, split: Split) -> None:
-    """Raise ArrowInvalid where offsets or indices lead outside; Arrow believes what a file says of them.
+def _validate(batch: pa.RecordBatch, split: Split) -> None:
+    """Raise ArrowInvalid if an offset or index is out of bounds; Arrow does not check those of a file.
 
-    Text that is not UTF-8 is let through: its rows get a reason. Raises SourceError for a column of a type
-    that Arrow has in C++ alone.
+    Text that is not UTF-8 is accepted here: its rows get a reason later. Raises SourceError for a column
+    type that only Arrow's C++ library supports.
     """
-    for number, field in enumerate(batch.schema):
+    for index, field in enumerate(batch.schema):
         try:
-            array = batch.column(number)
+            array = batch.column(index)
         except KeyError as error:
             raise SourceError(
-                f"column {field.name!r} is {field.type}, which pyarrow cannot hold",
+                f"column {field.name!r} has type {field.type}, which pyarrow does not support",
                 where=split.uri,
-                hint="leave it out of source.metadata",
+                hint="list the columns to keep in source.metadata, without this one",
             ) from error
-        _as_bytes(array).validate(full=True)
+        _as_binary(array).validate(full=True)
 
 
-def _as_bytes(array: pa.Array) -> pa.Array:
-    """Text as the bytes that it is, without a copy."""
+def _as_binary(array: pa.Array) -> pa.Array:
+    """Return text as binary, without a copy; other types as they are."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        return pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary))
+        return pa.DictionaryArray.from_arrays(array.indices, _as_binary(array.dictionary))
     views = {
         pa.string(): pa.binary(),
         pa.large_string(): pa.large_binary(),
@@ -112,7 +114,7 @@ def _as_bytes(array: pa.Array) -> pa.Array:
     return array.view(views[array.type]) if array.type in views else array
 
 
-def _is_file(file: pa.NativeFile) -> bool:
+def _is_ipc_file(file: pa.NativeFile) -> bool:
     magic = file.read(len(_FILE_MAGIC))
     file.seek(0)
     return bool(magic == _FILE_MAGIC)

@@ -1,4 +1,4 @@
-"""Batches of the columnar formats: columns of any type -> rows of schema RAW."""
+"""Conversion of columnar batches, with columns of any type, to tables of schema RAW."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from etl.errors import SourceError
 from etl.sources import rows
 from etl.sources.source import Source, Split
 
-_MAX_BATCH_ROWS = 1024  # few enough that long texts behind a small dictionary do not add up
+_MAX_BATCH_ROWS = 1024  # limits memory when a small dictionary decodes to long texts
 
 
 def batch_rows(bytes_per_row: float, batch_bytes: int) -> int:
-    """How many rows to read at a time when a row has so many bytes.
+    """Return how many rows to read at a time, given the bytes per row.
 
     >>> batch_rows(100, 1 << 20), batch_rows(1 << 30, 1 << 20)
     (1024, 1)
@@ -24,7 +24,7 @@ def batch_rows(bytes_per_row: float, batch_bytes: int) -> int:
 
 
 def raw(batch: pa.RecordBatch, split: Split, source: Source, first_row: int) -> pa.Table:
-    """The batch as a table of schema RAW, whose first row has the ordinal ``first_row``.
+    """Return the batch as a table of schema RAW whose rows are numbered from ``first_row``.
 
     Raises SourceError if the text column does not hold text.
     """
@@ -39,15 +39,18 @@ def raw(batch: pa.RecordBatch, split: Split, source: Source, first_row: int) -> 
     if metadata is not None:
         arrays["metadata"] = pa.array(metadata, pa.string())
     if bad:
-        kept: list[str | None] = [*metadata] if metadata else [None] * len(batch)
-        found = [bad.get(position, (None, value)) for position, value in enumerate(kept)]
-        arrays["reason"] = pa.array([reason for reason, _ in found], pa.string())
-        arrays["metadata"] = pa.array([value for _, value in found], pa.string())
+        original: list[str | None] = [*metadata] if metadata else [None] * len(batch)
+        pairs = [bad.get(index, (None, value)) for index, value in enumerate(original)]
+        arrays["reason"] = pa.array([reason for reason, _ in pairs], pa.string())
+        arrays["metadata"] = pa.array([value for _, value in pairs], pa.string())
     return rows.table(split.uri, arrays)
 
 
 def _column(batch: pa.RecordBatch, name: str, split: Split) -> pa.Array:
-    """A column in its plain storage; one that is in Delta's log, or nowhere, as a constant."""
+    """Return a column in its plain storage type; one that the file lacks as a constant.
+
+    The constant is the column's value in the Delta log, or null.
+    """
     if name not in batch.schema.names:
         constant: Any = dict(split.partition).get(name)
         return pa.repeat(pa.scalar(constant), len(batch))
@@ -60,24 +63,24 @@ def _column(batch: pa.RecordBatch, name: str, split: Split) -> pa.Array:
 def _text(
     array: pa.Array, split: Split, source: Source
 ) -> tuple[pa.Array, dict[int, tuple[str, str | None]]]:
-    """The text as Arrow strings; by position the reason and metadata of what is no such string."""
+    """Return the text as Arrow strings, and the reason and metadata of each bad value by index."""
     if types.is_null(array.type):
         return array.cast(pa.string()), {}
     if not _is_text(array.type):
         raise SourceError(
-            f"column {source.columns.text!r} is {array.type}, not text",
+            f"column {source.columns.text!r} has type {array.type}, not text",
             where=split.uri,
-            hint="name the column that holds the text under source.columns.text",
+            hint="set source.columns.text to the column that holds the text",
         )
     binary, long = _binary(array, source.max_text_bytes)
-    text, complaints = _decoded(binary)
+    text, errors = _decoded(binary)
     bad: dict[int, tuple[str, str | None]] = dict.fromkeys(long, ("source.too_large", None))
-    bad |= {i: ("source.invalid_utf8", complaint) for i, complaint in complaints.items()}
+    bad |= {index: ("source.invalid_utf8", error) for index, error in errors.items()}
     return text, bad
 
 
 def _strings(array: pa.Array) -> pa.Array:
-    """An id or URL as strings: numbers in decimal, keys of a fixed size in hexadecimal."""
+    """Return ids or URLs as strings: numbers in decimal, fixed-size binary in hexadecimal."""
     kind = array.type
     if _is_text(kind):
         return _decoded(_binary(array, 1 << 30)[0])[0]
@@ -91,7 +94,10 @@ def _strings(array: pa.Array) -> pa.Array:
 
 
 def _metadata(batch: pa.RecordBatch, split: Split, source: Source) -> list[str] | None:
-    """One JSON object a row: Python objects in between, so as slow as the columns are many."""
+    """Return one JSON object per row; None if the recipe keeps no metadata.
+
+    The values pass through Python objects, so the cost grows with the number of columns.
+    """
     if not source.metadata:
         return None
     names = source.metadata
@@ -100,15 +106,15 @@ def _metadata(batch: pa.RecordBatch, split: Split, source: Source) -> list[str] 
         taken = (columns.text, columns.id, columns.url)
         known = [*batch.schema.names, *(name for name, _ in split.partition)]
         names = tuple(name for name in known if name not in taken)
-    values = [_values(_column(batch, name, split)) for name in names]
+    values = [_python_values(_column(batch, name, split)) for name in names]
     records = zip(*values, strict=True) if values else [()] * len(batch)
     return [rows.json_text(dict(zip(names, record, strict=True))) for record in records]
 
 
-def _values(array: pa.Array) -> list[Any]:
+def _python_values(array: pa.Array) -> list[Any]:
     kind = array.type
-    foreign = types.is_temporal(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
-    values: list[Any] = (_strings(array) if foreign or _is_text(kind) else array).to_pylist()
+    not_json = types.is_temporal(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
+    values: list[Any] = (_strings(array) if not_json or _is_text(kind) else array).to_pylist()
     return values
 
 
@@ -127,26 +133,32 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _binary(array: pa.Array, max_bytes: int) -> tuple[pa.Array, list[int]]:
-    """The values with 32-bit offsets; those over ``max_bytes`` as null, and their positions."""
+    """Return the values with 32-bit offsets, null where over ``max_bytes``, and the indices of those.
+
+    Values that have 32-bit offsets already are not compared with ``max_bytes``.
+    """
     if types.is_string(array.type) or types.is_binary(array.type):
         return array.cast(pa.binary()), []
     wide = array.cast(pa.large_binary())
     long = pc.fill_null(pc.greater(pc.binary_length(wide), max_bytes), False)
-    # A copy in any case: a slice of a large array keeps offsets that do not fit into 32 bits.
+    # Always copy: a slice of a large array keeps offsets that do not fit into 32 bits.
     return rows.without(wide, long).cast(pa.binary()), np.flatnonzero(long).tolist()
 
 
 def _decoded(binary: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """The values as UTF-8, made readable where they are not, with the complaints by position."""
+    """Return the values as UTF-8, and the error metadata by index.
+
+    Bytes that are not UTF-8 become replacement characters.
+    """
     try:
         return binary.cast(pa.string()), {}
-    except pa.ArrowInvalid:  # some value is not UTF-8: look at each
+    except pa.ArrowInvalid:  # a value is not UTF-8: decode one by one
         values = [
             v if v is None else v.decode("utf-8", "surrogateescape") for v in binary.to_pylist()
         ]
-    complaints = {
-        position: complaint
-        for position, value in enumerate(values)
-        if value is not None and (complaint := rows.not_unicode(value)) is not None
+    errors = {
+        index: error
+        for index, value in enumerate(values)
+        if value is not None and (error := rows.not_unicode(value)) is not None
     }
-    return pa.array([v if v is None else rows.readable(v) for v in values], pa.string()), complaints
+    return pa.array([v if v is None else rows.readable(v) for v in values], pa.string()), errors

@@ -1,7 +1,7 @@
-"""Comma- or tab-separated values with a header, plain, gzip or zstd.
+"""Reader for comma- or tab-separated values with a header, uncompressed, gzip or zstd.
 
-The slowest of the formats, read by the standard library's parser in strict mode: quoted fields may
-hold line feeds, and a record that breaks the rules is a row with a reason.
+This is the slowest format: the standard library's parser reads it in strict mode. Quoted fields may contain
+line feeds, and a malformed record becomes a row with a reason.
 """
 
 import csv
@@ -17,21 +17,23 @@ from etl.sources import lines
 from etl.sources.rows import Gathered, json_text
 from etl.sources.source import Source, Split, needed
 
-_MAX_FIELD_CHARS = (1 << 31) - 1  # csv's own limit of 128 KB is too low; _Feed limits the record
+_MAX_FIELD_CHARS = (
+    1 << 31
+) - 1  # csv's own limit of 128 KB is too low; _RecordLines limits records
 
 
-class _Bad(NamedTuple):
+class _BadRecord(NamedTuple):
     reason: str
     error: str
     raw: str
 
 
 class _TooLongError(Exception):
-    """A record has grown over the limit, by a quote that is never closed, for example."""
+    """A record exceeds the size limit, for example because a quote is never closed."""
 
 
-class _Feed:
-    """The lines of a stream for csv.reader, and those of the record that it is reading."""
+class _RecordLines:
+    """The lines of a stream for csv.reader; keeps those of the current record."""
 
     def __init__(self, blocks: Iterator[str], max_record_bytes: int) -> None:
         self._lines = (line for block in blocks for line in io.StringIO(block, newline="\n"))
@@ -39,13 +41,13 @@ class _Feed:
         self._record: list[str] = []
         self._size = 0
 
-    def take(self) -> str:
-        """What was read since the last call: the text of one record."""
+    def take_record(self) -> str:
+        """Return the lines read since the last call: the text of one record."""
         text = "".join(self._record)
         self._record, self._size = [], 0
         return text
 
-    def __iter__(self) -> "_Feed":
+    def __iter__(self) -> "_RecordLines":
         return self
 
     def __next__(self) -> str:
@@ -53,12 +55,12 @@ class _Feed:
         self._record.append(line)
         self._size += len(line)
         if self._size > self._max:
-            raise _TooLongError(f"a record of more than {self._max} bytes")
+            raise _TooLongError(f"the record is larger than {self._max} bytes")
         return line
 
 
 def read(split: Split, source: Source) -> Iterator[pa.Table]:
-    """The file's records as tables of schema RAW; ``row`` counts them from 0 after the header.
+    """Yield the file's records as tables of schema RAW; ``row`` counts from 0 after the header.
 
     Raises SourceError if the header is malformed or lacks a column that the recipe names.
     """
@@ -67,7 +69,7 @@ def read(split: Split, source: Source) -> Iterator[pa.Table]:
         stream = lines.unpacked(file, split)
         try:
             for record in _records(stream, split, source):
-                if isinstance(record, _Bad):
+                if isinstance(record, _BadRecord):
                     gathered.reject(row, record.reason, record.error, raw=record.raw)
                 else:
                     _add(record, row, source, gathered)
@@ -81,12 +83,12 @@ def read(split: Split, source: Source) -> Iterator[pa.Table]:
 
 def _records(
     stream: pa.NativeFile, split: Split, source: Source
-) -> Iterator[dict[str, str] | _Bad]:
-    """Each record by the header's names, or what is wrong with it."""
+) -> Iterator[dict[str, str] | _BadRecord]:
+    """Yield each record by column name, or the error in it."""
     csv.field_size_limit(_MAX_FIELD_CHARS)
     blocks = lines.blocks(stream, max_line_bytes=source.max_record_bytes)
-    feed = _Feed(blocks, source.max_record_bytes)
-    reader = csv.reader(feed, strict=True, delimiter=_delimiter(split.uri))
+    record_lines = _RecordLines(blocks, source.max_record_bytes)
+    reader = csv.reader(record_lines, strict=True, delimiter=_delimiter(split.uri))
     header: list[str] | None = None
     while True:
         try:
@@ -97,17 +99,17 @@ def _records(
             if header is None:
                 raise SourceError(f"the header is malformed ({error})", where=split.uri) from error
             reason = "malformed" if isinstance(error, csv.Error) else "too_large"
-            yield _Bad(reason, str(error), feed.take())
+            yield _BadRecord(reason, str(error), record_lines.take_record())
             continue
-        raw = feed.take()
-        if not fields:  # a blank line is no record
+        raw = record_lines.take_record()
+        if not fields:  # a blank line
             continue
         if header is None:
             header = fields
             needed(source, header, split)
         elif len(fields) != len(header):
-            error_text = f"{len(fields)} fields where the header has {len(header)}"
-            yield _Bad("malformed", error_text, raw)
+            error_text = f"the number of fields is {len(fields)}, but the header has {len(header)}"
+            yield _BadRecord("malformed", error_text, raw)
         else:
             yield dict(zip(header, fields, strict=True))
 

@@ -12,34 +12,34 @@ _PARTITION = "partition."
 
 
 def whole_files(url: str, source: Source) -> Iterator[Split]:
-    """One split for each data file of the table at the recipe's version, or its newest.
+    """Yield one split per data file of the table, at the recipe's version or the newest.
 
-    Raises SourceError if there is no such table or version, if it lacks a column, or if its files are
-    not all that there is to its rows (deletion vectors, column mapping).
+    Raises SourceError if the table, the version or a column does not exist, or if the rows cannot be read
+    from the data files alone (deletion vectors, column mapping).
     """
     try:
         table = open_foreign(url, source.version)
     except TableError as error:
         raise SourceError(error.what, where=error.where, hint=error.hint) from error
-    _check(table, source)
+    _check_columns(table, source)
     keys = [name for name in table.files.column_names if name.startswith(_PARTITION)]
     for file in table.files.to_pylist():
         yield Split(
             uri=storage.join(table.url, unquote(file["path"])),
             size=file["size"],
-            fingerprint=str(file["size"]),  # a data file is never written again
+            fingerprint=str(file["size"]),  # data files are immutable
             format="delta",
             bytes=file["size"],
             partition=tuple((key.removeprefix(_PARTITION), file[key]) for key in keys),
         )
 
 
-def _check(table: Foreign, source: Source) -> None:
+def _check_columns(table: Foreign, source: Source) -> None:
     names, columns = table.schema.names, source.columns
     wanted = [columns.text, columns.id, columns.url]
     wanted += [] if source.metadata == "all" else source.metadata
     for name in wanted:
         if name is not None and name not in names:
             raise SourceError(
-                f"there is no column {name!r}", where=table.url, hint=nearest(name, names)
+                f"the table has no column {name!r}", where=table.url, hint=nearest(name, names)
             )

@@ -1,4 +1,4 @@
-"""Lines of a byte stream, in whole or in part, without holding more than a block of them."""
+"""Lines of a byte stream, from all of it or from a byte range, one block at a time."""
 
 from collections.abc import Iterator
 
@@ -8,27 +8,30 @@ from etl.errors import SourceError
 from etl.sources.source import Split
 
 READ_BYTES = 1 << 18
-"""What is read of a stream at a time."""
+"""The number of bytes read from a stream at a time."""
 
 
 def unpacked(file: pa.NativeFile, split: Split) -> pa.NativeFile:
-    """The file's content; all members of a gzip file, all frames of a zstd one."""
-    packing = split.compression
-    return file if packing is None else pa.CompressedInputStream(file, packing)
+    """Return the decompressed file: all members of a gzip file, all frames of a zstd file."""
+    compression = split.compression
+    return file if compression is None else pa.CompressedInputStream(file, compression)
 
 
 def take(stream: pa.NativeFile, count: int) -> bytes:
-    """The next bytes of a stream. Not by its ``read``: pyarrow 26 keeps the room for them if it fails."""
+    """Return the next bytes of a stream.
+
+    This avoids ``stream.read``: in pyarrow 26 it leaks its buffer when it fails.
+    """
     return bytes(stream.read_buffer(count).to_pybytes())
 
 
 def broken_off(split: Split, error: OSError, records: int) -> SourceError:
-    """The error for a stream that cannot be read to its end."""
+    """Return the error for a stream that cannot be read to its end."""
     kind = "file" if split.compression is None else f"{split.compression} stream"
     return SourceError(
-        f"the {kind} is damaged or cut short ({error}); {records} records can be read before",
+        f"the {kind} is damaged or truncated ({error}); {records} records before the damage are readable",
         where=split.uri,
-        hint="fetch the file again, or leave it out",
+        hint="download the file again, or leave it out",
     )
 
 
@@ -40,48 +43,48 @@ def blocks(
     stop: int | None = None,
     read_bytes: int = READ_BYTES,
 ) -> Iterator[str]:
-    """Blocks of whole lines of a stream that stands at ``start``, to ``stop`` or its end.
+    """Yield blocks of whole lines from a stream positioned at ``start``, up to ``stop`` or its end.
 
-    Lines end at a line feed and nothing else; the last one may lack it. Bytes that are not UTF-8
-    come as escaped surrogates; a byte order mark at the file's beginning is left out. Of a line
-    longer than ``max_line_bytes`` comes at least one byte more than that, and not all.
+    Only a line feed ends a line; the last line may lack one. Bytes that are not UTF-8 become escaped
+    surrogates. A byte order mark at the start of the file is removed. A line longer than
+    ``max_line_bytes`` is shortened, but stays at least one byte longer than that.
     """
-    mark = "\ufeff" if start == 0 else ""
-    left = None if stop is None else stop - start
-    rest = bytearray()  # the beginning of a line whose end has not been read
-    while chunk := take(stream, read_bytes if left is None else min(left, read_bytes)):
-        left = None if left is None else left - len(chunk)
-        if len(rest) > max_line_bytes:  # enough to see that it is too long: leave out the others
+    byte_order_mark = "\ufeff" if start == 0 else ""
+    remaining = None if stop is None else stop - start
+    partial = bytearray()  # the start of a line whose end has not been read
+    while chunk := take(stream, read_bytes if remaining is None else min(remaining, read_bytes)):
+        remaining = None if remaining is None else remaining - len(chunk)
+        if len(partial) > max_line_bytes:  # known to be too long: skip the rest of the line
             end = chunk.find(b"\n")
             chunk = b"" if end < 0 else chunk[end:]
         cut = chunk.rfind(b"\n") + 1
-        rest += chunk[:cut] if cut else chunk
+        partial += chunk[:cut] if cut else chunk
         if cut:
-            yield rest.decode("utf-8", "surrogateescape").removeprefix(mark)
-            rest, mark = bytearray(chunk[cut:]), ""
-    if rest:
-        yield rest.decode("utf-8", "surrogateescape").removeprefix(mark)
+            yield partial.decode("utf-8", "surrogateescape").removeprefix(byte_order_mark)
+            partial, byte_order_mark = bytearray(chunk[cut:]), ""
+    if partial:
+        yield partial.decode("utf-8", "surrogateescape").removeprefix(byte_order_mark)
 
 
 def line_start(file: pa.NativeFile, offset: int) -> int:
-    """The position of the first line that starts at ``offset`` or after it; else the file's size.
+    """Return the offset of the first line that starts at or after ``offset``, or the file's size.
 
-    So the lines that start in [a, b) are the bytes from line_start(a) to line_start(b).
+    The lines that start in [a, b) are thus the bytes from line_start(a) to line_start(b).
     """
     if offset == 0:
         return 0
-    position = offset - 1
-    file.seek(position)
+    chunk_start = offset - 1
+    file.seek(chunk_start)
     while chunk := file.read(READ_BYTES):
         end = chunk.find(b"\n")
         if end >= 0:
-            return int(position + end + 1)
-        position += len(chunk)
-    return position
+            return int(chunk_start + end + 1)
+        chunk_start += len(chunk)
+    return chunk_start
 
 
 def seek_lines(file: pa.NativeFile, split: Split) -> tuple[int, int]:
-    """Go to the first line of a byte range; where it starts, and where the last one ends."""
+    """Seek to the first line of a split; return the offsets where its lines start and end."""
     stop = split.size if split.stop is None else line_start(file, split.stop)
     start = line_start(file, split.start)
     file.seek(start)
@@ -89,12 +92,12 @@ def seek_lines(file: pa.NativeFile, split: Split) -> tuple[int, int]:
 
 
 def count_lines(file: pa.NativeFile, split: Split) -> int:
-    """How many lines start in the split's byte range (1.5 GB/s a core on lines of 8 KB)."""
+    """Return the number of lines that start in the split (1.5 GB/s per core on lines of 8 KB)."""
     start, stop = seek_lines(file, split)
-    left = stop - start
+    remaining = stop - start
     count, last = 0, b"\n"
-    while chunk := file.read(min(left, READ_BYTES)):
-        left -= len(chunk)
+    while chunk := file.read(min(remaining, READ_BYTES)):
+        remaining -= len(chunk)
         count += chunk.count(b"\n")
         last = chunk[-1:]
     return count + (last != b"\n")

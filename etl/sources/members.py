@@ -1,7 +1,7 @@
-"""The content of a plain, gzip or zstd file, member by member, past members that are damaged.
+"""Content of an uncompressed, gzip or zstd file, member by member, skipping damaged members.
 
-WARC files are many gzip members or zstd frames, one a record as a rule, so that a damaged one need not
-cost the others.
+A WARC file consists of many gzip members or zstd frames, usually one per record, so one damaged member need
+not cost the others.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,20 @@ from isal import isal_zlib
 from etl.errors import SourceError
 
 _READ_BYTES = 1 << 16
-# Packed bytes at a time: zstd makes up to 32 MB of the fewer, gzip 16 MB of the more. What stands before
-# damage in a step is lost with it, so that its member is read again by the fewer.
-_FEW_BYTES = 1 << 10
-_MORE_BYTES = 16 << 10
+# Compressed bytes per step. zstd expands a small step to at most 32 MB, gzip a large step to at most 16 MB.
+# Damage loses the whole content of its step, so a damaged member is read again in small steps.
+_SMALL_STEP_BYTES = 1 << 10
+_LARGE_STEP_BYTES = 16 << 10
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"  # a skippable frame, by the WARC zstd specification 1.0
 _MAX_DICTIONARY_BYTES = 16 << 20  # chosen here; trained dictionaries have 100 KB to 1 MB
 
 
-_DAMAGE: Any = (isal_zlib.error, zstandard.ZstdError)  # isal's types call its error an instance
+_DAMAGE: Any = (
+    isal_zlib.error,
+    zstandard.ZstdError,
+)  # isal's type stubs declare its error as an instance
 
 
 class _Unpacker(Protocol):
@@ -36,119 +39,119 @@ class _Unpacker(Protocol):
 
 
 class Members:
-    """A file's content as a stream that ends before damage, and goes on behind it when told to.
+    """The content of a file as a stream that stops at damage and can resume after it.
 
-    What packs the file is seen from its first bytes. Raises SourceError if a zstd file begins with a
+    The compression is detected from the first bytes. Raises SourceError if a zstd file starts with a
     dictionary that cannot be used.
     """
 
     def __init__(self, file: pa.NativeFile, *, uri: str) -> None:
         self.damage: str | None = None
-        """Why the stream ends here, if not because the file does."""
+        """A description of the damage at which the stream stopped, or None."""
         self.unproven = 0
-        """How many of the last bytes are of a member that has not been read to its end."""
+        """How many of the last bytes returned belong to a member that has not been read to its end."""
         self._file = file
-        self._held = b""  # read from the file
-        self._next = 0  # the first of the held bytes that is not used up
-        self._at = 0  # offset of what is held
-        self._start = 0  # offset of the member that is being read
-        self._known = 0  # how many bytes of the member were given before it was begun again
+        self._buffer = b""  # compressed bytes
+        self._index = 0  # the first unused byte of the buffer
+        self._buffer_offset = 0  # of the buffer in the file
+        self._member_offset = 0  # of the current member in the file
+        self._returned = 0  # bytes of the member that were returned before it was read again
         self._unpacker: _Unpacker | None = None
-        self._new, self._magic = _packing(file, uri)
-        self._step_bytes = 0  # what is asked of the unpacker at once
+        self._new_unpacker, self._magic = _detect_compression(file, uri)
+        self._step_bytes = 0  # given to the unpacker at a time
 
     def read(self) -> bytes:
-        """The next bytes, 32 MB at most; none at the end of the file, and where it is damaged."""
+        """Return the next bytes, at most 32 MB; empty at the end of the file and at damage."""
         while self.damage is None:
-            if self._next == len(self._held):
-                self._at += self._next
-                self._held, self._next = self._file.read(_READ_BYTES), 0
-            if self._new is None:
-                self._next = len(self._held)
-                return self._held
-            if not self._held:
+            if self._index == len(self._buffer):
+                self._buffer_offset += self._index
+                self._buffer, self._index = self._file.read(_READ_BYTES), 0
+            if self._new_unpacker is None:
+                self._index = len(self._buffer)
+                return self._buffer
+            if not self._buffer:
                 if self._unpacker is not None:
-                    self.damage = "the last member is cut short"
+                    self.damage = "the last member is truncated"
                 return b""
             if self._unpacker is None:
-                if self._held[self._next] == 0 and not self._held[self._next :].strip(b"\0"):
-                    self._next = len(self._held)  # padding, which gzip itself passes over
+                if self._buffer[self._index] == 0 and not self._buffer[self._index :].strip(b"\0"):
+                    self._index = len(self._buffer)  # padding, which gzip ignores too
                     continue
-                self._start = self._at + self._next
-                self._step_bytes = _FEW_BYTES if self._magic == _ZSTD else _MORE_BYTES
-                self._unpacker, self.unproven, self._known = self._new(), 0, 0
-            if found := self._unpacked(self._unpacker):
-                return found
+                self._member_offset = self._buffer_offset + self._index
+                self._step_bytes = _SMALL_STEP_BYTES if self._magic == _ZSTD else _LARGE_STEP_BYTES
+                self._unpacker, self.unproven, self._returned = self._new_unpacker(), 0, 0
+            if content := self._unpack_step(self._unpacker):
+                return content
         return b""
 
     def resume(self) -> bool:
-        """Go to the next member that begins with a record; False if there is none."""
+        """Skip to the next member that starts with a record; return False if there is none."""
         self._unpacker, self.damage, self.unproven = None, None, 0
-        self._held, self._next, self._at = b"", 0, self._start + 1
-        self._file.seek(self._at)
+        self._buffer, self._index, self._buffer_offset = b"", 0, self._member_offset + 1
+        self._file.seek(self._buffer_offset)
         while True:
-            place = self._held.find(self._magic, self._next)
-            if place < 0:
-                self._next = max(len(self._held) - len(self._magic) + 1, self._next)
-                if not self._fetched(_READ_BYTES):
+            start = self._buffer.find(self._magic, self._index)
+            if start < 0:
+                self._index = max(len(self._buffer) - len(self._magic) + 1, self._index)
+                if not self._extend_buffer(_READ_BYTES):
                     return False
                 continue
-            self._next = place
-            self._fetched(_FEW_BYTES - (len(self._held) - place))
-            if self._begins_a_record(self._held[self._next : self._next + _FEW_BYTES]):
+            self._index = start
+            self._extend_buffer(_SMALL_STEP_BYTES - (len(self._buffer) - start))
+            if self._starts_record(self._buffer[self._index : self._index + _SMALL_STEP_BYTES]):
                 return True
-            self._next += 1
+            self._index += 1
 
-    def _fetched(self, count: int) -> bool:
-        """Hold so many more bytes, if there are any."""
+    def _extend_buffer(self, count: int) -> bool:
+        """Read up to ``count`` more bytes; return whether there were any."""
         more = self._file.read(max(count, 0))
-        self._at += self._next
-        self._held, self._next = self._held[self._next :] + more, 0
+        self._buffer_offset += self._index
+        self._buffer, self._index = self._buffer[self._index :] + more, 0
         return bool(more)
 
-    def _unpacked(self, unpacker: _Unpacker) -> bytes:
-        """What the next step holds; nothing also where the member is to be read again."""
-        step = memoryview(self._held)[self._next : self._next + self._step_bytes]
+    def _unpack_step(self, unpacker: _Unpacker) -> bytes:
+        """Return the content of the next step; empty at damage, or if the member must be read again."""
+        step = memoryview(self._buffer)[self._index : self._index + self._step_bytes]
         try:
-            found = unpacker.decompress(step)
+            content = unpacker.decompress(step)
         except _DAMAGE as error:
-            if self._step_bytes > _FEW_BYTES:
-                self._begin_again()
+            if self._step_bytes > _SMALL_STEP_BYTES:
+                self._restart_member()
             else:
-                self.damage = f"the member at byte {self._start} is damaged ({error})"
+                self.damage = f"the member at byte {self._member_offset} is damaged ({error})"
             return b""
-        self._next += len(step)
-        passed = min(self._known, len(found))
-        self._known, found = self._known - passed, found[passed:]
-        self.unproven += len(found)
+        self._index += len(step)
+        skipped = min(self._returned, len(content))
+        self._returned, content = self._returned - skipped, content[skipped:]
+        self.unproven += len(content)
         if unpacker.eof:
-            self._next -= len(unpacker.unused_data)
+            self._index -= len(unpacker.unused_data)
             self._unpacker, self.unproven = None, 0
-        return found
+        return content
 
-    def _begin_again(self) -> None:
-        """Read the member by small steps: what stands before its damage is worth having."""
-        assert self._new is not None
-        self._file.seek(self._start)
-        self._held, self._next, self._at = b"", 0, self._start
-        self._unpacker, self._step_bytes = self._new(), _FEW_BYTES
-        self._known = self.unproven
+    def _restart_member(self) -> None:
+        """Start the member again in small steps, to recover the content before its damage."""
+        assert self._new_unpacker is not None
+        self._file.seek(self._member_offset)
+        self._buffer, self._index, self._buffer_offset = b"", 0, self._member_offset
+        self._unpacker, self._step_bytes = self._new_unpacker(), _SMALL_STEP_BYTES
+        self._returned = self.unproven
 
-    def _begins_a_record(self, packed: bytes) -> bool:
-        assert self._new is not None
+    def _starts_record(self, compressed: bytes) -> bool:
+        assert self._new_unpacker is not None
         try:
-            begin: bytes = self._new().decompress(packed)
+            content: bytes = self._new_unpacker().decompress(compressed)
         except _DAMAGE:
             return False
-        return begin.startswith(b"WARC/")
+        return content.startswith(b"WARC/")
 
 
-def _packing(file: pa.NativeFile, uri: str) -> tuple[Callable[[], Any] | None, bytes]:
-    """What makes an unpacker of a member (None: the file is plain), and how members begin."""
+def _detect_compression(file: pa.NativeFile, uri: str) -> tuple[Callable[[], Any] | None, bytes]:
+    """Return the factory of unpackers (None: the file is uncompressed) and the members' magic bytes."""
     head = file.read(8)
     if head.startswith(_ZSTD_DICTIONARY):
         content = file.read(min(int.from_bytes(head[4:], "little"), _MAX_DICTIONARY_BYTES))
-        file.seek(0)  # the frame of the dictionary is passed over like any of its kind
+        file.seek(0)  # the unpacker skips the dictionary's frame
         return _with_dictionary(content, uri), _ZSTD
     file.seek(0)
     if head.startswith(_ZSTD):
@@ -164,18 +167,18 @@ def _gunzip() -> Any:
 
 def _with_dictionary(content: bytes, uri: str) -> Callable[[], Any]:
     try:
-        if content.startswith(_ZSTD):  # the dictionary is packed itself
+        if content.startswith(_ZSTD):  # the dictionary itself is compressed
             if zstandard.frame_content_size(content) > _MAX_DICTIONARY_BYTES:
-                raise zstandard.ZstdError("it is too large")  # noqa: TRY301
+                raise zstandard.ZstdError(f"larger than {_MAX_DICTIONARY_BYTES} bytes")  # noqa: TRY301
             unpacker = zstandard.ZstdDecompressor()
             content = unpacker.decompress(content, max_output_size=_MAX_DICTIONARY_BYTES)
         dictionary = zstandard.ZstdCompressionDict(content)
-        found = zstandard.ZstdDecompressor(dict_data=dictionary)
-        found.decompressobj()  # raises if it is no dictionary
+        decompressor = zstandard.ZstdDecompressor(dict_data=dictionary)
+        decompressor.decompressobj()  # raises if the dictionary is not valid
     except zstandard.ZstdError as error:
         raise SourceError(
-            f"its zstd dictionary cannot be used ({error})",
+            f"the zstd dictionary cannot be used ({error})",
             where=uri,
-            hint="fetch the file again",
+            hint="download the file again",
         ) from error
-    return found.decompressobj
+    return decompressor.decompressobj

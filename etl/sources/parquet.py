@@ -1,4 +1,4 @@
-"""Parquet: cut by row groups, read page by page."""
+"""Reader for Parquet: files are cut by row group and read page by page."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,9 +17,10 @@ _SMALL_GROUP_BYTES = 32 << 20
 
 
 def cut(whole: Split, split_bytes: int) -> list[Split]:
-    """Pieces of about ``split_bytes``, of whole row groups; reads the footer of larger files only.
+    """Cut a file into pieces of about ``split_bytes``, each of whole row groups.
 
-    A footer that cannot be read gives one split, whose reading then fails by itself.
+    Only the footers of files larger than ``split_bytes`` are read. A file whose footer cannot be read
+    becomes one split; reading it reports the error.
     """
     if whole.size <= split_bytes:
         return [whole]
@@ -44,12 +45,16 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
 
 
 def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
-    """The split's rows as tables of schema RAW; memory holds a batch, and small row groups or a few pages."""
+    """Yield the split's rows as tables of schema RAW.
+
+    Memory holds one batch, and either a small row group or a few pages of a larger one.
+    """
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
         footer = pq.read_metadata(file)
-        # Read whole, a column chunk has no page that claims more than is there; of a stream Arrow takes the
-        # memory that is claimed. Its own sizes are not asked: of a damaged footer that ends the process.
+        # In a column chunk that is read whole, no page can claim more bytes than the chunk has; when
+        # streaming, Arrow allocates the size a page claims. The sizes of column chunks in the footer are not
+        # used here: in a damaged footer, asking for them aborts the process.
         small = split.size <= _SMALL_GROUP_BYTES * footer.num_row_groups
         buffer_bytes = 0 if small else _BUFFER_BYTES
         parquet = pq.ParquetFile(file, metadata=footer, pre_buffer=False, buffer_size=buffer_bytes)
@@ -67,5 +72,8 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
 
 
 def _batch_rows(group: Any, batch_bytes: int) -> int:
-    """Rows of a batch, by the size of all columns: pyarrow aborts when asked for one that a footer lacks."""
+    """Return the rows per batch, from the size of all columns together.
+
+    pyarrow aborts the process when asked for the size of a column that is not in the footer.
+    """
     return columnar.batch_rows(group.total_byte_size / max(group.num_rows, 1), batch_bytes)

@@ -1,4 +1,4 @@
-"""Read one split as a stream of batches, or count its records, whatever its format."""
+"""Read a split of any format as a stream of batches, or count its records."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,24 +12,25 @@ from etl.sources.source import Source, Split
 
 
 def read(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> Iterator[pa.Table]:
-    """The split's records in order, in batches of schema ``schemas.RAW``.
+    """Yield the split's records in order, as batches of schema ``schemas.RAW``.
 
-    A batch has at most ``batch_bytes`` of text and metadata and 8192 rows; a larger document is one
-    by itself. A record without a text to use is a row with a ``reason``. Raises SourceError if the
-    file has changed since it was listed, is damaged, or lacks a column that the recipe names.
+    A batch has at most ``batch_bytes`` of text and metadata and at most 8192 rows; a larger document is
+    the only row of its batch. A record without a usable text is a row with a ``reason``. Raises
+    SourceError if the file has changed since it was listed, is damaged, or lacks a column that the
+    recipe names.
     """
-    with _told_of(split):
+    with _listed_file(split):
         tables = _tables(split, source, batch_bytes)
         checked = (rows.checked(table, source.max_text_bytes) for table in tables)
         yield from rows.bounded(checked, batch_bytes)
 
 
 def count_records(split: Split) -> int:
-    """How many ordinals the split takes up, for ``number``; of files that were cut only.
+    """Return how many row numbers the split uses, for ``number``; only for files that were cut.
 
     Raises SourceError if the file has changed since it was listed, or is damaged.
     """
-    with _told_of(split):
+    with _listed_file(split):
         return arrow.count_records(split) if split.format == "arrow" else jsonl.count_records(split)
 
 
@@ -42,7 +43,7 @@ def _tables(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table
         case "text":
             return text.read(split, source)
         case "warc":
-            from etl.sources import warc  # its parsers are loaded where they are needed
+            from etl.sources import warc  # its parsers are loaded only when needed
 
             return warc.read(split, source, batch_bytes)
         case "arrow":
@@ -52,12 +53,16 @@ def _tables(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table
 
 
 @contextmanager
-def _told_of(split: Split) -> Iterator[None]:
-    """Check that the file is the one that was listed, and name it in whatever goes wrong."""
+def _listed_file(split: Split) -> Iterator[None]:
+    """Check that the file has not changed since it was listed; name the file in every error."""
     try:
         now = storage.info(split.uri)
         if now is None:
-            raise SourceError("the file is gone", where=split.uri, hint="it was there when listed")
+            raise SourceError(
+                "the file no longer exists",
+                where=split.uri,
+                hint="restore it: it existed when the source was listed",
+            )
         same = now.size == split.size and (
             split.format == "delta" or now.fingerprint == split.fingerprint
         )
@@ -65,7 +70,7 @@ def _told_of(split: Split) -> Iterator[None]:
             raise SourceError(
                 f"the file has changed since it was listed ({split.size} bytes then, {now.size} now)",
                 where=split.uri,
-                hint="run again when nobody writes to it",
+                hint="run again when no other process writes to it",
             )
         yield
     except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError) as error:
@@ -73,5 +78,5 @@ def _told_of(split: Split) -> Iterator[None]:
         raise SourceError(
             f"cannot be read as {split.format} ({what})",
             where=split.uri,
-            hint="fetch the file again, give source.format if its ending misleads, or leave it out",
+            hint="download the file again, set source.format if the extension is wrong, or leave it out",
         ) from error

@@ -1,4 +1,4 @@
-"""From a source to its splits: list the files, cut the large ones, number their records."""
+"""Splits of a source: list its files, cut the large ones, and number their records."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,41 +10,41 @@ from etl.errors import SourceError
 from etl.sources import arrow, delta, parquet
 from etl.sources.source import Source, Split, format_of, nearest
 
-_FOOTERS_AT_ONCE = 16
-_FILES_AT_ONCE = 1024
+_CONCURRENT_FOOTERS = 16
+_FILES_PER_CHUNK = 1024
 
 
 def list_splits(source: Source) -> Iterator[Split]:
-    """All splits of a source, in the order of its paths, then by URI and place in the file.
+    """Return all splits of a source, in the order of its paths, then by URI and position in the file.
 
-    Every path is listed before the first split comes; footers of files larger than ``split_bytes``
-    are read as the splits are taken. Raises SourceError if a path matches no file, if a format cannot
-    be told from the ending, or if a Delta table cannot be read; StorageError if a place cannot be
+    Every path is listed before the first split is returned; the footers of files larger than
+    ``split_bytes`` are read as the splits are consumed. Raises SourceError if a path matches no file, if
+    the format of a file is unknown, or if a Delta table cannot be read; StorageError if a URL cannot be
     listed.
     """
     files: dict[str, Split] = {}  # by URI: a file that two paths name is read once
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
-            found, tables = delta.whole_files(path, source), tables + 1
+            listed, tables = delta.whole_files(path, source), tables + 1
         else:
-            found = _whole_files(path, source)
-        files |= {split.uri: split for split in found}
+            listed = _whole_files(path, source)
+        files |= {split.uri: split for split in listed}
     if source.version is not None and not tables:
         raise SourceError(
-            "a version is asked of what is no Delta table",
+            "source.version is set, but the source is not a Delta table",
             where=source.paths[0],
-            hint="leave out source.version, or give the URL of the table",
+            hint="remove source.version, or set source.path to the URL of a Delta table",
         )
     return _cut(iter(files.values()), source.split_bytes)
 
 
 def number(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
-    """The splits with ``first_row`` filled in, from the records counted in each.
+    """Yield the splits with ``first_row`` set, given the number of records in each.
 
-    ``splits`` holds all pieces of each of its files in their order, and ``counts`` a number for each
-    (see ``count_records``). None says that a piece could not be counted: where the pieces after it
-    begin stays unknown, and reading them is refused.
+    ``splits`` holds all pieces of each file in order, and ``counts`` one number per split (see
+    ``count_records``). A count of None means that the piece could not be counted: the first rows of the
+    pieces after it remain unknown, and reading those pieces raises SourceError.
     """
     uri, row = "", None
     for split, count in zip(splits, counts, strict=True):
@@ -56,9 +56,9 @@ def number(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Sp
 
 
 def _cut(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:
-    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
-        while some := list(islice(files, _FILES_AT_ONCE)):
-            for pieces in pool.map(lambda whole: _pieces(whole, split_bytes), some):
+    with ThreadPoolExecutor(_CONCURRENT_FOOTERS) as pool:
+        while chunk := list(islice(files, _FILES_PER_CHUNK)):
+            for pieces in pool.map(lambda whole: _pieces(whole, split_bytes), chunk):
                 yield from pieces
 
 
@@ -83,16 +83,16 @@ def _pieces(whole: Split, split_bytes: int) -> list[Split]:
 
 
 def _whole_files(path: str, source: Source) -> Iterator[Split]:
-    found = storage.find(path)
-    if not found:
-        raise SourceError("no file is there", where=path, hint=_what_is_there(path))
-    for file in found:
+    files = storage.find(path)
+    if not files:
+        raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
+    for file in files:
         kind = source.format or format_of(file.uri)
         if kind is None:
             raise SourceError(
-                "the format cannot be told from the ending",
+                "the format of the file cannot be determined from its extension",
                 where=file.uri,
-                hint="give source.format, or a glob of the data files, such as **/*.parquet",
+                hint="set source.format, or source.path to a glob of the data files, such as **/*.parquet",
             )
         yield Split(
             uri=file.uri,
@@ -109,15 +109,15 @@ def _is_table(path: str) -> bool:
     return not storage.is_glob(url) and bool(storage.filesystem(url).isdir(log))
 
 
-def _what_is_there(path: str) -> str:
-    """Near-miss names beside a local path; a bucket may be too long to list for a hint."""
+def _hint_for_missing(path: str) -> str:
+    """Return a hint with similar names near a local path; a bucket may be too long to list."""
     url = storage.normalize(path)
     if not storage.is_local(url):
-        return "check the URL, and that the credentials may list it"
-    place = storage.local_path(url)
-    folder = place.parent
+        return "check the URL, and that the credentials allow listing it"
+    missing = storage.local_path(url)
+    folder = missing.parent
     while not folder.is_dir():
-        place, folder = folder, folder.parent
-    if place.is_dir():
-        return "the folder holds no file whose name begins otherwise than with _ or ."
-    return f"in {folder} {nearest(place.name, sorted(entry.name for entry in folder.iterdir()))}"
+        missing, folder = folder, folder.parent
+    if missing.is_dir():
+        return "the folder has no files, except those ignored because their names start with _ or ."
+    return f"in {folder}: {nearest(missing.name, sorted(entry.name for entry in folder.iterdir()))}"

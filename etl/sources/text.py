@@ -1,6 +1,7 @@
-"""Plain text files, plain, gzip or zstd: a file is one document, UTF-8, with row 0.
+"""Reader for plain text files, uncompressed, gzip or zstd: each file is one document.
 
-``id`` and ``url`` are null, ``source.columns`` and ``source.metadata`` are not looked at.
+The text is UTF-8 and its row is 0. ``id`` and ``url`` are null; ``source.columns`` and ``source.metadata``
+are ignored.
 """
 
 from collections.abc import Iterator
@@ -14,22 +15,22 @@ from etl.sources.source import Source, Split
 
 
 def read(split: Split, source: Source) -> Iterator[pa.Table]:
-    """The file as a table of schema RAW with one row.
+    """Yield the file as a table of schema RAW with one row.
 
-    One that is too large is read no further than its limit. Raises SourceError if it is packed, and
-    damaged or cut short.
+    A file that is too large is not read beyond the limit. Raises SourceError if a compressed file is
+    damaged or truncated.
     """
-    gathered, held, limit = Gathered(split.uri), bytearray(), source.max_text_bytes
+    gathered, content, limit = Gathered(split.uri), bytearray(), source.max_text_bytes
     with storage.open_input(split.uri) as file:
         stream = lines.unpacked(file, split)
         try:
-            while len(held) <= limit and (found := lines.take(stream, lines.READ_BYTES)):
-                held += found
+            while len(content) <= limit and (chunk := lines.take(stream, lines.READ_BYTES)):
+                content += chunk
         except OSError as error:
             raise lines.broken_off(split, error, 0) from error
-    text = held[: limit + 1].decode("utf-8", "surrogateescape")
-    if len(held) > limit:
-        gathered.reject(0, "too_large", f"a text of more than {limit} bytes", raw=text)
+    text = content[: limit + 1].decode("utf-8", "surrogateescape")
+    if len(content) > limit:
+        gathered.reject(0, "too_large", f"the text is larger than {limit} bytes", raw=text)
     else:
         gathered.add(0, text.removeprefix("\ufeff"))
     yield from gathered.take()

@@ -1,28 +1,28 @@
-"""WARC files and the WET files made of them: one document for each response, resource or conversion.
+"""Reader for WARC and WET files: one document per response, resource or conversion record.
 
-``row`` counts these records in a file from 0, and with them what is damaged; other records (warcinfo,
-request, metadata, revisit, continuation) are no documents, so that a WAT file has none. ``id`` is
-WARC-Record-ID, ``url`` WARC-Target-URI; ``source.columns`` is not looked at. ``text`` is the page as it
-was sent, HTML as a rule. ``source.metadata`` may name, all of them as far as known:
+``row`` counts these records in a file from 0, including damaged stretches. Other records (warcinfo, request,
+metadata, revisit, continuation) are not documents, so a WAT file has none. ``id`` is WARC-Record-ID, ``url``
+WARC-Target-URI, and ``source.columns`` is ignored. ``text`` is the page as sent, usually HTML.
+``source.metadata`` may name any of these; ``all`` keeps those that are known:
 
 ============ ===================================================================================
 record       response, resource or conversion
 date         WARC-Date
-content_type as found by the crawler, else as declared
-status       of HTTP
-charset      that the text was read in, by Python's name
+content_type as detected by the crawler, else as declared
+status       HTTP status
+charset      in which the text was decoded, by Python's name
 languages    WARC-Identified-Content-Language of a WET file, such as ``eng,deu``
-undecoded    characters that are U+FFFD, if there are any
-truncated    WARC-Truncated: why the crawler broke off, if it did
+undecoded    number of U+FFFD characters, if there are any
+truncated    WARC-Truncated: why the crawler stopped early, if it did
 digest       WARC-Payload-Digest
 ============ ===================================================================================
 
-Documents without a text are rows with a reason: ``source.http_status`` (other than 2xx, which Common
-Crawl keeps apart as well, under ``crawldiagnostics``), ``source.not_text``, ``source.undecodable`` (more
-than 1 % of the characters), ``source.malformed`` (no HTTP header), ``source.too_large``,
-``source.damaged`` (a stretch of the file that cannot be read; what follows it is).
+Documents without a text are rows with a reason: ``source.http_status`` (other than 2xx; Common Crawl
+separates these too, under ``crawldiagnostics``), ``source.not_text``, ``source.undecodable`` (more than 1 %
+of the characters), ``source.malformed`` (no HTTP header), ``source.too_large``, ``source.damaged`` (a
+stretch of the file that cannot be read; reading continues after it).
 
-A file cannot be cut into splits. Memory holds a record, of ``2 * max_text_bytes`` at most.
+A file cannot be cut into splits. Memory holds one record, of at most ``2 * max_text_bytes``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ from etl.sources.source import Source, Split
 DOCUMENTS = ("response", "resource", "conversion")
 """The types of records that are documents."""
 
-_FACTS = {
+_METADATA_FIELDS = {
     "record": "warc-type",
     "date": "warc-date",
     "languages": "warc-identified-content-language",
@@ -51,7 +51,7 @@ _FACTS = {
 
 
 def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
-    """The file's documents as tables of schema RAW; raises SourceError if it holds no record at all."""
+    """Yield the file's documents as tables of schema RAW; raise SourceError if it has no record."""
     row, is_warc, gathered = 0, False, Gathered(split.uri, max_bytes=batch_bytes)
     with storage.open_input(split.uri) as file:
         content = Members(file, uri=split.uri)
@@ -66,7 +66,7 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
                 yield from gathered.take()
     if row and not is_warc:
         raise SourceError(
-            "this is no WARC file: it holds no record",
+            "the file is not a WARC file: it has no record",
             where=split.uri,
             hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
         )
@@ -74,19 +74,19 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
 
 
 def _add(record: Record, row: int, source: Source, gathered: Gathered) -> None:
-    key, url = _address(record)
+    key, url = _id_and_url(record)
     if record.problem is not None:
         reason, error = record.problem, record.error
         return gathered.reject(row, reason, error, raw=record.header, key=key, url=url)
-    found = payload(record, max_bytes=source.max_record_bytes)
-    if found.problem is not None:
-        return gathered.reject(row, found.problem, found.error, raw=record.header, key=key, url=url)
-    metadata = _metadata(record, found.facts, source)
-    return gathered.add(row, found.text, key=key, url=url, metadata=metadata)
+    page = payload(record, max_bytes=source.max_record_bytes)
+    if page.problem is not None:
+        return gathered.reject(row, page.problem, page.error, raw=record.header, key=key, url=url)
+    metadata = _metadata(record, page.facts, source)
+    return gathered.add(row, page.text, key=key, url=url, metadata=metadata)
 
 
-def _address(record: Record) -> tuple[str | None, str | None]:
-    """The record's id and URL; some writers put the URL into angle brackets."""
+def _id_and_url(record: Record) -> tuple[str | None, str | None]:
+    """Return the record's id and URL; some writers put the URL in angle brackets."""
     url = record.fields.get("warc-target-uri")
     return record.fields.get("warc-record-id"), url.strip("<>") if url else None
 
@@ -94,7 +94,7 @@ def _address(record: Record) -> tuple[str | None, str | None]:
 def _metadata(record: Record, facts: Mapping[str, Any], source: Source) -> str | None:
     if not source.metadata:
         return None
-    fields = {name: record.fields.get(header) for name, header in _FACTS.items()}
+    fields = {name: record.fields.get(header) for name, header in _METADATA_FIELDS.items()}
     known = {name: value for name, value in {**fields, **facts}.items() if value}
     names = known if source.metadata == "all" else source.metadata
     return json_text({name: known[name] for name in names if name in known})

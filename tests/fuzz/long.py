@@ -1,8 +1,8 @@
-"""Fuzz for long: `python -m tests.fuzz.long [--seconds 600] [TARGET ...]`, each target in its own process.
+"""Long fuzzing: `python -m tests.fuzz.long [--seconds 600] [TARGET ...]`, one process per target.
 
-With atheris (coverage-guided) where it is installed, else with the mutations of the quick tests. What crashes
-or takes over 20 s or 2 GB is kept in tests/fuzz/corpus/TARGET, which the quick tests read; other inputs that
-reach new code are kept in .fuzz/TARGET for the next time.
+Uses atheris (coverage-guided) if it is installed, else the mutations of the quick tests. Inputs that crash or
+need more than 20 s or 2 GB are saved in tests/fuzz/corpus/TARGET, which the quick tests read. Other inputs
+that reach new code are saved in .fuzz/TARGET for the next run.
 """
 
 import argparse
@@ -22,21 +22,23 @@ MAX_SECONDS, MAX_MB, MAX_BYTES = 20, 2048, 16_384
 
 
 def main() -> int:
-    """Fuzz all targets, or those named; the exit code is 1 if anything was found."""
+    """Fuzz all targets or the named ones; return 1 if there was a finding."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", default=list(targets.TARGETS))
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--here", action="store_true", help="one target, in this process")
-    given = parser.parse_args()
-    if given.here:
-        _fuzz(given.targets[0], given.seconds)
+    parser.add_argument("--here", action="store_true", help="fuzz one target in this process")
+    arguments = parser.parse_args()
+    if arguments.here:
+        _fuzz(arguments.targets[0], arguments.seconds)
         return 0
     failed = []
-    for target in given.targets:
+    for target in arguments.targets:
         command = [sys.executable, "-m", "tests.fuzz.long", "--here", target]
-        done = subprocess.run([*command, "--seconds", str(given.seconds)], cwd=ROOT, check=False)
-        sys.stdout.write(f"{target}: {'nothing found' if done.returncode == 0 else 'FOUND'}\n")
-        failed += [target] if done.returncode else []
+        result = subprocess.run(
+            [*command, "--seconds", str(arguments.seconds)], cwd=ROOT, check=False
+        )
+        sys.stdout.write(f"{target}: {'no findings' if result.returncode == 0 else 'FAILED'}\n")
+        failed += [target] if result.returncode else []
     return 1 if failed else 0
 
 
@@ -47,10 +49,10 @@ def _fuzz(target: str, seconds: float) -> None:
     except ImportError:
         _mutate(target, seconds)
         return
-    grown = ROOT / ".fuzz" / target
-    grown.mkdir(parents=True, exist_ok=True)
+    inputs = ROOT / ".fuzz" / target
+    inputs.mkdir(parents=True, exist_ok=True)
     for number, content in enumerate(targets.seeds(target)):
-        (grown / f"seed-{number}").write_bytes(content)
+        (inputs / f"seed-{number}").write_bytes(content)
     with atheris.instrument_imports(include=["etl.sources", "etl.recipe", "yaml", "csv", "json"]):
         _reload()
     settings = {
@@ -58,29 +60,29 @@ def _fuzz(target: str, seconds: float) -> None:
         "artifact_prefix": f"{KEPT / target}/", "print_final_stats": 1, "verbosity": 0,
     }  # fmt: skip
     flags = [f"-{name}={value}" for name, value in settings.items()]
-    atheris.Setup([sys.argv[0], *flags, str(grown), str(KEPT / target)], _once(target))
+    atheris.Setup([sys.argv[0], *flags, str(inputs), str(KEPT / target)], _runner(target))
     atheris.Fuzz()
 
 
-def _once(target: str):
-    def once(content: bytes) -> None:
+def _runner(target: str):
+    def run(content: bytes) -> None:
         from tests.fuzz import targets as instrumented
 
         instrumented.run(target, content)
 
-    return once
+    return run
 
 
 def _reload() -> None:
-    """Load the code under test again, so that atheris sees its branches."""
-    ours = ("etl.sources", "etl.recipe", "etl.plan", "tests.fuzz.targets", "yaml", "csv", "json")
-    for name in [name for name in sys.modules if name.startswith(ours)]:
+    """Import the code under test again, so that atheris instruments it."""
+    modules = ("etl.sources", "etl.recipe", "etl.plan", "tests.fuzz.targets", "yaml", "csv", "json")
+    for name in [name for name in sys.modules if name.startswith(modules)]:
         del sys.modules[name]
     import tests.fuzz.targets  # noqa: F401
 
 
 def _mutate(target: str, seconds: float) -> None:
-    """Random edits of what is known; a limit of memory and time as atheris keeps it."""
+    """Run random edits of the known inputs, with limits of memory and time like those of atheris."""
     resource.setrlimit(resource.RLIMIT_AS, (4 * MAX_MB << 20, resource.RLIM_INFINITY))
     rng = random.Random(time.time_ns())
     known = targets.seeds(target) + [path.read_bytes() for path in (KEPT / target).glob("*")]
@@ -92,12 +94,12 @@ def _mutate(target: str, seconds: float) -> None:
             for _ in range(rng.randint(1, 6))
         ]
         content = mutate.apply(rng.choice(known), edits)
-        begun = time.monotonic()
-        kept = KEPT / target / f"crash-{hashlib.sha256(content).hexdigest()[:16]}"
-        kept.write_bytes(content)  # before: a crash of native code leaves no time
+        started = time.monotonic()
+        saved = KEPT / target / f"crash-{hashlib.sha256(content).hexdigest()[:16]}"
+        saved.write_bytes(content)  # before the run, because native code may crash the process
         targets.run(target, content)
-        assert time.monotonic() - begun < MAX_SECONDS, f"{kept}: took too long"
-        kept.unlink()
+        assert time.monotonic() - started < MAX_SECONDS, f"{saved}: took too long"
+        saved.unlink()
         count += 1
     sys.stdout.write(f"{target}: {count} inputs\n")
 

@@ -1,4 +1,4 @@
-"""Bytes that are nearly right: copies of sound ones with pieces changed, cut, repeated or moved."""
+"""Mutated inputs: copies of valid ones with pieces replaced, inserted, cut, repeated or flipped."""
 
 from collections.abc import Sequence
 
@@ -19,26 +19,32 @@ _edit = st.tuples(
 
 
 def apply(content: bytes, edits: Sequence[tuple[str, float, bytes, int]]) -> bytes:
-    """The bytes after some edits, each at a share of their length."""
-    for how, share, piece, length in edits:
-        at = int(share * len(content))
+    """The bytes after the edits, each at a fraction of their length."""
+    for how, fraction, piece, length in edits:
+        offset = int(fraction * len(content))
         match how:
             case "put":
-                content = content[:at] + piece + content[at + len(piece) :]
+                content = content[:offset] + piece + content[offset + len(piece) :]
             case "insert":
-                content = content[:at] + piece + content[at:]
+                content = content[:offset] + piece + content[offset:]
             case "cut":
-                content = content[:at] + content[at + length :]
+                content = content[:offset] + content[offset + length :]
             case "repeat":
-                content = content[:at] + content[at : at + length] * 3 + content[at + length :]
+                content = (
+                    content[:offset]
+                    + content[offset : offset + length] * 3
+                    + content[offset + length :]
+                )
             case "flip" if content:
                 content = (
-                    content[:at] + bytes([content[at] ^ (1 << length % 8)]) + content[at + 1 :]
+                    content[:offset]
+                    + bytes([content[offset] ^ (1 << length % 8)])
+                    + content[offset + 1 :]
                 )
     return content
 
 
-def mutated(sound: Sequence[bytes]) -> st.SearchStrategy[bytes]:
-    """One of these with one to four edits."""
+def mutated(valid: Sequence[bytes]) -> st.SearchStrategy[bytes]:
+    """A valid input with one to four edits."""
     edits = st.lists(_edit, min_size=1, max_size=4)
-    return st.builds(apply, st.sampled_from(sound), edits)
+    return st.builds(apply, st.sampled_from(valid), edits)

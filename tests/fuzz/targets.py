@@ -1,4 +1,4 @@
-"""What is fuzzed: each reader and the recipe loader, as functions of bytes, and sound files to begin with."""
+"""Fuzz targets: each reader and the recipe loader as functions of bytes, and valid inputs to start from."""
 
 import gzip
 import io
@@ -36,22 +36,22 @@ READERS = {
     "csv": "a.csv", "arrow": "a.arrow", "warc": "a.warc", "warc.gz": "a.warc.gz", "text": "a.txt",
     "delta": "_delta_log/00000000000000000000.json",
 }  # fmt: skip
-"""Reader -> the file that holds the bytes."""
+"""Reader -> the name of the file that the bytes are written to."""
 
 TARGETS = (*READERS, "recipe")
 
 
 def run(target: str, content: bytes) -> str:
-    """Give a target some bytes: what came of it in a word; whatever is no TokenlakeError is raised."""
+    """Run a target on bytes; return "read", "loaded" or the name of a TokenlakeError. Others are raised."""
     with TemporaryDirectory() as folder:
         try:
             if target == "recipe":
                 return _recipe(Path(folder), content)
             return _read(Path(folder), target, content)
         except TokenlakeError as error:
-            said = error
-    assert len(str(said)) < 20_000
-    return type(said).__name__
+            caught = error
+    assert len(str(caught)) < 20_000
+    return type(caught).__name__
 
 
 def _recipe(folder: Path, content: bytes) -> str:
@@ -64,7 +64,7 @@ def _recipe(folder: Path, content: bytes) -> str:
 
 
 def _read(folder: Path, target: str, content: bytes) -> str:
-    """Read the bytes in small splits and batches; each row has its own ordinal, and a reason or text."""
+    """Read the bytes in small splits and batches; check that rows are unique and have a reason or a text."""
     path = folder / "in" / READERS[target]
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -90,12 +90,12 @@ def _read(folder: Path, target: str, content: bytes) -> str:
                 assert (row["text"] is None) == (row["reason"] is not None)
                 assert len((row["text"] or "").encode()) <= _MAX_TEXT_BYTES
                 rows.append((row["source"], row["row"]))
-    assert len(rows) == len(set(rows)), "two rows with one address"
+    assert len(rows) == len(set(rows)), "two rows have the same address"
     return "read"
 
 
 def seeds(target: str) -> list[bytes]:
-    """Sound inputs, which a fuzzer begins with."""
+    """Valid inputs, from which a fuzzer starts."""
     return _SEEDS[target]()
 
 
@@ -108,22 +108,22 @@ def _csv() -> list[bytes]:
 
 
 def _parquet() -> list[bytes]:
-    found = []
+    files = []
     for settings in ({}, {"compression": "zstd", "row_group_size": 2, "data_page_version": "2.0"}):
         file = io.BytesIO()
         pq.write_table(_TABLE, file, **settings)
-        found.append(file.getvalue())
-    return found
+        files.append(file.getvalue())
+    return files
 
 
 def _arrow() -> list[bytes]:
-    found = []
+    files = []
     for kind in (ipc.new_file, ipc.new_stream):
         file = io.BytesIO()
         with kind(file, _TABLE.schema) as writer:
             writer.write_table(_TABLE, max_chunksize=2)
-        found.append(file.getvalue())
-    return found
+        files.append(file.getvalue())
+    return files
 
 
 def _warc() -> list[bytes]:

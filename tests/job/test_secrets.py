@@ -136,9 +136,9 @@ def test_nor_in_a_url(url: str, place: str, tmp_path: Path) -> None:
     for words in (("plan", tmp_path / "recipe.yaml"), ("plan", "demo", f"--{place}", url)):
         result = etl(*words)
         assert result.exit_code == 1
-        assert "may not hold credentials" in result.output
+        assert "must not contain credentials" in result.output
         assert "hunter2" not in result.output
-    with pytest.raises(StorageError, match="may not hold credentials"):
+    with pytest.raises(StorageError, match="must not contain credentials"):
         Recipe.model_validate({**recipe, "lake": fields["lake"]}).located()
 
 

@@ -1,4 +1,4 @@
-"""WARC files as tests build them: records, and the ways to pack them."""
+"""Builders of WARC records and files for the tests."""
 
 import gzip
 import struct
@@ -10,7 +10,7 @@ PAGE = b"<!DOCTYPE html><html><body><h1>Title</h1><p>A sentence of words.</p></b
 
 
 def record(kind: str, number: int, block: bytes, *, length: int | None = None, **fields) -> bytes:
-    """A record; ``fields`` are further ones of its header, with _ for -."""
+    """A WARC record; ``fields`` are other header fields, with _ for -."""
     header = {
         "WARC-Type": kind,
         "WARC-Record-ID": f"<urn:uuid:{number}>",
@@ -32,7 +32,7 @@ def http(body: bytes, *, status: str = "200 OK", **fields) -> bytes:
 
 
 def response(number: int, body: bytes = PAGE, **settings) -> bytes:
-    """A response record of a page."""
+    """A response record with a page."""
     block = http(body, **settings)
     return record("response", number, block, Content_Type="application/http; msgtype=response")
 
@@ -43,24 +43,24 @@ def conversion(number: int, text: str, **fields) -> bytes:
 
 
 def pack(records: Iterable[bytes], how: str) -> bytes:
-    """A file of these records: plain, a gzip member or zstd frame for each, or one for all."""
+    """A file of the records: plain, one gzip member or zstd frame per record, or one for all."""
     match how:
         case "gzip":
             return b"".join(gzip.compress(each, 1, mtime=0) for each in records)
         case "one gzip":
             return gzip.compress(b"".join(records), 1, mtime=0)
         case "zstd":
-            packer = zstandard.ZstdCompressor(write_checksum=True)
-            return b"".join(packer.compress(each) for each in records)
-        case "zstd with dictionary" | "zstd with packed dictionary":
-            samples = [conversion(n, f"sample {n} of what there is") for n in range(500)]
+            compressor = zstandard.ZstdCompressor(write_checksum=True)
+            return b"".join(compressor.compress(each) for each in records)
+        case "zstd with dictionary" | "zstd with compressed dictionary":
+            samples = [conversion(n, f"sample {n} of the texts") for n in range(500)]
             dictionary = zstandard.train_dictionary(2048, samples)
             content = dictionary.as_bytes()
-            if "packed" in how:
+            if "compressed" in how:
                 content = zstandard.compress(content)
-            packer = zstandard.ZstdCompressor(dict_data=dictionary)
+            compressor = zstandard.ZstdCompressor(dict_data=dictionary)
             frame = struct.pack("<II", 0x184D2A5D, len(content)) + content
-            return frame + b"".join(packer.compress(each) for each in records)
+            return frame + b"".join(compressor.compress(each) for each in records)
     return b"".join(records)
 
 
@@ -70,5 +70,5 @@ PACKINGS = (
     "one gzip",
     "zstd",
     "zstd with dictionary",
-    "zstd with packed dictionary",
+    "zstd with compressed dictionary",
 )

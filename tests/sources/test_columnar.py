@@ -35,7 +35,7 @@ def _write(table: pa.Table, path: Path) -> str:
         pq.write_table(table, path)
     elif path.suffix == ".feather":
         feather.write_feather(table, path, compression="lz4")
-    else:  # a stream, as Hugging Face's datasets write it
+    else:  # a stream, the format that Hugging Face's datasets writes
         with ipc.new_stream(path, table.schema) as writer:
             writer.write_table(table)
     return str(path)
@@ -101,7 +101,7 @@ def test_bad_texts_are_rows_with_a_reason(tmp_path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_one_text_that_is_not_unicode_among_good_ones(tmp_path, name: str) -> None:
+def test_a_text_that_is_not_unicode_does_not_affect_others(tmp_path, name: str) -> None:
     path = _write(pa.table({"text": [b"good", b"b\xffd"]}), tmp_path / name)
     rows = _rows(Source(path=path))
     assert [(row["text"], row["reason"]) for row in rows] == [
@@ -123,7 +123,7 @@ _TEXT_TYPES = [
 
 @pytest.mark.parametrize("kind", _TEXT_TYPES, ids=str)
 @pytest.mark.parametrize("name", _NAMES)
-def test_text_of_any_type(tmp_path, name: str, kind: pa.DataType) -> None:
+def test_text_columns_of_any_type_are_read(tmp_path, name: str, kind: pa.DataType) -> None:
     if pa.types.is_dictionary(kind):
         texts = pa.array(["ä", "b", None, "ä"], kind.value_type).dictionary_encode().cast(kind)
     else:
@@ -135,14 +135,14 @@ def test_text_of_any_type(tmp_path, name: str, kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.large_binary()], ids=str)
-def test_texts_that_are_too_large_in_any_type(tmp_path, kind: pa.DataType) -> None:
+def test_texts_of_any_type_that_are_too_large_are_rejected(tmp_path, kind: pa.DataType) -> None:
     path = _write(pa.table({"text": pa.array(["a", "b" * 9]).cast(kind)}), tmp_path / "a.feather")
     rows = _rows(Source(path=path, max_text_bytes=8))
     assert [row["reason"] for row in rows] == [None, "source.too_large"]
 
 
-def test_a_slice_far_behind_in_a_large_column(tmp_path) -> None:
-    """Offsets beyond 32 bits, over a sparse file of 3 GB, fit into a batch."""
+def test_a_slice_at_an_offset_beyond_32_bits_is_read(tmp_path) -> None:
+    """The offsets point into a sparse file of 3 GB."""
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(3 << 30)
@@ -170,29 +170,29 @@ def test_a_slice_far_behind_in_a_large_column(tmp_path) -> None:
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
-def test_ids_of_any_type(tmp_path, values: pa.Array, texts: list[Any]) -> None:
+def test_ids_of_any_type_become_strings(tmp_path, values: pa.Array, texts: list[Any]) -> None:
     path = _write(pa.table({"text": ["a", "b"], "id": values}), tmp_path / "a.parquet")
     rows = _rows(Source(path=path, columns=Columns(id="id")))
     assert [row["id"] for row in rows] == texts
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_a_column_that_is_there_twice(tmp_path, name: str) -> None:
+def test_a_repeated_column_is_refused_only_if_it_is_needed(tmp_path, name: str) -> None:
     table = pa.table([["a"], ["b"], ["c"]], ["text", "id", "id"])
     path = _write(table, tmp_path / name)
     assert [row["text"] for row in _rows(Source(path=path))] == ["a"]
-    with pytest.raises(SourceError, match="there are two columns 'id'"):
+    with pytest.raises(SourceError, match="the file has more than one column 'id'"):
         _rows(Source(path=path, columns=Columns(id="id")))
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_a_missing_column_is_named_with_the_ones_there_are(tmp_path, name: str) -> None:
+def test_the_error_for_a_missing_column_lists_the_existing_ones(tmp_path, name: str) -> None:
     path = _write(pa.table({"content": ["a"], "texts": ["b"]}), tmp_path / name)
     with pytest.raises(SourceError) as caught:
         _rows(Source(path=path))
     assert str(caught.value) == (
-        f"file://{path}: there is no column 'text'\n"
-        "  hint: did you mean 'texts'? there is: content, texts"
+        f"file://{path}: the file has no column 'text'\n"
+        "  hint: did you mean 'texts'? available: content, texts"
     )
     for source in (
         Source(path=path, columns=Columns(text="content", url="link")),
@@ -203,14 +203,14 @@ def test_a_missing_column_is_named_with_the_ones_there_are(tmp_path, name: str) 
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_a_text_that_is_a_number_is_refused(tmp_path, name: str) -> None:
+def test_a_text_column_of_numbers_is_refused(tmp_path, name: str) -> None:
     path = _write(pa.table({"text": [1]}), tmp_path / name)
-    with pytest.raises(SourceError, match="column 'text' is int64, not text"):
+    with pytest.raises(SourceError, match="column 'text' has type int64, not text"):
         _rows(Source(path=path))
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_a_file_without_rows_and_one_without_text(tmp_path, name: str) -> None:
+def test_a_file_without_rows_and_one_without_texts_are_read(tmp_path, name: str) -> None:
     empty = pa.table({"text": pa.array([], pa.string())})
     assert _rows(Source(path=_write(empty, tmp_path / name))) == []
     nulls = pa.table({"text": pa.nulls(2)})
@@ -221,7 +221,7 @@ def test_a_file_without_rows_and_one_without_text(tmp_path, name: str) -> None:
 @pytest.mark.parametrize("name", _NAMES)
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 100, b"PAR1" + b"\0" * 99 + b"PAR1"])
 @pytest.mark.parametrize("split_bytes", [1, 1 << 20])
-def test_what_is_no_such_file_is_listed_but_not_read(tmp_path, name, content, split_bytes) -> None:
+def test_an_invalid_file_is_listed_but_cannot_be_read(tmp_path, name, content, split_bytes) -> None:
     (tmp_path / name).write_bytes(content)
     source = Source(path=str(tmp_path / name), split_bytes=split_bytes)
     [split] = list_splits(source)
@@ -230,7 +230,7 @@ def test_what_is_no_such_file_is_listed_but_not_read(tmp_path, name, content, sp
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_a_file_cut_short(tmp_path, name: str) -> None:
+def test_a_truncated_file_is_refused(tmp_path, name: str) -> None:
     path = tmp_path / name
     _write(pa.table({"text": ["some words"] * 10_000}), path)
     path.write_bytes(path.read_bytes()[:-100])
@@ -242,7 +242,9 @@ _TEXTS = st.lists(st.one_of(st.none(), st.sampled_from(["", "a", "ä" * 9, "x" *
 
 
 @given(_TEXTS, st.integers(1, 9), st.integers(1, 4000), st.integers(1, 200))
-def test_cutting_changes_nothing(tmp_path_factory, texts, group, split_bytes, batch_bytes) -> None:
+def test_cutting_a_file_does_not_change_its_rows(
+    tmp_path_factory, texts, group, split_bytes, batch_bytes
+) -> None:
     folder = tmp_path_factory.mktemp("cut")
     table = pa.table({"text": pa.array(texts, pa.string())})
     pq.write_table(table, folder / "a.parquet", row_group_size=group)
@@ -256,7 +258,7 @@ def test_cutting_changes_nothing(tmp_path_factory, texts, group, split_bytes, ba
         assert abs(sum(split.bytes for split in splits) - path.stat().st_size) <= len(splits)
 
 
-def test_a_large_file_is_cut_near_the_size_asked_for(tmp_path) -> None:
+def test_a_large_file_is_cut_into_pieces_of_about_the_requested_size(tmp_path) -> None:
     table = pa.table({"text": [f"{i:05}" * 500 for i in range(2000)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=100, compression="none")
     size = (tmp_path / "a.parquet").stat().st_size
@@ -276,7 +278,7 @@ def _delta(path: Path, table: pa.Table, **options) -> None:
     deltalake.write_deltalake(str(path), table, **options)
 
 
-def test_a_delta_table_at_a_version(tmp_path) -> None:
+def test_a_delta_table_is_read_at_a_version(tmp_path) -> None:
     lake = tmp_path / "lake"
     _delta(
         lake, pa.table({"text": ["one"], "lang": ["d/e ü"], "n": [1]}), partition_by=["lang", "n"]
@@ -284,8 +286,8 @@ def test_a_delta_table_at_a_version(tmp_path) -> None:
     _delta(lake, pa.table({"text": ["two"], "lang": [None], "n": [2]}), mode="append")
     columns = Columns(id="lang")
     newest = _rows(Source(path=str(lake), columns=columns, metadata="all"))
-    found = sorted((row["text"], row["id"], row["metadata"], row["row"]) for row in newest)
-    assert found == [("one", "d/e ü", '{"n":1}', 0), ("two", None, '{"n":2}', 0)]
+    values = sorted((row["text"], row["id"], row["metadata"], row["row"]) for row in newest)
+    assert values == [("one", "d/e ü", '{"n":1}', 0), ("two", None, '{"n":2}', 0)]
     assert all(row["source"].startswith(f"file://{lake}/lang=") for row in newest)
     old = _rows(Source(path=str(lake), format="delta", version=0))
     assert [row["text"] for row in old] == ["one"]
@@ -309,10 +311,10 @@ def test_a_large_data_file_is_cut(tmp_path) -> None:
     assert [(row["row"], row["text"]) for row in rows] == [(i, str(i)) for i in range(30)]
 
 
-def test_mistakes_about_a_delta_table(tmp_path) -> None:
+def test_a_missing_column_version_or_table_is_refused(tmp_path) -> None:
     lake = tmp_path / "lake"
     _delta(lake, pa.table({"content": ["one"]}))
-    with pytest.raises(SourceError, match=r"no column 'text'\n  hint: .*there is: content"):
+    with pytest.raises(SourceError, match=r"no column 'text'\n  hint: .*available: content"):
         list_splits(Source(path=str(lake)))
     with pytest.raises(SourceError, match="no version 7"):
         list_splits(Source(path=str(lake), version=7, columns=Columns(text="content")))
@@ -322,7 +324,7 @@ def test_mistakes_about_a_delta_table(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping"])
-def test_a_table_whose_files_are_not_all_of_it_is_refused(tmp_path, feature: str) -> None:
+def test_a_table_with_an_unsupported_feature_is_refused(tmp_path, feature: str) -> None:
     schema = {"type": "struct", "fields": [_field("text")]}
     actions = [
         {
@@ -356,14 +358,14 @@ def _field(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["docs/docs-00000.parquet", "bench/dracor-de-00000.parquet"])
-def test_real_files(data, name: str) -> None:
+def test_real_files_are_read_unchanged(data, name: str) -> None:
     path = data / name
     source = Source(path=str(path), columns=Columns(id="id"), split_bytes=4 << 20)
     splits = list(list_splits(source))
     tables = [table for split in splits for table in read(split, source, batch_bytes=2 << 20)]
     assert max(table["text"].nbytes for table in tables if len(table) > 1) < 3 << 20
     table = pa.concat_tables(tables)
-    wanted = pq.read_table(path, columns=["id", "text"])
-    assert table["id"].equals(wanted["id"])
-    assert table["text"].equals(wanted["text"])
-    assert np.array_equal(table["row"].to_numpy(), np.arange(len(wanted)))
+    expected = pq.read_table(path, columns=["id", "text"])
+    assert table["id"].equals(expected["id"])
+    assert table["text"].equals(expected["text"])
+    assert np.array_equal(table["row"].to_numpy(), np.arange(len(expected)))

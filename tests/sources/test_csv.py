@@ -61,25 +61,25 @@ def test_records_become_rows(tmp_path, name: str) -> None:
         (b"1,a\rb", "source.malformed"),
     ],
 )
-def test_each_record_stands_for_itself(tmp_path, record: bytes, outcome: str) -> None:
+def test_a_bad_record_does_not_affect_its_neighbours(tmp_path, record: bytes, outcome: str) -> None:
     content = b"id,text\n0,good\n" + record + b"\n2,good\n"
-    found = _outcome(tmp_path, content, max_text_bytes=8)
-    assert found == [(0, "good"), (1, outcome), (2, "good")]
+    rows = _outcome(tmp_path, content, max_text_bytes=8)
+    assert rows == [(0, "good"), (1, outcome), (2, "good")]
 
 
-def test_a_bad_record_says_why_and_shows_itself(tmp_path) -> None:
+def test_the_metadata_of_a_bad_record_has_the_error_and_the_record(tmp_path) -> None:
     rows = _read(tmp_path, b'id,text\n1\n2,"open\nto the end\n')
     assert [json.loads(row["metadata"]) for row in rows] == [
-        {"error": "1 fields where the header has 2", "raw": "1\n"},
+        {"error": "the number of fields is 1, but the header has 2", "raw": "1\n"},
         {"error": "unexpected end of data", "raw": '2,"open\nto the end\n'},
     ]
 
 
-def test_a_quote_that_is_never_closed_does_not_swallow_the_file(tmp_path) -> None:
+def test_an_unclosed_quote_does_not_swallow_the_file(tmp_path) -> None:
     content = b'text\na\n"open\n' + (b"x" * 999 + b"\n") * 3000
-    found = _outcome(tmp_path, content, max_text_bytes=1000)
-    assert found[:2] == [(0, "a"), (1, "source.too_large")]
-    assert found[-1][1] == "x" * 999
+    rows = _outcome(tmp_path, content, max_text_bytes=1000)
+    assert rows[:2] == [(0, "a"), (1, "source.too_large")]
+    assert rows[-1][1] == "x" * 999
 
 
 def test_long_fields_are_read(tmp_path) -> None:
@@ -92,19 +92,19 @@ def test_a_file_without_records_has_no_rows(tmp_path, content: bytes) -> None:
     assert _read(tmp_path, content) == []
 
 
-def test_a_missing_column_is_named_with_the_ones_there_are(tmp_path) -> None:
+def test_the_error_for_a_missing_column_lists_the_existing_ones(tmp_path) -> None:
     with pytest.raises(
         SourceError, match=r"no column 'text'\n  hint: did you mean 'txt'.*txt, url"
     ):
         _read(tmp_path, b"txt,url\na,b\n")
 
 
-def test_a_bad_header_stops_the_file(tmp_path) -> None:
+def test_a_file_with_a_malformed_header_is_refused(tmp_path) -> None:
     with pytest.raises(SourceError, match="the header is malformed"):
         _read(tmp_path, b'"a"b,text\n1,a\n')
 
 
-def test_a_damaged_stream_says_how_far_it_can_be_read(tmp_path) -> None:
+def test_the_error_for_a_damaged_stream_has_the_number_of_readable_records(tmp_path) -> None:
     content = gzip.compress(b"text\n" + b"words of text\n" * 100_000)
     with pytest.raises(SourceError, match=r"gzip stream is damaged.*; \d{5} records"):
         _read(tmp_path, content[:-9], "a.csv.gz")
@@ -114,7 +114,9 @@ _FIELD = st.text(st.sampled_from('a ,"\n\rä漢'), max_size=6)
 
 
 @given(st.lists(st.tuples(_FIELD, _FIELD), max_size=8))
-def test_whatever_the_csv_module_writes_comes_back(tmp_path_factory, records: list[Any]) -> None:
+def test_records_written_by_the_csv_module_are_read_unchanged(
+    tmp_path_factory, records: list[Any]
+) -> None:
     out = io.StringIO(newline="")
     csv.writer(out, quoting=csv.QUOTE_ALL).writerows([("id", "text"), *records])
     folder = tmp_path_factory.mktemp("csv")

@@ -1,4 +1,4 @@
-"""JSON Lines: every bad line is a row with a reason, and cutting changes nothing."""
+"""JSON Lines: a bad line is a row with a reason, and cutting a file does not change its rows."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def _read(
 
 
 def _outcome(tmp_path: Path, content: bytes, **settings) -> list[tuple[int, str | None]]:
-    """Each row's ordinal, and its text or its reason."""
+    """The number of each row, and its text or reason."""
     rows = _read(tmp_path, content, **settings)
     assert all((row["text"] is None) == (row["reason"] is not None) for row in rows)
     return [(row["row"], row["reason"] or row["text"]) for row in rows]
@@ -70,7 +70,7 @@ def test_records_become_rows(tmp_path) -> None:
     ]
 
 
-def test_metadata_by_name_and_none_at_all(tmp_path) -> None:
+def test_metadata_has_the_named_keys_or_is_null(tmp_path) -> None:
     content = b'{"text": "a", "b": 1, "c": 2}\n{"text": "a", "c": 3}\n'
     rows = _read(tmp_path, content, metadata=("b", "none"))
     assert [row["metadata"] for row in rows] == ['{"b":1}', "{}"]
@@ -127,24 +127,26 @@ def test_an_id_of_any_type_becomes_text(tmp_path, value: str, text: str | None) 
         (b' \t{"text": "a"} \r', "a"),
     ],
 )
-def test_each_line_stands_for_itself(tmp_path, line: bytes, outcome: str | None) -> None:
+def test_a_bad_line_does_not_affect_its_neighbours(
+    tmp_path, line: bytes, outcome: str | None
+) -> None:
     good = b'{"text": "good"}'
     rows = _outcome(tmp_path, b"\n".join((good, line, good)), max_text_bytes=8)
-    if outcome is None:  # a control character; and the line separator does not end a line
+    if outcome is None:  # U+000B is a control character; U+2028 and U+0085 do not end a line
         outcome = "source.malformed"
     assert rows == [(0, "good"), (1, outcome), (2, "good")]
 
 
-def test_a_bad_line_says_why_and_shows_itself(tmp_path) -> None:
+def test_the_metadata_of_a_bad_line_has_the_error_and_the_line(tmp_path) -> None:
     lines_ = [b'{"text": "a",}', b"x" * 5000, b'{"text": "abc\xffdef"}', b'{"body": "a"}', b'"a"']
     rows = _read(tmp_path, b"\n".join(lines_))
-    found = [json.loads(row["metadata"]) for row in rows]
-    assert found[0]["raw"] == '{"text": "a",}'
-    assert "line 1 column 1" in found[0]["error"]
-    assert found[1]["raw"] == "x" * 1000
-    assert found[2] == {"error": "byte 0xff at character 3 is not UTF-8", "raw": "abc\ufffddef"}
-    assert found[3]["error"] == "no key 'text'"
-    assert found[4]["error"] == "a JSON object is expected, not str"
+    errors = [json.loads(row["metadata"]) for row in rows]
+    assert errors[0]["raw"] == '{"text": "a",}'
+    assert "line 1 column 1" in errors[0]["error"]
+    assert errors[1]["raw"] == "x" * 1000
+    assert errors[2] == {"error": "byte 0xff at character 3 is not UTF-8", "raw": "abc\ufffddef"}
+    assert errors[3]["error"] == "the object has no key 'text'"
+    assert errors[4]["error"] == "expected a JSON object, found str"
 
 
 @pytest.mark.parametrize(
@@ -157,17 +159,19 @@ def test_a_bad_line_says_why_and_shows_itself(tmp_path) -> None:
         (b'\xef\xbb\xbf{"text": "a"}\n', [(0, "a")]),
     ],
 )
-def test_blank_lines_count_but_give_no_row(tmp_path, content: bytes, rows: list[Any]) -> None:
+def test_blank_lines_are_counted_but_are_not_rows(
+    tmp_path, content: bytes, rows: list[Any]
+) -> None:
     assert _outcome(tmp_path, content) == rows
 
 
-def test_an_overlong_line_is_rejected_unread(tmp_path) -> None:
+def test_a_line_over_the_limit_is_rejected(tmp_path) -> None:
     long = b'{"text": "a", "more": "%s"}' % (b"x" * ((3 << 20) - 100))
     content = b"\n".join((b'{"text": "a"}', long, b'{"text": "b"}', long))
-    found = _outcome(tmp_path, content, max_text_bytes=1 << 20)
-    assert found == [(0, "a"), (1, "a"), (2, "b"), (3, "a")]  # the limit is 3 MiB
-    found = _outcome(tmp_path, content, max_text_bytes=1000)
-    assert found == [(0, "a"), (1, "source.too_large"), (2, "b"), (3, "source.too_large")]
+    rows = _outcome(tmp_path, content, max_text_bytes=1 << 20)
+    assert rows == [(0, "a"), (1, "a"), (2, "b"), (3, "a")]  # the limit is 3 MiB
+    rows = _outcome(tmp_path, content, max_text_bytes=1000)
+    assert rows == [(0, "a"), (1, "source.too_large"), (2, "b"), (3, "source.too_large")]
 
 
 _gzip = gzip.compress
@@ -190,18 +194,20 @@ def test_all_members_of_a_compressed_file_are_read(tmp_path, name: str, content:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst"])
-def test_a_compressed_file_that_breaks_off_says_how_far_it_can_be_read(tmp_path, name: str) -> None:
+def test_the_error_for_a_truncated_file_has_the_number_of_readable_records(
+    tmp_path, name: str
+) -> None:
     record = json.dumps({"text": "words of text " * 20}).encode() + b"\n"
     content = (_gzip if name.endswith("gz") else _zstd)(record * 10_000)
     with pytest.raises(SourceError) as caught:
         _read(tmp_path, content[:-10], name)
     kind = "gzip" if name.endswith("gz") else "zstd"
-    assert f"{name}: the {kind} stream is damaged or cut short" in str(caught.value)
+    assert f"{name}: the {kind} stream is damaged or truncated" in str(caught.value)
     records = int(caught.value.what.rsplit(";")[1].split()[0])
     assert 9_000 < records <= 10_000
 
 
-def test_rows_before_the_break_are_not_lost_silently(tmp_path) -> None:
+def test_damage_after_valid_rows_is_reported(tmp_path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(_gzip(b'{"text": "a"}\n') + b"junk")
     source = Source(path=str(path))
@@ -210,7 +216,7 @@ def test_rows_before_the_break_are_not_lost_silently(tmp_path) -> None:
         list(read(split, source))
 
 
-def test_a_file_that_is_no_gzip_at_all(tmp_path) -> None:
+def test_a_file_that_is_not_gzip_is_refused(tmp_path) -> None:
     with pytest.raises(SourceError, match=r"incorrect header check.*; 0 records"):
         _read(tmp_path, b'{"text": "a"}\n', "a.jsonl.gz")
     assert _read(tmp_path, b"", "a.jsonl.gz") == []
@@ -233,7 +239,7 @@ _LINES = st.sampled_from(
 
 @example([b"", b""], 1, 1)
 @given(st.lists(_LINES, max_size=12), st.integers(1, 70), st.integers(1, 100))
-def test_cutting_changes_nothing(
+def test_cutting_a_file_does_not_change_its_rows(
     tmp_path_factory, lines: list[Any], split_bytes, batch_bytes
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "a.jsonl"
@@ -244,7 +250,7 @@ def test_cutting_changes_nothing(
 
 
 @given(st.binary(max_size=40).map(lambda b: b.replace(b"a", b"\n")), st.integers(1, 9))
-def test_a_line_belongs_to_the_piece_where_it_starts(content: bytes, step: int) -> None:
+def test_a_line_belongs_to_the_piece_in_which_it_starts(content: bytes, step: int) -> None:
     starts = [0] + [i + 1 for i, byte in enumerate(content) if byte == 10]
     starts = [start for start in starts if start < len(content)]
     file = pa.BufferReader(content)
@@ -264,31 +270,31 @@ def test_a_line_belongs_to_the_piece_where_it_starts(content: bytes, step: int) 
     st.integers(1, 20),
     st.integers(1, 12),
 )
-def test_blocks_hold_whole_lines_and_no_endless_ones(found, read_bytes, max_line_bytes) -> None:
-    content = b"\n".join(found)
+def test_blocks_have_whole_lines_and_shorten_long_ones(written, read_bytes, max_line_bytes) -> None:
+    content = b"\n".join(written)
     stream = pa.BufferReader(content)
     blocks = list(lines.blocks(stream, max_line_bytes=max_line_bytes, read_bytes=read_bytes))
-    got = "".join(blocks).removeprefix("\ufeff").encode("utf-8", "surrogateescape").split(b"\n")
-    wanted = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    found = "".join(blocks).removeprefix("\ufeff").encode("utf-8", "surrogateescape").split(b"\n")
+    expected = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     assert all(block.endswith("\n") for block in blocks[:-1])
-    assert len(got) == len(wanted)
-    for mine, line in zip(got, wanted, strict=True):
+    assert len(found) == len(expected)
+    for read_line, line in zip(found, expected, strict=True):
         if len(line) <= max_line_bytes:
-            assert mine == line
+            assert read_line == line
         else:
-            assert line.startswith(mine[:max_line_bytes])
-            assert max_line_bytes < len(mine) <= max(max_line_bytes + read_bytes, len(line))
+            assert line.startswith(read_line[:max_line_bytes])
+            assert max_line_bytes < len(read_line) <= max(max_line_bytes + read_bytes, len(line))
 
 
-def test_a_byte_order_mark_counts_at_the_beginning_only() -> None:
+def test_a_byte_order_mark_is_removed_only_at_the_start() -> None:
     content = "\ufeff1\n\ufeff2\n".encode()
-    for start, wanted in ((0, ["1\n", "\ufeff2\n"]), (5, ["\ufeff2\n"])):
+    for start, expected in ((0, ["1\n", "\ufeff2\n"]), (5, ["\ufeff2\n"])):
         stream = pa.BufferReader(content[start:])
-        found = lines.blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
-        assert list(found) == wanted
+        blocks = lines.blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
+        assert list(blocks) == expected
 
 
-def test_a_piece_after_one_that_could_not_be_counted_is_refused(tmp_path) -> None:
+def test_a_piece_after_an_uncounted_one_is_refused(tmp_path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "a"}\n' * 3)
     source = Source(path=str(path), split_bytes=14)
@@ -300,7 +306,7 @@ def test_a_piece_after_one_that_could_not_be_counted_is_refused(tmp_path) -> Non
 
 
 @pytest.mark.parametrize("name", ["mdn-text-sample.jsonl.gz", "mdn-text-sample.jsonl.zst"])
-def test_real_files(data, name: str) -> None:
+def test_real_files_are_read_unchanged(data, name: str) -> None:
     path = data / "raw" / name
     if name.endswith("gz"):
         content = gzip.decompress(path.read_bytes())

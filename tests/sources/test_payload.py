@@ -1,4 +1,4 @@
-"""What a record holds: encodings undone, characters decoded as a browser does, what is no text refused."""
+"""Texts of WARC records: encodings are undone, characters decoded, other content is refused."""
 
 import gzip
 import zlib
@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.sources.payload import Payload, _plain_response, _response, decode, payload
+from etl.sources.payload import Payload, _parse_any, _parse_standard, decode, payload
 from etl.sources.records import Record
 from tests.sources.archives import PAGE, http
 
@@ -42,7 +42,7 @@ def _chunked(body: bytes) -> bytes:
             _chunked(gzip.compress(PAGE, mtime=0)),
             {"Transfer_Encoding": "chunked", "Content_Encoding": "gzip"},
         ),
-        # what crawlers leave in the header although they have undone it
+        # crawlers undo an encoding and leave it in the header
         (PAGE, {"Content_Encoding": "gzip"}),
         (PAGE, {"Content_Encoding": "unheard-of"}),
         (PAGE, {"Transfer_Encoding": "chunked"}),
@@ -67,7 +67,7 @@ def test_encodings_are_undone(body: bytes, fields: dict[str, str]) -> None:
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n" + PAGE,
     ],
 )
-def test_headers_as_servers_send_them(block: bytes) -> None:
+def test_unusual_http_headers_are_accepted(block: bytes) -> None:
     assert _page(block).text == PAGE
 
 
@@ -84,33 +84,33 @@ _LINES = st.builds("{}{}{}{}".format, _NAMES, st.sampled_from([":", ": ", ""]), 
     _ENDS,
     st.sampled_from([b"", b"body", b"\r\n", b"\x1f\x8b"]),
 )
-def test_a_header_by_the_book_is_read_as_any_other(first: str, lines: str, end: str, body) -> None:
+def test_the_fast_path_and_the_full_parser_agree(first: str, lines: str, end: str, body) -> None:
     block = f"{first}{end}{lines}\r\n".encode() + body
-    found = _plain_response(block)
-    if found is not None:
-        status, declared, rest = _response(Record(block=block), 1 << 20)
-        assert found == (status, declared.lower(), rest)
+    response = _parse_standard(block)
+    if response is not None:
+        status, declared, rest = _parse_any(Record(block=block), 1 << 20)
+        assert response == (status, declared.lower(), rest)
 
 
-def test_most_headers_are_by_the_book() -> None:
+def test_a_common_header_takes_the_fast_path() -> None:
     block = http(PAGE, Server="x", X_Crawler_Content_Encoding="gzip")
-    assert _plain_response(block) == (200, "text/html; charset=utf-8", PAGE)
+    assert _parse_standard(block) == (200, "text/html; charset=utf-8", PAGE)
 
 
 @pytest.mark.parametrize(
     ("status", "problem"),
     [(199, "http_status"), (200, None), (299, None), (300, "http_status"), (404, "http_status")],
 )
-def test_pages_that_were_answered_with_success(status: int, problem: str | None) -> None:
-    found = _page(http(PAGE, status=f"{status} Whatever"))
-    assert found.problem == problem
-    assert found.facts["status"] == status
+def test_only_pages_with_a_2xx_status_have_a_text(status: int, problem: str | None) -> None:
+    page = _page(http(PAGE, status=f"{status} Message"))
+    assert page.problem == problem
+    assert page.facts["status"] == status
 
 
 @pytest.mark.parametrize("block", [b"", b"<html>", b"garbage\r\n" * 9, b"\r\n\r\n", b"x" * 99])
-def test_what_is_no_response(block: bytes) -> None:
-    found = _page(block)
-    assert (found.problem, found.text) == ("malformed", None)
+def test_a_block_without_an_http_header_is_malformed(block: bytes) -> None:
+    page = _page(block)
+    assert (page.problem, page.text) == ("malformed", None)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_is_no_response(block: bytes) -> None:
         ("application/xhtml+xml", True),
         ("text/plain", True),
         ("application/rss+xml", True),
-        (None, True),  # nothing is said, and it begins like text
+        (None, True),  # not declared, but the content starts like text
         ("text/css", False),
         ("text/javascript", False),
         ("text/dns", False),
@@ -132,10 +132,10 @@ def test_what_is_no_response(block: bytes) -> None:
         ("nonsense", False),
     ],
 )
-def test_which_content_types_are_text(content_type: str | None, is_text: bool) -> None:
-    found = _page(http(PAGE, Content_Type=content_type))
-    assert (found.problem is None) == is_text
-    assert found.problem in (None, "not_text")
+def test_only_text_content_types_are_accepted(content_type: str | None, is_text: bool) -> None:
+    page = _page(http(PAGE, Content_Type=content_type))
+    assert (page.problem is None) == is_text
+    assert page.problem in (None, "not_text")
 
 
 @pytest.mark.parametrize(
@@ -149,15 +149,15 @@ def test_which_content_types_are_text(content_type: str | None, is_text: bool) -
         bytes(9),
     ],
 )
-def test_what_is_called_html_and_is_none(body: bytes) -> None:
+def test_binary_content_declared_as_html_is_not_text(body: bytes) -> None:
     assert _page(http(body)).problem == "not_text"
 
 
-def test_what_the_crawler_found_counts_more_than_what_the_server_says() -> None:
-    found = _page(http(PAGE, Content_Type="image/png"), warc_identified_payload_type="text/html")
-    assert (found.text, found.facts["content_type"]) == (PAGE, "text/html")
-    found = _page(http(PAGE), warc_identified_payload_type="application/pdf")
-    assert found.problem == "not_text"
+def test_the_detected_content_type_overrides_the_declared_one() -> None:
+    page = _page(http(PAGE, Content_Type="image/png"), warc_identified_payload_type="text/html")
+    assert (page.text, page.facts["content_type"]) == (PAGE, "text/html")
+    page = _page(http(PAGE), warc_identified_payload_type="application/pdf")
+    assert page.problem == "not_text"
 
 
 @pytest.mark.parametrize(
@@ -177,18 +177,18 @@ def test_what_the_crawler_found_counts_more_than_what_the_server_says() -> None:
         (b"words", None, "words", "utf-8"),
         (b"", None, "", "utf-8"),
         ("Привет, как дела? ".encode("cp1251") * 9, None, "Привет, как дела? " * 9, "cp1251"),
-        # a declaration that is wrong, or means nothing
+        # a declaration that is wrong or unknown
         ("Привет, как дела? ".encode("cp1251") * 9, "utf-8", "Привет, как дела? " * 9, "cp1251"),
         ("ä".encode(), "none-such", "ä", "utf-8"),
         ("ä".encode(), "x-user-defined", "ä", "utf-8"),
     ],
 )
-def test_the_character_set(
+def test_the_character_set_is_detected(
     content: bytes, declared: str | None, text: str | None, encoding: str
 ) -> None:
     label = declared.strip('"') if declared else None
-    found, used, undecoded = decode(content, label)
-    assert (found if text is not None else None, used, undecoded) == (text, encoding, 0)
+    decoded, used, undecoded = decode(content, label)
+    assert (decoded if text is not None else None, used, undecoded) == (text, encoding, 0)
     if declared and not content.startswith((b"\xef", b"\xff", b"\xfe")):
         body = _page(http(content, Content_Type=f"text/html; charset={declared}"))
         assert body.facts["charset"] == encoding
@@ -198,24 +198,26 @@ def test_the_character_set(
     ("bad", "of", "problem"),
     [(0, 100, None), (1, 100, None), (2, 199, "undecodable"), (2, 200, None), (2, 201, None)],
 )
-def test_a_byte_here_and_there_is_no_loss(bad: int, of: int, problem: str | None) -> None:
+def test_at_most_one_character_in_a_hundred_may_be_undecodable(
+    bad: int, of: int, problem: str | None
+) -> None:
     content = "ж".encode() * (of - bad) + b"\xff" * bad
-    found = _page(http(content))
-    assert found.problem == problem
-    assert found.facts.get("undecoded", 0) == bad
-    assert (found.text is None) == (problem is not None)
+    page = _page(http(content))
+    assert page.problem == problem
+    assert page.facts.get("undecoded", 0) == bad
+    assert (page.text is None) == (problem is not None)
 
 
 @given(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufffd")),
     st.sampled_from(["utf-8", "UTF8", "unicode-1-1-utf-8"]),
 )
-def test_utf_8_is_read_as_it_was_written(text: str, label: str) -> None:
+def test_utf_8_is_decoded_unchanged(text: str, label: str) -> None:
     assert decode(text.encode(), label) == (text.removeprefix("\ufeff"), "utf-8", 0)
 
 
 @given(st.binary(max_size=200), st.none() | st.sampled_from(["utf-8", "big5", "utf-16", "", "?"]))
-def test_any_bytes_become_characters(content: bytes, label: str | None) -> None:
+def test_any_bytes_can_be_decoded(content: bytes, label: str | None) -> None:
     text, encoding, undecoded = decode(content, label)
     text.encode()  # no surrogates
     assert undecoded == text.count("\ufffd")

@@ -1,4 +1,4 @@
-"""Reading a split: batches of a bounded size, bounded memory, files that change, any filesystem."""
+"""Reading a split: bounded batches, bounded memory, changed files, any filesystem."""
 
 import json
 import os
@@ -44,7 +44,7 @@ _ROWS = st.lists(
 
 
 @given(st.lists(_ROWS, max_size=4), st.integers(1, 30))
-def test_batches_are_bounded_and_lose_nothing(parts: list[Any], batch_bytes: int) -> None:
+def test_batches_are_bounded_and_have_all_rows(parts: list[Any], batch_bytes: int) -> None:
     tables = [
         table(
             "file:///a",
@@ -68,20 +68,20 @@ def test_batches_are_bounded_and_lose_nothing(parts: list[Any], batch_bytes: int
         assert all(column.num_chunks == 1 for column in batch.columns)
 
 
-def test_batches_hold_few_enough_rows(tmp_path) -> None:
+def test_batches_have_a_maximum_number_of_rows(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["a"] * (2 * MAX_ROWS + 5)))
     [split] = list_splits(source)
     assert [len(batch) for batch in read(split, source)] == [MAX_ROWS, MAX_ROWS, 5]
 
 
-def test_a_batch_may_be_full_to_the_last_byte(tmp_path) -> None:
+def test_a_batch_may_have_exactly_the_maximum_size(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["a" * 5] * 5))
     [split] = list_splits(source)
     assert [len(batch) for batch in read(split, source, batch_bytes=10)] == [2, 2, 1]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_large_document_is_a_batch_of_its_own(tmp_path, name: str) -> None:
+def test_a_large_document_is_alone_in_its_batch(tmp_path, name: str) -> None:
     texts = ["a" * 10, "b" * 5000, "c" * 10, "d" * 10]
     path = tmp_path / name
     if name == "a.jsonl":
@@ -90,11 +90,11 @@ def test_a_large_document_is_a_batch_of_its_own(tmp_path, name: str) -> None:
         pq.write_table(pa.table({"text": texts}), path)
     source = Source(path=str(path))
     [split] = list_splits(source)
-    found = [batch["text"].to_pylist() for batch in read(split, source, batch_bytes=100)]
-    assert found == [texts[:1], texts[1:2], texts[2:]]
+    batches = [batch["text"].to_pylist() for batch in read(split, source, batch_bytes=100)]
+    assert batches == [texts[:1], texts[1:2], texts[2:]]
 
 
-_pools: list[pa.MemoryPool] = []  # Arrow's buffers need theirs for as long as they live
+_pools: list[pa.MemoryPool] = []  # a pool must outlive the Arrow buffers allocated from it
 
 
 @contextmanager
@@ -136,14 +136,14 @@ def test_a_large_file_of_lines_is_read_in_little_memory(tmp_path) -> None:
     assert _peak_memory(source) < 12 << 20
 
 
-def test_what_is_too_large_takes_no_memory(tmp_path) -> None:
+def test_texts_that_are_too_large_take_little_memory(tmp_path) -> None:
     texts = ["x" * 10_000] * 3000 + ["y" * 12_000_000]
     source = Source(path=_write_lines(tmp_path / "a.jsonl", texts), max_text_bytes=1000)
     assert _peak_memory(source) < 12 << 20
 
 
 def _peak_memory(source: Source) -> int:
-    """The most that Python and Arrow held, in bytes."""
+    """The peak memory of Python and Arrow together, in bytes."""
     [split] = list_splits(source)
     tracemalloc.start()
     with _arrow_memory() as pool:
@@ -154,7 +154,7 @@ def _peak_memory(source: Source) -> int:
     return int(peak + pool.max_memory())
 
 
-def test_a_file_that_has_changed_since_it_was_listed(tmp_path) -> None:
+def test_a_file_that_changed_after_listing_is_refused(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["one"] * 9), split_bytes=30)
     splits = list(list_splits(source))
     _write_lines(tmp_path / "a.jsonl", ["one"] * 10)
@@ -165,11 +165,11 @@ def test_a_file_that_has_changed_since_it_was_listed(tmp_path) -> None:
             action()
     (tmp_path / "a.jsonl").unlink()
     for action in (lambda: list[Any](read(splits[0], source)), lambda: count_records(splits[1])):
-        with pytest.raises(SourceError, match=r"a.jsonl: the file is gone"):
+        with pytest.raises(SourceError, match=r"a.jsonl: the file no longer exists"):
             action()
 
 
-def test_a_file_of_the_same_size_but_another_time_has_changed(tmp_path) -> None:
+def test_a_file_rewritten_with_the_same_size_is_refused(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["one"]))
     [split] = list_splits(source)
     _write_lines(tmp_path / "a.jsonl", ["two"])
@@ -178,7 +178,7 @@ def test_a_file_of_the_same_size_but_another_time_has_changed(tmp_path) -> None:
         list(read(split, source))
 
 
-def test_other_filesystems_work_as_well() -> None:
+def test_other_filesystems_are_supported() -> None:
     memory = fsspec.filesystem("memory")
     lines = b"".join(b'{"text": "%d"}\n' % number for number in range(100))
     memory.pipe("/pages/a.jsonl", lines)
@@ -190,7 +190,7 @@ def test_other_filesystems_work_as_well() -> None:
         memory.rm("/pages", recursive=True)
 
 
-def test_an_object_store(s3: str) -> None:
+def test_sources_in_an_object_store_are_read(s3: str) -> None:
     texts = [f"{number} " * 50 for number in range(1000)]
     with storage.open_output(f"{s3}/pages/a.jsonl") as file:
         file.write("".join(json.dumps({"text": text}) + "\n" for text in texts).encode())
@@ -204,16 +204,16 @@ def test_an_object_store(s3: str) -> None:
         file.write(b"x" * split.size)
     with pytest.raises(SourceError, match="has changed"):
         list(read(split, source))
-    with pytest.raises(SourceError, match="no file is there"):
+    with pytest.raises(SourceError, match="no files found"):
         list_splits(Source(path=f"{s3}/none"))
 
 
-def test_what_json_does_not_know_is_text() -> None:
+def test_values_that_json_lacks_become_strings() -> None:
     value = {"b": [float("inf"), {"c": float("nan")}], "a": {1}, "ü": "\u2028"}
     assert json_text(value) == '{"a":"{1}","b":["inf",{"c":"nan"}],"ü":"\u2028"}'
 
 
-def test_a_table_has_the_schema_of_the_contract() -> None:
-    made = table("file:///a", {"row": pa.array([5]), "text": pa.array(["a"])})
-    assert made.schema.equals(schemas.RAW)
-    assert made.to_pylist()[0]["source"] == "file:///a"
+def test_a_table_has_the_schema_raw() -> None:
+    result = table("file:///a", {"row": pa.array([5]), "text": pa.array(["a"])})
+    assert result.schema.equals(schemas.RAW)
+    assert result.to_pylist()[0]["source"] == "file:///a"

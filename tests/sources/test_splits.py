@@ -1,4 +1,4 @@
-"""What a recipe may say of its source, which files that names, and how they are cut."""
+"""Settings of a source, the files that it matches, and how they are cut into splits."""
 
 import json
 import pickle
@@ -31,7 +31,7 @@ def test_the_public_names_are_sorted() -> None:
     assert all(hasattr(sources, name) for name in sources.__all__)
 
 
-def test_a_source_as_yaml_and_json_give_it() -> None:
+def test_a_source_can_be_loaded_from_yaml_and_json() -> None:
     written = {
         "path": ["a", "b"],
         "columns": {"text": "content", "id": "doc_id"},
@@ -68,12 +68,12 @@ def test_a_source_as_yaml_and_json_give_it() -> None:
     ],
     ids=str,
 )
-def test_mistakes_in_a_source_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_of_a_source_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Source.model_validate(wrong)
 
 
-def test_the_identity_leaves_out_where_the_files_are() -> None:
+def test_the_identity_excludes_paths_and_version() -> None:
     one, other = Source(path="a", version=1), Source(path=["b", "c"], version=2)
     assert one.identity() == other.identity()
     assert json.dumps(one.identity())
@@ -92,7 +92,7 @@ def test_files_are_listed_once_in_the_order_of_the_paths(tmp_path) -> None:
     assert _names(tmp_path, "b", "a/*", "**/*.jsonl") == ["b/0.jsonl", "b/1.jsonl", "a/2.jsonl"]
 
 
-def test_a_split_of_a_whole_file_knows_all_of_it(tmp_path) -> None:
+def test_a_whole_file_is_one_small_picklable_split(tmp_path) -> None:
     _make(tmp_path, "a.jsonl.gz")
     [split] = list_splits(Source(path=str(tmp_path)))
     assert (split.uri, split.size, split.bytes) == (f"file://{tmp_path}/a.jsonl.gz", 14, 14)
@@ -116,7 +116,7 @@ def test_plain_json_lines_are_cut_and_compressed_ones_are_not(tmp_path) -> None:
     ]
 
 
-def test_numbering_needs_the_first_piece(tmp_path) -> None:
+def test_numbering_requires_the_first_piece(tmp_path) -> None:
     _make(tmp_path, "a.jsonl", "b.jsonl")
     splits = list(list_splits(Source(path=str(tmp_path), split_bytes=7)))
     counts = [count_records(split) for split in splits]
@@ -126,18 +126,20 @@ def test_numbering_needs_the_first_piece(tmp_path) -> None:
         list(number(splits[1:], counts[1:]))
 
 
-def test_the_endings_tell_the_format_unless_the_recipe_does(tmp_path) -> None:
+def test_the_extension_determines_the_format_unless_it_is_set(tmp_path) -> None:
     names = ["a.parquet", "b.NDJSON.gz", "c.json", "d.tsv.zst", "e.ipc", "f.feather", "g.arrow"]
     _make(tmp_path, *names)
-    found = [split.format for split in list_splits(Source(path=str(tmp_path)))]
-    assert found == ["parquet", "jsonl", "jsonl", "csv", "arrow", "arrow", "arrow"]
-    found = [split.format for split in list_splits(Source(path=str(tmp_path), format="jsonl"))]
-    assert found == ["jsonl"] * 7
+    formats = [split.format for split in list_splits(Source(path=str(tmp_path)))]
+    assert formats == ["parquet", "jsonl", "jsonl", "csv", "arrow", "arrow", "arrow"]
+    formats = [split.format for split in list_splits(Source(path=str(tmp_path), format="jsonl"))]
+    assert formats == ["jsonl"] * 7
 
 
-def test_a_file_of_unknown_ending_is_named(tmp_path) -> None:
+def test_a_file_with_an_unknown_extension_is_refused(tmp_path) -> None:
     _make(tmp_path, "a.jsonl", "README.md")
-    with pytest.raises(SourceError, match=r"README.md: the format cannot be told.*\n.*hint"):
+    with pytest.raises(
+        SourceError, match=r"README.md: the format of the file cannot be determined.*\n.*hint"
+    ):
         list_splits(Source(path=str(tmp_path)))
 
 
@@ -146,25 +148,25 @@ def test_a_file_of_unknown_ending_is_named(tmp_path) -> None:
     [
         ("data/pages.jsonl", "did you mean 'page.jsonl'"),
         ("dada/*.jsonl", "did you mean 'data'"),
-        ("data/*.parquet", "there is: page.jsonl"),
-        ("data/[a.jsonl", "there is: page.jsonl"),
-        ("data/page.jsonl/more", "did you mean|there is"),
-        ("empty", "holds no file"),
+        ("data/*.parquet", "available: page.jsonl"),
+        ("data/[a.jsonl", "available: page.jsonl"),
+        ("data/page.jsonl/more", "did you mean|available"),
+        ("empty", "the folder has no files"),
     ],
 )
-def test_a_path_that_names_nothing_is_an_error_with_a_hint(tmp_path, path: str, hint: str) -> None:
+def test_a_path_without_files_is_refused_with_a_hint(tmp_path, path: str, hint: str) -> None:
     _make(tmp_path, "data/page.jsonl", "empty/_x.jsonl")
-    with pytest.raises(SourceError, match=rf"no file is there\n  hint: .*({hint})"):
+    with pytest.raises(SourceError, match=rf"no files found\n  hint: .*({hint})"):
         _names(tmp_path, "data/*.jsonl", path)
 
 
-def test_a_version_of_what_has_none(tmp_path) -> None:
+def test_a_version_is_refused_without_a_delta_table(tmp_path) -> None:
     _make(tmp_path, "a.jsonl")
-    with pytest.raises(SourceError, match="no Delta table"):
+    with pytest.raises(SourceError, match="not a Delta table"):
         list_splits(Source(path=str(tmp_path), version=1))
 
 
-def test_a_place_that_cannot_be_reached() -> None:
+def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(StorageError, match="no filesystem for nothing://"):
         list_splits(Source(path="nothing://a"))
 

@@ -1,4 +1,4 @@
-"""WARC and WET: each document a row, each damage a row, and what follows damage is read."""
+"""WARC and WET: documents and damaged stretches become rows, and reading continues after damage."""
 
 import gzip
 import json
@@ -23,11 +23,11 @@ from tests.sources.archives import PACKINGS, PAGE, conversion, pack, record, res
 
 
 @pytest.fixture(autouse=True)
-def nothing_hangs() -> Iterator[None]:
-    """A test that goes round in circles fails, whatever file made it do so."""
+def timeout() -> Iterator[None]:
+    """Fail a test after 300 s: a reader must not loop forever on any file."""
 
     def stop(number: int, _: object) -> None:
-        raise TimeoutError(f"signal {number}: it hangs")
+        raise TimeoutError(f"signal {number}: the test took more than 300 s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(300)
@@ -53,7 +53,7 @@ def _read(tmp_path: Path, content: bytes, name: str = "a.warc", **given_settings
 
 
 def _outcome(tmp_path: Path, content: bytes, **given_settings) -> list[str]:
-    """Each row's text, or its reason."""
+    """The text or reason of each row."""
     return [row["reason"] or row["text"] for row in _read(tmp_path, content, **given_settings)]
 
 
@@ -76,7 +76,7 @@ def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
         conversion(6, "Wörter", WARC_Identified_Content_Language="deu,eng"),
     ]
     rows = _read(tmp_path, b"".join(records), metadata="all")
-    found: list[tuple[int, str, dict[str, Any]]] = [
+    documents: list[tuple[int, str, dict[str, Any]]] = [
         (2, PAGE.decode(), {"record": "response", "content_type": "text/html", "status": 200}),
         (5, "plain words", {"record": "resource", "content_type": "text/plain"}),
         (
@@ -85,7 +85,7 @@ def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
             {"record": "conversion", "content_type": "text/plain", "languages": "deu,eng"},
         ),
     ]
-    always = {"charset": "utf-8", "date": "2026-10-01T00:00:00Z"}
+    common = {"charset": "utf-8", "date": "2026-10-01T00:00:00Z"}
     assert rows == [
         {
             "id": f"<urn:uuid:{number}>",
@@ -93,14 +93,14 @@ def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
             "row": row,
             "text": text,
             "url": f"https://example.org/{number}",
-            "metadata": json.dumps({**always, **facts}, sort_keys=True, separators=(",", ":")),
+            "metadata": json.dumps({**common, **facts}, sort_keys=True, separators=(",", ":")),
             "reason": None,
         }
-        for row, (number, text, facts) in enumerate(found)
+        for row, (number, text, facts) in enumerate(documents)
     ]
 
 
-def test_metadata_by_name(tmp_path) -> None:
+def test_metadata_has_the_named_facts(tmp_path) -> None:
     content = response(1)
     assert _read(tmp_path, content)[0]["metadata"] is None
     [row] = _read(tmp_path, content, metadata=("status", "languages"))
@@ -109,13 +109,13 @@ def test_metadata_by_name(tmp_path) -> None:
 
 @pytest.mark.parametrize("how", PACKINGS)
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst", "a.warc.wet.gz", "a.wat"])
-def test_what_packs_a_file_is_seen_from_its_content(tmp_path, how: str, name: str) -> None:
+def test_the_compression_is_detected_from_the_content(tmp_path, how: str, name: str) -> None:
     content = pack(_wet(*range(30)), how)
     rows = _read(tmp_path, content, name)
     assert [row["text"] for row in rows] == _texts(*range(30))
 
 
-def test_a_url_in_angle_brackets_and_a_header_over_several_lines(tmp_path) -> None:
+def test_a_url_in_angle_brackets_and_a_header_field_on_several_lines_are_read(tmp_path) -> None:
     content = record("conversion", 1, b"text", WARC_Target_URI="<https://a/>", X="one\r\n  two")
     [row] = _read(tmp_path, content)
     assert (row["url"], row["text"]) == ("https://a/", "text")
@@ -124,9 +124,9 @@ def test_a_url_in_angle_brackets_and_a_header_over_several_lines(tmp_path) -> No
 # Damage
 
 
-def test_a_damaged_member_costs_itself(tmp_path) -> None:
-    for packed in (gzip.compress, zstandard.compress):
-        members = [packed(each) for each in _wet(0, 1, 2)]
+def test_a_damaged_member_does_not_affect_the_others(tmp_path) -> None:
+    for compress in (gzip.compress, zstandard.compress):
+        members = [compress(each) for each in _wet(0, 1, 2)]
         broken = bytearray(members[1])
         broken[len(broken) // 2] ^= 0xFF
         for middle in (bytes(broken), members[1][:-9], members[1][:30], b"junk" * 9):
@@ -142,79 +142,79 @@ def test_a_wrong_checksum_is_damage(tmp_path) -> None:
     assert _outcome(tmp_path, content) == ["text 0", "source.damaged", "text 2"]
 
 
-@pytest.mark.parametrize("whole", [20, 900])
-def test_what_stands_before_damage_in_a_large_member_is_read(tmp_path, whole: int) -> None:
+@pytest.mark.parametrize("intact", [20, 900])
+def test_the_content_before_damage_in_a_large_member_is_read(tmp_path, intact: int) -> None:
     noise = random.Random(7)
     texts = [noise.randbytes(100).hex() for _ in range(1000)]
-    packer = zlib.compressobj(wbits=31)
+    compressor = zlib.compressobj(wbits=31)
     parts = [
-        packer.compress(conversion(n, text)) + packer.flush(zlib.Z_SYNC_FLUSH)
+        compressor.compress(conversion(n, text)) + compressor.flush(zlib.Z_SYNC_FLUSH)
         for n, text in enumerate(texts)
     ]
-    content = bytearray(b"".join([*parts, packer.flush()]))
-    content[len(b"".join(parts[:whole]))] = 0xFF  # a block of no known type
-    *found, last = _outcome(tmp_path, bytes(content))
+    content = bytearray(b"".join([*parts, compressor.flush()]))
+    content[len(b"".join(parts[:intact]))] = 0xFF  # an invalid block type
+    *recovered, last = _outcome(tmp_path, bytes(content))
     assert last == "source.damaged"
-    assert texts[: whole - 10] == found[: whole - 10]
-    assert len(found) <= whole
+    assert texts[: intact - 10] == recovered[: intact - 10]
+    assert len(recovered) <= intact
 
 
 @pytest.mark.parametrize("how", PACKINGS)
 @pytest.mark.parametrize("cut", [3, 20])
-def test_a_file_cut_short_says_so(tmp_path, how: str, cut: int) -> None:
+def test_a_truncated_file_ends_with_a_damaged_row(tmp_path, how: str, cut: int) -> None:
     content = pack([conversion(n, f"text {n}" * 9) for n in range(3)], how)
-    found = _read(tmp_path, content[:-cut])
-    if how == "plain" and cut == 3:  # blank lines are all that is lacking
-        assert [row["reason"] for row in found] == [None, None, None]
+    rows = _read(tmp_path, content[:-cut])
+    if how == "plain" and cut == 3:  # only blank lines are missing
+        assert [row["reason"] for row in rows] == [None, None, None]
         return
-    assert [row["reason"] for row in found] == [None, None, "source.damaged"]
-    assert found[2]["metadata"] is not None
+    assert [row["reason"] for row in rows] == [None, None, "source.damaged"]
+    assert rows[2]["metadata"] is not None
 
 
 @pytest.mark.parametrize("how", ["plain", "gzip", "one gzip", "zstd"])
 @pytest.mark.parametrize(
     "length", [0, 3, 11, 300, "7x", "-1", "", "٣", "9" * 30, None, "1 2"], ids=str
 )
-def test_a_wrong_length_costs_its_own_record(tmp_path, how: str, length: Any) -> None:
+def test_a_wrong_length_damages_only_its_record(tmp_path, how: str, length: Any) -> None:
     bad = record("conversion", 1, b"text 1", Content_Length=length)
     content = pack([*_wet(0), bad, *_wet(2, 3)], how)
     assert _outcome(tmp_path, content) == ["text 0", "source.damaged", *_texts(2, 3)]
 
 
 @pytest.mark.parametrize("junk", [b"junk", b"\nWARC/", b"WARC/x\r\n\r\n", b"x" * 200_000])
-def test_junk_between_records(tmp_path, junk: bytes) -> None:
+def test_records_after_junk_are_read(tmp_path, junk: bytes) -> None:
     first, second = _wet(0, 1)
     outcome = _outcome(tmp_path, first + b"\r\n\r\n" + second + b"\r\n")
-    assert outcome == _texts(0, 1)  # white space is no junk
-    found = _outcome(tmp_path, first + junk + b"\r\n" + second)
-    # The record before junk has no proof of its length.
-    assert found[-1:] == ["text 1"]
-    assert set(found[:-1]) == {"source.damaged"}
+    assert outcome == _texts(0, 1)  # white space is allowed
+    outcome = _outcome(tmp_path, first + junk + b"\r\n" + second)
+    # The length of the record before the junk cannot be verified.
+    assert outcome[-1:] == ["text 1"]
+    assert set(outcome[:-1]) == {"source.damaged"}
 
 
-def test_a_damaged_record_is_named_by_its_header(tmp_path) -> None:
+def test_a_damaged_record_has_the_id_and_url_of_its_header(tmp_path) -> None:
     [row] = _read(tmp_path, conversion(7, "text " * 100)[:-300])
     assert (row["id"], row["url"]) == ("<urn:uuid:7>", "https://example.org/7")
-    found = json.loads(row["metadata"])
-    assert found["error"] == "204 of 500 bytes are there"
-    assert "WARC-Type: conversion" in found["raw"]
+    metadata = json.loads(row["metadata"])
+    assert metadata["error"] == "only 204 of 500 bytes are present"
+    assert "WARC-Type: conversion" in metadata["raw"]
 
 
-def test_a_cut_header(tmp_path) -> None:
-    whole = _wet(0, 1)
+def test_a_truncated_header_is_damage(tmp_path) -> None:
+    records = _wet(0, 1)
     for size in (3, 5, 12, 100):
-        found = _outcome(tmp_path, whole[0] + whole[1][:size])
-        assert found == ["text 0", "source.damaged"]
+        outcome = _outcome(tmp_path, records[0] + records[1][:size])
+        assert outcome == ["text 0", "source.damaged"]
 
 
-def test_padding_behind_the_last_member(tmp_path) -> None:
+def test_padding_after_the_last_member_is_ignored(tmp_path) -> None:
     assert _outcome(tmp_path, pack(_wet(0, 1), "gzip") + b"\0" * 512) == _texts(0, 1)
 
 
-def test_what_is_no_warc_file(tmp_path) -> None:
+def test_a_file_that_is_not_warc_is_refused(tmp_path) -> None:
     arc = b"filedesc://a.arc 0.0.0.0 20260101000000 text/plain 76\n1 0 A\nURL IP-address\n\n" * 9
     for content in (arc, gzip.compress(arc), b"PK\x03\x04" + bytes(99), b"x", b"\x1f\x8b\x08"):
-        with pytest.raises(SourceError, match="no WARC file") as caught:
+        with pytest.raises(SourceError, match="not a WARC file") as caught:
             _read(tmp_path, content)
         assert "convert ARC files" in str(caught.value.hint)
     assert _read(tmp_path, b"") == []
@@ -227,16 +227,16 @@ _TOO_LARGE = zstandard.compress(bytes((16 << 20) + 1))
 @pytest.mark.parametrize(
     "content",
     [b"\x28\xb5\x2f\xfd" + b"\xff" * 12, b"\x37\xa4\x30\xec" + b"junk" * 5, _TOO_LARGE],
-    ids=["no zstd", "no dictionary", "too large"],
+    ids=["not zstd", "not a dictionary", "too large"],
 )
-def test_a_dictionary_that_cannot_be_used(tmp_path, content: bytes) -> None:
+def test_an_unusable_dictionary_is_refused(tmp_path, content: bytes) -> None:
     frame = b"\x5d\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content
-    with pytest.raises(SourceError, match=r"a\.warc: its zstd dictionary cannot be used"):
+    with pytest.raises(SourceError, match=r"a\.warc: the zstd dictionary cannot be used"):
         _read(tmp_path, frame + zstandard.compress(_wet(0)[0]))
 
 
-def test_a_record_over_the_limit_is_rejected_unread(tmp_path) -> None:
-    """The limit is ``2 * max_text_bytes`` and 1 MiB."""
+def test_a_record_over_the_limit_is_rejected(tmp_path) -> None:
+    """The limit is ``2 * max_text_bytes`` plus 1 MiB."""
     limit = 2 * 1000 + (1 << 20)
     for size, outcome in ((limit, "source.too_large"), (limit + 1, "source.too_large")):
         long = conversion(1, "x" * size)
@@ -244,18 +244,18 @@ def test_a_record_over_the_limit_is_rejected_unread(tmp_path) -> None:
             content = pack([*_wet(0), long, *_wet(2)], how)
             rows = _read(tmp_path, content, max_text_bytes=1000)
             assert [row["reason"] or row["text"] for row in rows] == ["text 0", outcome, "text 2"]
-            assert (rows[1]["metadata"] is not None) == (size > limit)  # refused as a record
+            assert (rows[1]["metadata"] is not None) == (size > limit)  # rejected as a record
     boundary = conversion(1, "x" * 1000) + conversion(2, "x" * 1001)
     assert _outcome(tmp_path, boundary, max_text_bytes=1000) == ["x" * 1000, "source.too_large"]
-    cut = conversion(1, "x", length=limit + 1)
-    assert _outcome(tmp_path, cut, max_text_bytes=1000) == ["source.damaged"]
+    truncated = conversion(1, "x", length=limit + 1)
+    assert _outcome(tmp_path, truncated, max_text_bytes=1000) == ["source.damaged"]
 
 
-def test_a_body_that_grows_over_the_limit_when_unpacked(tmp_path) -> None:
+def test_a_body_over_the_limit_after_decompression_is_rejected(tmp_path) -> None:
     bomb = gzip.compress(bytes(64 << 20))
     content = response(1, bomb, Content_Encoding="gzip") + response(2)
-    found = _outcome(tmp_path, content, max_text_bytes=1000)
-    assert found == ["source.too_large", PAGE.decode()]
+    outcome = _outcome(tmp_path, content, max_text_bytes=1000)
+    assert outcome == ["source.too_large", PAGE.decode()]
 
 
 # Properties
@@ -270,13 +270,13 @@ _BLOCKS = st.lists(
 
 
 @given(_BLOCKS, st.sampled_from(["plain", "gzip", "one gzip", "zstd"]))
-def test_every_record_is_read_as_it_was_written(tmp_path_factory, texts, how) -> None:
+def test_every_record_is_read_unchanged(tmp_path_factory, texts, how) -> None:
     path = tmp_path_factory.mktemp("warc") / "a.warc"
     path.write_bytes(pack([conversion(n, text) for n, text in enumerate(texts)], how))
     bom = "\ufeff"
-    wanted = [text.removeprefix(bom) for text in texts]
-    found = _rows(path)
-    assert [row["text"] for row in found] == [text if text.strip() else None for text in wanted]
+    expected = [text.removeprefix(bom) for text in texts]
+    rows = _rows(path)
+    assert [row["text"] for row in rows] == [text if text.strip() else None for text in expected]
 
 
 @settings(max_examples=100)
@@ -285,54 +285,54 @@ def test_every_record_is_read_as_it_was_written(tmp_path_factory, texts, how) ->
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=8)), max_size=3),
     st.floats(0, 1),
 )
-def test_damage_never_crashes_and_never_changes_a_text(tmp_path_factory, how, strokes, cut) -> None:
+def test_damage_never_crashes_or_changes_a_text(tmp_path_factory, how, edits, cut) -> None:
     texts = [f"text {n} " * (1 + 40 * n) for n in range(5)]
     content = bytearray(pack([conversion(n, text) for n, text in enumerate(texts)], how))
     del content[int(cut * len(content)) + 1 :]
-    for place, stroke in strokes:
-        at = int(place * len(content))
-        content[at : at + len(stroke)] = stroke
+    for fraction, piece in edits:
+        offset = int(fraction * len(content))
+        content[offset : offset + len(piece)] = piece
     path = tmp_path_factory.mktemp("warc") / "a.warc"
     path.write_bytes(bytes(content))
     try:
         rows = _rows(path)
-    except SourceError:  # not one record is left
+    except SourceError:  # no record remains
         rows = []
-    if how in ("plain", "one gzip"):  # no checksum, or one behind all: a text may be another one
+    if how in ("plain", "one gzip"):  # no checksum, or only one at the end: a text may change
         return
-    read_ = {row["id"]: row["text"] for row in rows if row["reason"] is None}
-    assert read_.items() <= {f"<urn:uuid:{n}>": text for n, text in enumerate(texts)}.items()
+    texts_read = {row["id"]: row["text"] for row in rows if row["reason"] is None}
+    assert texts_read.items() <= {f"<urn:uuid:{n}>": text for n, text in enumerate(texts)}.items()
 
 
 @given(st.sampled_from([gzip.compress, zstandard.compress]), st.integers(0, 900))
-def test_a_cut_leaves_what_is_before_it(tmp_path_factory, packed, cut: int) -> None:
-    members = [packed(each) for each in _wet(0, 1, 2)]
-    whole = [n for n in range(3) if len(b"".join(members[: n + 1])) <= cut]
-    left = cut - len(b"".join(members[: len(whole)]))
+def test_the_records_before_a_cut_are_read(tmp_path_factory, compress, cut: int) -> None:
+    members = [compress(each) for each in _wet(0, 1, 2)]
+    intact = [n for n in range(3) if len(b"".join(members[: n + 1])) <= cut]
+    remaining = cut - len(b"".join(members[: len(intact)]))
     path = tmp_path_factory.mktemp("warc") / "a.warc"
     path.write_bytes(b"".join(members)[:cut])
-    wanted = _texts(*whole) + ["source.damaged"] * (left > 0 and len(whole) < 3)
+    expected = _texts(*intact) + ["source.damaged"] * (remaining > 0 and len(intact) < 3)
     try:
-        assert [row["reason"] or row["text"] for row in _rows(path)] == wanted
+        assert [row["reason"] or row["text"] for row in _rows(path)] == expected
     except SourceError:
-        assert wanted == ["source.damaged"]
+        assert expected == ["source.damaged"]
 
 
-def test_an_object_store(s3: str) -> None:
+def test_warc_files_in_an_object_store_are_read(s3: str) -> None:
     content = pack(_wet(*range(50)), "gzip")
     broken = content[: len(content) // 2] + b"junk" + content[len(content) // 2 + 4 :]
     for name, each in (("a.warc.gz", content), ("b.warc.wet.gz", broken)):
         with storage.open_output(f"{s3}/crawl/{name}") as file:
             file.write(each)
     assert [row["text"] for row in _rows(f"{s3}/crawl/a.warc.gz")] == _texts(*range(50))
-    found = Counter(row["reason"] for row in _rows(f"{s3}/crawl/b.warc.wet.gz"))
-    assert found["source.damaged"] == 1
-    assert found[None] >= 48
+    reasons = Counter(row["reason"] for row in _rows(f"{s3}/crawl/b.warc.wet.gz"))
+    assert reasons["source.damaged"] == 1
+    assert reasons[None] >= 48
 
 
-# Archives of others
+# Archives of other projects
 
-_NONE = "no WARC file"
+_NOT_WARC = "not a WARC file"
 _EXPECTED: dict[str, dict[str, int] | str] = {
     "dolma/sample-0000.warc.gz": {"kept": 24},
     "dolma/sample-0001.warc.gz": {"kept": 17},
@@ -342,7 +342,7 @@ _EXPECTED: dict[str, dict[str, int] | str] = {
     "chatnoir-resiliparse/clueweb-quirk.warc.gz": {"kept": 29},
     "chatnoir-resiliparse/warcfile.warc": {"kept": 16},
     "chatnoir-resiliparse/warcfile.warc.gz": {"kept": 16},
-    "ia-web-commons/IAH-20080430204825-00000-blackbook-truncated.arc": _NONE,
+    "ia-web-commons/IAH-20080430204825-00000-blackbook-truncated.arc": _NOT_WARC,
     "ia-web-commons/IAH-urls-wget.warc.gz": {"http_status": 9, "kept": 7, "not_text": 3},
     "ia-web-commons/IAH-urls-wget.warc": {"http_status": 9, "kept": 7, "not_text": 3},
     "ia-web-commons/mutliple-headers.warc": {"kept": 1},
@@ -366,17 +366,17 @@ _EXPECTED: dict[str, dict[str, int] | str] = {
     "warc-specifications/20141124-heritrix-server-not-modified.warc.gz": {},
     "warc-specifications/20141129-heritrix-original.warc.gz": {"kept": 1},
     "warc-specifications/20141129-heritrix-revisit-with-http-headers-and-new-warc-headers.warc.gz": {},
-    "pywb/invalid_example_1.wacz": _NONE,
-    "pywb/valid_example_1.wacz": _NONE,
-    "pywb/bad.arc": _NONE,
+    "pywb/invalid_example_1.wacz": _NOT_WARC,
+    "pywb/valid_example_1.wacz": _NOT_WARC,
+    "pywb/bad.arc": _NOT_WARC,
     "pywb/dupes.warc.gz": {"http_status": 1, "kept": 1, "not_text": 1},
     "pywb/example-extra.warc": {"kept": 1, "malformed": 1},
     "pywb/example-url-agnostic-orig.warc.gz": {"kept": 1},
     "pywb/example-url-agnostic-revisit.warc.gz": {},
     "pywb/example-wget-1-14.warc.gz": {"kept": 4},
     "pywb/example-wpull.warc.gz": {"kept": 2},
-    "pywb/example.arc": _NONE,
-    "pywb/example.arc.gz": _NONE,
+    "pywb/example.arc": _NOT_WARC,
+    "pywb/example.arc.gz": _NOT_WARC,
     "pywb/example.warc": {"damaged": 1, "http_status": 1, "kept": 1},
     "pywb/example.warc.gz": {"http_status": 1, "kept": 1},
     "pywb/example2.warc.gz": {"kept": 1},
@@ -384,27 +384,27 @@ _EXPECTED: dict[str, dict[str, int] | str] = {
     "pywb/iana.warc.gz": {"http_status": 4, "kept": 16, "not_text": 28},
     "pywb/missing-status-text.warc": {"http_status": 1},
     "pywb/post-test.warc.gz": {"not_text": 3},
-    "warcio/bad.arc": _NONE,
+    "warcio/bad.arc": _NOT_WARC,
     "warcio/example-bad-non-chunked.warc.gz": {"kept": 1},
     "warcio/example-digest.warc": {},
     "warcio/example-iana.org-chunked.warc": {"kept": 1},
     "warcio/example-resource.warc.gz": {"kept": 1},
     "warcio/example-space-in-target-uri.warc.gz": {"not_text": 1},
-    "warcio/example-space-in-url.arc": _NONE,
+    "warcio/example-space-in-url.arc": _NOT_WARC,
     "warcio/example-trunc.warc": {"kept": 1},
     "warcio/example-wget-bad-target-uri.warc.gz": {"kept": 3},
     "warcio/example-wrong-chunks.warc.gz": {"kept": 1},
-    "warcio/example.arc": _NONE,
-    "warcio/example.arc.gz": _NONE,
+    "warcio/example.arc": _NOT_WARC,
+    "warcio/example.arc.gz": _NOT_WARC,
     "warcio/example.warc": {"kept": 1},
     "warcio/example.warc.gz": {"kept": 1},
     "warcio/post-test.warc.gz": {"not_text": 3},
 }
-"""What becomes of the documents of each file: ``project/file``; many are broken on purpose."""
+"""Documents of each ``project/file`` by outcome; many files are damaged on purpose."""
 
 
-def test_archives_of_other_projects(data) -> None:
-    found: dict[str, dict[str, int] | str] = {}
+def test_archives_of_other_projects_are_read(data) -> None:
+    outcomes: dict[str, dict[str, int] | str] = {}
     for path in sorted((data / "raw" / "warc").rglob("*.*")):
         if not path.is_file():
             continue
@@ -412,19 +412,21 @@ def test_archives_of_other_projects(data) -> None:
         try:
             rows = _rows(path, format="warc", metadata="all")
         except SourceError as error:
-            found[f"{project}/{path.name}"] = _NONE if _NONE in error.what else error.what
+            outcomes[f"{project}/{path.name}"] = (
+                _NOT_WARC if _NOT_WARC in error.what else error.what
+            )
             continue
         reasons = Counter((row["reason"] or "source.kept").partition(".")[2] for row in rows)
-        found[f"{project}/{path.name}"] = dict(reasons)
-    assert found == _EXPECTED
+        outcomes[f"{project}/{path.name}"] = dict(reasons)
+    assert outcomes == _EXPECTED
 
 
-def test_pages_of_a_crawl(data) -> None:
+def test_pages_of_a_crawl_are_read(data) -> None:
     pages = _rows(data / "web" / "mdn-pages.warc.gz", metadata=("charset", "undecoded"))
     texts = _rows(data / "web" / "mdn-pages.warc.wet.gz")
     assert len(pages) == len(texts) == 2040
     assert {row["reason"] for row in pages + texts} == {None}
-    found = Counter(row["metadata"] for row in pages)
-    assert found.pop('{"charset":"utf-8"}') == 2037  # three have U+FFFD in them
-    assert found.total() == 3
+    metadata = Counter(row["metadata"] for row in pages)
+    assert metadata.pop('{"charset":"utf-8"}') == 2037  # three pages contain U+FFFD
+    assert metadata.total() == 3
     assert [row["url"] for row in pages] == [row["url"] for row in texts]

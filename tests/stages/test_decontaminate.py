@@ -53,7 +53,7 @@ def test_a_column_for_all_or_for_each(sets):
     found = stage.measure(pa.table({"text": [LONG]}))
     assert found.to_pylist() == [{"decontaminate_one": 9, "decontaminate_two": 9}]
     wrong = {"two": str(sets / "a.parquet")}
-    with pytest.raises(RecipeError, match="there is no column 'questions'\n.*'question'"):
+    with pytest.raises(RecipeError, match="has no column 'questions'\n.*'question'"):
         Decontaminate(sets=wrong, column={"two": "questions"}).check()
     with pytest.raises(ValidationError, match="column names 'three', which is none of the sets"):
         Decontaminate(sets=both, column={"three": "question"})

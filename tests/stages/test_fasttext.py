@@ -142,7 +142,7 @@ def test_an_unknown_label(model):
         FastText(model=model, label="hqq").check()
     assert str(caught.value) == (
         f"file://{model}: the model has no label 'hqq'\n"
-        "  hint: did you mean 'hq'? there is: hq, low quality"
+        "  hint: did you mean 'hq'? available: hq, low quality"
     )
 
 
