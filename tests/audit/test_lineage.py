@@ -1,4 +1,4 @@
-"""Reading back: versions, the way of one document, the graph down to the files, and differences."""
+"""Test histories, traces, the lineage graph, differences between versions, and reports."""
 
 import json
 from collections import Counter
@@ -33,13 +33,13 @@ def rows(recipe: Recipe, name: str) -> list[Row]:
 
 
 def follow(recipe: Recipe, row: Row) -> Trace:
-    """The trace of a row by its address."""
-    (found,) = trace(str(recipe.lake), source=row["source"], row=row["row"])
-    return found
+    """Trace a row by its address."""
+    (result,) = trace(str(recipe.lake), source=row["source"], row=row["row"])
+    return result
 
 
-def grown(recipe: Recipe, folder: UPath) -> Recipe:
-    """The recipe with a folder of its own as source."""
+def with_source(recipe: Recipe, folder: UPath) -> Recipe:
+    """Return the recipe with another folder as source."""
     return recipe.model_copy(
         update={"source": recipe.source.model_copy(update={"path": str(folder)})}
     )
@@ -48,20 +48,20 @@ def grown(recipe: Recipe, folder: UPath) -> Recipe:
 def test_history_is_newest_first_and_adds_up(made: Recipe) -> None:
     versions = history(url(made, "documents"))
     assert [v.version for v in versions] == list(range(len(versions)))[::-1]
-    assert versions[-1].lineage is None, "creating the table made no rows"
-    found = [v.lineage for v in versions if v.lineage is not None]
-    assert {record.recipe for record in found} == {"web"}
-    assert {record.fingerprint for record in found} == {made.fingerprint("documents")}
-    assert len({record.run_id for record in found}) == 2
+    assert versions[-1].lineage is None, "creating the table wrote no rows"
+    lineages = [v.lineage for v in versions if v.lineage is not None]
+    assert {record.recipe for record in lineages} == {"web"}
+    assert {record.fingerprint for record in lineages} == {made.fingerprint("documents")}
+    assert len({record.run_id for record in lineages}) == 2
     documents = rows(made, "documents")
-    assert sum(record.counts.rows for record in found) == len(documents)
+    assert sum(record.counts.rows for record in lineages) == len(documents)
     rejected: Counter[str] = Counter()
-    for record in found:
+    for record in lineages:
         rejected.update(record.counts.rejected)
     assert rejected == Counter(row["reason"] for row in documents if row["reason"] is not None)
 
 
-def test_a_commit_of_somebody_else_is_shown_as_it_is(lake: Recipe) -> None:
+def test_the_record_of_a_foreign_commit_is_its_note(lake: Recipe) -> None:
     table = Table.open(url(lake, "duplicates"))
     table.commit([], transactions={}, lineage={"why": "by hand"})
     version, *others = history(table.url)
@@ -73,11 +73,11 @@ def test_a_commit_of_somebody_else_is_shown_as_it_is(lake: Recipe) -> None:
 def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
     table = Table.open(url(lake, "duplicates"))
     table.commit([], transactions={}, lineage={"format": schemas.FORMAT_VERSION + 1})
-    with pytest.raises(TableError, match="has format 4, known here is 3"):
+    with pytest.raises(TableError, match="has format 4, but this version reads up to 3"):
         history(table.url)
 
 
-def test_a_kept_document_is_followed_to_its_tokens(made: Recipe) -> None:
+def test_a_kept_document_is_traced_to_its_tokens(made: Recipe) -> None:
     for token_row in rows(made, "tokens")[::40]:
         found = follow(made, token_row)
         assert found.verdict == "kept"
@@ -93,7 +93,7 @@ def test_a_kept_document_is_followed_to_its_tokens(made: Recipe) -> None:
         assert stream[start : start + found.tokens.num_tokens] == token_row["tokens"]
 
 
-def test_a_trace_tells_the_document_its_file_and_its_commit(made: Recipe) -> None:
+def test_a_trace_has_the_document_its_file_and_its_commit(made: Recipe) -> None:
     wanted = next(r for r in rows(made, "documents") if r["source"].endswith("c.jsonl"))
     found = follow(made, wanted)
     assert {name: wanted[name] for name in found.signals} == found.signals
@@ -122,7 +122,7 @@ def test_a_rejected_document_has_its_reason_and_no_tokens(made: Recipe) -> None:
         assert found.outcome == f"rejected by {reason}"
 
 
-def test_a_duplicate_leads_to_its_keeper(made: Recipe) -> None:
+def test_a_duplicate_is_traced_to_its_keeper(made: Recipe) -> None:
     for row in rows(made, "duplicates")[::5]:
         found = follow(made, row)
         assert found.duplicate is not None
@@ -138,7 +138,7 @@ def test_a_duplicate_leads_to_its_keeper(made: Recipe) -> None:
         assert kept.text == found.text
 
 
-def test_an_id_may_be_that_of_several_documents(made: Recipe) -> None:
+def test_several_documents_may_share_an_id(made: Recipe) -> None:
     found = trace(str(made.lake), id="doc-00000")
     assert [Path(t.source).name for t in found] == ["a.parquet", "twin.jsonl"]
 
@@ -166,7 +166,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"id": "nobody"}, "no document has the id 'nobody'"),
+        ({"id": "unknown"}, "no document has the id 'unknown'"),
         ({"source": "a.parquet", "row": 1000}, "no row 1000 of .*100 records were read"),
         ({"source": "aa.parquet", "row": 0}, "did you mean [a-z0-9]+://.*/a.parquet"),
         ({"source": "broken.parquet", "row": 0}, "broken.parquet could not be read"),
@@ -175,7 +175,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
         ({}, "by its id, or by its source and row"),
     ],
 )
-def test_what_is_not_there_is_said_with_the_nearest(
+def test_a_missing_document_is_reported_with_the_nearest_match(
     made: Recipe, wanted: dict[str, Any], message: str
 ) -> None:
     if "source" in wanted:
@@ -184,15 +184,19 @@ def test_what_is_not_there_is_said_with_the_nearest(
         trace(str(made.lake), **wanted)
 
 
-def test_what_is_not_tokenized_yet_is_no_loss(client: Client, lake: Recipe, place: UPath) -> None:
-    recipe = grown(lake, place / "more")
+def test_a_document_that_is_not_tokenized_yet_is_traced(
+    client: Client, lake: Recipe, place: UPath
+) -> None:
+    recipe = with_source(lake, place / "more")
     write_jsonl(place / "more" / "d.jsonl", records(500, 510))
     run(recipe.model_copy(update={"stages": recipe.stages[:2]}), cluster=client)
     found = trace(str(lake.lake), source=str(place / "more" / "d.jsonl"), row=5)
     assert [t.outcome for t in found] == ["kept, not tokenized yet: run the recipe again"]
 
 
-def test_a_lake_without_tokens_is_followed_too(client: Client, made: Recipe, place: UPath) -> None:
+def test_a_document_of_a_lake_without_tokens_is_traced(
+    client: Client, made: Recipe, place: UPath
+) -> None:
     update = {"stages": made.stages[:1], "lake": str(place / "filtered")}
     recipe = made.model_copy(update=update)
     run(recipe, cluster=client)
@@ -204,7 +208,7 @@ def test_a_lake_without_tokens_is_followed_too(client: Client, made: Recipe, pla
     assert (counted.tokens, counted.tokens_per_document, counted.duplicates) == (0, None, {})
 
 
-def test_the_commit_of_a_file_is_that_of_a_linear_search(made: Recipe) -> None:
+def test_the_commit_of_a_file_equals_that_of_a_linear_search(made: Recipe) -> None:
     for name in ("documents", "tokens"):
         table = Table.open(url(made, name))
         versions = history(table.url)[::-1]
@@ -219,7 +223,7 @@ def test_the_commit_of_a_file_is_that_of_a_linear_search(made: Recipe) -> None:
             assert found.version == first
 
 
-def test_the_graph_goes_down_to_the_input_files(made: Recipe) -> None:
+def test_the_graph_ends_at_the_input_files(made: Recipe) -> None:
     node = graph(url(made, "tokens"))
     assert {table.name for table in node.tables} == {"documents", "duplicates"}
     documents = next(table for table in node.tables if table.name == "documents")
@@ -227,7 +231,7 @@ def test_the_graph_goes_down_to_the_input_files(made: Recipe) -> None:
     assert names == {"a.parquet": 100, "b.parquet": 80, "c.jsonl": 80, "twin.jsonl": 1}
     assert documents.rows == 261
     text = str(node)
-    assert text.count("a.parquet") == 1, "what stands above is only named"
+    assert text.count("a.parquet") == 1, "a table shown before is only named"
     assert "└─ " in text
     assert [n.name for n in node.walk()][-1] == "tokens"
 
@@ -239,9 +243,9 @@ def test_the_graph_of_an_older_version_has_the_older_inputs(made: Recipe) -> Non
     assert {Path(file.uri).name for file in documents.files} == {"a.parquet", "b.parquet"}
 
 
-def test_openlineage_events_are_whole(made: Recipe) -> None:
+def test_openlineage_events_cover_all_jobs_inputs_and_rows(made: Recipe) -> None:
     events = json.loads(json.dumps(run_events(graph(url(made, "tokens")))))
-    assert events == run_events(graph(url(made, "tokens"))), "exporting again gives the same"
+    assert events == run_events(graph(url(made, "tokens"))), "exporting again gives the same events"
     kinds = Counter((e["job"]["name"], e["eventType"]) for e in events)
     jobs = ("web.documents", "web.duplicates", "web.tokens")
     assert kinds == {(job, kind): 2 for job in jobs for kind in ("START", "COMPLETE")}
@@ -266,7 +270,7 @@ def test_openlineage_events_are_whole(made: Recipe) -> None:
     assert written == len(rows(made, "tokens"))
 
 
-def test_diff_says_what_came(made: Recipe) -> None:
+def test_diff_counts_added_rows_files_and_tokens(made: Recipe) -> None:
     newest = history(url(made, "documents"))[0].version
     found = diff(url(made, "documents"), 0, newest)
     documents = rows(made, "documents")
@@ -279,7 +283,7 @@ def test_diff_says_what_came(made: Recipe) -> None:
     assert tokens.tokens_added == sum(row["num_tokens"] for row in rows(made, "tokens"))
 
 
-def test_diff_backwards_is_the_opposite(made: Recipe) -> None:
+def test_diff_backwards_has_the_opposite_signs(made: Recipe) -> None:
     newest = history(url(made, "documents"))[0].version
     there = diff(url(made, "documents"), 1, newest)
     back = diff(url(made, "documents"), newest, 1)
@@ -293,7 +297,7 @@ def test_diff_backwards_is_the_opposite(made: Recipe) -> None:
 def test_diff_names_replaced_files_and_changed_settings(
     client: Client, lake: Recipe, place: UPath
 ) -> None:
-    recipe = grown(lake, place / "changing")
+    recipe = with_source(lake, place / "changing")
     recipe = recipe.model_copy(update={"lake": str(place / "changed")})
     write_parquet(place / "changing" / "a.parquet", records(0, 50))
     write_parquet(place / "changing" / "b.parquet", records(50, 90))
@@ -319,7 +323,7 @@ def test_diff_names_replaced_files_and_changed_settings(
     assert found.inputs_added == found.inputs_removed == []
 
 
-def test_report_counts_what_stands(made: Recipe) -> None:
+def test_report_counts_the_current_rows(made: Recipe) -> None:
     found = report(str(made.lake))
     documents, tokens = rows(made, "documents"), rows(made, "tokens")
     kept = [row for row in documents if row["verdict"] == "kept"]
