@@ -1,8 +1,8 @@
-"""Resolve the other lakes that a recipe deduplicates against: documents that they keep are left out.
+"""Resolve the other lakes that a recipe deduplicates against.
 
-A reference is resolved once, at the start of a run: the version of its ``documents``, its duplicates, and its
-table ``keys`` if it has one. Its texts are not hashed again, so its hashes and signatures must have been
-computed with the settings of the recipe.
+Documents that another lake keeps are left out. A reference is resolved once, at the start of a run: the
+version of its ``documents``, its duplicates, and its table ``keys`` if it has one. Its texts are not hashed
+again, so its hashes and signatures must have been computed with the settings of the recipe.
 """
 
 from collections.abc import Iterator, Sequence

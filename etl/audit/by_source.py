@@ -21,7 +21,7 @@ def batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 class BySource:
-    """The rows of a table by input file, for ``documents`` only those with the given ``verdict``."""
+    """The rows of a table by input file; ``verdict`` selects those of ``documents``."""
 
     def __init__(self, table: Table, *, verdict: str | None = None) -> None:
         self._table = table

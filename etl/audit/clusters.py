@@ -25,12 +25,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts from one pass over ``duplicates``; all but ``kinds`` cover whole duplicates only."""
+    """Counts from one pass over ``duplicates``; only ``kinds`` includes documents that are cut."""
 
     kinds: Counter[str] = field(default_factory=Counter)
-    keepers: Counter[str] = field(
-        default_factory=Counter
-    )  # input file -> number of duplicates of its rows
+    keepers: Counter[str] = field(default_factory=Counter)  # input file -> its duplicates
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # (source, keeper's source)
 
 

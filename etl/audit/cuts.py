@@ -32,7 +32,7 @@ class Cut:
         """The outcome of the document in one line."""
         units = f"{len(self.ordinals)} {self.unit} ({self.chars:,} characters, {self.share:.0%})"
         if self.left_out:
-            return f"left out: dedup_paragraphs.short, {units} of it occur in other documents"
+            return f"left out: dedup_paragraphs.short, {units} are repeated"
         return f"{units} cut"
 
 

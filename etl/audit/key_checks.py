@@ -47,5 +47,5 @@ def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeyTable) -> It
     for unit in dict.fromkeys(units.values()):
         expected = unit.rows - sum(left_out.get(path, 0) for path in unit.paths)
         if keys.has(unit.key) and exact[unit.key] != expected:
-            what = f"{exact[unit.key]} of its rows have a key, but {expected} are not left out"
+            what = f"{exact[unit.key]} of its rows have a key, expected {expected}"
             yield Problem("documents", unit.paths[0], what)

@@ -77,9 +77,7 @@ class Difference:
     bytes_removed: int
     tokens_added: int
     tokens_removed: int
-    counts: (
-        dict[str, int] | None
-    )  # change of kept rows and of each reason; None if old data files were deleted
+    counts: dict[str, int] | None  # change by outcome; None if old data files were deleted
     recipe: list[str]  # changed settings, as ``key: old -> new``
     libraries: list[str]  # changed library versions
     inputs_added: list[schemas.InputFile]

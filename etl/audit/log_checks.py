@@ -22,17 +22,15 @@ _THREADS = 16  # they wait for storage
 
 def check_logs(lake: str) -> list[Problem]:
     """Return the problems in the logs of a lake's tables."""
-    found: list[Problem] = []
+    result: list[Problem] = []
     newest: dict[str, int] = {}
     named = [
         (kind, version, f"the release {release.name!r} names")
         for release in releases.list_all(lake)
         for kind, version in release.versions.items()
     ]
-    kinds = (
-        "keys",
-        *reversed(releases.TABLES),
-    )  # downstream first: upstream is newer
+    # Downstream first: the upstream versions that a table names exist when its log is read.
+    kinds = ("keys", *reversed(releases.TABLES))
     for kind in kinds:
         url = storage.join(lake, kind)
         pointer = storage.read(storage.join(url, "_delta_log", "_last_checkpoint"))
@@ -49,8 +47,8 @@ def check_logs(lake: str) -> list[Problem]:
                 named += [
                     (n, version, f"{kind} was built from") for n, version in entry.reads.items()
                 ]
-        found += [Problem(kind, None, what) for what in problems]
-    return found + list(_ends(newest, named))
+        result += [Problem(kind, None, what) for what in problems]
+    return result + list(_ends(newest, named))
 
 
 def _opening(url: str, newest: int) -> Iterator[str]:

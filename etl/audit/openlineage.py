@@ -1,7 +1,8 @@
-"""Export lineage as OpenLineage run events (spec 2-0-2, https://openlineage.io) for data catalogs.
+"""Export lineage as OpenLineage run events for data catalogs.
 
-A run of a recipe writes up to three tables; each of them becomes one OpenLineage job with a START and a
-COMPLETE event. Run ids are derived from Tokenlake's, so exporting twice gives the same events.
+The events follow spec 2-0-2 (https://openlineage.io). A run of a recipe writes up to three tables; each of
+them becomes one OpenLineage job with a START and a COMPLETE event. Run ids are derived from Tokenlake's, so
+exporting twice gives the same events.
 """
 
 import uuid

@@ -33,7 +33,7 @@ class Judge:
     place: int  # position among the filters and transforms, from 1
     stage: Filter | Transform
     columns: dict[str, str]  # signal -> its column, for all signals at this position
-    seen_from: int  # it has judged the documents that were not rejected before this position
+    seen_from: int  # it saw the documents that were not rejected before this position
 
     @property
     def is_opaque(self) -> bool:
@@ -74,12 +74,12 @@ def judges(stages: Sequence[Stage], *, has_all_signals: bool) -> list[Judge]:
         has_language |= any(_LANGUAGE & {*step.stage.signals()} for step in run)
         columns = {name: name for name in _FIXED if has_language or name not in _LANGUAGE}
         columns |= {name: column for step in run for name, column in step.columns.items()}
-        for place, stage, _ in run:
+        for position, stage, _ in run:
             if stage.costly and isinstance(stage, Transform):
-                last_rewrite = place
+                last_rewrite = position
             sees_all = has_all_signals and not stage.sees_kept_only()
-            seen_from = last_rewrite if sees_all else place
-            result.append(Judge(place=place, stage=stage, columns=columns, seen_from=seen_from))
+            seen_from = last_rewrite if sees_all else position
+            result.append(Judge(place=position, stage=stage, columns=columns, seen_from=seen_from))
     return result
 
 
@@ -112,33 +112,33 @@ def reached(frame: pl.DataFrame, made_by: Sequence[Judge]) -> pl.Series:
     is_unreadable = pl.col("reason").is_not_null() & ~rejected_by.is_in(kinds)
     state = frame.select(
         "reason",
-        place=pl.when(is_unreadable).then(pl.lit(_UNREADABLE, pl.Int32)),
+        position=pl.when(is_unreadable).then(pl.lit(_UNREADABLE, pl.Int32)),
         replayed=pl.when(is_unreadable).then("reason"),
     )
     for judge in made_by:
         verdict = _in_full(frame["reason"], _rule_verdict(frame, judge), judge, made_by)
-        is_rejected = state["place"].is_null() & verdict.is_not_null()
+        is_rejected = state["position"].is_null() & verdict.is_not_null()
         state = state.with_columns(
-            place=pl.when(is_rejected).then(pl.lit(judge.place, pl.Int32)).otherwise("place"),
+            position=pl.when(is_rejected).then(pl.lit(judge.place, pl.Int32)).otherwise("position"),
             replayed=pl.when(is_rejected).then(verdict).otherwise("replayed"),
         )
     _check_reasons(state)
-    return state["place"].fill_null(KEPT)
+    return state["position"].fill_null(KEPT)
 
 
-def judge_again(frame: pl.DataFrame, place: pl.Series, recipe: Sequence[Judge]) -> pl.DataFrame:
+def judge_again(frame: pl.DataFrame, position: pl.Series, recipe: Sequence[Judge]) -> pl.DataFrame:
     """Return the outcome of each row under another recipe: columns ``then`` and ``unknown``.
 
     ``then`` (string) is the reason for rejection, null for kept rows. ``unknown`` (int32) is the position of
     a stage that the row would reach and whose verdict is not stored; ``then`` is null in that case.
-    ``place`` is the result of ``reached``.
+    ``position`` is the result of ``reached``.
     """
     state = frame.select(
-        then=pl.when(place == _UNREADABLE).then("reason"),
+        then=pl.when(position == _UNREADABLE).then("reason"),
         unknown=pl.lit(None, pl.Int32),
     )
     for judge in recipe:
-        verdict, is_unknown = _new_verdict(frame, place, judge, recipe)
+        verdict, is_unknown = _new_verdict(frame, position, judge, recipe)
         is_open = state["then"].is_null() & state["unknown"].is_null()
         state = state.with_columns(
             then=pl.when(is_open & ~is_unknown).then(verdict).otherwise("then"),
@@ -163,16 +163,16 @@ def _check_reasons(state: pl.DataFrame) -> None:
 
 
 def _new_verdict(
-    frame: pl.DataFrame, place: pl.Series, judge: Judge, recipe: Sequence[Judge]
+    frame: pl.DataFrame, position: pl.Series, judge: Judge, recipe: Sequence[Judge]
 ) -> tuple[pl.Series, pl.Series]:
     """Return the verdict of a stage with new settings on each row, and whether it is unknown."""
-    was_rejected_here = place == judge.place
+    was_rejected_here = position == judge.place
     if judge.is_opaque:  # only the stored verdicts are known: those on the rows that reached it
         stored = frame.select(verdict=pl.when(was_rejected_here).then("reason"))
-        return stored["verdict"], place < judge.place
+        return stored["verdict"], position < judge.place
     by_rules = _rule_verdict(frame, judge)
     in_full = _in_full(frame["reason"], by_rules, judge, recipe)
-    return in_full.zip_with(was_rejected_here, by_rules), _has_no_signals(frame, place, judge)
+    return in_full.zip_with(was_rejected_here, by_rules), _has_no_signals(frame, position, judge)
 
 
 def _rule_verdict(frame: pl.DataFrame, judge: Judge) -> pl.Series:
@@ -227,9 +227,9 @@ def _with_details(judge: Judge) -> pl.Expr:
     return pl.when(verdict.is_not_null() & has_details).then(reason).otherwise(verdict)
 
 
-def _has_no_signals(frame: pl.DataFrame, place: pl.Series, judge: Judge) -> pl.Series:
+def _has_no_signals(frame: pl.DataFrame, position: pl.Series, judge: Judge) -> pl.Series:
     """Return whether the signals that the rules read were never computed for each row."""
     names = [judge.columns[n] for n in judge.reads if n in SIGNALS and not judge.is_opaque]
     is_null = pl.any_horizontal(pl.col(names).is_null()) if names else pl.lit(False)
-    was_skipped = (place < judge.seen_from) | (is_null & (place < judge.place))
+    was_skipped = (position < judge.seen_from) | (is_null & (position < judge.place))
     return frame.select("reason", missing=was_skipped)["missing"]

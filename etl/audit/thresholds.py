@@ -16,9 +16,8 @@ class Thresholds:
     def __init__(self, record: schemas.Lineage, where: str) -> None:
         self._canonical, self._where = record.canonical, where
         self.recipe = self._with([])
-        rejected = record.canonical.get(
-            "rejected", {"signals": False}
-        )  # older tables lack this setting
+        # Older tables lack this setting.
+        rejected = record.canonical.get("rejected", {"signals": False})
         self.made_by = judges(self.recipe.stages, has_all_signals=rejected["signals"])
 
     def changed(self, settings: Sequence[str]) -> list[Judge]:

@@ -117,7 +117,7 @@ def trace(
     if source is not None and row is not None:
         wanted = {"source": storage.normalize(source), "row": row}
     tables = _Lake(storage.normalize(lake))
-    traces = [tables.trace(found) for found in find(tables.documents, wanted)]
+    traces = [tables.trace(match) for match in find(tables.documents, wanted)]
     if not traces:
         raise tables.nothing(wanted)
     return sorted(traces, key=lambda t: (t.source, t.row))
@@ -128,9 +128,8 @@ class _Lake:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        tokens = table_of(
-            url, "tokens"
-        )  # downstream first: the upstream versions it names exist already
+        # Downstream first: the upstream versions that a table names exist when it is opened.
+        tokens = table_of(url, "tokens")
         self._ledger = ledger_of(tokens) if tokens is not None else None
         self.tokens = self._ledger.table if self._ledger is not None else tokens
         self.duplicates = table_of(url, "duplicates")
@@ -141,12 +140,12 @@ class _Lake:
         record = newest(self._token_versions)
         self._tokens_read = {t.name: t.version for t in record.input_tables} if record else {}
 
-    def trace(self, found: Found) -> Trace:
+    def trace(self, match: Found) -> Trace:
         """Trace one row of ``documents``."""
-        values = found.values
+        values = match.values
         known = set(schemas.documents([], has_signature=True, has_units=True).names)
         signals = {n: v for n, v in values.items() if n not in known and v is not None}
-        key = key_of(found.path)
+        key = key_of(match.path)
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
         address = {"source": values["source"], "row": values["row"]}
         kept = values["verdict"] == "kept"
@@ -156,7 +155,7 @@ class _Lake:
             duplicate = self._duplicate(*decision)
         elif decision is not None:
             cut = cut_of(decision[0], values["text"], decision[1])
-        tokens = self._tokens(address) if kept else None
+        tokens = self._tokens_of(address) if kept else None
         return Trace(
             id=values["id"],
             source=values["source"],
@@ -169,7 +168,7 @@ class _Lake:
             text=values["text"][:_PREVIEW_CHARS] if values["text"] is not None else None,
             outcome=self._outcome(values, duplicate or cut, tokens, done=done),
             document=Place(
-                file=found.path, row=found.number, commit=self._commit(found.path, values["source"])
+                file=match.path, row=match.number, commit=self._commit(match.path, values["source"])
             ),
             duplicate=duplicate,
             cut=cut,
@@ -237,7 +236,7 @@ class _Lake:
             version=table.version,
         )
 
-    def _tokens(self, address: dict[str, Any]) -> Tokens | None:
+    def _tokens_of(self, address: dict[str, Any]) -> Tokens | None:
         if self.tokens is None:
             return None
         row = next(find(self.tokens, address, ["num_tokens", "token_end"]), None)

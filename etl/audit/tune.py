@@ -1,4 +1,4 @@
-"""Tune thresholds: count what other settings would keep, from stored columns without reading text.
+"""Tune thresholds: count the documents that other settings would keep, without reading text.
 
 Each data file is read once, by columns, and the filters of its recipe are applied again with other settings
 (``replay``). The counts equal those of a run with these settings. Of exact duplicates, the first by address
@@ -103,8 +103,8 @@ class _Lake:
         def tally(file: Mapping[str, Any]) -> Tallies:
             tallies = Tallies(self._is_unique)
             for frame in self._frames(file, names):
-                place = reached(frame, made_by)
-                then = [judge_again(frame, place, recipe) for recipe in recipes]
+                positions = reached(frame, made_by)
+                then = [judge_again(frame, positions, recipe) for recipe in recipes]
                 tallies.add(str(file["min.source"]), frame, then)
             return tallies
 
@@ -143,7 +143,9 @@ class _Lake:
             languages=languages if {part.name for part in languages} - {"none"} else [],
             sources=counted(total, case, by="source"),
             rules=rules(total, case),
-            unknown={stages[place].name: rows for place, rows in unknown(total, case).items()},
+            unknown={
+                stages[position].name: rows for position, rows in unknown(total, case).items()
+            },
             not_counted=self._not_counted,
         )
 

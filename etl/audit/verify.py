@@ -33,11 +33,10 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     sound. Unfinished work is not a problem. Raises TableError if the lake has no documents.
     """
     url = storage.normalize(lake)
-    if found := check_logs(url):
-        return sorted(found, key=_sort_key)
-    tokens = table_of(
-        url, "tokens"
-    )  # downstream first: the upstream versions it names exist already
+    if problems := check_logs(url):
+        return sorted(problems, key=_sort_key)
+    # Downstream first: the upstream versions that a table names exist when it is opened.
+    tokens = table_of(url, "tokens")
     ledger = ledger_of(tokens) if tokens is not None else None
     tokens = ledger.table if ledger is not None else tokens  # the version that the ledger read
     keys = table_of(url, "keys")
@@ -46,25 +45,25 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     record = newest(versions_of(tokens)) if tokens is not None else None
     tokenizer = record.tokenizer if record is not None else None
     vocab_size = tokenizer.vocab_size if tokenizer is not None else None
-    found = check_files(documents, quick=quick)
+    problems = check_files(documents, quick=quick)
     if duplicates is not None:
-        found += check_files(duplicates, quick=quick)
+        problems += check_files(duplicates, quick=quick)
     if keys is not None:
-        found += check_files(keys, quick=quick)
+        problems += check_files(keys, quick=quick)
     if tokens is not None:
-        found += check_files(tokens, quick=quick, vocab_size=vocab_size)
-    if not found and not quick:
+        problems += check_files(tokens, quick=quick, vocab_size=vocab_size)
+    if not problems and not quick:
         left_out = read_duplicates(duplicates)
-        found += check_rows(documents, tokens, left_out)
+        problems += check_rows(documents, tokens, left_out)
         if tokens is not None and ledger is not None:
-            found += _check_units(documents, tokens, left_out, ledger)
+            problems += _check_units(documents, tokens, left_out, ledger)
         decided = ledger_of(duplicates) if duplicates is not None else None
         if decided is not None:
-            found += check_keys(documents, left_out.filter(SAME), KeyTable(decided))
-    found += _check_lineage(documents)
+            problems += check_keys(documents, left_out.filter(SAME), KeyTable(decided))
+    problems += _check_lineage(documents)
     for table in (documents, duplicates, tokens):
-        found += _check_releases(url, table, quick=quick) if table is not None else ()
-    return sorted(found, key=_sort_key)
+        problems += _check_releases(url, table, quick=quick) if table is not None else ()
+    return sorted(problems, key=_sort_key)
 
 
 def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem]:

@@ -53,9 +53,9 @@ def newest(versions: Sequence[Version]) -> schemas.Lineage | None:
 def current(versions: Sequence[Version]) -> list[Version]:
     """Return the versions that wrote the rows of the newest generation, oldest first."""
     last = newest(versions)
-    writers = [
-        v for v in versions if v.lineage and last and v.lineage.generation == last.generation
-    ]
+    if last is None:
+        return []
+    writers = [v for v in versions if v.lineage and v.lineage.generation == last.generation]
     return writers[::-1]
 
 
@@ -108,14 +108,14 @@ def added_in(table: Table, path: str, candidates: Sequence[Version]) -> Version 
 
 def _version(entry: dict[str, Any], url: str) -> Version:
     fields = entry.get("tokenlake") or {}
+    is_lineage = "format" in fields
+    where = f"{url} version {entry['version']}"
     return Version(
         version=int(entry["version"]),
         time=datetime.fromtimestamp(int(entry["timestamp"]) / 1000, UTC),
         operation=str(entry.get("operation", "")),
-        lineage=_record(fields, f"{url} version {entry['version']}")
-        if "format" in fields
-        else None,
-        note={} if "format" in fields else dict(fields),
+        lineage=_record(fields, where) if is_lineage else None,
+        note={} if is_lineage else dict(fields),
     )
 
 

@@ -226,7 +226,7 @@ class _Undo:
         return rewritten
 
     def _negative_inputs(self) -> list[schemas.InputFile]:
-        """Return the input files of dropped splits, with minus their dropped records as ``rows``."""
+        """Return the input files of dropped splits; ``rows`` is minus the number of dropped records."""
         remaining: Counter[str] = Counter()
         for file in self._files:
             if file["path"] not in self.remove["documents"]:
