@@ -193,35 +193,35 @@ def test_recipes_are_listed_and_printed() -> None:
 
 
 def test_history_lists_versions(made: Recipe) -> None:
-    found = facts("history", made.table_url("documents"))
-    assert [version["version"] for version in found] == list(range(len(found)))[::-1]
-    assert found[0]["lineage"]["recipe"] == "web"
+    versions = facts("history", made.table_url("documents"))
+    assert [version["version"] for version in versions] == list(range(len(versions)))[::-1]
+    assert versions[0]["lineage"]["recipe"] == "web"
     lines = etl("history", made.table_url("documents")).stdout.splitlines()
-    assert len(lines) == len(found) + 1
+    assert len(lines) == len(versions) + 1
     assert "create table" in lines[-1]
 
 
 def test_show_prints_schema_counts_and_rows(made: Recipe) -> None:
     url = made.table_url("tokens")
-    found = facts("show", url, "--limit", 2)
-    assert [column["name"] for column in found["schema"]][:3] == ["id", "source", "row"]
-    assert len(found["sample"]) == 2
-    assert found["rows"] == Table.open(url).dataset().count_rows()
+    shown = facts("show", url, "--limit", 2)
+    assert [column["name"] for column in shown["schema"]][:3] == ["id", "source", "row"]
+    assert len(shown["sample"]) == 2
+    assert shown["rows"] == Table.open(url).dataset().count_rows()
     text = etl("show", url, "--limit", 1, "--columns", "id,tokens").stdout
     assert " in all]" in text, "long lists are truncated"
     first = facts("show", url, "--version", 0)
     assert (first["version"], first["rows"], first["sample"]) == (0, 0, [])
-    assert facts("show", url, "--timestamp", "2100-01-01")["version"] == found["version"]
+    assert facts("show", url, "--timestamp", "2100-01-01")["version"] == shown["version"]
     assert etl("show", url, "--timestamp", "yesterday").exit_code == 2
     assert etl("show", url, "--columns", "txt").exit_code == 1
     assert facts("show", made.table_url("documents"), "--limit", 1)["sample"][0]["content_hash"]
 
 
 def test_diff_prints_what_changed(made: Recipe) -> None:
-    found = facts("diff", made.table_url("documents"), 0, 1)
-    assert found["rows_added"] > 0
+    changes = facts("diff", made.table_url("documents"), 0, 1)
+    assert changes["rows_added"] > 0
     text = etl("diff", made.table_url("documents"), 0, 1).stdout
-    assert f"+{found['rows_added']:,}" in text
+    assert f"+{changes['rows_added']:,}" in text
     assert "gopher_quality.short" in text
     assert f"input added: {storage.normalize(made.source.path)}/" in text
 
@@ -238,12 +238,12 @@ def test_lineage_prints_tree_json_and_events(made: Recipe) -> None:
 
 
 def test_trace_prints_the_outcome_of_a_document(made: Recipe) -> None:
-    (found,) = facts("trace", made.lake, "--id", "doc-00003")
-    assert found["reason"] == "gopher_quality.short"
+    (traced,) = facts("trace", made.lake, "--id", "doc-00003")
+    assert traced["reason"] == "gopher_quality.short"
     assert "rejected by gopher_quality.short" in etl("trace", made.lake, "--id", "doc-00003").stdout
     kept = etl("trace", made.lake, "--id", "doc-00002").stdout
     assert "  tokens " in kept
-    assert facts("trace", "--id", "doc-00003", env={"TOKENLAKE_LAKE": str(made.lake)}) == [found]
+    assert facts("trace", "--id", "doc-00003", env={"TOKENLAKE_LAKE": str(made.lake)}) == [traced]
     duplicate = facts("show", made.table_url("duplicates"), "--limit", 1)["sample"][0]
     text = etl(
         "trace", made.lake, "--source", duplicate["source"], "--row", duplicate["row"]
@@ -262,10 +262,10 @@ def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
 
 
 def test_report_counts_the_lake(made: Recipe) -> None:
-    found = facts("report", made.lake)
-    assert found["rows"] == found["kept"] + sum(found["rejected"].values())
+    counts = facts("report", made.lake)
+    assert counts["rows"] == counts["kept"] + sum(counts["rejected"].values())
     text = etl("report", made.lake).stdout
-    assert f"kept        {found['kept']:,}\n" in text
+    assert f"kept        {counts['kept']:,}\n" in text
     assert "quarantined documents" in text
 
 

@@ -41,8 +41,8 @@ def test_each_stage_counts_the_documents_that_reach_it() -> None:
         schemas.Counts(rows=50, kept=50, text_bytes=4_000_000, costs={"4 python": 8.0}),
     ]
     tokens = [schemas.Counts(rows=80, kept=70, text_bytes=6_000_000, costs={"tokenize.read": 2.0})]
-    found = stage_costs(STAGES, counts, tokens)
-    assert found == [
+    stages = stage_costs(STAGES, counts, tokens)
+    assert stages == [
         StageCost("read", 100, 1, 0.5, 8_000_000),
         StageCost("signals.words", 100, 0, 2.0, 8_000_000),
         StageCost("1 where", 99, 2, 1.0, 8_000_000),
@@ -52,8 +52,8 @@ def test_each_stage_counts_the_documents_that_reach_it() -> None:
         StageCost("write", 100, 0, 0.25, 8_000_000),
         StageCost("tokenize.read", 70, 0, 2.0, 6_000_000),
     ]
-    assert found[1].megabytes_per_second == 4.0
-    assert found[3].megabytes_per_second is None
+    assert stages[1].megabytes_per_second == 4.0
+    assert stages[3].megabytes_per_second is None
 
 
 def test_tokenizing_in_the_first_pass_counts_kept_documents() -> None:
@@ -90,8 +90,8 @@ def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
     assert by_name["1 gopher_quality"].documents == first.rows - by_name["read"].rejected
     assert by_name["tokenize"].documents == first.kept - first.duplicates
     assert sum(cost.rejected for cost in first.costs) == first.rows - first.kept
-    found = report(str(recipe.lake))
-    assert found.costs == first.costs
+    summary = report(str(recipe.lake))
+    assert summary.costs == first.costs
     seconds = {
         name: value
         for table in ("documents", "tokens")
@@ -109,7 +109,7 @@ def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
         "MB/s",
     ]
     assert lines[-1].startswith("tokenize.write")
-    assert lines[-1] in list(render.lake_report(found))
+    assert lines[-1] in list(render.lake_report(summary))
     assert run(recipe, cluster=client).costs == []
 
 

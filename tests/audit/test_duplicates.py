@@ -79,17 +79,17 @@ def url(recipe: Recipe, path: str) -> str:
 
 def test_the_lake_is_sound_and_its_report_counts_duplicates(made: Recipe) -> None:
     assert verify(str(made.lake)) == []
-    found = report(str(made.lake))
-    assert (found.duplicates, found.cut) == ({"exact": 5, "near": 1, "short": 1}, 2)
+    summary = report(str(made.lake))
+    assert (summary.duplicates, summary.cut) == ({"exact": 5, "near": 1, "short": 1}, 2)
     assert "cut         2 documents" in CliRunner().invoke(app, ["report", str(made.lake)]).output
 
 
 def test_the_report_has_the_known_clusters(made: Recipe) -> None:
-    found = duplicates(str(made.lake))
-    assert found.kinds == {"exact": 5, "cut": 2, "near": 1, "short": 1}
-    assert found.clusters == 3
-    assert found.sizes == {"2": 2, "5-8": 1}
-    first, second, third = found.largest
+    summary = duplicates(str(made.lake))
+    assert summary.kinds == {"exact": 5, "cut": 2, "near": 1, "short": 1}
+    assert summary.clusters == 3
+    assert summary.sizes == {"2": 2, "5-8": 1}
+    first, second, third = summary.largest
     assert (first.size, first.source, first.row, first.id) == (
         5,
         url(made, "blog/a"),
@@ -106,21 +106,23 @@ def test_the_report_has_the_known_clusters(made: Recipe) -> None:
         (2, 3, "exact"),
     ]
     a, b, c, d = (url(made, path) for path in FILES)
-    assert (found.by, found.other_pairs) == ("files", 0)
-    assert found.pairs == [
+    assert (summary.by, summary.other_pairs) == ("files", 0)
+    assert summary.pairs == [
         Pair(source=source, keeper_source=a, documents=n)
         for source, n in [(b, 2), (c, 2), (a, 1), (d, 1)]
     ]
-    assert found.languages == {}
+    assert summary.languages == {}
 
 
 def test_the_report_estimates_the_tokens_saved(made: Recipe) -> None:
     tokens = {str(r["id"]): int(str(r["num_tokens"])) for r in rows(made.lake, "tokens")}
-    found = duplicates(str(made.lake))
-    assert found.saved.documents == 6
-    assert found.saved.unknown == 0
-    assert found.saved.tokens == (4 * tokens["blog/a-0"] + tokens["blog/a-1"] + tokens["blog/a-3"])
-    cuts = found.cuts
+    summary = duplicates(str(made.lake))
+    assert summary.saved.documents == 6
+    assert summary.saved.unknown == 0
+    assert summary.saved.tokens == (
+        4 * tokens["blog/a-0"] + tokens["blog/a-1"] + tokens["blog/a-3"]
+    )
+    cuts = summary.cuts
     assert cuts is not None
     assert (cuts.documents, cuts.units, cuts.chars) == (2, 2, 2 * len(NOTICE))
     assert (cuts.left_out, cuts.left_out_chars) == (1, len(NOTICE) + len("No more."))
@@ -142,12 +144,12 @@ def test_pairs_of_many_files_are_reported_by_folder(
     made: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MAX_FILES", 3)
-    found = duplicates(str(made.lake), top=1)
+    summary = duplicates(str(made.lake), top=1)
     blog, wiki = (f"{url(made, path).rpartition('/')[0]}/" for path in ("blog/a", "wiki/c"))
-    assert found.by == "folders"
-    assert found.pairs == [Pair(source=blog, keeper_source=blog, documents=3)]
-    assert found.other_pairs == 3
-    assert len(found.largest) == 1
+    assert summary.by == "folders"
+    assert summary.pairs == [Pair(source=blog, keeper_source=blog, documents=3)]
+    assert summary.other_pairs == 3
+    assert len(summary.largest) == 1
     assert wiki != blog
 
 

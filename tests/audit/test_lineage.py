@@ -79,55 +79,55 @@ def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
 
 def test_a_kept_document_is_traced_to_its_tokens(made: Recipe) -> None:
     for token_row in rows(made, "tokens")[::40]:
-        found = follow(made, token_row)
-        assert found.verdict == "kept"
-        assert found.id == token_row["id"]
-        assert found.duplicate is None
-        assert found.tokens is not None
-        path = at(url(made, "tokens")) / found.tokens.place.file
+        traced = follow(made, token_row)
+        assert traced.verdict == "kept"
+        assert traced.id == token_row["id"]
+        assert traced.duplicate is None
+        assert traced.tokens is not None
+        path = at(url(made, "tokens")) / traced.tokens.place.file
         in_file = opened(path).read(columns=["source", "row", "tokens"])
-        (here,) = in_file.slice(found.tokens.place.row, 1).to_pylist()
+        (here,) = in_file.slice(traced.tokens.place.row, 1).to_pylist()
         assert (here["source"], here["row"]) == (token_row["source"], token_row["row"])
         stream = [token for tokens in in_file["tokens"].to_pylist() for token in tokens]
-        start = found.tokens.first_token
-        assert stream[start : start + found.tokens.num_tokens] == token_row["tokens"]
+        start = traced.tokens.first_token
+        assert stream[start : start + traced.tokens.num_tokens] == token_row["tokens"]
 
 
 def test_a_trace_has_the_document_its_file_and_its_commit(made: Recipe) -> None:
     wanted = next(r for r in rows(made, "documents") if r["source"].endswith("c.jsonl"))
-    found = follow(made, wanted)
-    assert {name: wanted[name] for name in found.signals} == found.signals
-    assert "num_words" in found.signals
-    assert found.url == wanted["url"]
-    assert found.text == (wanted["text"] and wanted["text"][:500])
-    path = at(url(made, "documents")) / found.document.file
-    (here,) = opened(path).read().slice(found.document.row, 1).to_pylist()
+    traced = follow(made, wanted)
+    assert {name: wanted[name] for name in traced.signals} == traced.signals
+    assert "num_words" in traced.signals
+    assert traced.url == wanted["url"]
+    assert traced.text == (wanted["text"] and wanted["text"][:500])
+    path = at(url(made, "documents")) / traced.document.file
+    (here,) = opened(path).read().slice(traced.document.row, 1).to_pylist()
     assert here["row"] == wanted["row"]
     file = at(wanted["source"])
-    assert found.input is not None
-    assert (found.input.size, found.input.rows) == (file.stat().st_size, 80)
-    assert found.document.commit is not None
+    assert traced.input is not None
+    assert (traced.input.size, traced.input.rows) == (file.stat().st_size, 80)
+    assert traced.document.commit is not None
     newest = history(url(made, "documents"))[0]
     assert newest.lineage is not None
-    assert found.document.commit.run_id == newest.lineage.run_id
-    before = Table.open(url(made, "documents"), found.document.commit.version - 1)
-    assert found.document.file not in before.fragments()["path"].to_pylist()
+    assert traced.document.commit.run_id == newest.lineage.run_id
+    before = Table.open(url(made, "documents"), traced.document.commit.version - 1)
+    assert traced.document.file not in before.fragments()["path"].to_pylist()
 
 
 def test_a_rejected_document_has_its_reason_and_no_tokens(made: Recipe) -> None:
     rejected = [row for row in rows(made, "documents") if row["verdict"] == "rejected"]
     for reason, row in {row["reason"]: row for row in rejected}.items():
-        found = follow(made, row)
-        assert (found.reason, found.tokens, found.text) == (reason, None, None)
-        assert found.outcome == f"rejected by {reason}"
+        traced = follow(made, row)
+        assert (traced.reason, traced.tokens, traced.text) == (reason, None, None)
+        assert traced.outcome == f"rejected by {reason}"
 
 
 def test_a_duplicate_is_traced_to_its_keeper(made: Recipe) -> None:
     for row in rows(made, "duplicates")[::5]:
-        found = follow(made, row)
-        assert found.duplicate is not None
-        assert found.tokens is None
-        keeper = found.duplicate
+        traced = follow(made, row)
+        assert traced.duplicate is not None
+        assert traced.tokens is None
+        keeper = traced.duplicate
         assert (keeper.keeper_source, keeper.keeper_row) == (
             row["keeper_source"],
             row["keeper_row"],
@@ -135,12 +135,12 @@ def test_a_duplicate_is_traced_to_its_keeper(made: Recipe) -> None:
         kept = follow(made, {"source": keeper.keeper_source, "row": keeper.keeper_row})
         assert kept.tokens is not None
         assert kept.id == keeper.keeper_id
-        assert kept.text == found.text
+        assert kept.text == traced.text
 
 
 def test_several_documents_may_share_an_id(made: Recipe) -> None:
-    found = trace(str(made.lake), id="doc-00000")
-    assert [Path(t.source).name for t in found] == ["a.parquet", "twin.jsonl"]
+    traces = trace(str(made.lake), id="doc-00000")
+    assert [Path(t.source).name for t in traces] == ["a.parquet", "twin.jsonl"]
 
 
 def test_a_source_is_a_url_or_a_path(made: Recipe) -> None:
@@ -190,8 +190,8 @@ def test_a_document_that_is_not_tokenized_yet_is_traced(
     recipe = with_source(lake, place / "more")
     write_jsonl(place / "more" / "d.jsonl", records(500, 510))
     run(recipe.model_copy(update={"stages": recipe.stages[:2]}), cluster=client)
-    found = trace(str(lake.lake), source=str(place / "more" / "d.jsonl"), row=5)
-    assert [t.outcome for t in found] == ["kept, not tokenized yet: run the recipe again"]
+    traces = trace(str(lake.lake), source=str(place / "more" / "d.jsonl"), row=5)
+    assert [t.outcome for t in traces] == ["kept, not tokenized yet: run the recipe again"]
 
 
 def test_a_document_of_a_lake_without_tokens_is_traced(
@@ -200,8 +200,8 @@ def test_a_document_of_a_lake_without_tokens_is_traced(
     update = {"stages": made.stages[:1], "lake": str(place / "filtered")}
     recipe = made.model_copy(update=update)
     run(recipe, cluster=client)
-    found = trace(str(recipe.lake), id="doc-00002")
-    assert [t.outcome for t in found] == [
+    traces = trace(str(recipe.lake), id="doc-00002")
+    assert [t.outcome for t in traces] == [
         "kept; the lake has no tokens: its recipe does not tokenize"
     ]
     counted = report(str(recipe.lake))
@@ -218,9 +218,9 @@ def test_the_commit_of_a_file_equals_that_of_a_linear_search(made: Recipe) -> No
         }
         for path in table.fragments()["path"].to_pylist():
             first = min(version for version, paths in live.items() if path in paths)
-            found = added_in(table, path, versions)
-            assert found is not None
-            assert found.version == first
+            added = added_in(table, path, versions)
+            assert added is not None
+            assert added.version == first
 
 
 def test_the_graph_ends_at_the_input_files(made: Recipe) -> None:
@@ -272,13 +272,13 @@ def test_openlineage_events_cover_all_jobs_inputs_and_rows(made: Recipe) -> None
 
 def test_diff_counts_added_rows_files_and_tokens(made: Recipe) -> None:
     newest = history(url(made, "documents"))[0].version
-    found = diff(url(made, "documents"), 0, newest)
+    change = diff(url(made, "documents"), 0, newest)
     documents = rows(made, "documents")
-    assert (found.rows_added, found.rows_removed) == (len(documents), 0)
+    assert (change.rows_added, change.rows_removed) == (len(documents), 0)
     expected = Counter(row["reason"] or "kept" for row in documents)
-    assert found.counts == expected
-    assert len(found.inputs_added) == 4
-    assert [v.version for v in found.commits] == list(range(1, newest + 1))[::-1]
+    assert change.counts == expected
+    assert len(change.inputs_added) == 4
+    assert [v.version for v in change.commits] == list(range(1, newest + 1))[::-1]
     tokens = diff(url(made, "tokens"), 0, history(url(made, "tokens"))[0].version)
     assert tokens.tokens_added == sum(row["num_tokens"] for row in rows(made, "tokens"))
 
@@ -305,44 +305,44 @@ def test_diff_names_replaced_files_and_changed_settings(
     write_parquet(place / "changing" / "a.parquet", records(200, 230))
     second = run(recipe, cluster=client, replace_changed=True)
     documents = url(recipe, "documents")
-    found = diff(documents, first.versions["documents"], second.versions["documents"])
-    assert (found.rows_added, found.rows_removed) == (30, 50)
-    assert [Path(file.uri).name for file in found.inputs_replaced] == ["a.parquet"]
-    assert (found.inputs_added, found.inputs_removed, found.recipe) == ([], [], [])
+    difference = diff(documents, first.versions["documents"], second.versions["documents"])
+    assert (difference.rows_added, difference.rows_removed) == (30, 50)
+    assert [Path(file.uri).name for file in difference.inputs_replaced] == ["a.parquet"]
+    assert (difference.inputs_added, difference.inputs_removed, difference.recipe) == ([], [], [])
     inputs = live_inputs(history(documents))
     assert sorted(file.rows for file in inputs.values()) == [30, 40]
     strict = recipe.stages[0].model_copy(update={"min_words": 1000})
     other = recipe.model_copy(update={"stages": (strict, *recipe.stages[1:])})
     third = run(other, cluster=client, rebuild=True)
-    found = diff(documents, second.versions["documents"], third.versions["documents"])
-    assert [change.split(": ", 1)[1] for change in found.recipe] == ["50 -> 1000"]
-    assert (found.rows_added, found.rows_removed) == (70, 70)
-    assert found.counts is not None
-    assert found.counts["kept"] < 0
-    assert sum(found.counts.values()) == 0
-    assert found.inputs_added == found.inputs_removed == []
+    difference = diff(documents, second.versions["documents"], third.versions["documents"])
+    assert [change.split(": ", 1)[1] for change in difference.recipe] == ["50 -> 1000"]
+    assert (difference.rows_added, difference.rows_removed) == (70, 70)
+    assert difference.counts is not None
+    assert difference.counts["kept"] < 0
+    assert sum(difference.counts.values()) == 0
+    assert difference.inputs_added == difference.inputs_removed == []
 
 
 def test_report_counts_the_current_rows(made: Recipe) -> None:
-    found = report(str(made.lake))
+    summary = report(str(made.lake))
     documents, tokens = rows(made, "documents"), rows(made, "tokens")
     kept = [row for row in documents if row["verdict"] == "kept"]
-    assert (found.rows, found.kept) == (len(documents), len(kept))
-    assert found.rejected == Counter(r["reason"] for r in documents if r["reason"])
-    assert found.rows == found.kept + sum(found.rejected.values())
-    assert list(found.rejected.values()) == sorted(found.rejected.values(), reverse=True)
-    assert found.duplicates == {"exact": len(rows(made, "duplicates"))}
-    assert found.tokens == sum(row["num_tokens"] for row in tokens)
-    assert found.tokenized == len(tokens) == found.kept - found.duplicates["exact"]
-    assert found.tokens_per_document == found.tokens / len(tokens)
+    assert (summary.rows, summary.kept) == (len(documents), len(kept))
+    assert summary.rejected == Counter(r["reason"] for r in documents if r["reason"])
+    assert summary.rows == summary.kept + sum(summary.rejected.values())
+    assert list(summary.rejected.values()) == sorted(summary.rejected.values(), reverse=True)
+    assert summary.duplicates == {"exact": len(rows(made, "duplicates"))}
+    assert summary.tokens == sum(row["num_tokens"] for row in tokens)
+    assert summary.tokenized == len(tokens) == summary.kept - summary.duplicates["exact"]
+    assert summary.tokens_per_document == summary.tokens / len(tokens)
     by_source = Counter(row["source"] for row in documents)
-    assert {source.source: source.rows for source in found.sources} == by_source
-    assert sum(source.tokens for source in found.sources) == found.tokens
-    assert [note.source.rsplit("/", 1)[-1] for note in found.quarantined] == ["broken.parquet"]
+    assert {source.source: source.rows for source in summary.sources} == by_source
+    assert sum(source.tokens for source in summary.sources) == summary.tokens
+    assert [note.source.rsplit("/", 1)[-1] for note in summary.quarantined] == ["broken.parquet"]
     records_of = [v.lineage for v in history(url(made, "tokens")) if v.lineage]
-    assert found.tokens == sum(record.counts.tokens for record in records_of)
+    assert summary.tokens == sum(record.counts.tokens for record in records_of)
     names = ["documents", "duplicates", "keys", "tokens"]
-    assert [table.name for table in found.tables] == names
-    assert found.tables[0].size == sum(
+    assert [table.name for table in summary.tables] == names
+    assert summary.tables[0].size == sum(
         file.stat().st_size for file in (at(made.lake) / "documents").glob("*/*.parquet")
     )

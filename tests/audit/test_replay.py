@@ -162,9 +162,9 @@ def recipes(draw: st.DrawFn) -> tuple[list[Stage], list[Stage]]:
 @given(TEXTS, recipes())
 def test_verdicts_equal_those_of_a_run(texts, recipe):
     before, after = recipe
-    found = again(stored(texts, before), before, after)
-    assert found["unknown"].to_list() == [None] * len(texts)
-    for then, reason in zip(found["then"], stored(texts, after)["reason"], strict=True):
+    outcome = again(stored(texts, before), before, after)
+    assert outcome["unknown"].to_list() == [None] * len(texts)
+    for then, reason in zip(outcome["then"], stored(texts, after)["reason"], strict=True):
         assert is_same(then, reason)
 
 
@@ -187,9 +187,9 @@ def test_unknown_verdicts_are_reported_and_all_others_are_right(texts, recipe, o
             [*after[:place], stage, *after[place:]],
         )
     frame = stored(texts, before, signals=all_signals)
-    found = again(frame, before, after, has_all_signals=all_signals)
+    outcome = again(frame, before, after, has_all_signals=all_signals)
     expected = stored(texts, after)["reason"].to_list()
-    for then, unknown, reason in zip(found["then"], found["unknown"], expected, strict=True):
+    for then, unknown, reason in zip(outcome["then"], outcome["unknown"], expected, strict=True):
         if unknown is None:
             assert is_same(then, reason)
         else:
@@ -198,8 +198,8 @@ def test_unknown_verdicts_are_reported_and_all_others_are_right(texts, recipe, o
 
 def test_documents_rejected_by_a_transform_without_a_rule_stay_rejected():
     before, after = [Length(min_chars=4), Late(min_chars=0)], [Length(), Late(min_chars=0)]
-    found = again(stored(["number 3", "word", "3"], before), before, after)
-    assert found.rows() == [("late.number", None), (None, None), (None, 2)]
+    outcome = again(stored(["number 3", "word", "3"], before), before, after)
+    assert outcome.rows() == [("late.number", None), (None, None), (None, 2)]
 
 
 def test_documents_that_would_reach_a_function_are_unknown():
@@ -207,8 +207,8 @@ def test_documents_that_would_reach_a_function_are_unknown():
     before = [Length(min_words=2), polite]
     after = [Length(min_words=1), polite]
     texts = ["hello you", "hey you", "HELLO YOU", "hey", ""]
-    found = again(stored(texts, before), before, after)
-    assert found.rows() == [
+    outcome = again(stored(texts, before), before, after)
+    assert outcome.rows() == [
         (None, None),
         ("python.polite", None),
         ("python.loud", None),
@@ -221,8 +221,8 @@ def test_a_stored_score_can_be_judged_again():
     score = Python(call="example_filters:number", folder=STAGES, per="document", min_score=3)
     higher = score.model_copy(update={"min_score": 4.0})
     before, after = [Length(max_chars=5), score], [Length(max_chars=6), higher]
-    found = again(stored(["ab", "abc", "abcd", "abcdef"], before), before, after)
-    assert found.rows() == [
+    outcome = again(stored(["ab", "abc", "abcd", "abcdef"], before), before, after)
+    assert outcome.rows() == [
         ("python.number_low", None),
         ("python.number_low", None),
         (None, None),
@@ -234,15 +234,15 @@ def test_a_score_of_all_documents_can_be_judged_again_for_all():
     number = {"call": "example_filters:number", "folder": STAGES, "per": "document", "sees": "all"}
     before = [Length(max_chars=3), Python(**number, min_score=2)]
     after = [Length(max_chars=6), Python(**number, max_score=5)]
-    found = again(stored(["a", "abc", "abcd", "abcdef"], before), before, after)
-    assert found["then"].to_list() == [None, None, None, "python.number_high"]
-    assert found["unknown"].to_list() == [None] * 4
+    outcome = again(stored(["a", "abc", "abcd", "abcdef"], before), before, after)
+    assert outcome["then"].to_list() == [None, None, None, "python.number_high"]
+    assert outcome["unknown"].to_list() == [None] * 4
 
 
 def test_unreadable_documents_stay_rejected():
     before, after = [Length(min_chars=2)], [Length()]
-    found = again(stored([None, "a"], before), before, after)
-    assert found["then"].to_list() == ["source.null_text", None]
+    outcome = again(stored([None, "a"], before), before, after)
+    assert outcome["then"].to_list() == ["source.null_text", None]
 
 
 def test_signals_at_a_position_are_those_of_its_text():

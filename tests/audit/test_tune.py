@@ -115,26 +115,26 @@ def lake(
     return make
 
 
-def predicted(found: Tuning) -> dict[str, object]:
+def predicted(tuning: Tuning) -> dict[str, object]:
     """Return the counts for the other settings, in the format of ``actual``."""
     return {
-        "kept": found.whole.then.kept,
-        "unique": found.whole.then.unique,
-        "rejected": {name: then for name, (_, then) in found.rules.items() if then},
-        "languages": {part.name: part.then.kept for part in found.languages if part.then.kept},
-        "sources": {p.name: (p.rows, p.then.kept, p.then.unique) for p in found.sources},
+        "kept": tuning.whole.then.kept,
+        "unique": tuning.whole.then.unique,
+        "rejected": {name: then for name, (_, then) in tuning.rules.items() if then},
+        "languages": {part.name: part.then.kept for part in tuning.languages if part.then.kept},
+        "sources": {p.name: (p.rows, p.then.kept, p.then.unique) for p in tuning.sources},
     }
 
 
 def actual(lake: str) -> dict[str, object]:
     """Return the counts of a lake that a run made."""
-    found = report(lake)
+    summary = report(lake)
     return {
-        "kept": found.kept,
-        "unique": found.tokenized,
-        "rejected": found.rejected,
-        "languages": found.languages,
-        "sources": {s.source: (s.rows, s.kept, s.tokenized) for s in found.sources},
+        "kept": summary.kept,
+        "unique": summary.tokenized,
+        "rejected": summary.rejected,
+        "languages": summary.languages,
+        "sources": {s.source: (s.rows, s.kept, s.tokenized) for s in summary.sources},
     }
 
 
@@ -154,50 +154,50 @@ def actual(lake: str) -> dict[str, object]:
     ],
 )
 def test_counts_equal_those_of_a_run(lake: Lake, settings: tuple[str, ...]) -> None:
-    found = tune(lake(keep=5), settings)
-    assert predicted(found) == actual(lake(*settings, keep=5))
-    assert predicted(found) != actual(lake(keep=5)), "the settings change something"
-    assert found.unknown == {}
-    assert found.whole.unknown == 0
+    tuning = tune(lake(keep=5), settings)
+    assert predicted(tuning) == actual(lake(*settings, keep=5))
+    assert predicted(tuning) != actual(lake(keep=5)), "the settings change something"
+    assert tuning.unknown == {}
+    assert tuning.whole.unknown == 0
 
 
 def test_present_counts_equal_those_of_the_lake(lake: Lake) -> None:
-    found = tune(lake(), ["gopher_quality.min_words=30"])
-    assert predicted(found) == actual(lake())
-    assert found.whole.now == found.whole.then
-    assert found.whole.now.tokens == report(lake()).tokens
-    assert found.whole.now.estimated == 0
-    assert found.whole.rows == 260
-    assert [p.now.tokens for p in sorted(found.sources, key=lambda part: part.name)] == [
+    tuning = tune(lake(), ["gopher_quality.min_words=30"])
+    assert predicted(tuning) == actual(lake())
+    assert tuning.whole.now == tuning.whole.then
+    assert tuning.whole.now.tokens == report(lake()).tokens
+    assert tuning.whole.now.estimated == 0
+    assert tuning.whole.rows == 260
+    assert [p.now.tokens for p in sorted(tuning.sources, key=lambda part: part.name)] == [
         source.tokens for source in report(lake()).sources
     ]
 
 
 def test_tokens_of_documents_that_stay_kept_are_exact(lake: Lake) -> None:
     settings = ["gopher_quality.min_words=60"]
-    found = tune(lake(keep=5), settings).whole.then
-    assert (found.tokens, found.estimated) == (report(lake(*settings, keep=5)).tokens, 0)
+    tuning = tune(lake(keep=5), settings).whole.then
+    assert (tuning.tokens, tuning.estimated) == (report(lake(*settings, keep=5)).tokens, 0)
 
 
 def test_tokens_of_newly_kept_documents_are_estimated(lake: Lake) -> None:
     settings = ["gopher_quality.min_words=5", "gopher_quality.min_stop_words=null"]
-    found = tune(lake(keep=5), settings).whole
+    tuning = tune(lake(keep=5), settings).whole
     real = report(lake(*settings, keep=5)).tokens
-    assert found.now.tokens is not None
-    assert found.then.tokens is not None
-    assert found.then.estimated > 0
-    new = real - found.now.tokens
-    assert abs(found.then.tokens - real) < 0.1 * new
+    assert tuning.now.tokens is not None
+    assert tuning.then.tokens is not None
+    assert tuning.then.estimated > 0
+    new = real - tuning.now.tokens
+    assert abs(tuning.then.tokens - real) < 0.1 * new
 
 
 def test_documents_that_a_function_has_not_judged_are_unknown(lake: Lake) -> None:
     settings = ["gopher_quality.min_words=5"]
-    found, real = tune(lake(), settings), actual(lake(*settings))
-    assert found.unknown == {"6 python": found.whole.unknown}
-    assert found.whole.unknown > 0
-    assert found.whole.then.kept == found.whole.now.kept
+    tuning, real = tune(lake(), settings), actual(lake(*settings))
+    assert tuning.unknown == {"6 python": tuning.whole.unknown}
+    assert tuning.whole.unknown > 0
+    assert tuning.whole.then.kept == tuning.whole.now.kept
     assert isinstance(real["kept"], int)
-    assert found.whole.then.kept < real["kept"] < found.whole.then.kept + found.whole.unknown
+    assert tuning.whole.then.kept < real["kept"] < tuning.whole.then.kept + tuning.whole.unknown
     stricter = ["gopher_quality.min_words=60"]
     assert tune(lake(), stricter).unknown == {}
     assert predicted(tune(lake(), stricter)) == actual(lake(*stricter))
@@ -220,12 +220,12 @@ def test_the_limits_of_a_score_are_tuned(
         assert run(recipe, cluster=client).ok
         return str(recipe.lake)
 
-    found = tune(make("one", 5, None), ["python.min_score=10", "python.max_score=30"])
+    tuning = tune(make("one", 5, None), ["python.min_score=10", "python.max_score=30"])
     real = report(make("other", 10, 30))
-    assert found.whole.then.kept == real.kept
-    assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
+    assert tuning.whole.then.kept == real.kept
+    assert {name: then for name, (_, then) in tuning.rules.items() if then} == real.rejected
     assert set(real.rejected) >= {"python.letters_low", "python.letters_high"}
-    assert (found.whole.then.unique, found.whole.then.tokens) == (None, None)
+    assert (tuning.whole.then.unique, tuning.whole.then.tokens) == (None, None)
     with pytest.raises(RecipeError, match="changes the text or a signal"):
         tune(f"{place}/one", ["python.sees=all"])
     with pytest.raises(RecipeError, match="changes the text or a signal"):
@@ -267,12 +267,12 @@ def test_thresholds_before_and_after_a_transform_are_tuned(
             ("fineweb_quality.max_short_line_ratio=0.2", "line_dedup.min_chars=700"),
         ]
     ):
-        found = tune(one, settings)
+        tuning = tune(one, settings)
         real = report(make(f"other{number}", *settings))
-        assert found.whole.then.kept == real.kept
+        assert tuning.whole.then.kept == real.kept
         assert real.rejected != report(one).rejected, "the settings change something"
-        assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
-        assert found.unknown == {}
+        assert {name: then for name, (_, then) in tuning.rules.items() if then} == real.rejected
+        assert tuning.unknown == {}
     with pytest.raises(RecipeError, match="changes the text or a signal"):
         tune(one, ["c4.min_words_per_line=2"])
 
@@ -300,11 +300,11 @@ def test_filters_with_their_own_signals_and_files_are_tuned(
 
     one = make("one", 0.5, 1)
     for fraction, min_hits in [(0.9, 1), (0.2, 2), (1.0, 3)]:
-        found = tune(one, [f"sample.fraction={fraction}", f"decontaminate.min_hits={min_hits}"])
+        tuning = tune(one, [f"sample.fraction={fraction}", f"decontaminate.min_hits={min_hits}"])
         real = report(make(f"{fraction}", fraction, min_hits))
-        assert found.whole.then.kept == real.kept
-        assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
-        assert found.unknown == {}
+        assert tuning.whole.then.kept == real.kept
+        assert {name: then for name, (_, then) in tuning.rules.items() if then} == real.rejected
+        assert tuning.unknown == {}
     for setting in ("sample.seed=3", "decontaminate.ngram=4", "decontaminate.sets={other: x}"):
         with pytest.raises(RecipeError, match="changes the text or a signal"):
             tune(one, [setting])
@@ -322,11 +322,11 @@ def test_documents_without_stored_signals_are_unknown(
         stages=[{"length": {"min_words": 30}}, "gopher_repetition"],
     )
     run(recipe, cluster=client)
-    found = tune(str(recipe.lake), ["length.min_words=20"])
-    assert found.unknown == {"2 gopher_repetition": found.whole.unknown}
+    tuning = tune(str(recipe.lake), ["length.min_words=20"])
+    assert tuning.unknown == {"2 gopher_repetition": tuning.whole.unknown}
     assert (
-        found.whole.unknown
-        == found.rules["length.few_words"][0] - found.rules["length.few_words"][1]
+        tuning.whole.unknown
+        == tuning.rules["length.few_words"][0] - tuning.rules["length.few_words"][1]
     )
 
 
@@ -359,10 +359,10 @@ def test_a_setting_that_is_not_a_threshold_is_refused(
 
 def test_a_sweep_returns_one_tuning_per_value(lake: Lake) -> None:
     values = ["null", "20", "80"]
-    found = sweep(
+    tunings = sweep(
         lake(keep=5), f"gopher_quality.min_words={', '.join(values)}", ["length.max_words=90"]
     )
-    assert found == [
+    assert tunings == [
         tune(lake(keep=5), ["length.max_words=90", f"gopher_quality.min_words={value}"])
         for value in values
     ]
@@ -388,11 +388,11 @@ def test_the_command_prints_text_and_json(lake: Lake) -> None:
         return result.stdout
 
     settings = ["--set", "gopher_quality.min_words=5"]
-    found = tune(lake(), settings[1:])
-    assert json.loads(etl(lake(), *settings, "--json"))["whole"]["rows"] == found.whole.rows
+    tuning = tune(lake(), settings[1:])
+    assert json.loads(etl(lake(), *settings, "--json"))["whole"]["rows"] == tuning.whole.rows
     text = etl(lake(), *settings)
-    assert f"unknown: {found.whole.unknown:,} documents would now come to `6 python`" in text
-    now, then = found.rules["gopher_quality.short"]
+    assert f"unknown: {tuning.whole.unknown:,} documents would now come to `6 python`" in text
+    now, then = tuning.rules["gopher_quality.short"]
     (line,) = [line for line in text.splitlines() if line.startswith("gopher_quality.short")]
     assert line.split()[1:] == [f"{now}", f"{then}", f"{then - now:+}"]
     table = etl(lake(keep=5), "--sweep", "gopher_quality.min_words=5,60").splitlines()

@@ -175,8 +175,8 @@ def _rewrite(
 
 def test_a_wrong_number_of_rows_is_found(lake: Recipe) -> None:
     path = _rewrite(lake, "documents", lambda rows: rows.slice(1))
-    found = verify(str(lake.lake))
-    assert any(p.file == path and "rows, but the log records" in p.what for p in found)
+    problems = verify(str(lake.lake))
+    assert any(p.file == path and "rows, but the log records" in p.what for p in problems)
 
 
 def test_wrong_columns_are_found(lake: Recipe) -> None:
@@ -214,8 +214,8 @@ def test_a_wrong_number_of_tokens_is_found(lake: Recipe) -> None:
 
     path = _rewrite(lake, "tokens", shorter)
     assert verify(str(lake.lake), quick=True) == []
-    found = verify(str(lake.lake))
-    assert found == [Problem("tokens", path, "num_tokens is not the length of tokens")]
+    problems = verify(str(lake.lake))
+    assert problems == [Problem("tokens", path, "num_tokens is not the length of tokens")]
 
 
 def test_token_ids_outside_the_vocabulary_are_found(lake: Recipe) -> None:
@@ -235,8 +235,8 @@ def test_a_rejected_row_without_a_reason_is_found(lake: Recipe) -> None:
     others = [p for p in live(lake, "documents") if p != path]
     table.commit([], remove=others, transactions={}, lineage={})
     new = _rewrite(lake, "documents", lambda rows: _change(rows, "reason", [None] * rows.num_rows))
-    found = verify(str(lake.lake))
-    assert any(p.file == new and "rejected rows have no reason" in p.what for p in found)
+    problems = verify(str(lake.lake))
+    assert any(p.file == new and "rejected rows have no reason" in p.what for p in problems)
 
 
 @pytest.mark.parametrize("name", ["documents", "tokens"])
@@ -256,13 +256,13 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
     partition = {"verdict": "kept"} if folder else {}
     fragment = Fragment(twin, row["size"], row["rows"], partition, json.dumps(statistics))
     table.commit([fragment], transactions={}, lineage={})
-    found = verify(str(lake.lake))
-    repeated = {p.file for p in found if "whose address occurs more than once" in p.what}
+    problems = verify(str(lake.lake))
+    repeated = {p.file for p in problems if "whose address occurs more than once" in p.what}
     assert repeated == {path, twin}
     if name == "documents":
-        assert any("records were read" in p.what for p in found)
+        assert any("records were read" in p.what for p in problems)
     else:
-        assert any("of its rows have tokens" in p.what for p in found)
+        assert any("of its rows have tokens" in p.what for p in problems)
 
 
 def test_missing_tokens_are_found(lake: Recipe) -> None:
@@ -276,10 +276,10 @@ def test_missing_tokens_are_found(lake: Recipe) -> None:
 def test_missing_documents_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
     opened(lake, "documents").commit([], remove=[path], transactions={}, lineage={})
-    found = {problem.what for problem in verify(str(lake.lake))}
-    assert any("whose document is not kept" in what for what in found)
-    assert any("its documents no longer exist" in what for what in found)
-    assert any("records were read" in what for what in found)
+    descriptions = {problem.what for problem in verify(str(lake.lake))}
+    assert any("whose document is not kept" in what for what in descriptions)
+    assert any("its documents no longer exist" in what for what in descriptions)
+    assert any("records were read" in what for what in descriptions)
 
 
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
@@ -321,11 +321,11 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
     writer.append(damaged)
     written = writer.close()
     table.commit(written, remove=[path], transactions={}, lineage={})
-    found = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
-    assert found == {
+    problems = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
+    assert problems == {
         ("keys", "its keys are not sorted"),
         ("keys", "1 keys of documents that do not exist"),
-        ("documents", what_with(found, "of its rows have a key")),
+        ("documents", what_with(problems, "of its rows have a key")),
     }
 
 
@@ -339,9 +339,9 @@ def test_a_duplicate_that_has_tokens_is_found(lake: Recipe) -> None:
     wanted = [(row["source"], row["row"]) for row in tokens[:2]]
     first, second = (r for r in _documents(lake, "kept") if (r["source"], r["row"]) in wanted)
     _add_duplicate(lake, second, first)
-    found = {problem.what for problem in verify(str(lake.lake))}
-    assert any("1 rows that are duplicates" in what for what in found)
-    assert any("are kept and not left out" in what for what in found)
+    descriptions = {problem.what for problem in verify(str(lake.lake))}
+    assert any("1 rows that are duplicates" in what for what in descriptions)
+    assert any("are kept and not left out" in what for what in descriptions)
 
 
 def test_a_duplicate_that_is_not_a_kept_document_is_found(lake: Recipe) -> None:
@@ -359,8 +359,10 @@ def test_a_keeper_that_is_not_a_kept_document_is_found(lake: Recipe) -> None:
 def test_a_keeper_that_does_not_exist_is_found(lake: Recipe) -> None:
     kept = _documents(lake, "kept")[0]
     _add_duplicate(lake, kept, {"source": "s3://elsewhere/x.parquet", "row": 0})
-    found = [p.what for p in verify(str(lake.lake))]
-    assert any("s3://elsewhere/x.parquet, which is in no other table" in what for what in found)
+    descriptions = [p.what for p in verify(str(lake.lake))]
+    assert any(
+        "s3://elsewhere/x.parquet, which is in no other table" in what for what in descriptions
+    )
 
 
 def test_a_duplicate_that_names_the_wrong_file_is_found(lake: Recipe) -> None:
@@ -383,6 +385,6 @@ def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
     writer.append(pa.Table.from_pylist([row], pa.schema(list(schemas.TOKENS)[:5])))
     (fragment,) = writer.close()
     table.commit([dataclasses.replace(fragment)], transactions={}, lineage={})
-    found = verify(str(lake.lake))
-    assert {problem.file for problem in found} == {fragment.path}
-    assert any("whose document is not kept" in problem.what for problem in found)
+    problems = verify(str(lake.lake))
+    assert {problem.file for problem in problems} == {fragment.path}
+    assert any("whose document is not kept" in problem.what for problem in problems)

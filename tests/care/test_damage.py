@@ -40,8 +40,8 @@ def test_swapped_files_are_found(recipe: Recipe, kind: str) -> None:
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
     for quick in (True, False):
-        found = {Path(str(p.file)).name for p in verify(recipe.lake, quick=quick)}
-        assert found == {first.name, second.name}
+        names = {Path(str(p.file)).name for p in verify(recipe.lake, quick=quick)}
+        assert names == {first.name, second.name}
 
 
 @settings(max_examples=40)
@@ -55,9 +55,9 @@ def test_a_flipped_bit_that_changes_a_value_is_found(made: Recipe, data: st.Data
     rows = opened(path).read()
     try:
         path.write_bytes(flipped)
-        found = verify(made.lake)
-        assert all(problem.file is not None and path.name in problem.file for problem in found)
-        assert found or _same(path, rows)
+        problems = verify(made.lake)
+        assert all(problem.file is not None and path.name in problem.file for problem in problems)
+        assert problems or _same(path, rows)
     finally:
         path.write_bytes(content)
 
@@ -127,9 +127,10 @@ def test_a_checkpoint_of_another_table_is_found(recipe: Recipe) -> None:
     (name,) = (path.name for path in ours.glob("*.checkpoint.parquet"))
     (other,) = theirs.glob("*.checkpoint.parquet")
     (ours / name).write_bytes(other.read_bytes())
-    found = [p.what for p in verify(recipe.lake, quick=True) if p.table == "documents"]
+    problems = [p.what for p in verify(recipe.lake, quick=True) if p.table == "documents"]
     assert (
-        f"the checkpoint of version {tables[0].version} disagrees with the log entries" in found[0]
+        f"the checkpoint of version {tables[0].version} disagrees with the log entries"
+        in problems[0]
     )
 
 
@@ -148,8 +149,8 @@ def test_a_flipped_bit_in_a_checkpoint_is_found_or_has_no_effect(
         offset = data.draw(st.integers(0, len(content) - 1))
         content[offset] ^= 1 << data.draw(st.integers(0, 7))
         path.write_bytes(bytes(content))
-        found = [p for p in verify(made.lake, quick=True) if p.table == "documents"]
-        assert found or Table.open(table.url).fragments().equals(before)
+        problems = [p for p in verify(made.lake, quick=True) if p.table == "documents"]
+        assert problems or Table.open(table.url).fragments().equals(before)
     finally:
         for path in [*folder.glob("*.checkpoint.parquet"), *folder.glob("_last_checkpoint")]:
             path.unlink()

@@ -53,8 +53,8 @@ def replaced(client: Client, changing: Recipe) -> Recipe:
 
 def test_a_lake_that_only_grew_keeps_all_files(recipe: Recipe) -> None:
     before = files(recipe.lake)
-    found = vacuum(recipe.lake, retain=NOTHING, delete=True)
-    assert (found.files, found.deleted) == ([], True)
+    result = vacuum(recipe.lake, retain=NOTHING, delete=True)
+    assert (result.files, result.deleted) == ([], True)
     assert files(recipe.lake) == before
     assert len(read_table(recipe.lake, "tokens", 1))
 
@@ -126,8 +126,8 @@ def test_files_that_a_running_job_may_need_stay(replaced: Recipe) -> None:
     with lease.hold(replaced.lake, "run"):
         young, old = add_orphan(replaced), add_orphan(replaced, "documents", days=1)
         from_a_slow_clock = add_orphan(replaced, "duplicates", days=10 / (24 * 60))
-        found = vacuum(replaced.lake, retain=NOTHING, delete=True)
-        assert [job.split()[0] for job in found.jobs] == ["run"]
+        result = vacuum(replaced.lake, retain=NOTHING, delete=True)
+        assert [job.split()[0] for job in result.jobs] == ["run"]
         assert {young, from_a_slow_clock} <= files(replaced.lake)
         assert old not in files(replaced.lake)
     vacuum(replaced.lake, retain=NOTHING, delete=True)
@@ -161,15 +161,15 @@ def test_vacuums_during_a_run_delete_nothing(
 ) -> None:
     monkeypatch.setattr("etl.job.cadence._MOST_RESULTS", 1)
     write_parquet(at(changing.source.path) / "d.parquet", records(300, 700), group=10)
-    found = []
+    results = []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, changing, cluster=client)
         while not running.done():
             if Table.exists(changing.table_url("documents")):
-                found.append(vacuum(changing.lake, retain=NOTHING, delete=True))
+                results.append(vacuum(changing.lake, retain=NOTHING, delete=True))
         assert running.result().ok
-    assert any(vacuum.jobs for vacuum in found)
-    assert not any(vacuum.files for vacuum in found)
+    assert any(result.jobs for result in results)
+    assert not any(result.files for result in results)
     assert verify(changing.lake) == []
 
 
@@ -177,8 +177,8 @@ def test_a_vacuum_on_s3_deletes_the_same_files(replaced: Recipe, s3: str) -> Non
     add_orphan(replaced)
     copy(replaced.lake, at(f"{s3}/lake"))
     time.sleep(1.1)  # its timestamps have a resolution of one second
-    found = vacuum(f"{s3}/lake", retain=NOTHING, delete=True)
-    assert len(found.files) == len(vacuum(replaced.lake, retain=NOTHING).files)
+    result = vacuum(f"{s3}/lake", retain=NOTHING, delete=True)
+    assert len(result.files) == len(vacuum(replaced.lake, retain=NOTHING).files)
     assert verify(f"{s3}/lake") == []
     assert vacuum(f"{s3}/lake", retain=NOTHING).files == []
     with pytest.raises(TableError, match="deleted by a vacuum"):
