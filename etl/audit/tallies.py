@@ -89,9 +89,8 @@ class Tallies:
         kept = pl.concat(self.kept).with_columns(pl.col(_GROUP).cast(pl.String))
         if not self.is_unique:
             return kept.filter(side=side).drop("side").group_by(_GROUP).sum()
-        first = (
-            [pl.col("num_tokens").is_null()] if side == NOW else []
-        )  # tokenized documents stay the keepers
+        # The keepers that a lake has tokenized stay the keepers.
+        first = [pl.col("num_tokens").is_null()] if side == NOW else []
         ordered = kept.filter(side).sort(*first, "source", "row")
         return _sums(ordered.unique(["hash_0", "hash_8"], keep="first", maintain_order=True))
 

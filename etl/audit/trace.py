@@ -119,7 +119,7 @@ def trace(
     tables = _Lake(storage.normalize(lake))
     traces = [tables.trace(match) for match in find(tables.documents, wanted)]
     if not traces:
-        raise tables.nothing(wanted)
+        raise tables.missing(wanted)
     return sorted(traces, key=lambda t: (t.source, t.row))
 
 
@@ -138,7 +138,7 @@ class _Lake:
         self._inputs = live_inputs(self._versions)
         self._token_versions = versions_of(self.tokens) if self.tokens else []
         record = newest(self._token_versions)
-        self._tokens_read = {t.name: t.version for t in record.input_tables} if record else {}
+        self._token_inputs = {t.name: t.version for t in record.input_tables} if record else {}
 
     def trace(self, match: Found) -> Trace:
         """Trace one row of ``documents``."""
@@ -176,7 +176,7 @@ class _Lake:
             input=self._inputs.get(values["source"]),
         )
 
-    def nothing(self, wanted: dict[str, str | int]) -> TableError:
+    def missing(self, wanted: dict[str, str | int]) -> TableError:
         """Return the error for a document that is not in the lake, with a hint at the nearest match."""
         if "id" in wanted:
             hint = "ids come from the id column of the recipe; without one, use --source and --row"
@@ -189,7 +189,9 @@ class _Lake:
             what = f"{shown}{part} could not be read: {' '.join(notes[0].error.split())}"
             return TableError(what, where=self.url, hint="repair the file and run the recipe again")
         if source in self._inputs:
-            hint = f"{self._inputs[source].rows} records were read from it, counted from 0"
+            hint = (
+                f"{self._inputs[source].rows} records were read from it; rows are numbered from 0"
+            )
             return TableError(
                 f"the lake has no row {wanted['row']} of {shown}", where=self.url, hint=hint
             )
@@ -215,8 +217,8 @@ class _Lake:
         table = self.duplicates
         if table is None:
             return None
-        if done and self._tokens_read.get("duplicates", table.version) != table.version:
-            old = Table.open(table.url, self._tokens_read["duplicates"])
+        if done and self._token_inputs.get("duplicates", table.version) != table.version:
+            old = Table.open(table.url, self._token_inputs["duplicates"])
             table = table if old.is_vacuumed else old
         row = next(find(table, address), None)
         return None if row is None else (row.values, table)
