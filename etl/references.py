@@ -1,8 +1,8 @@
-"""Other lakes that a recipe's documents are compared with: what they keep is left out.
+"""Resolve the other lakes that a recipe deduplicates against.
 
-A reference is looked up once, as a run begins: the version of its ``documents``, what is a duplicate there,
-and its table ``keys`` if it has one. Its texts are not hashed again, so that its hashes and signatures must
-be made as the recipe makes its own.
+Documents that another lake keeps are left out. A reference is resolved once, at the start of a run: the
+version of its ``documents``, its duplicates, and its table ``keys`` if it has one. Its texts are not hashed
+again, so its hashes and signatures must have been computed with the settings of the recipe.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,21 +21,21 @@ from etl.table import Table
 
 @dataclass(frozen=True)
 class OtherLake:
-    """Another lake at one version: what it keeps, and for which kinds of duplicates it is asked."""
+    """Another lake at one version: its kept documents, and the kinds of duplicates to look up."""
 
     url: str
     kinds: tuple[Kind, ...]
     documents: Table
-    duplicates: Ledger | None  # None: it keeps all that its filters keep
+    duplicates: Ledger | None  # None if it does not deduplicate
     keys: KeyTable | None = None
-    keyed: tuple[Kind, ...] = ()  # the kinds whose keys in ``keys`` are made as the recipe's are
+    keyed: tuple[Kind, ...] = ()  # the kinds whose keys in ``keys`` match the recipe's
 
     def keyed_kinds(self, unit: str) -> tuple[Kind, ...]:
-        """The kinds of which the keys of a unit of ``documents``, named by its key, can be looked up."""
+        """Return the kinds for which the keys of a unit of ``documents`` can be looked up."""
         return self.keyed if self.keys is not None and self.keys.has(unit) else ()
 
     def tables(self) -> Iterator[schemas.InputTable]:
-        """What is read of it, with the versions, for the lineage."""
+        """Yield the tables that are read, with their versions, for the lineage."""
         keys = self.keys.ledger if self.keys is not None else None
         ledgers = [ledger for ledger in (self.duplicates, keys) if ledger is not None]
         for table in (self.documents, *(ledger.table for ledger in ledgers)):
@@ -44,32 +44,33 @@ class OtherLake:
 
 
 def other_lakes(recipe: Recipe) -> list[OtherLake]:
-    """The lakes that a recipe's deduplication stages name, as they are now.
+    """Return the lakes that a recipe's deduplication stages name, in their current state.
 
-    Raises RecipeError if a lake is the recipe's own, or is named with two versions; TableError if there
-    is no such lake or version; MismatchError if its hashes or signatures are not those of the recipe.
+    Raises RecipeError if a lake is the recipe's own, or is named with two versions; TableError if the lake
+    or the version does not exist; MismatchError if its hashes or signatures differ from the recipe's.
     """
-    found: dict[str, list[tuple[Kind, Reference]]] = {}
+    by_url: dict[str, list[tuple[Kind, Reference]]] = {}
     for kind in KINDS:
         for reference in recipe.references.get(kind, ()):
-            found.setdefault(storage.normalize(reference.lake), []).append((kind, reference))
-    for url, named in found.items():
+            by_url.setdefault(storage.normalize(reference.lake), []).append((kind, reference))
+    for url, references in by_url.items():
         if recipe.lake is not None and url == storage.normalize(recipe.lake):
-            raise RecipeError("a lake is compared with itself", where=url, hint="leave it out")
-        if len({reference.version for _, reference in named}) > 1:
-            raise RecipeError("a lake is named with two versions", where=url, hint="choose one")
+            hint = "remove it from `against`"
+            raise RecipeError("a lake cannot be compared with itself", where=url, hint=hint)
+        if len({reference.version for _, reference in references}) > 1:
+            raise RecipeError("a lake is named with two versions", where=url, hint="name one")
     lakes = []
-    for url, named in found.items():
-        version = named[0][1].version
+    for url, references in by_url.items():
+        version = references[0][1].version
         documents = Table.open(storage.join(url, "documents"), version)
-        look = _Look(recipe, url, documents, is_pinned=version is not None)
-        lakes.append(look.lake(tuple(kind for kind, _ in named)))
+        resolver = _Resolver(recipe, url, documents, is_pinned=version is not None)
+        lakes.append(resolver.lake(tuple(kind for kind, _ in references)))
     return lakes
 
 
 @dataclass(frozen=True)
-class _Look:
-    """Looks at one lake for a recipe."""
+class _Resolver:
+    """Opens one lake for a recipe."""
 
     recipe: Recipe
     url: str
@@ -77,7 +78,7 @@ class _Look:
     is_pinned: bool  # whether the recipe names the version
 
     def lake(self, kinds: tuple[Kind, ...]) -> OtherLake:
-        """The lake, if it fits."""
+        """Return the lake; raise MismatchError if it does not match the recipe."""
         self._check(kinds)
         duplicates = self._ledger("duplicates")
         if duplicates is None:
@@ -91,13 +92,13 @@ class _Look:
         return OtherLake(self.url, kinds, self.documents, duplicates, keys, self._keyed(record))
 
     def _check(self, kinds: Sequence[Kind]) -> None:
-        """Raise MismatchError if what stands there is not made as the recipe makes it."""
+        """Raise MismatchError if its hashes or signatures differ from the recipe's."""
         theirs = self._recipe(self.documents.record())
         mine = self.recipe
         if "exact" in kinds and theirs.hash_normalization != mine.hash_normalization:
             raise self._mismatch(
-                f"its texts are hashed with normalize: {theirs.hash_normalization}, "
-                f"the recipe's with {mine.hash_normalization}"
+                f"its texts are hashed with `normalize: {theirs.hash_normalization}`, "
+                f"those of the recipe with `normalize: {mine.hash_normalization}`"
             )
         if "near" not in kinds or mine.minhash_stage is None:
             return
@@ -110,21 +111,21 @@ class _Look:
             if others[name] != value
         ]
         if differing:
-            raise self._mismatch(f"its signatures are others ({'; '.join(differing)})")
+            raise self._mismatch(f"its signatures differ ({'; '.join(differing)})")
 
     def _check_generation(self) -> None:
         head = Table.open(self.documents.url)
         before, now = (t.transactions().get("generation") or 1 for t in (self.documents, head))
         if before != now:
             raise MismatchError(
-                f"its documents were begun anew since version {self.documents.version}: "
-                "what was a duplicate there is not known any more",
+                f"its documents were rebuilt after version {self.documents.version}: "
+                "the duplicates of that version are no longer known",
                 where=self.url,
-                hint="name a later version: see `etl history`",
+                hint=f"name a later version: `etl history {head.url}` lists them",
             )
 
     def _keyed(self, record: dict[str, Any]) -> tuple[Kind, ...]:
-        """The kinds of keys in its table ``keys`` that are those of the recipe."""
+        """Return the kinds whose keys in its table ``keys`` match those of the recipe."""
         theirs, mine = self._recipe(record).minhash_stage, self.recipe.minhash_stage
         if theirs is None or mine is None or theirs.bands != mine.bands:
             return ("exact",)
@@ -143,5 +144,5 @@ class _Look:
         return Recipe.recorded(record["canonical"], where=self.documents.url)
 
     def _mismatch(self, what: str) -> MismatchError:
-        hint = "make it again with the settings of the recipe, or give the recipe those of the lake"
+        hint = "rebuild that lake with the settings of the recipe, or adapt the recipe to the lake"
         return MismatchError(what, where=self.url, hint=hint)

@@ -1,4 +1,4 @@
-"""Columns of a table, a batch of rows or one input file at a time."""
+"""Read columns of a table, by batch of rows or by input file."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ _BATCH_ROWS = 1 << 17
 
 
 def batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of all rows, in the order of the data files."""
+    """Yield some columns of all rows, in the order of the data files."""
     for fragment in table.fragments().to_pylist():
         with storage.open_input(storage.join(table.url, fragment["path"])) as source:
             file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
@@ -21,7 +21,7 @@ def batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 class BySource:
-    """The rows of each input file; ``verdict`` says which of them, of ``documents``."""
+    """The rows of a table by input file; ``verdict`` selects those of ``documents``."""
 
     def __init__(self, table: Table, *, verdict: str | None = None) -> None:
         self._table = table
@@ -31,18 +31,18 @@ class BySource:
                 self._paths.append((row["min.source"], row["max.source"], row["path"]))
 
     def sources(self) -> list[str]:
-        """The input files, as far as the log tells them apart, in order."""
+        """Return the input files in order: the least source of each data file."""
         return sorted({low for low, _, _ in self._paths})
 
     def read(self, source: str, columns: Sequence[str]) -> pa.Table:
-        """Some columns of the rows of an input file."""
+        """Return some columns of the rows of an input file."""
         schema = pa.schema([self._table.schema.field(name) for name in columns])
-        found = [schema.empty_table()]
+        parts = [schema.empty_table()]
         for low, high, path in self._paths:
             if low <= source <= high:
                 with storage.open_input(storage.join(self._table.url, path)) as file:
                     names = ["source", *columns]
                     rows = pq.read_table(file, columns=names, use_threads=False, partitioning=None)
                 rows = rows.filter(pc.equal(rows["source"], source))
-                found.append(rows.select(list(columns)).cast(schema))
-        return pa.concat_tables(found)
+                parts.append(rows.select(list(columns)).cast(schema))
+        return pa.concat_tables(parts)

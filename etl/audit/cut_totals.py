@@ -1,4 +1,4 @@
-"""What deduplication of paragraphs has cut and left out in a lake, in sum."""
+"""Totals of paragraph deduplication in a lake: documents cut, documents left out, tokens saved."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,27 +10,27 @@ import schemas
 from etl.audit.by_source import BySource, batches
 from etl.table import Table
 
-_SAMPLE: Final = 8  # input files whose tokens and characters give the ratio
+_SAMPLE: Final = 8  # input files from which tokens per character are estimated
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutTotals:
-    """Documents that stay without some of their units, and those of which too little would stay.
+    """Documents that lost some of their units, and documents left out because too little remained.
 
-    ``tokens`` is estimated, from the characters and the tokens per character in eight input files; None if
-    the lake has no tokens.
+    ``tokens`` is an estimate: the removed characters times the tokens per character of eight input files;
+    None if the lake has no tokens.
     """
 
     documents: int
     units: int  # paragraphs, lines or sentences
-    chars: int  # code points in these
+    chars: int  # code points in the units
     left_out: int
     left_out_chars: int
     tokens: int | None
 
 
 def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> CutTotals | None:
-    """The sums over all of ``duplicates``; None if the lake's recipe cuts nothing."""
+    """Sum up all of ``duplicates``; return None if the recipe of the lake cuts nothing."""
     if "cut" not in duplicates.schema.names:
         return None
     sums = np.zeros(5, np.int64)
@@ -41,8 +41,8 @@ def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> Cut
         chars = short["cut_chars"].to_numpy(zero_copy_only=False)
         whole = np.rint(chars / np.where(share > 0, share, 1)).sum()
         units = pc.sum(pc.list_value_length(cut["cut"])).as_py() or 0
-        of_cut = pc.sum(cut["cut_chars"]).as_py() or 0
-        sums += np.array([len(cut), units, of_cut, len(short), whole], np.int64)
+        cut_chars = pc.sum(cut["cut_chars"]).as_py() or 0
+        sums += np.array([len(cut), units, cut_chars, len(short), whole], np.int64)
     ratio = None if tokens is None else _tokens_per_char(documents, duplicates, tokens)
     cut_docs, units, chars, left_out, left_out_chars = sums.tolist()
     return CutTotals(
@@ -56,16 +56,17 @@ def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> Cut
 
 
 def _tokens_per_char(documents: Table, duplicates: Table, tokens: Table) -> float | None:
-    """Of what is tokenized of the first input files."""
-    read, named, made = BySource(documents, verdict="kept"), BySource(duplicates), BySource(tokens)
+    """Return the ratio in the tokenized text of the first input files."""
+    kept, decided = BySource(documents, verdict="kept"), BySource(duplicates)
+    tokenized = BySource(tokens)
     num_tokens = num_chars = 0
-    for source in made.sources()[:_SAMPLE]:
-        rows = made.read(source, ["row", "num_tokens"])
+    for source in tokenized.sources()[:_SAMPLE]:
+        rows = tokenized.read(source, ["row", "num_tokens"])
         num_tokens += pc.sum(rows["num_tokens"]).as_py() or 0
-        units = read.read(source, ["row", "unit_chars"])
+        units = kept.read(source, ["row", "unit_chars"])
         units = units.filter(pc.is_in(units["row"], rows["row"].combine_chunks()))
         num_chars += pc.sum(pc.list_flatten(units["unit_chars"])).as_py() or 0
-        cut = named.read(source, ["kind", "cut_chars"])
+        cut = decided.read(source, ["kind", "cut_chars"])
         num_chars -= (
             pc.sum(cut.filter(pc.equal(cut["kind"], schemas.CUT))["cut_chars"]).as_py() or 0
         )

@@ -1,4 +1,4 @@
-"""What deduplication of paragraphs has cut out of one document, or why it is left out."""
+"""Describe the units that paragraph deduplication cut out of one document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ _PREVIEW_CHARS: Final = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """The units of a document that stand in others, or in itself before."""
+    """The units of a document that occur in other documents, or earlier in the document itself."""
 
     unit: str  # paragraphs, lines or sentences
-    ordinals: list[int]  # of what goes, from 0
-    chars: int  # code points in it
-    share: float  # of the code points of all units
-    texts: list[str]  # of the first five, each its first 200 characters
-    keeper_source: str  # the document with the first of them
+    ordinals: list[int]  # of the units cut, from 0
+    chars: int  # code points in the units cut
+    share: float  # of the code points in all units
+    texts: list[str]  # the first 200 characters of each of the first five
+    keeper_source: str  # the document that keeps the first of them
     keeper_row: int
-    left_out: bool  # for too little would stay
-    version: int  # of the table ``duplicates`` that says so
+    left_out: bool  # because too little of it would remain
+    version: int  # version of ``duplicates`` with this decision
 
     @property
     def outcome(self) -> str:
-        """What became of the document, for a reader."""
-        what = f"{len(self.ordinals)} {self.unit} ({self.chars:,} characters, {self.share:.0%})"
+        """The outcome of the document in one line."""
+        units = f"{len(self.ordinals)} {self.unit} ({self.chars:,} characters, {self.share:.0%})"
         if self.left_out:
-            return f"left out: dedup_paragraphs.short, {what} of it stand in others"
-        return f"{what} cut"
+            return f"left out: dedup_paragraphs.short, {units} are repeated"
+        return f"{units} cut"
 
 
 def cut_of(row: Mapping[str, Any], text: str, table: Table) -> Cut:
-    """What a row of ``duplicates`` says of a document with this text."""
+    """Describe the cut that a row of ``duplicates`` records for a document with this text."""
     record = newest(versions_of(table))
     stages = record.canonical["stages"] if record is not None else []
     settings: Mapping[str, Any] = next((s for s in stages if s["kind"] == "dedup_paragraphs"), {})

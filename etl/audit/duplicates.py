@@ -1,9 +1,9 @@
-"""Which documents of a lake are duplicates, of what, and what leaving them out has saved.
+"""Report the duplicates of a lake: clusters, pairs of input files, and the tokens saved.
 
-A cluster is a document that was kept and those left out for it, whole. Cost: two passes over the numbers
-of ``duplicates``, one more for each eight million of them, and of the input files with keepers the
-languages and the numbers of tokens. In memory stand 16 bytes for each keeper of eight million duplicates,
-and the numbers of one input file; of texts those of the largest clusters' keepers.
+A cluster is a kept document with the documents that were left out for it as a whole. Cost: two passes over
+the numeric columns of ``duplicates``, one more per eight million duplicates, and the languages and token
+counts of the input files with keepers. Memory: 16 bytes per keeper of eight million duplicates, the counts of
+one input file, and the texts of the largest clusters' keepers.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from etl.audit.versions import table_of
 from etl.errors import TableError
 from etl.table import Table
 
-_MAX_FILES: Final = 32  # of more input files, the folders are told
+_MAX_FILES: Final = 32  # beyond that, pairs are reported by folder
 _MEMBERS: Final = 5
 _TEXT_CHARS: Final = 300
 _SAVED: Final = {
@@ -34,7 +34,7 @@ _SAVED: Final = {
     "unknown": pl.Int64,
 }
 
-_Sized = tuple[int, str, int]  # how many documents; the keeper's input file and row
+_Sized = tuple[int, str, int]  # number of documents; the keeper's input file and row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A keeper and what was left out for it: ``size`` documents in all."""
+    """A keeper and the documents left out for it: ``size`` documents in all."""
 
     size: int
     source: str
@@ -61,7 +61,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Documents of one place that were left out for those of another one, or of the same."""
+    """The documents of one input file or folder left out for documents of another, or of the same."""
 
     source: str
     keeper_source: str
@@ -70,9 +70,9 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """Documents that were left out, and the tokens that they would have: as many as their keepers'.
+    """Documents left out, and the tokens they would have had: as many as their keepers.
 
-    That is an estimate for near-duplicates, and for keepers of which something is cut.
+    For near-duplicates, and for keepers that are cut, this is an estimate.
     """
 
     documents: int
@@ -85,45 +85,45 @@ class DuplicateReport:
     """The duplicates of a lake."""
 
     lake: str
-    kinds: dict[str, int]  # documents left out or cut, by kind; the most frequent first
+    kinds: dict[str, int]  # documents left out or cut, by kind; most frequent first
     clusters: int
     sizes: dict[str, int]  # clusters by the number of their documents, as "2" or "5-8"
     largest: list[Cluster]
-    by: str  # what pairs are of: files or folders
-    pairs: list[Pair]  # the most frequent first
-    other_pairs: int  # documents of pairs that are not among these
+    by: str  # files or folders: the unit of ``pairs``
+    pairs: list[Pair]  # most frequent first
+    other_pairs: int  # documents of the pairs not listed
     saved: Saved
-    languages: dict[str, Saved]  # by language of the keeper, where the recipe finds languages
+    languages: dict[str, Saved]  # by language of the keeper; empty if none was detected
     cuts: CutTotals | None  # None: the recipe cuts nothing
 
 
 def duplicates(lake: str, *, top: int = 10) -> DuplicateReport:
-    """What ``duplicates`` of a lake says; ``top``: how many clusters, and how many pairs, are told.
+    """Report the duplicates of a lake, with the ``top`` largest clusters and the ``top`` pairs.
 
-    Raises TableError if the lake has no such table.
+    Raises TableError if the lake has no table ``duplicates``.
     """
     url = storage.normalize(lake)
     table = table_of(url, "duplicates")
     if table is None:
-        hint = "its recipe has no stage that looks for them"
-        raise TableError("the lake has no duplicates", where=url, hint=hint)
+        hint = "add a deduplication stage such as `dedup_exact` to its recipe"
+        raise TableError("the lake has no table of duplicates", where=url, hint=hint)
     documents, tokens = Table.open(storage.join(url, "documents")), table_of(url, "tokens")
     kept = BySource(documents, verdict="kept")
-    places = _places(kept.sources())
-    counts = clusters.count(table, places)
-    found = _Clusters(kept, BySource(tokens) if tokens is not None else None, top)
+    folders = _folders(kept.sources())
+    counts = clusters.count(table, folders)
+    totals = _Totals(kept, BySource(tokens) if tokens is not None else None, top)
     for sources in clusters.ranges(counts.keepers):
-        found.add(sources, *clusters.keepers_of(table, sources))
+        totals.add(sources, *clusters.keepers_of(table, sources))
     pairs = sorted(counts.pairs.items(), key=lambda pair: (-pair[1], pair[0]))
-    saved = pl.concat([pl.DataFrame(schema=_SAVED), *found.saved])
+    saved = pl.concat([pl.DataFrame(schema=_SAVED), *totals.saved])
     languages = _by_language(saved)
     return DuplicateReport(
         lake=url,
         kinds=dict(counts.kinds.most_common()),
-        clusters=found.sizes.total(),
-        sizes=_classes(found.sizes),
-        largest=_described(documents, table, found.largest),
-        by="folders" if places else "files",
+        clusters=totals.sizes.total(),
+        sizes=_classes(totals.sizes),
+        largest=_described(documents, table, totals.largest),
+        by="folders" if folders else "files",
         pairs=[Pair(source=a, keeper_source=b, documents=n) for (a, b), n in pairs[:top]],
         other_pairs=sum(size for _, size in pairs[top:]),
         saved=_total(saved),
@@ -132,19 +132,19 @@ def duplicates(lake: str, *, top: int = 10) -> DuplicateReport:
     )
 
 
-class _Clusters:
-    """What is known of the clusters so far."""
+class _Totals:
+    """Running totals over the clusters of some input files."""
 
     def __init__(self, kept: BySource, tokens: BySource | None, top: int) -> None:
         self.sizes: Counter[int] = Counter()
         self.largest: list[_Sized] = []
-        self.saved: list[pl.DataFrame] = []  # of an input file each: a row a language
+        self.saved: list[pl.DataFrame] = []  # one frame per input file, one row per language
         self._kept = kept
         self._tokens = tokens
         self._top = top
 
     def add(self, sources: Sequence[str], keepers: Ints, counts: Ints) -> None:
-        """Take in the clusters whose keepers are in some input files."""
+        """Add the clusters whose keepers are in some input files."""
         sizes, clusters_of = np.unique(counts + 1, return_counts=True)
         self.sizes.update(dict(zip(sizes.tolist(), clusters_of.tolist(), strict=True)))
         for k in np.lexsort((keepers, -counts))[: self._top].tolist():
@@ -158,10 +158,10 @@ class _Clusters:
 
     def _save(self, source: str, keepers: pl.DataFrame) -> None:
         lang = pl.DataFrame(self._kept.read(source, ["row", "lang"]))
-        told = pl.DataFrame(schema={"row": pl.Int64, "num_tokens": pl.Int32})
+        counts = pl.DataFrame(schema={"row": pl.Int64, "num_tokens": pl.Int32})
         if self._tokens is not None:
-            told = pl.DataFrame(self._tokens.read(source, ["row", "num_tokens"]))
-        each = keepers.join(lang, on="row", how="left").join(told, on="row", how="left")
+            counts = pl.DataFrame(self._tokens.read(source, ["row", "num_tokens"]))
+        each = keepers.join(lang, on="row", how="left").join(counts, on="row", how="left")
         size, tokens = pl.col("documents"), pl.col("num_tokens").cast(pl.Int64)
         sums = each.group_by("lang").agg(
             size.sum(),
@@ -171,15 +171,15 @@ class _Clusters:
         self.saved.append(sums.select(pl.col(n).cast(t) for n, t in _SAVED.items()))
 
 
-def _places(sources: Sequence[str]) -> dict[str, str]:
-    """The folder of each input file, if there are too many of these; or nothing."""
+def _folders(sources: Sequence[str]) -> dict[str, str]:
+    """Return the folder of each input file if there are many files, otherwise nothing."""
     if len(sources) <= _MAX_FILES:
         return {}
     return {source: f"{source.rpartition('/')[0]}/" for source in sources}
 
 
 def _classes(sizes: Mapping[int, int]) -> dict[str, int]:
-    """Clusters by classes of size, each twice as wide as the one before.
+    """Count clusters by size class, each twice as wide as the one before.
 
     >>> _classes({2: 7, 3: 1, 6: 1, 4: 2, 9: 5})
     {'2': 7, '3-4': 3, '5-8': 1, '9-16': 5}
@@ -196,10 +196,10 @@ def _classes(sizes: Mapping[int, int]) -> dict[str, int]:
 def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> list[Cluster]:
     members = clusters.members_of(table, [(source, row) for _, source, row in largest], _MEMBERS)
     names = ("source", "row", "kind", "similarity")
-    found = []
+    described = []
     for size, source, row in largest:
         keeper = next(find(documents, {"source": source, "row": row}, ["id", "text"])).values
-        found.append(
+        described.append(
             Cluster(
                 size=size,
                 source=source,
@@ -209,7 +209,7 @@ def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> lis
                 members=[Member(**{n: m[n] for n in names}) for m in members[source, row]],
             )
         )
-    return found
+    return described
 
 
 def _by_language(saved: pl.DataFrame) -> dict[str, Saved]:

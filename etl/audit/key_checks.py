@@ -1,6 +1,6 @@
-"""Does the table ``keys`` hold what it must: the keys of each document that stays, and of no other one?
+"""Check that the table ``keys`` holds the keys of exactly the documents that were not left out.
 
-It is checked as far as it is in use: a table that does not fit the decisions is made anew by the next run.
+The table is only checked while it is in use: if it does not fit ``duplicates``, the next run rebuilds it.
 """
 
 from collections import Counter
@@ -19,10 +19,10 @@ from etl.table import Table
 
 
 def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeyTable) -> Iterator[Problem]:
-    """The keys that are out of order, of data files that are not there, too many or too few.
+    """Yield a problem for keys that are unsorted, belong to no data file, or are too many or too few.
 
-    ``duplicates`` is what ``read_duplicates`` gives of the kinds ``schemas.WHOLE``. Reads the columns
-    ``key`` and ``file``.
+    ``duplicates`` are the rows of ``read_duplicates`` with a kind in ``schemas.WHOLE``. Only the columns
+    ``key`` and ``file`` are read.
     """
     table = keys.ledger.table
     if not keys.fits or table is None:
@@ -34,19 +34,18 @@ def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeyTable) -> It
         path = str(fragment["path"])
         with storage.open_input(storage.join(table.url, path)) as source:
             rows = pq.read_table(source, columns=["key", "file"], use_threads=False)
-        ordered = np.asarray(rows["key"].combine_chunks())
-        if (ordered[1:] < ordered[:-1]).any():
-            yield Problem("keys", path, "its keys are not in order")
+        values = np.asarray(rows["key"].combine_chunks())
+        if (values[1:] < values[:-1]).any():
+            yield Problem("keys", path, "its keys are not sorted")
         for count in rows["file"].value_counts().to_pylist():
             unit = units.get(count["values"])
             if unit is None:
-                yield Problem(
-                    "keys", path, f"{count['counts']} keys of documents that are not there"
-                )
+                what = f"{count['counts']} keys of documents that do not exist"
+                yield Problem("keys", path, what)
             elif fragment["partition.kind"] == "exact":
                 exact[unit.key] += count["counts"]
     for unit in dict.fromkeys(units.values()):
         expected = unit.rows - sum(left_out.get(path, 0) for path in unit.paths)
         if keys.has(unit.key) and exact[unit.key] != expected:
-            what = f"{exact[unit.key]} of its rows have a key, and {expected} stay"
+            what = f"{exact[unit.key]} of its rows have a key, expected {expected}"
             yield Problem("documents", unit.paths[0], what)

@@ -1,7 +1,7 @@
-"""Where the rows of a table come from, and what changed between two versions of it.
+"""Build the lineage graph of a table, and compare two versions of it.
 
-All of it is read from the Delta logs; ``diff`` also reads the column ``reason`` of the data files that
-came or went. ``trace`` follows one document and ``history`` lists versions: see their modules.
+Both read the Delta logs only, except that ``diff`` reads the column ``reason`` of added and removed data
+files. ``trace`` and ``history`` are re-exported from their own modules.
 """
 
 from collections import Counter
@@ -27,16 +27,16 @@ _MAX_FILES_SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One table at one version in the graph of lineage, with what its rows were made from."""
+    """A table at one version in the lineage graph, with the inputs of its rows."""
 
     name: str
     url: str
     version: int
     rows: int
-    commits: tuple[Version, ...]  # those that made its rows, oldest first
+    commits: tuple[Version, ...]  # the commits that wrote its rows, oldest first
     tables: tuple["Node", ...]
     files: tuple[schemas.InputFile, ...]
-    others: tuple[schemas.InputTable, ...]  # other lakes' tables that it was compared with
+    others: tuple[schemas.InputTable, ...]  # tables of other lakes that it was compared with
     schema: tuple[tuple[str, str], ...]  # column and type
 
     @property
@@ -45,7 +45,7 @@ class Node:
         return self.commits[-1].lineage if self.commits else None
 
     def walk(self) -> Iterator["Node"]:
-        """This table and all below it, each version of a table once, those read first first."""
+        """Yield all tables below and then this one, each version of a table once, inputs first."""
         seen: set[tuple[str, int]] = set()
         for table in self.tables:
             for node in table.walk():
@@ -55,7 +55,7 @@ class Node:
         yield self
 
     def lines(self) -> Iterator[str]:
-        """The graph as a tree for a reader, a line each; a table that stands above is only named."""
+        """Yield the graph as the lines of a tree; a table shown before is only named."""
         return _tree(self, "", set())
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What changed from one version of a table to another: ``added`` less ``removed``."""
+    """The changes from one version of a table to another."""
 
     url: str
     old: int
@@ -77,19 +77,19 @@ class Difference:
     bytes_removed: int
     tokens_added: int
     tokens_removed: int
-    counts: dict[str, int] | None  # kept and each reason: the change; None: old data files are gone
-    recipe: list[str]  # settings that differ, as ``key: old -> new``
-    libraries: list[str]  # versions that differ
+    counts: dict[str, int] | None  # change by outcome; None if old data files were deleted
+    recipe: list[str]  # changed settings, as ``key: old -> new``
+    libraries: list[str]  # changed library versions
     inputs_added: list[schemas.InputFile]
-    inputs_replaced: list[schemas.InputFile]  # as they are now
+    inputs_replaced: list[schemas.InputFile]  # with their new content
     inputs_removed: list[schemas.InputFile]
     commits: list[Version]  # the versions in between, newest first
 
 
 def graph(table_url: str, version: int | None = None) -> Node:
-    """A table, the tables that it was made from at the versions that were read, and the input files.
+    """Return a table with the tables it was built from, at the versions read, and the input files.
 
-    Raises TableError if there is no table or no such version.
+    Raises TableError if the table or the version does not exist.
 
     >>> print(graph("s3://lake/web/tokens"))                               # doctest: +SKIP
     tokens version 3  41 rows  recipe web 0c4d..., 2 commits of 1 run
@@ -99,7 +99,7 @@ def graph(table_url: str, version: int | None = None) -> Node:
     table = Table.open(table_url, version)
     versions = versions_of(table)
     commits = tuple(current(versions))
-    read: dict[str, int] = {}  # each table at the newest version that was read
+    inputs: dict[str, int] = {}  # table -> the newest version that was read
     others: dict[str, schemas.InputTable] = {}
     for commit in commits:
         assert commit.lineage is not None
@@ -107,10 +107,9 @@ def graph(table_url: str, version: int | None = None) -> Node:
             if source.is_elsewhere:
                 others[source.url] = source
             else:
-                read[source.name] = max(source.version, read.get(source.name, 0))
-    lake, name = table.url.rsplit(
-        "/", 1
-    )  # tables of a lake stand side by side, wherever it was moved
+                inputs[source.name] = max(source.version, inputs.get(source.name, 0))
+    # The tables of a lake share a folder, so this holds after the lake was moved.
+    lake, name = table.url.rsplit("/", 1)
     fragments = table.fragments()
     return Node(
         name=name,
@@ -118,7 +117,7 @@ def graph(table_url: str, version: int | None = None) -> Node:
         version=table.version,
         rows=_sum(fragments, "rows"),
         commits=commits,
-        tables=tuple(graph(storage.join(lake, n), v) for n, v in read.items()),
+        tables=tuple(graph(storage.join(lake, n), v) for n, v in inputs.items()),
         files=tuple(live_inputs(versions).values()),
         others=tuple(others.values()),
         schema=tuple((field.name, str(field.type)) for field in table.schema),
@@ -126,13 +125,13 @@ def graph(table_url: str, version: int | None = None) -> Node:
 
 
 def diff(table_url: str, old: int, new: int) -> Difference:
-    """What changed in a table from version ``old`` to version ``new``, and why.
+    """Compare version ``old`` of a table with version ``new``.
 
-    Raises TableError if there is no such table or version.
+    Raises TableError if the table or a version does not exist.
     """
     tables = [Table.open(table_url, version) for version in (old, new)]
     files = [table.fragments() for table in tables]
-    gone, come = _without(files[0], files[1]), _without(files[1], files[0])
+    removed, added = _without(files[0], files[1]), _without(files[1], files[0])
     versions = [versions_of(table) for table in tables]
     records = [newest(v) for v in versions]
     inputs = [live_inputs(v) for v in versions]
@@ -143,15 +142,15 @@ def diff(table_url: str, old: int, new: int) -> Difference:
         url=tables[0].url,
         old=tables[0].version,
         new=tables[1].version,
-        rows_added=_sum(come, "rows"),
-        rows_removed=_sum(gone, "rows"),
-        files_added=come.num_rows,
-        files_removed=gone.num_rows,
-        bytes_added=_sum(come, "size"),
-        bytes_removed=_sum(gone, "size"),
-        tokens_added=_sum(come, "max.token_end"),
-        tokens_removed=_sum(gone, "max.token_end"),
-        counts=_changed_counts(tables, gone, come),
+        rows_added=_sum(added, "rows"),
+        rows_removed=_sum(removed, "rows"),
+        files_added=added.num_rows,
+        files_removed=removed.num_rows,
+        bytes_added=_sum(added, "size"),
+        bytes_removed=_sum(removed, "size"),
+        tokens_added=_sum(added, "max.token_end"),
+        tokens_removed=_sum(removed, "max.token_end"),
+        counts=_changed_counts(tables, removed, added),
         recipe=_differences(records, "canonical"),
         libraries=_differences(records, "versions"),
         inputs_added=[file for uri, file in after.items() if uri not in before],
@@ -166,7 +165,7 @@ def diff(table_url: str, old: int, new: int) -> Difference:
 
 
 def _tree(node: Node, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
-    """A node's title, and what is below it at its indent."""
+    """Yield the title of a node, and the lines of its inputs at an indent."""
     if (node.url, node.version) in seen:
         yield f"{node.name} version {node.version} (see above)"
         return
@@ -177,8 +176,8 @@ def _tree(node: Node, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
     below += map(_leaf, node.files[:_MAX_FILES_SHOWN])
     if len(node.files) > _MAX_FILES_SHOWN:
         below.append(f"... and {_many(len(node.files) - _MAX_FILES_SHOWN, 'more file')}")
-    for place, child in enumerate(below):
-        branch, more = ("└─ ", "   ") if place == len(below) - 1 else ("├─ ", "│  ")
+    for index, child in enumerate(below):
+        branch, more = ("└─ ", "   ") if index == len(below) - 1 else ("├─ ", "│  ")
         lines = _tree(child, indent + more, seen) if isinstance(child, Node) else iter([child])
         yield f"{indent}{branch}{next(lines)}"
         yield from lines
@@ -190,8 +189,8 @@ def _title(node: Node) -> str:
     if record is None:
         return title
     runs = len({v.lineage.run_id for v in node.commits if v.lineage is not None})
-    made = f"{_many(len(node.commits), 'commit')} of {_many(runs, 'run')}"
-    return f"{title}  recipe {record.recipe} {record.fingerprint[:12]}, {made}"
+    commits = f"{_many(len(node.commits), 'commit')} of {_many(runs, 'run')}"
+    return f"{title}  recipe {record.recipe} {record.fingerprint[:12]}, {commits}"
 
 
 def _leaf(file: schemas.InputFile) -> str:
@@ -199,7 +198,7 @@ def _leaf(file: schemas.InputFile) -> str:
 
 
 def _many(count: int, noun: str) -> str:
-    """A count with its noun.
+    """Format a count with its noun.
 
     >>> _many(1, "run"), _many(2000, "run")
     ('1 run', '2,000 runs')
@@ -208,22 +207,24 @@ def _many(count: int, noun: str) -> str:
 
 
 def _differences(records: list[schemas.Lineage | None], field: str) -> list[str]:
-    """Where a field of the two records differs; nothing if a version has no record."""
+    """Return the differences in a field of two records; nothing if a version has no record."""
     old, new = records
     return list(differing(getattr(old, field), getattr(new, field))) if old and new else []
 
 
-def _changed_counts(tables: list[Table], gone: pa.Table, come: pa.Table) -> dict[str, int] | None:
-    """How many more rows there are of each outcome; None if data files of before are gone."""
+def _changed_counts(
+    tables: list[Table], removed: pa.Table, added: pa.Table
+) -> dict[str, int] | None:
+    """Return the change in rows of each outcome; None if old data files were deleted."""
     total: Counter[str] = Counter()
-    for table, files, sign in ((tables[0], gone, -1), (tables[1], come, 1)):
+    for table, files, sign in ((tables[0], removed, -1), (tables[1], added, 1)):
         if "reason" not in table.schema.names or files.num_rows == 0:
             continue
         is_kept = pc.equal(files["partition.verdict"], "kept")
         total["kept"] += sign * _sum(files.filter(is_kept), "rows")
         try:
             rules = tally_rules(table, files.filter(pc.invert(is_kept)))
-        except StorageError:  # vacuumed: what came and went is known, but not why
+        except StorageError:  # vacuumed: the changes are known, but not the reasons
             return None
         for rule, count in rules.items():
             total[rule] += sign * count

@@ -1,7 +1,7 @@
-"""Is the log of each table whole: every entry there and readable, the checkpoint that it names, its end?
+"""Check the log of each table: its entries, its checkpoints and its newest version.
 
-Tokenlake never cleans a log. That the newest entries are gone is seen from what was made with them: other
-tables, and releases.
+Tokenlake never cleans a log, so every entry must exist. Missing newest entries show up in other tables and
+in releases that name a later version.
 """
 
 import json
@@ -16,19 +16,21 @@ from etl.audit.file_checks import Problem
 from etl.errors import StorageError, TokenlakeError, said
 from etl.table import Table
 
-_THREADS = 16  # they wait for the store
+_DELETE = "delete it, the log is complete without it"
+_THREADS = 16  # they wait for storage
 
 
 def check_logs(lake: str) -> list[Problem]:
-    """The problems of the logs of a lake's tables."""
-    found: list[Problem] = []
+    """Return the problems in the logs of a lake's tables."""
+    result: list[Problem] = []
     newest: dict[str, int] = {}
     named = [
         (kind, version, f"the release {release.name!r} names")
         for release in releases.list_all(lake)
         for kind, version in release.versions.items()
     ]
-    kinds = ("keys", *reversed(releases.TABLES))  # downstream first: what it names is there already
+    # Downstream first: the upstream versions that a table names exist when its log is read.
+    kinds = ("keys", *reversed(releases.TABLES))
     for kind in kinds:
         url = storage.join(lake, kind)
         pointer = storage.read(storage.join(url, "_delta_log", "_last_checkpoint"))
@@ -43,10 +45,10 @@ def check_logs(lake: str) -> list[Problem]:
         if not problems:
             for entry in log.entries(url, newest[kind]):
                 named += [
-                    (n, version, f"{kind} was made from") for n, version in entry.reads.items()
+                    (n, version, f"{kind} was built from") for n, version in entry.reads.items()
                 ]
-        found += [Problem(kind, None, what) for what in problems]
-    return found + list(_ends(newest, named))
+        result += [Problem(kind, None, what) for what in problems]
+    return result + list(_ends(newest, named))
 
 
 def _opening(url: str, newest: int) -> Iterator[str]:
@@ -58,33 +60,34 @@ def _opening(url: str, newest: int) -> Iterator[str]:
 
 
 def _disagreement(head: log.Head, schema: pa.Schema) -> Iterator[str]:
-    """Whether the last checkpoint says other than the entries that it stands for."""
+    """Compare the last checkpoint with the log entries that it replaces."""
     version = head.version - len(head.entries)
     if version < 0:
-        return  # there is none
+        return  # no checkpoint
     entries = tuple(map(log.entry_name, range(version + 1)))
     by_entries = snapshot.read(log.Head(head.url, version, entries=entries))
     by_checkpoint = snapshot.read(log.Head(head.url, version, checkpoint=head.checkpoint))
     files = [
-        found.files(schema).sort_by("path").combine_chunks()
-        for found in (by_entries, by_checkpoint)
+        state.files(schema).sort_by("path").combine_chunks()
+        for state in (by_entries, by_checkpoint)
     ]
     done = by_checkpoint.transactions()
     names, versions = (by_entries.changes["txn"].field(name) for name in ("appId", "version"))
     pairs = zip(names.to_pylist(), versions.to_pylist(), strict=True)
     same = files[0] == files[1] and all(done.get(name) == number for name, number in pairs)
     if not same:
-        yield f"the checkpoint of version {version} says other than the entries: delete it, the log is enough"
+        what = f"the checkpoint of version {version} disagrees with the log entries"
+        yield f"{what}: {_DELETE}"
 
 
 def _entries(url: str, names: list[str]) -> Iterator[str]:
-    there = {log.number(name): name for name in names if log.number(name) >= 0}
-    missing = sorted(set(range(max(there, default=-1) + 1)) - there.keys())
+    entries = {log.number(name): name for name in names if log.number(name) >= 0}
+    missing = sorted(set(range(max(entries, default=-1) + 1)) - entries.keys())
     if missing:
-        yield f"{len(missing)} log entries are not there; the first: version {missing[0]}"
-    uris = [storage.join(url, "_delta_log", name) for name in there.values()]
+        yield f"{len(missing)} log entries are missing, the first of version {missing[0]}"
+    uris = [storage.join(url, "_delta_log", name) for name in entries.values()]
     with ThreadPoolExecutor(_THREADS) as pool:
-        for number, content in zip(there, pool.map(storage.read, uris), strict=True):
+        for number, content in zip(entries, pool.map(storage.read, uris), strict=True):
             if not _is_sound(content or b""):
                 yield f"the log entry of version {number} is damaged"
 
@@ -92,33 +95,33 @@ def _entries(url: str, names: list[str]) -> Iterator[str]:
 def _is_sound(entry: bytes) -> bool:
     try:
         actions = [json.loads(line) for line in entry.splitlines()]
-    except ValueError:  # also what is no UTF-8
+    except ValueError:  # also for invalid UTF-8
         return False
     return bool(actions) and all(isinstance(action, dict) for action in actions)
 
 
 def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[str]:
-    found = [name for name in names if ".checkpoint" in name and name.endswith(".parquet")]
+    checkpoints = [name for name in names if ".checkpoint" in name and name.endswith(".parquet")]
     if pointer is not None:
         try:
             version = int(json.loads(pointer)["version"])
         except (ValueError, KeyError, TypeError):
-            yield "_last_checkpoint is damaged: delete it, the log is enough"
+            yield f"_last_checkpoint is damaged: {_DELETE}"
         else:
-            if not any(name.startswith(f"{version:020}") for name in found):
-                yield f"the checkpoint of version {version} is not there, which _last_checkpoint names"
-    for name in found:
+            if not any(name.startswith(f"{version:020}") for name in checkpoints):
+                yield f"_last_checkpoint names the checkpoint of version {version}, which is missing"
+    for name in checkpoints:
         try:
             with storage.open_input(storage.join(url, "_delta_log", name)) as source:
                 parquet = pq.ParquetFile(source, page_checksum_verification=True)
                 for _ in parquet.iter_batches(use_threads=False):
                     pass
         except (pa.ArrowException, OSError, StorageError) as error:
-            yield f"the checkpoint {name} cannot be read ({said(error)}): delete it, the log is enough"
+            yield f"the checkpoint {name} cannot be read ({said(error)}): {_DELETE}"
 
 
 def _ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:
-    """Tables whose newest version is older than one that another table or a release names."""
+    """Yield the tables whose newest version is older than one named by another table or a release."""
     worst: dict[str, tuple[int, str]] = {}
     for kind, version, why in named:
         worst[kind] = max((version, why), worst.get(kind, (-1, "")))

@@ -1,6 +1,6 @@
-"""A few rows out of a large table: skip files by the log's statistics, row groups by the footers'.
+"""Look up a few rows in a large table by the statistics in its log and in its file footers.
 
-Nothing is read before it must be; of what is left only the columns that were asked for.
+Only the data files and row groups that may match are read, and only the requested columns of them.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from etl import storage
 from etl.errors import TableError
 from etl.table import Table
 
-_THREADS = 8  # they wait for the store, more than they compute
+_THREADS = 8  # they wait for storage more than they compute
 
 Wanted = Mapping[str, str | int]
 """Column -> the value that it must have."""
@@ -26,7 +26,7 @@ Wanted = Mapping[str, str | int]
 
 @dataclass(frozen=True)
 class Found:
-    """A row that was found: its data file, its number in that file, its partition and its values."""
+    """A matching row: its data file, its number in that file, and its values with the partition's."""
 
     path: str
     number: int
@@ -34,7 +34,7 @@ class Found:
 
 
 def find(table: Table, wanted: Wanted, columns: Sequence[str] | None = None) -> Iterator[Found]:
-    """The rows in which every wanted column has its value; ``columns`` None reads all of them."""
+    """Yield the rows in which every wanted column has its value, with all ``columns`` by default."""
     for fragment in candidates(table.fragments(), wanted):
         partition = {
             name.removeprefix("partition."): value
@@ -46,7 +46,7 @@ def find(table: Table, wanted: Wanted, columns: Sequence[str] | None = None) -> 
 
 
 def candidates(fragments: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
-    """The data files that may hold such a row, by the minimum and maximum of their columns.
+    """Return the data files that may hold such a row, by the minima and maxima of their columns.
 
     >>> files = pa.table({"path": ["a", "b"], "min.row": [0, 10], "max.row": [9, 19]})
     >>> [file["path"] for file in candidates(files, {"row": 12})]
@@ -54,60 +54,58 @@ def candidates(fragments: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
     """
     if fragments.num_rows == 0:
         return []
-    may = pa.array([True] * fragments.num_rows)
+    may_match = pa.array([True] * fragments.num_rows)
     for name, value in wanted.items():
         if f"min.{name}" in fragments.column_names:
             low, high = fragments[f"min.{name}"], fragments[f"max.{name}"]
             inside = pc.and_(pc.less_equal(low, value), pc.greater_equal(high, value))
-            may = pc.and_(may, pc.fill_null(inside, True))  # no statistics: it may
+            may_match = pc.and_(may_match, pc.fill_null(inside, True))  # null: no statistics
         if f"null_count.{name}" in fragments.column_names:
             empty = pc.equal(fragments[f"null_count.{name}"], fragments["rows"])
-            may = pc.and_(may, pc.invert(pc.fill_null(empty, False)))
-    return list(fragments.filter(may).to_pylist())
+            may_match = pc.and_(may_match, pc.invert(pc.fill_null(empty, False)))
+    return list(fragments.filter(may_match).to_pylist())
 
 
 def head(table: Table, limit: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """The first rows of a table in the order of its data files.
+    """Return the first rows of a table in the order of its data files.
 
-    Raises TableError for a column that it does not have.
+    Raises TableError for a column that the table does not have.
     """
     names = list(columns or table.schema.names)
     for name in names:
         if name not in table.schema.names:
-            known = ", ".join(table.schema.names)
-            raise TableError(
-                f"there is no column {name!r}", where=table.url, hint=f"it has {known}"
-            )
+            hint = f"its columns are {', '.join(table.schema.names)}"
+            raise TableError(f"the table has no column {name!r}", where=table.url, hint=hint)
     schema = pa.schema([table.schema.field(name) for name in names])
-    found = [schema.empty_table()]
+    parts = [schema.empty_table()]
     missing = limit
     for fragment in table.fragments().to_pylist():
         if missing <= 0:
             break
         rows = _first_rows(table.url, fragment, names, missing)
-        found.append(rows.select(names).cast(schema))
+        parts.append(rows.select(names).cast(schema))
         missing -= rows.num_rows
-    return pa.concat_tables(found)
+    return pa.concat_tables(parts)
 
 
 def tally(table: Table, column: str, fragments: pa.Table) -> Counter[str | None]:
-    """How often each value of a text column stands in some data files; reads that column alone."""
+    """Count the values of a text column in some data files; read only that column."""
     total: Counter[str | None] = Counter()
-    todo = []
+    unresolved = []
     for row in fragments.to_pylist():
         low, high = row.get(f"min.{column}"), row.get(f"max.{column}")
         if low is not None and low == high and row.get(f"null_count.{column}") == 0:
-            total[low] += row["rows"]  # one value in all of the file: the log says enough
+            total[low] += row["rows"]  # a single value in the whole file
         else:
-            todo.append(row["path"])
+            unresolved.append(row["path"])
     with ThreadPoolExecutor(_THREADS) as pool:
-        for values in pool.map(lambda path: _values(table.url, path, column), todo):
+        for values in pool.map(lambda path: _values(table.url, path, column), unresolved):
             total.update(values)
     return total
 
 
 def tally_rules(documents: Table, fragments: pa.Table) -> Counter[str]:
-    """How many documents each rule has rejected in some data files; details of a reason count together."""
+    """Count the documents that each rule rejected in some data files, ignoring details of a reason."""
     total: Counter[str] = Counter()
     for reason, count in tally(documents, "reason", fragments).items():
         total["none" if reason is None else schemas.rule_of(reason)] += count
@@ -128,18 +126,17 @@ def _find_in_file(
                 match = pa.array([True] * keys.num_rows)
                 for name, value in wanted.items():
                     match = pc.and_(match, pc.fill_null(pc.equal(keys[name], value), False))
-                places = pc.indices_nonzero(match)
-                if len(places):
+                indices = pc.indices_nonzero(match)
+                if len(indices):
                     rows = file.read_row_group(group, columns=names, use_threads=False)
-                    for place, values in zip(
-                        places.to_pylist(), rows.take(places).to_pylist(), strict=True
-                    ):
-                        yield start + place, values
+                    matches = rows.take(indices).to_pylist()
+                    for index, values in zip(indices.to_pylist(), matches, strict=True):
+                        yield start + index, values
             start += metadata.num_rows
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: Wanted) -> bool:
-    """Whether a row group may hold the wanted values, by the statistics of its footer."""
+    """Return whether a row group may hold the wanted values, by its statistics."""
     for index in range(group.num_columns):
         column = group.column(index)
         known = column.statistics is not None and column.statistics.has_min_max
@@ -152,18 +149,18 @@ def _may_hold(group: pq.RowGroupMetaData, wanted: Wanted) -> bool:
 
 def _first_rows(url: str, fragment: Mapping[str, Any], names: list[str], limit: int) -> pa.Table:
     stored = [name for name in names if f"partition.{name}" not in fragment]
-    batches, found = [], 0
+    batches, num_rows = [], 0
     with storage.open_input(storage.join(url, fragment["path"])) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         for batch in file.iter_batches(limit, columns=stored, use_threads=False):
-            batches.append(batch.slice(0, limit - found))
-            found += batches[-1].num_rows
-            if found == limit:
+            batches.append(batch.slice(0, limit - num_rows))
+            num_rows += batches[-1].num_rows
+            if num_rows == limit:
                 break
     rows = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in names:
         if name not in stored:
-            rows = rows.append_column(name, pa.repeat(fragment[f"partition.{name}"], found))
+            rows = rows.append_column(name, pa.repeat(fragment[f"partition.{name}"], num_rows))
     return rows
 
 

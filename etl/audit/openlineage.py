@@ -1,7 +1,8 @@
-"""Lineage as OpenLineage run events (spec 2-0-2, https://openlineage.io): what catalogues read.
+"""Export lineage as OpenLineage run events for data catalogs.
 
-One run of a recipe fills up to three tables; for each of them it is one OpenLineage job with a START and
-a COMPLETE event. The run id is derived from ours, so that exporting twice gives the same events.
+The events follow spec 2-0-2 (https://openlineage.io). A run of a recipe writes up to three tables; each of
+them becomes one OpenLineage job with a START and a COMPLETE event. Run ids are derived from Tokenlake's, so
+exporting twice gives the same events.
 """
 
 import uuid
@@ -18,7 +19,7 @@ _FACETS = "https://openlineage.io/spec/facets"
 
 
 def run_events(node: Node) -> list[dict[str, Any]]:
-    """The runs that made a table and those below it, as OpenLineage RunEvents in the order of time."""
+    """Return the runs behind a table and its inputs as OpenLineage RunEvents, ordered by time."""
     events = [event for table in node.walk() for event in _table_events(table)]
     return sorted(events, key=lambda event: (event["eventTime"], event["eventType"] != "START"))
 
@@ -76,12 +77,12 @@ def _run_events(node: Node, run_id: str, commits: Sequence[Version]) -> Iterator
 
 
 def _rows_written(step: str, counts: Any) -> int:
-    found = {"documents": counts.rows, "duplicates": counts.duplicates}
-    return int(found.get(step, counts.kept))
+    rows = {"documents": counts.rows, "duplicates": counts.duplicates}
+    return int(rows.get(step, counts.kept))
 
 
 def _dataset(url: str) -> dict[str, str]:
-    """A place as OpenLineage names it: the bucket is the namespace; ``file`` is that of this machine."""
+    """Return the OpenLineage name of a URL: the bucket is the namespace, ``file`` for local paths."""
     if is_local(url):
         return {"namespace": "file", "name": str(local_path(url))}
     scheme, rest = url.split("://", 1)

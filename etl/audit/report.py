@@ -1,7 +1,7 @@
-"""What is in a lake now: counts over its live tables, and what could not be read.
+"""Report the contents of a lake: counts over its current tables, and the quarantined inputs.
 
-Rows, tokens and sizes come from the logs; reasons and languages are tallied from those columns alone.
-No text is read.
+Rows, tokens and sizes come from the logs; reasons and languages are counted from their own columns. No text
+is read.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from etl.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class TableReport:
-    """One table: its version, data files and size, and the recipe that made it."""
+    """The version, data files, size and recipe of a table."""
 
     name: str
     version: int
@@ -38,7 +38,7 @@ class TableReport:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReport:
-    """What became of the records of one input file."""
+    """The outcome of the records of one input file."""
 
     source: str
     rows: int
@@ -49,7 +49,7 @@ class SourceReport:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeReport:
-    """The counts of a lake; rows = kept + the sum of rejected."""
+    """The counts of a lake; ``rows`` equals ``kept`` plus the sum of ``rejected``."""
 
     lake: str
     tables: list[TableReport]
@@ -57,22 +57,22 @@ class LakeReport:
     kept: int
     rejected: dict[str, int]  # by rule, most frequent first
     duplicates: dict[str, int]  # left out, by kind
-    cut: int  # documents without what stands in others
+    cut: int  # documents that lost units which occur in other documents
     tokenized: int  # documents with tokens
     tokens: int
-    languages: dict[str, int]  # kept documents by language, where the recipe finds it
+    languages: dict[str, int]  # kept documents by language, if the recipe detects it
     sources: list[SourceReport]
-    costs: list[StageCost]  # of the runs that made what stands there; empty if an older version did
+    costs: list[StageCost]  # of the runs behind the tables; empty if an older version ran them
     quarantined: list[Quarantined] = field(default_factory=list)
 
     @property
     def tokens_per_document(self) -> float | None:
-        """The mean over the documents with tokens; None if there is none."""
+        """The mean over the documents with tokens; None if there are none."""
         return self.tokens / self.tokenized if self.tokenized else None
 
 
 def report(lake: str) -> LakeReport:
-    """Count what stands in the tables of a lake now.
+    """Count the rows in the current tables of a lake.
 
     Raises TableError if the lake has no documents.
     """
@@ -122,20 +122,21 @@ def _table(name: str, table: Table, files: pa.Table) -> TableReport:
 
 
 def _costs(tables: dict[str, Table]) -> list[StageCost]:
-    """What the stages cost, summed over the commits behind the tables as they are."""
+    """Sum up the cost of each stage over the commits behind the current tables."""
     records = {
         name: [v.lineage for v in current(versions_of(table)) if v.lineage is not None]
         for name, table in tables.items()
     }
     if not records["documents"]:
         return []
-    counts = {name: [record.counts for record in found] for name, found in records.items()}
     stages = records["documents"][-1].canonical["stages"]
-    return stage_costs(stages, counts["documents"], counts.get("tokens", []))
+    documents = [record.counts for record in records["documents"]]
+    tokens = [record.counts for record in records.get("tokens", [])]
+    return stage_costs(stages, documents, tokens)
 
 
 def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The data files of ``documents`` with kept rows, and those with rejected ones."""
+    """Split the data files of ``documents`` into those with kept and those with rejected rows."""
     if files.num_rows == 0:
         return files, files
     is_kept = pc.equal(files["partition.verdict"], "kept")
@@ -143,7 +144,7 @@ def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _sources(kept: pa.Table, rejected: pa.Table, tokens: Table | None) -> list[SourceReport]:
-    """Counts by input file: a data file holds rows of one, unless ``etl optimize`` made it."""
+    """Count by input file: a data file holds rows of one, unless ``etl optimize`` wrote it."""
     parts = [
         _by_source(kept, rows="rows", kept="rows"),
         _by_source(rejected, rows="rows"),
@@ -158,7 +159,7 @@ def _sources(kept: pa.Table, rejected: pa.Table, tokens: Table | None) -> list[S
 
 
 def _read_by_source(url: str, path: str) -> pl.DataFrame:
-    """The same of a data file of tokens with rows of several input files."""
+    """Count the documents and tokens of a data file with rows of several input files."""
     with storage.open_input(storage.join(url, path)) as file:
         rows = pl.DataFrame(pq.read_table(file, columns=["source", "num_tokens"]))
     counts = rows.group_by("source").agg(
@@ -170,22 +171,22 @@ def _read_by_source(url: str, path: str) -> pl.DataFrame:
 
 
 def _by_source(files: pa.Table, **columns: str) -> pl.DataFrame:
-    """The source of each data file, with some of its numbers under new names and 0 for the others."""
+    """Return the source of each data file with the named counts, and 0 for the others."""
     names = ("rows", "kept", "tokenized", "tokens")
     schema = {"source": pl.String, **dict.fromkeys(names, pl.Int64)}
     if files.num_rows == 0:
         return pl.DataFrame(schema=schema)
-    found = {name: files[column].to_numpy() for name, column in columns.items()}
-    zeros = {name: 0 for name in names if name not in found}
+    counts = {name: files[column].to_numpy() for name, column in columns.items()}
+    zeros = {name: 0 for name in names if name not in counts}
     sources = pl.Series("source", files["min.source"].to_pylist(), pl.String)
-    frame = pl.DataFrame({"source": sources, **found})
+    frame = pl.DataFrame({"source": sources, **counts})
     return frame.with_columns(**{n: pl.lit(v) for n, v in zeros.items()}).select(
         pl.col(name).cast(dtype) for name, dtype in schema.items()
     )
 
 
 def _sorted(counts: Mapping[str, int] | Mapping[str | None, int]) -> dict[str, int]:
-    """Most frequent first; ties by name."""
+    """Sort counts, most frequent first and ties by name."""
     named = {"none" if name is None else name: count for name, count in counts.items()}
     return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
 

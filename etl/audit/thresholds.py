@@ -1,6 +1,7 @@
-"""Which settings of a recipe are thresholds: those that decide verdicts, and neither text nor signals."""
+"""Override thresholds of a recipe: the settings that affect verdicts, but not text or signals."""
 
 from collections.abc import Sequence
+from shlex import quote
 
 import schemas
 from etl.audit.replay import Judge, judges, with_stages
@@ -10,18 +11,19 @@ from etl.stages import Filter, Stage, Transform
 
 
 class Thresholds:
-    """The filters behind a table of documents, as its lineage record has them, and with other settings."""
+    """The filters behind a table of documents, with the recorded settings and with others."""
 
     def __init__(self, record: schemas.Lineage, where: str) -> None:
         self._canonical, self._where = record.canonical, where
         self.recipe = self._with([])
-        rejected = record.canonical.get("rejected", {"signals": False})  # older tables have few
+        # Older tables lack this setting.
+        rejected = record.canonical.get("rejected", {"signals": False})
         self.made_by = judges(self.recipe.stages, has_all_signals=rejected["signals"])
 
     def changed(self, settings: Sequence[str]) -> list[Judge]:
-        """The filters with settings overridden (``gopher_quality.min_words=80``).
+        """Return the filters with settings overridden, such as ``gopher_quality.min_words=80``.
 
-        Raises RecipeError if one is unknown, cannot have this value, or is no threshold.
+        Raises RecipeError if a setting is unknown, has an invalid value, or is not a threshold.
         """
         for setting in settings:
             self._check(self._with([setting]), setting)
@@ -32,23 +34,25 @@ class Thresholds:
 
     def _check(self, other: Recipe, setting: str) -> None:
         if _without_filters(other) != _without_filters(self.recipe):
-            raise _no_threshold("it is no setting of a filter", setting)
+            raise _not_a_threshold("it is not a setting of a filter", setting)
         for old, new in zip(self.made_by, with_stages(self.made_by, other.stages), strict=True):
             if old.stage == new.stage:
                 continue
             if old.is_opaque or new.is_opaque:
-                raise _no_threshold(f"`{new.stage.kind}` does not judge by columns", setting)
+                what = f"`{new.stage.kind}` does not decide by stored columns alone"
+                raise _not_a_threshold(what, setting)
             if not _is_threshold(old.stage, new.stage):
-                raise _no_threshold("it changes the text or a signal of the documents", setting)
+                raise _not_a_threshold("it changes the text or a signal of the documents", setting)
             if missing := new.missing():
-                raise _no_threshold(f"no column holds {', '.join(missing)} for this stage", setting)
+                what = f"no column holds {', '.join(missing)} for this stage"
+                raise _not_a_threshold(what, setting)
 
 
-def _no_threshold(why: str, setting: str) -> RecipeError:
+def _not_a_threshold(why: str, setting: str) -> RecipeError:
     return RecipeError(
-        f"this cannot be told without reading text: {why}",
+        f"its effect cannot be computed from stored columns: {why}",
         where=f"--set {setting}",
-        hint="`etl run` with this setting into another lake tells it",
+        hint=f"run the recipe into another lake: `etl run RECIPE --lake LAKE --set {quote(setting)}`",
     )
 
 
@@ -58,8 +62,8 @@ def _without_filters(recipe: Recipe) -> Recipe:
 
 
 def _is_threshold(old: Stage, new: Stage) -> bool:
-    """Whether the fields that differ decide verdicts alone."""
+    """Return whether the fields that differ affect nothing but verdicts."""
     if not old.columns() and not isinstance(old, Transform):
-        return True  # there is nothing else that they could decide
+        return True  # the stage writes no column and no text
     names = [n for n in type(old).model_fields if getattr(old, n) != getattr(new, n)]
     return {*names} <= {*old.thresholds}

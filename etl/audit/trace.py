@@ -1,7 +1,7 @@
-"""One document, from its input file to its tokens, or to the reason why it has none.
+"""Trace a document from its input file to its tokens, or to the reason why it has none.
 
-Cost: the logs of the lake's tables, and of the data files only the row groups that may hold the document
-(by address one or two of each table; by ``id`` all whose range of ids covers it).
+Cost: the logs of the lake's tables, and only the row groups that may hold the document. By address, these
+are one or two per table; by ``id``, all whose range of ids contains it.
 """
 
 import difflib
@@ -34,7 +34,7 @@ _PREVIEW_CHARS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """Which commit brought a row: the table's version, and the run and recipe that made it."""
+    """The commit that added a row: the table's version, the run and the recipe."""
 
     version: int
     time: datetime  # UTC
@@ -45,7 +45,7 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a row stands: data file (inside its table), number in that file, and the commit."""
+    """The location of a row: data file (path inside its table), row in that file, and commit."""
 
     file: str
     row: int
@@ -54,20 +54,20 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Duplicate:
-    """Which document was kept in place of this one, and how alike they are (1.0: the same)."""
+    """The document that was kept instead of this one, and their similarity (1.0: identical)."""
 
     keeper_source: str
     keeper_row: int
-    keeper_id: str | None  # None also for one of another lake
-    keeper_lake: str | None  # URL of the other lake that keeps it
+    keeper_id: str | None  # also None if the keeper is in another lake
+    keeper_lake: str | None  # URL, if the keeper is in another lake
     kind: str  # exact or near
     similarity: float
-    version: int  # of the table ``duplicates`` that says so
+    version: int  # version of ``duplicates`` with this decision
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """The tokens of a document: ``first_token`` counts from the beginning of the data file."""
+    """The tokens of a document; ``first_token`` is an offset from the start of the data file."""
 
     place: Place
     first_token: int
@@ -76,7 +76,7 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """All that a lake knows of one document."""
+    """The complete record of one document in a lake."""
 
     id: str | None
     source: str
@@ -87,10 +87,10 @@ class Trace:
     lang: str | None
     signals: dict[str, float]
     text: str | None  # its first 500 characters; None for a rejected document
-    outcome: str  # one sentence: what became of it
+    outcome: str  # one line: kept, rejected or left out
     document: Place
     duplicate: Duplicate | None
-    cut: Cut | None  # what stands in other documents
+    cut: Cut | None  # its units that occur in other documents
     tokens: Tokens | None
     input: schemas.InputFile | None
 
@@ -102,14 +102,14 @@ def trace(
     source: str | None = None,
     row: int | None = None,
 ) -> list[Trace]:
-    """What became of a document, named by its id or by its address (``source`` and ``row``).
+    """Trace a document by its id or by its address (``source`` and ``row``).
 
-    An id may be that of several documents; ``source`` is a URL or a path. Raises TableError if there is
-    no such document, or if neither an id nor a whole address is given.
+    Several documents may share an id; ``source`` is a URL or a path. Raises TableError if no document
+    matches, or if neither an id nor a complete address is given.
     """
     if (id is None) == (source is None) or (source is None) != (row is None):
         raise TableError(
-            "a document is named by its id, or by its source and row",
+            "a document is identified by its id, or by its source and row",
             where=lake,
             hint="give --id ID, or --source URI and --row N",
         )
@@ -117,18 +117,19 @@ def trace(
     if source is not None and row is not None:
         wanted = {"source": storage.normalize(source), "row": row}
     tables = _Lake(storage.normalize(lake))
-    traces = [tables.trace(found) for found in find(tables.documents, wanted)]
+    traces = [tables.trace(match) for match in find(tables.documents, wanted)]
     if not traces:
-        raise tables.nothing(wanted)
+        raise tables.missing(wanted)
     return sorted(traces, key=lambda t: (t.source, t.row))
 
 
 class _Lake:
-    """The tables of a lake as they are now, with what their logs say."""
+    """The current tables of a lake, with the contents of their logs."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        tokens = table_of(url, "tokens")  # downstream first: what it names is there already
+        # Downstream first: the upstream versions that a table names exist when it is opened.
+        tokens = table_of(url, "tokens")
         self._ledger = ledger_of(tokens) if tokens is not None else None
         self.tokens = self._ledger.table if self._ledger is not None else tokens
         self.duplicates = table_of(url, "duplicates")
@@ -137,24 +138,24 @@ class _Lake:
         self._inputs = live_inputs(self._versions)
         self._token_versions = versions_of(self.tokens) if self.tokens else []
         record = newest(self._token_versions)
-        self._tokens_read = {t.name: t.version for t in record.input_tables} if record else {}
+        self._token_inputs = {t.name: t.version for t in record.input_tables} if record else {}
 
-    def trace(self, found: Found) -> Trace:
-        """What became of one row of ``documents``."""
-        values = found.values
+    def trace(self, match: Found) -> Trace:
+        """Trace one row of ``documents``."""
+        values = match.values
         known = set(schemas.documents([], has_signature=True, has_units=True).names)
         signals = {n: v for n, v in values.items() if n not in known and v is not None}
-        key = key_of(found.path)
+        key = key_of(match.path)
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
         address = {"source": values["source"], "row": values["row"]}
         kept = values["verdict"] == "kept"
-        named = self._named(address, done=done) if kept else None
+        decision = self._decision(address, done=done) if kept else None
         duplicate = cut = None
-        if named is not None and named[0]["kind"] in schemas.WHOLE:
-            duplicate = self._duplicate(*named)
-        elif named is not None:
-            cut = cut_of(named[0], values["text"], named[1])
-        tokens = self._place_in_tokens(address) if kept else None
+        if decision is not None and decision[0]["kind"] in schemas.WHOLE:
+            duplicate = self._duplicate(*decision)
+        elif decision is not None:
+            cut = cut_of(decision[0], values["text"], decision[1])
+        tokens = self._tokens_of(address) if kept else None
         return Trace(
             id=values["id"],
             source=values["source"],
@@ -167,7 +168,7 @@ class _Lake:
             text=values["text"][:_PREVIEW_CHARS] if values["text"] is not None else None,
             outcome=self._outcome(values, duplicate or cut, tokens, done=done),
             document=Place(
-                file=found.path, row=found.number, commit=self._commit(found.path, values["source"])
+                file=match.path, row=match.number, commit=self._commit(match.path, values["source"])
             ),
             duplicate=duplicate,
             cut=cut,
@@ -175,10 +176,10 @@ class _Lake:
             input=self._inputs.get(values["source"]),
         )
 
-    def nothing(self, wanted: dict[str, str | int]) -> TableError:
-        """The error for a document that is not in the lake, with the nearest that is."""
+    def missing(self, wanted: dict[str, str | int]) -> TableError:
+        """Return the error for a document that is not in the lake, with a hint at the nearest match."""
         if "id" in wanted:
-            hint = "ids are those of the column that the recipe names; try --source and --row"
+            hint = "ids come from the id column of the recipe; without one, use --source and --row"
             return TableError(f"no document has the id {wanted['id']!r}", where=self.url, hint=hint)
         source = str(wanted["source"])
         shown = one_line(source)
@@ -186,62 +187,68 @@ class _Lake:
         if notes:
             part = f" (part {notes[0].part})" if notes[0].part else ""
             what = f"{shown}{part} could not be read: {' '.join(notes[0].error.split())}"
-            return TableError(what, where=self.url, hint="mend it and run again; see `etl report`")
+            return TableError(what, where=self.url, hint="repair the file and run the recipe again")
         if source in self._inputs:
-            hint = f"{self._inputs[source].rows} records were read of it; rows count from 0"
-            return TableError(f"no row {wanted['row']} of {shown}", where=self.url, hint=hint)
+            hint = (
+                f"{self._inputs[source].rows} records were read from it; rows are numbered from 0"
+            )
+            return TableError(
+                f"the lake has no row {wanted['row']} of {shown}", where=self.url, hint=hint
+            )
         near = difflib.get_close_matches(source, self._inputs, n=1)
-        hint = "`etl lineage` lists the input files"
+        hint = f"`etl lineage {self.documents.url}` lists the input files"
         if near:
             hint = f"did you mean {one_line(near[0])}?"
-        return TableError(f"no rows of {shown}", where=self.url, hint=hint)
+        return TableError(f"the lake has no rows of {shown}", where=self.url, hint=hint)
 
     def _commit(self, path: str, source: str) -> Commit | None:
-        """The commit that brought a data file of ``documents``."""
-        naming = [
+        """Return the commit that added a data file of ``documents``."""
+        candidates = [
             version
             for version in current(self._versions)
             if version.lineage and any(file.uri == source for file in version.lineage.input_files)
         ]
-        return _as_commit(added_in(self.documents, path, naming or self._versions[::-1]))
+        return _as_commit(added_in(self.documents, path, candidates or self._versions[::-1]))
 
-    def _named(self, address: dict[str, Any], *, done: bool) -> tuple[dict[str, Any], Table] | None:
-        """The row of ``duplicates`` that names a document, at the version that its tokens were made with."""
+    def _decision(
+        self, address: dict[str, Any], *, done: bool
+    ) -> tuple[dict[str, Any], Table] | None:
+        """Return a document's row of ``duplicates``, at the version that ``tokens`` was built from."""
         table = self.duplicates
         if table is None:
             return None
-        if done and self._tokens_read.get("duplicates", table.version) != table.version:
-            old = Table.open(table.url, self._tokens_read["duplicates"])
+        if done and self._token_inputs.get("duplicates", table.version) != table.version:
+            old = Table.open(table.url, self._token_inputs["duplicates"])
             table = table if old.is_vacuumed else old
-        found = next(find(table, address), None)
-        return None if found is None else (found.values, table)
+        row = next(find(table, address), None)
+        return None if row is None else (row.values, table)
 
     def _duplicate(self, values: dict[str, Any], table: Table) -> Duplicate:
         keeper = {"source": values["keeper_source"], "row": values["keeper_row"]}
-        other = values.get("keeper_lake")
-        own = find(self.documents, keeper, ["id"]) if other is None else ()
-        ids = [row.values["id"] for row in own]
+        other_lake = values.get("keeper_lake")
+        rows = find(self.documents, keeper, ["id"]) if other_lake is None else ()
+        ids = [row.values["id"] for row in rows]
         return Duplicate(
             keeper_source=values["keeper_source"],
             keeper_row=values["keeper_row"],
             keeper_id=ids[0] if ids else None,
-            keeper_lake=other,
+            keeper_lake=other_lake,
             kind=values["kind"],
             similarity=values["similarity"],
             version=table.version,
         )
 
-    def _place_in_tokens(self, address: dict[str, Any]) -> Tokens | None:
+    def _tokens_of(self, address: dict[str, Any]) -> Tokens | None:
         if self.tokens is None:
             return None
-        found = next(find(self.tokens, address, ["num_tokens", "token_end"]), None)
-        if found is None:
+        row = next(find(self.tokens, address, ["num_tokens", "token_end"]), None)
+        if row is None:
             return None
-        commit = _as_commit(added_in(self.tokens, found.path, self._token_versions[::-1]))
+        commit = _as_commit(added_in(self.tokens, row.path, self._token_versions[::-1]))
         return Tokens(
-            place=Place(file=found.path, row=found.number, commit=commit),
-            first_token=found.values["token_end"] - found.values["num_tokens"],
-            num_tokens=found.values["num_tokens"],
+            place=Place(file=row.path, row=row.number, commit=commit),
+            first_token=row.values["token_end"] - row.values["num_tokens"],
+            num_tokens=row.values["num_tokens"],
         )
 
     def _outcome(
@@ -269,7 +276,7 @@ class _Lake:
         if self.tokens is None:
             return "kept; the lake has no tokens: its recipe does not tokenize"
         if done:
-            return "kept, but its tokens are missing: see `etl verify`"
+            return "kept, but its tokens are missing: run `etl verify`"
         error = next(self._quarantined(source), None)
         return f"kept, not tokenized{': ' + error if error else ' yet: run the recipe again'}"
 

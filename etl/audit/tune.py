@@ -1,9 +1,9 @@
-"""What other thresholds would keep, told from the columns of ``documents``: no text is read.
+"""Tune thresholds: count the documents that other settings would keep, without reading text.
 
-Each data file is read once, by columns, and judged again by the filters of its recipe with other settings
-(``replay``); the counts are those that a run with these gives. Of exact duplicates the first by address
-stays, as in a new lake. Cost, for a million documents with 28 signals: 3 s of CPU time, 1 s for each further
-value of a sweep, and 300 MB of memory; if the recipe deduplicates, 40 bytes more for each kept document.
+Each data file is read once, by columns, and the filters of its recipe are applied again with other settings
+(``replay``). The counts equal those of a run with these settings. Of exact duplicates, the first by address
+is kept, as in a new lake. Cost for a million documents with 28 signals: 3 s of CPU time, 1 s more per further
+value of a sweep, and 300 MB of memory; if the recipe deduplicates, 40 bytes more per kept document.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,48 +25,45 @@ from etl.table import Table
 
 _THREADS: Final = 4
 _BATCH_ROWS: Final = 1 << 15
-_SIZES: Final = (
-    "num_chars",
-    "num_segments",
-    "num_words",
-)  # tokens are estimated by one, best first
+# Columns to estimate tokens from, best first.
+_SIZES: Final = ("num_chars", "num_segments", "num_words")
 _NO_TOKENS: Final = pl.DataFrame(schema={"row": pl.Int64, "num_tokens": pl.Int32})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What the filters of a lake keep now, and what they would keep with other settings."""
+    """The counts that the filters of a lake keep now, and would keep with other settings."""
 
     lake: str
     settings: list[str]
     whole: Counted
-    languages: list[Counted]  # where the recipe finds languages; the largest change first
-    sources: list[Counted]  # input files; the largest change first
-    rules: dict[str, tuple[int, int]]  # reason -> documents rejected by it now, and then
-    unknown: dict[str, int]  # stage -> documents that would come to it, and it has not judged
-    not_counted: list[str]  # stages after the filters that are left out of the counts
+    languages: list[Counted]  # largest change first; empty if none was detected
+    sources: list[Counted]  # input files; largest change first
+    rules: dict[str, tuple[int, int]]  # reason -> documents it rejects now and would reject
+    unknown: dict[str, int]  # stage -> documents that would reach it and have no verdict
+    not_counted: list[str]  # later stages that the counts ignore
 
 
 def tune(lake: str, settings: Sequence[str]) -> Tuning:
-    """What would be kept with settings overridden, as ``gopher_quality.min_words=80``.
+    """Count what would be kept with settings overridden, such as ``gopher_quality.min_words=80``.
 
-    Raises RecipeError if a setting is unknown or no threshold, TableError if no recipe has made the
-    lake's documents, or their columns do not give their reasons.
+    Raises RecipeError if a setting is unknown or not a threshold, TableError if the documents were not
+    made by a recipe or their signals do not give the stored reasons.
     """
     return _Lake(lake).tuned([list(settings)])[0]
 
 
 def sweep(lake: str, over: str, settings: Sequence[str] = ()) -> list[Tuning]:
-    """The same for each value of one more setting: ``gopher_quality.min_words=20,50,80``.
+    """Tune for each value of one more setting, such as ``gopher_quality.min_words=20,50,80``.
 
-    The documents are read once for all of them.
+    The documents are read once for all values.
     """
     key, sign, values = over.partition("=")
     if not sign or not values:
         raise RecipeError(
-            f"cannot read {over!r}",
+            f"cannot parse {over!r}",
             where="--sweep",
-            hint="write key=value,value as in gopher_quality.min_words=20,50,80",
+            hint="write key=value,value, for example gopher_quality.min_words=20,50,80",
         )
     cases = [[*settings, f"{key}={value.strip()}"] for value in values.split(",")]
     return _Lake(lake).tuned(cases)
@@ -81,46 +78,46 @@ class _Lake:
         record = newest(versions_of(self._documents))
         if record is None:
             raise TableError(
-                "no recipe has made documents here",
+                "these documents were not made by a recipe",
                 where=self._documents.url,
-                hint="`etl run` makes them",
+                hint="only lakes made by `etl run` can be tuned",
             )
         self._thresholds = Thresholds(record, self._documents.url)
         stages: tuple[Stage, ...] = self._thresholds.recipe.stages
         self._is_unique = any(isinstance(stage, DedupExact) for stage in stages)
-        told = (Filter, Transform, DedupExact, Tokenize)
-        self._not_counted = [stage.kind for stage in stages if not isinstance(stage, told)]
+        counted_kinds = (Filter, Transform, DedupExact, Tokenize)
+        self._not_counted = [stage.kind for stage in stages if not isinstance(stage, counted_kinds)]
         tokens = table_of(self._url, "tokens")
         self._tokens = _TokenCounts(tokens) if tokens is not None else None
         names = self._documents.schema.names
         self._size = next((name for name in _SIZES if name in names), None)
 
     def tuned(self, cases: Sequence[Sequence[str]]) -> list[Tuning]:
-        """A Tuning for each list of settings."""
+        """Return a Tuning for each list of settings."""
         recipes = [self._thresholds.changed(settings) for settings in cases]
         made_by = self._thresholds.made_by
         names = columns_of(made_by, *recipes)
         files = self._documents.fragments().to_pylist()
         files.sort(key=lambda file: (file["min.source"], file["min.row"]))
 
-        def judge(file: Mapping[str, Any]) -> Tallies:
+        def tally(file: Mapping[str, Any]) -> Tallies:
             tallies = Tallies(self._is_unique)
             for frame in self._frames(file, names):
-                place = reached(frame, made_by)
-                then = [judge_again(frame, place, recipe) for recipe in recipes]
+                positions = reached(frame, made_by)
+                then = [judge_again(frame, positions, recipe) for recipe in recipes]
                 tallies.add(str(file["min.source"]), frame, then)
             return tallies
 
         total = Tallies(self._is_unique)
         with ThreadPoolExecutor(_THREADS) as pool:
-            for tallies in pool.map(judge, files):
+            for tallies in pool.map(tally, files):
                 total.extend(tallies)
         return [self._tuning(total, case, list(settings)) for case, settings in enumerate(cases)]
 
     def _frames(self, file: Mapping[str, Any], names: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """The columns of a data file that judging and counting take, a batch of rows at a time.
+        """Yield batches of a data file with the columns ``names`` and those needed for counting.
 
-        Columns of ``documents`` and ``size`` (float64), ``num_tokens`` (int32, null where there are none).
+        ``size`` (float64) and ``num_tokens`` (int32, null if not tokenized) are added.
         """
         columns = dict.fromkeys([*names, "row", "lang"])
         columns |= {"content_hash": None} if self._is_unique else {}
@@ -146,40 +143,42 @@ class _Lake:
             languages=languages if {part.name for part in languages} - {"none"} else [],
             sources=counted(total, case, by="source"),
             rules=rules(total, case),
-            unknown={stages[place].name: rows for place, rows in unknown(total, case).items()},
+            unknown={
+                stages[position].name: rows for position, rows in unknown(total, case).items()
+            },
             not_counted=self._not_counted,
         )
 
 
 class _TokenCounts:
-    """The number of tokens of documents, by the data files of ``tokens`` that hold them."""
+    """The numbers of tokens of documents, read from the data files of ``tokens``."""
 
     def __init__(self, table: Table) -> None:
         self._url = table.url
         self._files: dict[str, list[tuple[int, int, str]]] = {}
-        self._several: list[tuple[str, str, str]] = []  # those with rows of several input files
+        self._mixed: list[tuple[str, str, str]] = []  # files with rows of several input files
         names = ("path", "min.source", "max.source", "min.row", "max.row")
         for row in table.fragments().to_pylist():
             path, low, high, *span = (row[name] for name in names)
             if low == high:
                 self._files.setdefault(low, []).append((*span, path))
             else:
-                self._several.append((low, high, path))
+                self._mixed.append((low, high, path))
 
     def of(self, file: Mapping[str, Any]) -> pl.DataFrame:
-        """``row`` and ``num_tokens`` of the documents that a data file of ``documents`` may hold."""
-        wanted = file["min.source"]
+        """Return ``row`` and ``num_tokens`` of the documents that a data file may hold."""
+        source = file["min.source"]
         paths = [
             path
-            for first, last, path in self._files.get(wanted, [])
+            for first, last, path in self._files.get(source, [])
             if first <= file["max.row"] and last >= file["min.row"]
         ]
-        found = [_NO_TOKENS, *(self._read(path, ["row", "num_tokens"]) for path in paths)]
-        for low, high, path in self._several:
-            if low <= wanted <= high:
+        parts = [_NO_TOKENS, *(self._read(path, ["row", "num_tokens"]) for path in paths)]
+        for low, high, path in self._mixed:
+            if low <= source <= high:
                 rows = self._read(path, ["source", "row", "num_tokens"])
-                found.append(rows.filter(source=wanted).drop("source"))
-        return pl.concat(found)
+                parts.append(rows.filter(source=source).drop("source"))
+        return pl.concat(parts)
 
     def _read(self, path: str, columns: list[str]) -> pl.DataFrame:
         with storage.open_input(storage.join(self._url, path)) as source:

@@ -1,6 +1,6 @@
-"""What the log of a table says: its versions, each with the lineage record of its commit.
+"""List the versions of a table from its log, each with the lineage record of its commit.
 
-Nothing here reads a data file. Cost: the log entries of the table, once.
+No data file is read. Cost: one pass over the log entries of the table.
 """
 
 from collections.abc import Sequence
@@ -19,78 +19,80 @@ from etl.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """One version of a table: when it came, and what its commit says of itself.
+    """A version of a table: the time of its commit and the commit's own record.
 
-    ``lineage`` is None for the version that only created the table, and for commits that were not made
-    by a recipe; what such a commit noted of itself is in ``note``.
+    ``lineage`` is None for the version that only created the table, and for commits not made by a recipe;
+    ``note`` is the record of such a commit.
     """
 
     version: int
     time: datetime  # UTC
-    operation: str  # Delta's own name of what was done
+    operation: str  # Delta's name of the operation
     lineage: schemas.Lineage | None = None
     note: dict[str, Any] = field(default_factory=dict)
 
 
 def history(table_url: str) -> list[Version]:
-    """All versions of a table, newest first.
+    """Return all versions of a table, newest first.
 
-    Raises TableError if there is no table, or its log was written by a newer Tokenlake.
+    Raises TableError if the table does not exist, or its log was written by a newer Tokenlake.
     """
     return versions_of(Table.open(table_url))
 
 
 def versions_of(table: Table) -> list[Version]:
-    """The versions of an open table up to its own, newest first."""
+    """Return the versions of an open table up to its own, newest first."""
     return [_version(entry, table.url) for entry in table.history()]
 
 
 def newest(versions: Sequence[Version]) -> schemas.Lineage | None:
-    """The newest lineage record among versions (newest first)."""
+    """Return the newest lineage record among versions, which are newest first."""
     return next((v.lineage for v in versions if v.lineage is not None), None)
 
 
 def current(versions: Sequence[Version]) -> list[Version]:
-    """The versions of the newest generation that have a record, oldest first: what made its rows."""
+    """Return the versions that wrote the rows of the newest generation, oldest first."""
     last = newest(versions)
-    found = [v for v in versions if v.lineage and last and v.lineage.generation == last.generation]
-    return found[::-1]
+    if last is None:
+        return []
+    writers = [v for v in versions if v.lineage and v.lineage.generation == last.generation]
+    return writers[::-1]
 
 
 def table_of(lake: str, name: str) -> Table | None:
-    """One of a lake's tables, as it is now; None if the lake does not have it."""
+    """Open a table of a lake at its newest version; return None if the lake does not have it."""
     url = storage.join(lake, name)
     return Table.open(url) if Table.exists(url) else None
 
 
 def ledger_of(table: Table) -> Ledger | None:
-    """Which units of work a table holds, for the recipe that made it; None if no recipe did."""
+    """Open the ledger of a table for the recipe that made it; return None if no recipe did."""
     record = newest(versions_of(table))
     return Ledger(table.url, fingerprint=record.fingerprint) if record is not None else None
 
 
 def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:
-    """The input files behind the rows of a table, by URI, each with all the rows read of it.
+    """Return the input files behind the rows of a table by URI, each with all rows read from it.
 
-    ``versions`` are newest first. A file's rows add up over the commits that brought its splits; its
-    next content takes the place of the one before.
+    ``versions`` are newest first. The rows of a file add up over the commits that added its splits; newer
+    content of a file replaces the older.
     """
-    found: dict[str, schemas.InputFile] = {}
+    inputs: dict[str, schemas.InputFile] = {}
     for version in current(versions):
         assert version.lineage is not None
         for file in version.lineage.input_files:
-            before = found.get(file.uri)
-            same = before is not None and before.fingerprint == file.fingerprint
-            rows = file.rows + (before.rows if before is not None and same else 0)
-            found[file.uri] = file.model_copy(update={"rows": rows})
-    return dict(sorted(found.items()))
+            before = inputs.get(file.uri)
+            is_same = before is not None and before.fingerprint == file.fingerprint
+            rows = file.rows + (before.rows if before is not None and is_same else 0)
+            inputs[file.uri] = file.model_copy(update={"rows": rows})
+    return dict(sorted(inputs.items()))
 
 
 def added_in(table: Table, path: str, candidates: Sequence[Version]) -> Version | None:
-    """The version whose commit brought a live data file: one of the candidates (oldest first).
+    """Return the version, among candidates in ascending order, whose commit added a live data file.
 
-    A data file is added once, so that it can be found by halving: the cost is the logarithm of the
-    number of candidates in look-ups of a version's files.
+    A data file is added once, so a binary search finds the version. Cost: listing the files of O(log n)
+    versions.
     """
     low, high = 0, len(candidates) - 1
     while low < high:
@@ -105,23 +107,25 @@ def added_in(table: Table, path: str, candidates: Sequence[Version]) -> Version 
 
 
 def _version(entry: dict[str, Any], url: str) -> Version:
-    found = entry.get("tokenlake") or {}
+    fields = entry.get("tokenlake") or {}
+    is_lineage = "format" in fields
+    where = f"{url} version {entry['version']}"
     return Version(
         version=int(entry["version"]),
         time=datetime.fromtimestamp(int(entry["timestamp"]) / 1000, UTC),
         operation=str(entry.get("operation", "")),
-        lineage=_record(found, f"{url} version {entry['version']}") if "format" in found else None,
-        note={} if "format" in found else dict(found),
+        lineage=_record(fields, where) if is_lineage else None,
+        note={} if is_lineage else dict(fields),
     )
 
 
-def _record(found: dict[str, Any], where: str) -> schemas.Lineage:
+def _record(fields: dict[str, Any], where: str) -> schemas.Lineage:
     try:
-        return schemas.Lineage.model_validate(found)
+        return schemas.Lineage.model_validate(fields)
     except ValidationError as error:
         raise TableError(
-            f"its lineage record has format {found['format']}, known here is "
-            f"{schemas.FORMAT_VERSION} ({error.error_count()} fields do not fit)",
+            f"its lineage record has format {fields['format']}, but this version reads up to "
+            f"{schemas.FORMAT_VERSION} (invalid fields: {error.error_count()})",
             where=where,
             hint="a newer Tokenlake may have written it: upgrade",
         ) from error

@@ -1,6 +1,7 @@
-"""Taking care of a lake: what goes, what is mended, what is made smaller. No Dask.
+"""Maintain a lake: vacuum, repair and optimize its tables. No Dask.
 
-vacuum.py    deletes data files that no version within the retention, no release and no job needs
-repair.py    drops what is damaged, so that the next run makes it again
-optimize.py  puts small data files together
+vacuum.py    delete data files that no retained version, release or running job needs
+repair.py    drop damaged data, which the next run rebuilds
+optimize.py  compact small data files
+record.py    write the lineage record of a maintenance commit
 """

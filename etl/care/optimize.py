@@ -1,10 +1,10 @@
-"""Put small data files together, in commits that change no row.
+"""Compact small data files, in commits that change no rows.
 
-Many small files cost a reader a request and a footer each. Neighbours by address, in ``keys`` by their least
-key, become one file of about the size that is asked for. Old versions keep their files until a vacuum, so
-that a training run that is pinned to one goes on as it was; a run of the recipe may go on meanwhile. What
-another commit took away first is left as it is. ``documents`` is not touched: its files are named by the
-table of duplicates, and are as large as the splits of the input.
+Each small file costs readers a request and a footer. Files with neighbouring addresses, in ``keys`` with
+neighbouring least keys, are merged into one file of about the target size. Old versions keep their files
+until a vacuum, so a training run pinned to one is not affected. A run of the recipe may be in progress: files
+that another commit removed first are skipped. ``documents`` is not compacted: ``duplicates`` names its files,
+and they are as large as the splits of the input.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,17 +25,17 @@ from etl.plan import kept_units
 from etl.table import Table
 
 TARGET_BYTES: Final = 256 << 20
-"""The size of a data file that small ones are put together to, on disk; chosen here: half of what a run
-writes at most, so that a file that a run has filled is left alone."""
+"""The size on disk of a compacted data file; chosen here: half the largest file that a run writes, so that
+full files are not rewritten."""
 
-_KEYS_BYTES = 16 << 20  # of keys, two millions of which a thread sorts in memory (200 MB)
+_KEYS_BYTES = 16 << 20  # two million keys, which a thread sorts in memory (200 MB)
 _THREADS = 4  # each holds a row group or two
 _PER_COMMIT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimized:
-    """What became of one table: its data files and their bytes before and after."""
+    """The result for one table: its data files and their bytes before and after."""
 
     table: str
     version: int
@@ -46,34 +46,34 @@ class Optimized:
 
 
 def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
-    """Put small files of ``duplicates``, ``keys`` and ``tokens`` together.
+    """Compact the small files of ``duplicates``, ``keys`` and ``tokens``.
 
-    Raises TableError if the lake has none of these, if no recipe made them, or if a file is damaged.
+    Raises TableError if the lake has none of these tables, if no recipe made them, or if a file is damaged.
     """
     url = storage.normalize(lake)
     with lease.hold(url, "optimize"):
-        found = []
+        results = []
         if (duplicates := table_of(url, "duplicates")) is not None:
             decisions = ledger_of(duplicates)
             groups = list(_groups(_blocks(url, "duplicates", decisions), target_bytes))
-            found.append(_optimized(decisions, groups, DUPLICATES))
-            if (keys := KeyTable(decisions)).fits:  # or else the next run makes it anew
+            results.append(_optimized(decisions, groups, DUPLICATES))
+            if (keys := KeyTable(decisions)).fits:  # otherwise the next run rebuilds it
                 target = min(target_bytes, _KEYS_BYTES)
-                found.append(_optimized(keys.ledger, _key_groups(keys.ledger, target), KEYS))
+                results.append(_optimized(keys.ledger, _key_groups(keys.ledger, target), KEYS))
         if (tokens := table_of(url, "tokens")) is not None:
             ledger = ledger_of(tokens)
             groups = list(_groups(_blocks(url, "tokens", ledger), target_bytes))
-            found.append(_optimized(ledger, groups, TOKENS))
-    if not found:
-        raise TableError("there is nothing to put together", where=url, hint="check the URL")
-    return found
+            results.append(_optimized(ledger, groups, TOKENS))
+    if not results:
+        raise TableError("no tables to compact", where=url, hint="check the URL")
+    return results
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Data files that stay together, since a unit of work has rows in each."""
+    """Data files that must be merged together, because one unit of work has rows in each."""
 
-    address: tuple[str, int]  # source and row; of keys the kind and the least one
+    address: tuple[str, int]  # source and row; for ``keys`` the kind and the least key
     size: int
     rows: int
     paths: tuple[str, ...]
@@ -81,7 +81,7 @@ class _Block:
 
 
 def _blocks(lake: str, kind: str, ledger: Ledger) -> list[_Block]:
-    """The data files of a table as blocks, in the order of their addresses."""
+    """Return the data files of a table as blocks, in the order of their addresses."""
     assert ledger.table is not None
     fragments = ledger.table.fragments()
     if not fragments.num_rows:
@@ -90,14 +90,14 @@ def _blocks(lake: str, kind: str, ledger: Ledger) -> list[_Block]:
     files = fragments.select(columns).to_pylist()
     groups: dict[str, list[Mapping[str, Any]]] = {}
     units: dict[str, list[str]] = {}
-    if kind == "duplicates":  # nobody asks which unit a file is of
+    if kind == "duplicates":  # its files are not looked up by unit
         for file in files:
             groups[file["path"]], units[file["path"]] = [file], []
     else:
         documents = Table.open(storage.join(lake, "documents"))
         live = {ledger.key(unit.key) for unit in kept_units(documents)}
         for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
-            if live.issuperset(keys):  # others wait for a run, which replaces them
+            if live.issuperset(keys):  # the next run replaces the others
                 groups.setdefault(keys[0], []).append(file)
                 units[keys[0]] = keys
     return sorted((_block(groups[n], units[n]) for n in groups), key=lambda block: block.address)
@@ -115,9 +115,9 @@ def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
 
 
 def _key_groups(ledger: Ledger, target_bytes: int) -> list[Group]:
-    """The same of ``keys``: files of one kind, neighbours by their least key."""
+    """Group the files of ``keys`` by kind, with neighbouring least keys."""
     assert ledger.table is not None
-    found: list[Group] = []
+    result: list[Group] = []
     files = ledger.table.fragments().to_pylist()
     for kind in sorted({file["partition.kind"] for file in files}):
         blocks = [
@@ -127,12 +127,12 @@ def _key_groups(ledger: Ledger, target_bytes: int) -> list[Group]:
         ]
         blocks.sort(key=lambda block: block.address)
         groups = _groups(blocks, target_bytes)
-        found.extend(replace(group, partition={"kind": kind}) for group in groups)
-    return found
+        result.extend(replace(group, partition={"kind": kind}) for group in groups)
+    return result
 
 
 def _groups(blocks: Sequence[_Block], target_bytes: int) -> Iterator[Group]:
-    """Neighbours that make a file of at most the target; what would stay one file is left out."""
+    """Yield groups of two or more neighbouring files that fit into a file of the target size."""
     pending: list[_Block] = []
     for block in [*blocks, None]:
         if block is None or sum(b.size for b in pending) + block.size > target_bytes:
@@ -149,13 +149,13 @@ def _groups(blocks: Sequence[_Block], target_bytes: int) -> Iterator[Group]:
 
 
 def _optimized(ledger: Ledger, groups: Sequence[Group], layout: Layout) -> Optimized:
-    """Write the groups side by side, and commit them some at a time."""
+    """Merge the groups in parallel, and commit them in batches."""
     assert ledger.table is not None
     before = ledger.table.fragments()
     with ThreadPoolExecutor(_THREADS) as pool:
         for start in range(0, len(groups), _PER_COMMIT):
-            some = groups[start : start + _PER_COMMIT]
-            rewrites = list(pool.map(lambda group: put_together(ledger, group, layout), some))
+            batch = groups[start : start + _PER_COMMIT]
+            rewrites = list(pool.map(lambda group: put_together(ledger, group, layout), batch))
             ledger.rewrite(rewrites, partial(_record, ledger.table))
     after = ledger.table.fragments()
     return Optimized(

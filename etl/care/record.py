@@ -1,4 +1,4 @@
-"""The lineage record of a commit that takes care of a table: the newest one's, with what was done."""
+"""Write the lineage record of a maintenance commit: the newest record with the action added."""
 
 import uuid
 from datetime import UTC, datetime
@@ -13,20 +13,20 @@ from etl.table import Table
 
 
 def recipe_of(table: Table) -> schemas.Lineage:
-    """The newest record of a table, which names its recipe; raises TableError if no recipe made it."""
-    found = newest(versions_of(table))
-    if found is None:
-        raise TableError("no recipe made this table", where=table.url)
-    return found
+    """Return the newest record of a table; raise TableError if no recipe made the table."""
+    lineage = newest(versions_of(table))
+    if lineage is None:
+        raise TableError("this table was not made by a recipe", where=table.url)
+    return lineage
 
 
 def ledger_of(table: Table) -> Ledger:
-    """Which units of work a table holds; raises TableError if no recipe made it."""
+    """Open the ledger of a table; raise TableError if no recipe made the table."""
     return Ledger(table.url, fingerprint=recipe_of(table).fingerprint)
 
 
 def record(table: Table, action: Literal["repair", "optimize"], **fields: Any) -> dict[str, Any]:
-    """The record as JSON data; ``fields`` are those of ``schemas.Lineage`` that are not as before."""
+    """Return the record as JSON data; ``fields`` override fields of ``schemas.Lineage``."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     update = {
         "format": schemas.FORMAT_VERSION,

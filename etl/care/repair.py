@@ -1,13 +1,14 @@
-"""Drop what is damaged, so that the next run makes it again from the sources.
+"""Repair a lake: drop damaged data, so that the next run rebuilds it from the input files.
 
-What `etl verify` finds names data files. The units of work behind them are undone, with all that was made
-of them: a split of documents goes with what was decided of it and with its tokens, a data file of duplicates
-with the decisions on the input files that it covers, and with their tokens. The next run reads, decides and
-tokenizes these again, and nothing else; whatever else is decided already comes first, as ever. The table of
-keys is made anew. Four commits at most, downstream first, so that no row outlives its origin.
+`etl verify` names the damaged data files. Repair undoes the units of work behind them and all that was
+derived from these units. A split of documents is dropped with its decisions and its tokens; a data file of
+duplicates is dropped with the decisions on the input files it covers, and with their tokens. The next run
+reads, deduplicates and tokenizes only these units; earlier decisions take precedence, as in any run. The
+table ``keys`` is rebuilt. Repair makes at most four commits, downstream first, so that no row outlives its
+origin.
 
-The same rows come back if the recipe's libraries are those of before. Of equal texts that are all decided
-anew the one is kept that one run would keep; where they came in several runs, that may be another one.
+The next run restores the same rows if the recipe's libraries have not changed. If equal texts from several
+runs are all decided again, it keeps the one that a single run would keep, which may be a different one.
 """
 
 from collections import Counter
@@ -30,12 +31,14 @@ from etl.plan import Unit, kept_units
 from etl.table import Table
 
 _NOTHING: Mapping[str, list[Fragment]] = {}
-_RUN = "nothing can be done about it by itself: `etl run --rebuild`, or bring it back from a copy"
+_NOT_REPAIRABLE = (
+    "cannot be repaired automatically: restore it from a backup, or run the recipe with --rebuild"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """A problem that stays, and why."""
+    """A problem that cannot be repaired, and why."""
 
     problem: Problem
     why: str
@@ -43,40 +46,40 @@ class Left:
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """What a repair drops, or would drop, and what it cannot mend."""
+    """The data that a repair drops, or would drop, and the problems that it cannot repair."""
 
     lake: str
     problems: list[Problem]
     dropped: dict[str, list[str]]  # table -> data files
-    sources: list[str]  # input files that are read again, in part or as a whole
+    sources: list[str]  # input files to read again, in part or as a whole
     left: list[Left]
     done: bool
 
 
 def repair(lake: str, *, drop: bool = False) -> Repair:
-    """Find what is damaged and can be made again, and, with ``drop``, drop it.
+    """Find damaged data that can be rebuilt, and drop it if ``drop`` is set.
 
-    Raises TableError if the lake has no documents or no recipe made them, ConflictError if somebody else
-    commits meanwhile.
+    Raises TableError if the lake has no documents or no recipe made them, ConflictError if another process
+    commits concurrently.
     """
     url = storage.normalize(lake)
     problems = verify(url)
-    work = _Work(url, problems)
-    if drop and work.has_any:
+    undo = _Undo(url, problems)
+    if drop and undo.has_any:
         with lease.hold(url, "repair"):
-            work.commit()
+            undo.commit()
     return Repair(
         lake=url,
         problems=problems,
-        dropped={kind: sorted(paths) for kind, paths in work.remove.items() if paths},
-        sources=sorted(work.sources),
-        left=work.left,
+        dropped={kind: sorted(paths) for kind, paths in undo.remove.items() if paths},
+        sources=sorted(undo.sources),
+        left=undo.left,
         done=drop,
     )
 
 
-class _Work:
-    """Which units of work are undone in each table, and which data files go with them."""
+class _Undo:
+    """The units of work to undo in each table, and the data files to remove with them."""
 
     def __init__(self, lake: str, problems: list[Problem]) -> None:
         self.remove: dict[str, set[str]] = {kind: set() for kind in (*releases.TABLES, "keys")}
@@ -86,7 +89,9 @@ class _Work:
         tables = {kind: table_of(lake, kind) for kind in self.remove} if has_files else {}
         live = {f"{kind}/{path}" for kind, table in tables.items() for path in _live(table)}
         self._damaged = [p for p in problems if f"{p.table}/{p.file}" in live]
-        self.left = [Left(problem=p, why=_RUN) for p in problems if p not in self._damaged]
+        self.left = [
+            Left(problem=p, why=_NOT_REPAIRABLE) for p in problems if p not in self._damaged
+        ]
         if not self._damaged:
             return
         self._ledgers = {kind: ledger_of(t) for kind, t in tables.items() if t is not None}
@@ -107,14 +112,14 @@ class _Work:
         return any(self._undone.values()) or any(self.remove.values())
 
     def commit(self) -> None:
-        """Make the tables forget it, downstream first."""
+        """Undo the units in each table, downstream first."""
         if "tokens" in self._ledgers:
             self._commit("tokens")
         if self.remove["keys"]:
             self._forget_keys()
         if "duplicates" in self._ledgers and self._undone["duplicates"]:
             self._commit("duplicates", self._rewritten())
-        self._commit("documents", input_files=self._taken_back())
+        self._commit("documents", input_files=self._negative_inputs())
 
     def _paths(self, kind: str) -> list[str]:
         return [str(p.file) for p in self._damaged if (p.redo or p.table) == kind]
@@ -125,7 +130,7 @@ class _Work:
             if (problem.redo or problem.table) != "documents":
                 continue
             source = sources[str(problem.file)]
-            if why := _why_not_again(source, self._inputs):
+            if why := _why_unreadable(source, self._inputs):
                 self.left.append(Left(problem=problem, why=why))
             else:
                 self.sources.add(source)
@@ -153,7 +158,7 @@ class _Work:
             return
         ledger = self._ledgers["tokens"]
         assert ledger.table is not None
-        own = {ledger.key(key): key for key in self._units}
+        units = {ledger.key(key): key for key in self._units}
         redo = [p for p in self._damaged if p.redo == "tokens"]
         self._undone["tokens"].update(key_of(str(p.file)) for p in redo)
         wanted = {ledger.key(key) for key in self._undone["tokens"]}
@@ -162,7 +167,7 @@ class _Work:
         for path, keys in zip(paths, ledger.units_of(paths), strict=True):
             if path in damaged or not wanted.isdisjoint(keys):
                 self.remove["tokens"].add(path)
-                self._undone["tokens"].update(own[key] for key in keys if key in own)
+                self._undone["tokens"].update(units[key] for key in keys if key in units)
 
     def _commit(
         self,
@@ -175,8 +180,8 @@ class _Work:
         if not undone and not self.remove[kind]:
             return
         keys = undone if kind == "documents" else {ledger.key(key) for key in undone}
-        fragments = [fragment for found in rewritten.values() for fragment in found]
-        done = [_rewriting(ledger, path) for path in rewritten]
+        fragments = [fragment for parts in rewritten.values() for fragment in parts]
+        done = [_rewrite_key(ledger, path) for path in rewritten]
         ledger.table.commit(
             fragments,
             remove=sorted(self.remove[kind] | rewritten.keys()),
@@ -190,7 +195,7 @@ class _Work:
         )
 
     def _forget_keys(self) -> None:
-        """Make the table of keys one of no recipe, which the next run begins anew."""
+        """Detach the table of keys from its recipe, so that the next run rebuilds it."""
         table = self._ledgers["keys"].table
         assert table is not None
         table.commit(
@@ -201,39 +206,39 @@ class _Work:
         )
 
     def _rewritten(self) -> dict[str, list[Fragment]]:
-        """Sound data files of duplicates -> the same without the rows whose units are decided anew."""
+        """Rewrite sound data files of duplicates without the rows of undone units."""
         ledger = self._ledgers["duplicates"]
         assert ledger.table is not None
         units = [u for u in self._units.values() if u.key in self._undone["duplicates"]]
         paths = pa.array([path for unit in units for path in unit.paths], pa.string())
-        found = {}
+        rewritten = {}
         for file in ledger.table.fragments().to_pylist():
-            if file["path"] in self.remove["duplicates"] or not _may_name(file, units):
+            if file["path"] in self.remove["duplicates"] or not _may_hold(file, units):
                 continue
             with storage.open_input(storage.join(ledger.url, file["path"])) as source:
                 rows = pq.read_table(source)
-            rest = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
-            if rest.num_rows < rows.num_rows:
-                name = _rewriting(ledger, file["path"])
+            remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
+            if remaining.num_rows < rows.num_rows:
+                name = _rewrite_key(ledger, file["path"])
                 writer = FragmentWriter(ledger.url, ledger.table.schema, DUPLICATES, name=name)
-                writer.append(rest)
-                found[file["path"]] = writer.close()
-        return found
+                writer.append(remaining)
+                rewritten[file["path"]] = writer.close()
+        return rewritten
 
-    def _taken_back(self) -> list[schemas.InputFile]:
-        """The input files of dropped splits, with the records that are no longer read of them, below 0."""
-        stays: Counter[str] = Counter()
+    def _negative_inputs(self) -> list[schemas.InputFile]:
+        """Return the input files of dropped splits; ``rows`` is minus the number of dropped records."""
+        remaining: Counter[str] = Counter()
         for file in self._files:
             if file["path"] not in self.remove["documents"]:
-                stays[str(file["min.source"])] += int(file["rows"])
+                remaining[str(file["min.source"])] += int(file["rows"])
         return [
-            self._inputs[uri].model_copy(update={"rows": stays[uri] - self._inputs[uri].rows})
+            self._inputs[uri].model_copy(update={"rows": remaining[uri] - self._inputs[uri].rows})
             for uri in sorted(self.sources)
         ]
 
 
-def _rewriting(ledger: Ledger, path: str) -> str:
-    """The key of what takes a data file's place."""
+def _rewrite_key(ledger: Ledger, path: str) -> str:
+    """Return the key of the file that replaces a data file."""
     return ledger.key("repair", path)
 
 
@@ -241,18 +246,18 @@ def _live(table: Table | None) -> list[str]:
     return table.fragments()["path"].to_pylist() if table is not None else []
 
 
-def _may_name(file: Mapping[str, Any], units: Iterable[Unit]) -> bool:
-    """Whether a data file of duplicates may hold rows of some units."""
+def _may_hold(file: Mapping[str, Any], units: Iterable[Unit]) -> bool:
+    """Return whether a data file of duplicates may hold rows of some units."""
     return any(file["min.source"] <= unit.source <= file["max.source"] for unit in units)
 
 
-def _why_not_again(source: str, inputs: Mapping[str, schemas.InputFile]) -> str | None:
-    """Why the rows of an input file cannot be made again; None if they can."""
+def _why_unreadable(source: str, inputs: Mapping[str, schemas.InputFile]) -> str | None:
+    """Return why an input file cannot be read again; None if it can."""
     if source not in inputs:
-        return f"no record says how {source} was read"
-    found = storage.info(source)
-    if found is None:
-        return f"its source is gone: {source}"
-    if found.fingerprint != inputs[source].fingerprint:
-        return f"its source has changed: {source} (`etl run --replace-changed` takes the new rows)"
+        return f"no lineage record lists its input file {source}"
+    info = storage.info(source)
+    if info is None:
+        return f"its input file no longer exists: {source}"
+    if info.fingerprint != inputs[source].fingerprint:
+        return f"its input file has changed: {source} (run the recipe with --replace-changed)"
     return None

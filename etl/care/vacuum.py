@@ -1,10 +1,10 @@
-"""Delete the data files that nobody needs any more; show first which.
+"""Vacuum a lake: find the data files that are no longer needed, and delete them on request.
 
-A file is needed by the newest version, by every version that was the newest within the retention, by each
-release, and, whatever the retention, by a job that is at work: what was written or taken away since it
-began stays. Two kinds are left: files that were never committed, by jobs that died, and files that a
-replacement, a rebuild, a repair or an optimize took away long enough ago. Only names that Tokenlake gives
-are looked at. Cost: a listing of the lake, and each log once.
+A file is needed by the newest version, by every version that was the newest within the retention, and by each
+release. A running job needs all files written or removed since it started, regardless of the retention.
+Unneeded files are those that a failed job never committed, and those that a replacement, rebuild, repair or
+optimize removed longer ago than the retention. Only files with Tokenlake's names are considered. Cost: one
+listing of the lake, and one pass over each log.
 """
 
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ from etl.fragment import is_fragment
 from etl.table import Table
 
 RETAIN: Final = timedelta(days=7)
-"""How long what is not needed by the newest version stays: what Delta's own vacuum takes for granted."""
+"""How long files removed from the newest version are retained: the default of Delta's VACUUM."""
 
-_THREADS = 16  # they wait for the store
+_THREADS = 16  # they wait for storage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unneeded:
-    """A data file that nobody needs: why, and the versions that cannot be read without it."""
+    """An unneeded data file: the reason, and the versions that cannot be read without it."""
 
     table: str
-    file: str  # its path inside the table
+    file: str  # path inside the table
     size: int  # bytes
     why: str
     versions: tuple[int, int] | None  # first and last; None if it was never committed
@@ -38,11 +38,11 @@ class Unneeded:
 
 @dataclass(frozen=True, kw_only=True)
 class Vacuum:
-    """What a vacuum deletes, or would delete."""
+    """The data files that a vacuum deleted, or would delete."""
 
     lake: str
-    horizon: datetime  # what came to be unneeded before that goes
-    jobs: list[str]  # at work on the lake, which hold the horizon back
+    horizon: datetime  # files unneeded since before this time are deleted
+    jobs: list[str]  # running on the lake; they limit the horizon
     releases: list[str]
     files: list[Unneeded]
     deleted: bool
@@ -54,28 +54,30 @@ class Vacuum:
 
 
 def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Vacuum:
-    """Find what nobody needs, and, with ``delete``, delete it.
+    """Find unneeded data files, and delete them if ``delete`` is set.
 
-    Versions whose files go are noted beside their table before: opening one is an error that says so.
-    Raises TableError if there is no lake, ConflictError during another vacuum of it.
+    Versions that lose files are first recorded beside their table, and opening one raises an error that
+    names the vacuum. Raises TableError if the lake does not exist, ConflictError if another vacuum of it is
+    running.
     """
     url = storage.normalize(lake)
     tables = (*releases.TABLES, "keys")
     kinds = [kind for kind in tables if Table.exists(storage.join(url, kind))]
     if not kinds:
-        raise TableError("there is no lake", where=url, hint="check the URL")
-    # It announces itself before it lists the releases: see etl/releases.py. It lists the files before the
-    # leases and the logs: whose file it has seen holds a lease, or has committed it, or is dead.
+        raise TableError("no lake found", where=url, hint="check the URL")
+    # The order matters. The lease is taken before the releases are listed: see etl/releases.py. The files are
+    # listed before the leases and the logs, so the job that wrote a listed file holds a lease, has committed
+    # the file, or is dead.
     with lease.hold(url, "vacuum") if delete else nullcontext() as own:
         listed = {kind: storage.find(storage.join(url, kind)) for kind in kinds}
-        others = [found for found in lease.leases(url) if own is None or found.key != own.key]
+        others = [other for other in lease.leases(url) if own is None or other.key != own.key]
         if own is not None and any(other.kind == own.kind for other in others):
-            raise ConflictError("another vacuum of this lake is under way", where=url)
+            raise ConflictError("another vacuum of this lake is running", where=url)
         jobs = [other for other in others if other.kind != "vacuum"]
         horizon = min([datetime.now(UTC) - retain, *(job.since for job in jobs)])
-        named = releases.list_all(url)
+        retained = releases.list_all(url)
         files = [
-            file for kind in kinds for file in _unneeded(url, kind, listed[kind], horizon, named)
+            file for kind in kinds for file in _unneeded(url, kind, listed[kind], horizon, retained)
         ]
         if delete:
             for kind in kinds:
@@ -84,7 +86,7 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
         lake=url,
         horizon=horizon,
         jobs=[f"{job.kind} since {job.started}" for job in jobs],
-        releases=[release.name for release in named],
+        releases=[release.name for release in retained],
         files=files,
         deleted=delete,
     )
@@ -93,32 +95,32 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
 def _unneeded(
     lake: str,
     kind: str,
-    found: list[storage.FileInfo],
+    listed: list[storage.FileInfo],
     horizon: datetime,
-    named: list[releases.Release],
+    retained: list[releases.Release],
 ) -> Iterator[Unneeded]:
     url = storage.join(lake, kind)
     table = Table.open(url)
-    gone = _removed(table)
+    removed = _removed(table)
     needed = set(table.fragments()["path"].to_pylist())
-    needed.update(path for path, last in gone.items() if last.time >= horizon)
-    for version in {r.versions[kind] for r in named if kind in r.versions}:
+    needed.update(path for path, last in removed.items() if last.time >= horizon)
+    for version in {r.versions[kind] for r in retained if kind in r.versions}:
         needed.update(Table.open(url, version).fragments()["path"].to_pylist())
-    for file in found:
+    for file in listed:
         path = file.uri.removeprefix(f"{table.url}/")
         is_old = file.modified is not None and file.modified < horizon
         if is_fragment(path) and is_old and path not in needed:
-            last = gone.get(path)
+            last = removed.get(path)
             why, versions = "never committed", None
             if last is not None:
-                why = f"taken away by version {last.version}"
+                why = f"removed by version {last.version}"
                 versions = (last.since, last.version - 1)
             yield Unneeded(table=kind, file=path, size=file.size, why=why, versions=versions)
 
 
 @dataclass(frozen=True)
 class _Removal:
-    """When a file was taken away, and which version brought it."""
+    """The removal of a file: the version and time, and the version that added the file."""
 
     version: int
     time: datetime
@@ -126,16 +128,16 @@ class _Removal:
 
 
 def _removed(table: Table) -> dict[str, _Removal]:
-    """The files that were taken away and did not come back."""
+    """Return the files that were removed and not added again."""
     since: dict[str, int] = {}
-    found: dict[str, _Removal] = {}
+    removed: dict[str, _Removal] = {}
     for entry in table.entries():
         for path in entry.remove:
-            found[path] = _Removal(entry.version, entry.time, since.pop(path, 0))
+            removed[path] = _Removal(entry.version, entry.time, since.pop(path, 0))
         for path in entry.add:
-            found.pop(path, None)
+            removed.pop(path, None)
             since[path] = entry.version
-    return found
+    return removed
 
 
 def _delete(url: str, files: list[Unneeded]) -> None:

@@ -1,4 +1,4 @@
-"""A lake that several real runs made: two files, then a third, one that cannot be read, and twins."""
+"""Fixtures: a lake of two runs, with an unreadable input file and a repeated document id."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.place import copy
 
 @pytest.fixture(scope="session")
 def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
-    """The recipe of the lake that all tests read; whoever changes it takes ``lake``, a copy."""
+    """The recipe of a shared lake, read-only; tests that change the lake use the copy ``lake``."""
     folder = new_place("made")
     crawl = folder / "crawl"
     recipe = Recipe(
@@ -32,14 +32,14 @@ def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
     write_parquet(crawl / "b.parquet", records(100, 180))
     assert run(recipe, cluster=client).ok
     write_jsonl(crawl / "c.jsonl", records(180, 260))
-    twin = {**records(201, 202)[0], "doc_id": "doc-00000"}  # an id that stands in another file too
+    twin = {**records(201, 202)[0], "doc_id": "doc-00000"}  # also in a.parquet
     write_jsonl(crawl / "twin.jsonl", [twin])
-    (crawl / "broken.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
+    (crawl / "broken.parquet").write_bytes(b"PAR1 not a parquet file PAR1")
     assert not run(recipe, cluster=client).ok
     return recipe
 
 
 @pytest.fixture
 def lake(made: Recipe, place: UPath) -> Recipe:
-    """The same recipe with copies of its input and its lake, to be damaged or gone on with."""
+    """The same recipe with a copy of its lake, to damage or to extend."""
     return made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})

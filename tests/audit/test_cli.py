@@ -1,4 +1,4 @@
-"""The command line: what goes to stdout and what to stderr, exit codes, JSON, and quick help."""
+"""Test the command line: stdout and stderr, exit codes, JSON output, and fast help."""
 
 import io
 import json
@@ -31,24 +31,24 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def etl(*words: object, env: Mapping[str, str] | None = None) -> Result:
-    """A command in this process."""
-    return CliRunner().invoke(app, [str(word) for word in words], env=env)
+def etl(*arguments: object, env: Mapping[str, str] | None = None) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
 
 
-def facts(*words: object, env: Mapping[str, str] | None = None) -> Any:
-    """What a command prints with --json, which must be JSON and nothing else."""
-    result = etl(*words, "--json", env=env)
+def facts(*arguments: object, env: Mapping[str, str] | None = None) -> Any:
+    """Return the parsed output of a command with --json, which must be nothing but JSON."""
+    result = etl(*arguments, "--json", env=env)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     return json.loads(result.stdout)
 
 
-def start(*words: object) -> subprocess.Popen[str]:
-    """A command in a process of its own."""
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Start a command in a separate process."""
     environment = {name: v for name, v in os.environ.items() if not name.startswith("TOKENLAKE_")}
     return subprocess.Popen(
-        [sys.executable, "-c", "from cli import main; main()", *map(str, words)],
+        [sys.executable, "-c", "from cli import main; main()", *map(str, arguments)],
         env={**environment, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -58,10 +58,10 @@ def start(*words: object) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
-    """A recipe over two files beside it, one of which cannot be read."""
+    """A recipe over two files in its folder, one of them unreadable."""
     (tmp_path / "crawl").mkdir()
     write_parquet(tmp_path / "crawl" / "a.parquet", records(0, 40))
-    (tmp_path / "crawl" / "broken.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
+    (tmp_path / "crawl" / "broken.parquet").write_bytes(b"PAR1 not a parquet file PAR1")
     recipe = {
         "name": "web",
         "source": {"path": "crawl", "columns": {"text": "body", "id": "doc_id"}},
@@ -73,7 +73,7 @@ def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
     return file
 
 
-def test_help_loads_no_library() -> None:
+def test_help_imports_no_heavy_library() -> None:
     code = (
         "import sys; sys.argv = ['etl', '--help']\n"
         "from cli import main\n"
@@ -96,7 +96,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert f"Examples:\n    etl {command}" in result.stdout
 
 
-def test_a_run_prints_facts_to_stdout_and_the_rest_to_stderr(
+def test_a_run_prints_results_to_stdout_and_progress_to_stderr(
     recipe_file: Path, tmp_path: Path
 ) -> None:
     process = start("run", recipe_file, "--workers", 1, "--json")
@@ -111,7 +111,7 @@ def test_a_run_prints_facts_to_stdout_and_the_rest_to_stderr(
     assert any(line.startswith("documents   2/2 splits") for line in lines)
     assert any(line.startswith("quarantined documents file://") for line in lines)
     (tmp_path / "crawl" / "broken.parquet").unlink()
-    again = etl("run", recipe_file)  # nothing is left to do: no cluster is started
+    again = etl("run", recipe_file)  # nothing to do, so no cluster is started
     assert again.exit_code == 0
     assert again.stderr == ""
     assert "rows        0\n" in again.stdout
@@ -119,7 +119,7 @@ def test_a_run_prints_facts_to_stdout_and_the_rest_to_stderr(
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_how_to_go_on(recipe_file: Path) -> None:
+def test_an_interrupted_run_says_how_to_resume(recipe_file: Path) -> None:
     process = start("run", recipe_file, "--workers", 1)
     assert process.stderr is not None
     assert process.stderr.readline().startswith("dashboard")
@@ -130,7 +130,7 @@ def test_an_interrupted_run_says_how_to_go_on(recipe_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("runn",), "Did you mean 'run'?"),
         (("run", "demo", "--lak", "x"), "--lake"),
@@ -140,8 +140,8 @@ def test_an_interrupted_run_says_how_to_go_on(recipe_file: Path) -> None:
         (("recipes", "dem"), "no shipped recipe 'dem'"),
     ],
 )
-def test_a_mistake_in_the_command_exits_with_2(words: tuple[str, ...], message: str) -> None:
-    result = etl(*words)
+def test_a_usage_error_exits_with_2(arguments: tuple[str, ...], message: str) -> None:
+    result = etl(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert message in result.stderr
@@ -158,7 +158,9 @@ def test_an_error_is_printed_with_its_hint_and_without_traceback(tmp_path: Path)
     assert type(debug.exception).__name__ == "TableError"
 
 
-def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path: Path) -> None:
+def test_plan_takes_options_from_the_command_line_and_the_environment(
+    recipe_file: Path, tmp_path: Path
+) -> None:
     write_jsonl(tmp_path / "other.jsonl", records(0, 5))
     plain = facts("plan", recipe_file)
     assert plain["lake"] == str(tmp_path / "lake")
@@ -174,11 +176,11 @@ def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path:
     assert changed["fingerprints"] != plain["fingerprints"]
     same = facts("plan", recipe_file, "--set", "seed=3", "--set", "gopher_quality.min_words=7")
     assert same["fingerprints"] == changed["fingerprints"]
-    places = {
+    paths = {
         "TOKENLAKE_LAKE": str(tmp_path / "x"),
         "TOKENLAKE_SOURCE": str(tmp_path / "other.jsonl"),
     }
-    assert facts("plan", recipe_file, env=places) == other
+    assert facts("plan", recipe_file, env=paths) == other
     assert "splits      2 to read" in etl("plan", recipe_file).stdout
 
 
@@ -191,35 +193,35 @@ def test_recipes_are_listed_and_printed() -> None:
 
 
 def test_history_lists_versions(made: Recipe) -> None:
-    found = facts("history", made.table_url("documents"))
-    assert [version["version"] for version in found] == list(range(len(found)))[::-1]
-    assert found[0]["lineage"]["recipe"] == "web"
+    versions = facts("history", made.table_url("documents"))
+    assert [version["version"] for version in versions] == list(range(len(versions)))[::-1]
+    assert versions[0]["lineage"]["recipe"] == "web"
     lines = etl("history", made.table_url("documents")).stdout.splitlines()
-    assert len(lines) == len(found) + 1
+    assert len(lines) == len(versions) + 1
     assert "create table" in lines[-1]
 
 
 def test_show_prints_schema_counts_and_rows(made: Recipe) -> None:
     url = made.table_url("tokens")
-    found = facts("show", url, "--limit", 2)
-    assert [column["name"] for column in found["schema"]][:3] == ["id", "source", "row"]
-    assert len(found["sample"]) == 2
-    assert found["rows"] == Table.open(url).dataset().count_rows()
+    shown = facts("show", url, "--limit", 2)
+    assert [column["name"] for column in shown["schema"]][:3] == ["id", "source", "row"]
+    assert len(shown["sample"]) == 2
+    assert shown["rows"] == Table.open(url).dataset().count_rows()
     text = etl("show", url, "--limit", 1, "--columns", "id,tokens").stdout
-    assert " in all]" in text, "long lists are shortened"
+    assert " in all]" in text, "long lists are truncated"
     first = facts("show", url, "--version", 0)
     assert (first["version"], first["rows"], first["sample"]) == (0, 0, [])
-    assert facts("show", url, "--timestamp", "2100-01-01")["version"] == found["version"]
+    assert facts("show", url, "--timestamp", "2100-01-01")["version"] == shown["version"]
     assert etl("show", url, "--timestamp", "yesterday").exit_code == 2
     assert etl("show", url, "--columns", "txt").exit_code == 1
     assert facts("show", made.table_url("documents"), "--limit", 1)["sample"][0]["content_hash"]
 
 
 def test_diff_prints_what_changed(made: Recipe) -> None:
-    found = facts("diff", made.table_url("documents"), 0, 1)
-    assert found["rows_added"] > 0
+    changes = facts("diff", made.table_url("documents"), 0, 1)
+    assert changes["rows_added"] > 0
     text = etl("diff", made.table_url("documents"), 0, 1).stdout
-    assert f"+{found['rows_added']:,}" in text
+    assert f"+{changes['rows_added']:,}" in text
     assert "gopher_quality.short" in text
     assert f"input added: {storage.normalize(made.source.path)}/" in text
 
@@ -235,13 +237,13 @@ def test_lineage_prints_tree_json_and_events(made: Recipe) -> None:
     assert {event["eventType"] for event in events} == {"START", "COMPLETE"}
 
 
-def test_trace_tells_what_became_of_a_document(made: Recipe) -> None:
-    (found,) = facts("trace", made.lake, "--id", "doc-00003")
-    assert found["reason"] == "gopher_quality.short"
+def test_trace_prints_the_outcome_of_a_document(made: Recipe) -> None:
+    (traced,) = facts("trace", made.lake, "--id", "doc-00003")
+    assert traced["reason"] == "gopher_quality.short"
     assert "rejected by gopher_quality.short" in etl("trace", made.lake, "--id", "doc-00003").stdout
     kept = etl("trace", made.lake, "--id", "doc-00002").stdout
     assert "  tokens " in kept
-    assert facts("trace", "--id", "doc-00003", env={"TOKENLAKE_LAKE": str(made.lake)}) == [found]
+    assert facts("trace", "--id", "doc-00003", env={"TOKENLAKE_LAKE": str(made.lake)}) == [traced]
     duplicate = facts("show", made.table_url("duplicates"), "--limit", 1)["sample"][0]
     text = etl(
         "trace", made.lake, "--source", duplicate["source"], "--row", duplicate["row"]
@@ -256,18 +258,18 @@ def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
     result = etl("verify", lake.lake)
     assert result.exit_code == 1
     assert result.stdout.startswith("tokens/")
-    assert "is not there" in result.stdout
+    assert "the file is missing" in result.stdout
 
 
 def test_report_counts_the_lake(made: Recipe) -> None:
-    found = facts("report", made.lake)
-    assert found["rows"] == found["kept"] + sum(found["rejected"].values())
+    counts = facts("report", made.lake)
+    assert counts["rows"] == counts["kept"] + sum(counts["rejected"].values())
     text = etl("report", made.lake).stdout
-    assert f"kept        {found['kept']:,}\n" in text
+    assert f"kept        {counts['kept']:,}\n" in text
     assert "quarantined documents" in text
 
 
-def test_the_checked_in_schema_is_current() -> None:
+def test_the_committed_schema_is_current() -> None:
     printed = etl("schema").stdout
     assert json.loads(printed) == json_schema()
     message = "run: etl schema > schemas/recipe.schema.json"
@@ -297,7 +299,7 @@ def test_progress_is_one_line_on_a_terminal() -> None:
     ]  # fmt: skip
 
 
-def test_progress_is_a_line_now_and_then_elsewhere() -> None:
+def test_progress_is_printed_as_lines_when_not_on_a_terminal() -> None:
     stream = io.StringIO()
     with ProgressLine(stream) as line:
         for done in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""What the stages cost: counted in the workers, kept in the lineage, told by the reports."""
+"""The cost of each stage is measured in the workers, stored in the lineage, and reported."""
 
 import pytest
 from distributed import Client
@@ -22,7 +22,7 @@ STAGES = [
 ]
 
 
-def test_documents_go_from_stage_to_stage() -> None:
+def test_each_stage_counts_the_documents_that_reach_it() -> None:
     counts = [
         schemas.Counts(
             rows=50,
@@ -41,8 +41,8 @@ def test_documents_go_from_stage_to_stage() -> None:
         schemas.Counts(rows=50, kept=50, text_bytes=4_000_000, costs={"4 python": 8.0}),
     ]
     tokens = [schemas.Counts(rows=80, kept=70, text_bytes=6_000_000, costs={"tokenize.read": 2.0})]
-    found = stage_costs(STAGES, counts, tokens)
-    assert found == [
+    stages = stage_costs(STAGES, counts, tokens)
+    assert stages == [
         StageCost("read", 100, 1, 0.5, 8_000_000),
         StageCost("signals.words", 100, 0, 2.0, 8_000_000),
         StageCost("1 where", 99, 2, 1.0, 8_000_000),
@@ -52,21 +52,21 @@ def test_documents_go_from_stage_to_stage() -> None:
         StageCost("write", 100, 0, 0.25, 8_000_000),
         StageCost("tokenize.read", 70, 0, 2.0, 6_000_000),
     ]
-    assert found[1].megabytes_per_second == 4.0
-    assert found[3].megabytes_per_second is None
+    assert stages[1].megabytes_per_second == 4.0
+    assert stages[3].megabytes_per_second is None
 
 
-def test_tokenizing_in_the_first_pass_sees_what_is_kept() -> None:
+def test_tokenizing_in_the_first_pass_counts_kept_documents() -> None:
     costs = {"read": 1.0, "tokenize": 2.0}
     counts = schemas.Counts(rows=9, kept=7, text_bytes=10, rejected={"where.url": 2}, costs=costs)
     assert stage_costs(STAGES, [counts])[-1] == StageCost("tokenize", 7, 0, 2.0, 10)
 
 
-def test_nothing_counted_is_nothing_told() -> None:
+def test_records_without_costs_report_none() -> None:
     assert stage_costs(STAGES, [schemas.Counts(rows=3, kept=3)]) == []
 
 
-def test_a_clock_adds_up_also_when_the_work_fails() -> None:
+def test_a_clock_adds_time_even_when_the_work_fails() -> None:
     costs: dict[str, float] = {"a": 1.0}
     with pytest.raises(ZeroDivisionError), clock(costs, "a"):
         _ = 1 / 0
@@ -76,22 +76,22 @@ def test_a_clock_adds_up_also_when_the_work_fails() -> None:
 
 
 @pytest.mark.parametrize("is_fused", [False, True])
-def test_a_run_and_the_report_of_its_lake_tell_the_same(
+def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
     made: Recipe, client: Client, place: UPath, is_fused: bool
 ) -> None:
     stages = [s for s in made.stages if not (is_fused and s.kind == "dedup_exact")]
     recipe = made.model_copy(update={"lake": f"{place}/lake", "stages": tuple(stages)})
-    one = run(recipe, cluster=client)
+    first = run(recipe, cluster=client)
     names = ["read", "signals.words", "1 gopher_quality", "write"]
     names += [] if is_fused else ["tokenize.read"]
-    assert [cost.name for cost in one.costs] == [*names, "tokenize", "tokenize.write"]
-    assert sum(cost.seconds for cost in one.costs) > 0
-    by_name = {cost.name: cost for cost in one.costs}
-    assert by_name["1 gopher_quality"].documents == one.rows - by_name["read"].rejected
-    assert by_name["tokenize"].documents == one.kept - one.duplicates
-    assert sum(cost.rejected for cost in one.costs) == one.rows - one.kept
-    found = report(str(recipe.lake))
-    assert found.costs == one.costs
+    assert [cost.name for cost in first.costs] == [*names, "tokenize", "tokenize.write"]
+    assert sum(cost.seconds for cost in first.costs) > 0
+    by_name = {cost.name: cost for cost in first.costs}
+    assert by_name["1 gopher_quality"].documents == first.rows - by_name["read"].rejected
+    assert by_name["tokenize"].documents == first.kept - first.duplicates
+    assert sum(cost.rejected for cost in first.costs) == first.rows - first.kept
+    summary = report(str(recipe.lake))
+    assert summary.costs == first.costs
     seconds = {
         name: value
         for table in ("documents", "tokens")
@@ -99,9 +99,9 @@ def test_a_run_and_the_report_of_its_lake_tell_the_same(
         if version.lineage is not None
         for name, value in version.lineage.counts.costs.items()
     }
-    assert seconds == {cost.name: cost.seconds for cost in one.costs}
-    lines = list(render.run_report(one))
-    assert lines[-len(one.costs) - 1].split() == [
+    assert seconds == {cost.name: cost.seconds for cost in first.costs}
+    lines = list(render.run_report(first))
+    assert lines[-len(first.costs) - 1].split() == [
         "stage",
         "documents",
         "rejected",
@@ -109,11 +109,11 @@ def test_a_run_and_the_report_of_its_lake_tell_the_same(
         "MB/s",
     ]
     assert lines[-1].startswith("tokenize.write")
-    assert lines[-1] in list(render.lake_report(found))
+    assert lines[-1] in list(render.lake_report(summary))
     assert run(recipe, cluster=client).costs == []
 
 
-def test_records_of_the_format_before_are_read(made: Recipe) -> None:
+def test_records_of_an_older_format_are_read(made: Recipe) -> None:
     record = history(made.table_url("documents"))[0].lineage
     assert record is not None
     assert record.format == schemas.FORMAT_VERSION == 3

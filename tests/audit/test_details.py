@@ -1,4 +1,4 @@
-"""A reason may say more than its rule: what is stored has the detail, what is counted does not."""
+"""Stored reasons have details beyond their rule; counts ignore the details."""
 
 import json
 from pathlib import Path
@@ -15,9 +15,9 @@ from etl.table import Table
 QUIZ = [" ".join(f"{item}{word}" for word in range(20)) for item in ("a", "b", "c")]
 
 
-def test_details_are_counted_together(client: Client, place: UPath, tmp_path: Path) -> None:
+def test_reasons_are_counted_without_details(client: Client, place: UPath, tmp_path: Path) -> None:
     (tmp_path / "quiz.txt").write_text("\n".join(QUIZ))
-    texts = [*QUIZ, *QUIZ[:2], "nothing of that kind"]
+    texts = [*QUIZ, *QUIZ[:2], "nothing from the quiz"]
     lines = [json.dumps({"text": f"document {k}: {text}"}) for k, text in enumerate(texts)]
     (place / "crawl").mkdir()
     (place / "crawl" / "1.jsonl").write_text("\n".join(lines[:2]))
@@ -33,7 +33,7 @@ def test_details_are_counted_together(client: Client, place: UPath, tmp_path: Pa
     assert run(recipe, cluster=client).rejected == {"decontaminate.quiz": 3}
     table = Table.open(recipe.table_url("documents"))
     stored = table.dataset().to_table(columns=["reason"])["reason"].to_pylist()
-    assert len(set(stored)) == 4  # three n-grams, and none
+    assert len(set(stored)) == 4  # three n-grams, and null
     assert report(str(recipe.lake)).rejected == {"decontaminate.quiz": 5}
     changed = diff(recipe.table_url("documents"), first, table.version)
     assert changed.counts == {"decontaminate.quiz": 3, "kept": 1}

@@ -1,4 +1,4 @@
-"""The report of duplicates, and the trace of what is cut, on a lake whose clusters are known."""
+"""The duplicate report and traces of cut documents, on a lake with known clusters."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.job.test_near import changed, words
 from tests.job.test_run import rows
 from tests.place import at, copy
 
-NOTICE = "This notice stands under every page of the site."
+NOTICE = "This notice appears below every page of the site."
 FILES = {  # folder and file -> documents by name
     "blog/a": ["one", "two", "one", "three"],
     "blog/b": ["one", "two-near", "page-1"],
@@ -40,14 +40,14 @@ FILES = {  # folder and file -> documents by name
 
 
 def text_of(name: str) -> str:
-    base, _, more = name.partition("-")
+    base, _, variant = name.partition("-")
     if base == "notice":
         return f"{NOTICE}\n\nNo more."
     text = words(sum(map(ord, base)), 60)
-    if more == "near":
+    if variant == "near":
         text = changed(text, 30)
     if base == "page":
-        return f"{NOTICE}\n\nPage {more} {' '.join(words(int(more), 60))}"
+        return f"{NOTICE}\n\nPage {variant} {' '.join(words(int(variant), 60))}"
     return " ".join(text)
 
 
@@ -77,19 +77,19 @@ def url(recipe: Recipe, path: str) -> str:
     return storage.normalize(str(at(recipe.lake).parent / "in" / f"{path}.jsonl"))
 
 
-def test_the_lake_is_whole(made: Recipe) -> None:
+def test_the_lake_is_sound_and_its_report_counts_duplicates(made: Recipe) -> None:
     assert verify(str(made.lake)) == []
-    found = report(str(made.lake))
-    assert (found.duplicates, found.cut) == ({"exact": 5, "near": 1, "short": 1}, 2)
+    summary = report(str(made.lake))
+    assert (summary.duplicates, summary.cut) == ({"exact": 5, "near": 1, "short": 1}, 2)
     assert "cut         2 documents" in CliRunner().invoke(app, ["report", str(made.lake)]).output
 
 
-def test_known_clusters(made: Recipe) -> None:
-    found = duplicates(str(made.lake))
-    assert found.kinds == {"exact": 5, "cut": 2, "near": 1, "short": 1}
-    assert found.clusters == 3
-    assert found.sizes == {"2": 2, "5-8": 1}
-    first, second, third = found.largest
+def test_the_report_has_the_known_clusters(made: Recipe) -> None:
+    summary = duplicates(str(made.lake))
+    assert summary.kinds == {"exact": 5, "cut": 2, "near": 1, "short": 1}
+    assert summary.clusters == 3
+    assert summary.sizes == {"2": 2, "5-8": 1}
+    first, second, third = summary.largest
     assert (first.size, first.source, first.row, first.id) == (
         5,
         url(made, "blog/a"),
@@ -106,21 +106,23 @@ def test_known_clusters(made: Recipe) -> None:
         (2, 3, "exact"),
     ]
     a, b, c, d = (url(made, path) for path in FILES)
-    assert (found.by, found.other_pairs) == ("files", 0)
-    assert found.pairs == [
+    assert (summary.by, summary.other_pairs) == ("files", 0)
+    assert summary.pairs == [
         Pair(source=source, keeper_source=a, documents=n)
         for source, n in [(b, 2), (c, 2), (a, 1), (d, 1)]
     ]
-    assert found.languages == {}
+    assert summary.languages == {}
 
 
-def test_tokens_saved(made: Recipe) -> None:
+def test_the_report_estimates_the_tokens_saved(made: Recipe) -> None:
     tokens = {str(r["id"]): int(str(r["num_tokens"])) for r in rows(made.lake, "tokens")}
-    found = duplicates(str(made.lake))
-    assert found.saved.documents == 6
-    assert found.saved.unknown == 0
-    assert found.saved.tokens == (4 * tokens["blog/a-0"] + tokens["blog/a-1"] + tokens["blog/a-3"])
-    cuts = found.cuts
+    summary = duplicates(str(made.lake))
+    assert summary.saved.documents == 6
+    assert summary.saved.unknown == 0
+    assert summary.saved.tokens == (
+        4 * tokens["blog/a-0"] + tokens["blog/a-1"] + tokens["blog/a-3"]
+    )
+    cuts = summary.cuts
     assert cuts is not None
     assert (cuts.documents, cuts.units, cuts.chars) == (2, 2, 2 * len(NOTICE))
     assert (cuts.left_out, cuts.left_out_chars) == (1, len(NOTICE) + len("No more."))
@@ -130,24 +132,28 @@ def test_tokens_saved(made: Recipe) -> None:
     assert cuts.tokens == round(ratio * (cuts.chars + cuts.left_out_chars))
 
 
-def test_one_at_a_time_is_all_at_once(made: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_number_of_passes(
+    made: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = duplicates(str(made.lake))
     monkeypatch.setattr(clusters, "AT_A_TIME", 1)
     assert duplicates(str(made.lake)) == expected
 
 
-def test_many_files_are_told_by_folder(made: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_of_many_files_are_reported_by_folder(
+    made: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_MAX_FILES", 3)
-    found = duplicates(str(made.lake), top=1)
+    summary = duplicates(str(made.lake), top=1)
     blog, wiki = (f"{url(made, path).rpartition('/')[0]}/" for path in ("blog/a", "wiki/c"))
-    assert found.by == "folders"
-    assert found.pairs == [Pair(source=blog, keeper_source=blog, documents=3)]
-    assert found.other_pairs == 3
-    assert len(found.largest) == 1
+    assert summary.by == "folders"
+    assert summary.pairs == [Pair(source=blog, keeper_source=blog, documents=3)]
+    assert summary.other_pairs == 3
+    assert len(summary.largest) == 1
     assert wiki != blog
 
 
-def test_what_was_cut_is_traced(made: Recipe) -> None:
+def test_a_trace_shows_the_cut_units(made: Recipe) -> None:
     (whole,) = trace(str(made.lake), id="blog/b-2")
     assert whole.cut is None
     (page,) = trace(str(made.lake), source=url(made, "wiki/c"), row=2)
@@ -165,7 +171,7 @@ def test_what_was_cut_is_traced(made: Recipe) -> None:
     assert NOTICE in " ".join(output.split())
 
 
-def test_the_command(made: Recipe) -> None:
+def test_the_command_prints_text_and_json(made: Recipe) -> None:
     result = CliRunner().invoke(app, ["duplicates", str(made.lake)])
     assert result.exit_code == 0
     for part in (
@@ -176,12 +182,12 @@ def test_the_command(made: Recipe) -> None:
         "blog/a.jsonl row 0",
     ):
         assert part in result.output
-    told = json.loads(CliRunner().invoke(app, ["duplicates", str(made.lake), "--json"]).output)
-    assert told["clusters"] == 3
+    parsed = json.loads(CliRunner().invoke(app, ["duplicates", str(made.lake), "--json"]).output)
+    assert parsed["clusters"] == 3
 
 
-def test_a_lake_without_duplicates(place: UPath) -> None:
-    with pytest.raises(TableError, match="no duplicates"):
+def test_a_lake_without_a_table_of_duplicates_is_refused(place: UPath) -> None:
+    with pytest.raises(TableError, match="no table of duplicates"):
         duplicates(str(place))
 
 
@@ -193,21 +199,21 @@ def test_a_lake_without_duplicates(place: UPath) -> None:
     ],
 )
 def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, place: UPath) -> None:
-    """A document is cut for the sake of one that is left out itself."""
+    """A document is cut in favour of one that is itself left out."""
     lake = made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})
     bad = next(row for row in rows(lake.lake, "duplicates") if row["kind"] == kind)
 
     def change(table: pa.Table) -> pa.Table:
-        found = table.to_pylist()
-        for row in found:
+        changed_rows = table.to_pylist()
+        for row in changed_rows:
             if row["kind"] == "cut":
                 row |= {"keeper_source": bad["source"], "keeper_row": bad["row"]}
-        return pa.Table.from_pylist(found, table.schema)
+        return pa.Table.from_pylist(changed_rows, table.schema)
 
     files = opened(lake, "duplicates").fragments().to_pylist()
     (path,) = [file["path"] for file in files if file["min.kind"] == "cut"]
     _rewrite(lake, "duplicates", change, path)
-    assert any(problem in found.what for found in verify(str(lake.lake)))
+    assert any(problem in other.what for other in verify(str(lake.lake)))
 
 
 batch = st.lists(
@@ -217,15 +223,16 @@ batch = st.lists(
 
 
 @given(batch)
-def test_addresses(found: list[tuple[str, int, str]]) -> None:
+def test_addresses_round_trip(duplicate_rows: list[tuple[str, int, str]]) -> None:
     sources = ["a", "c"]
     columns = [
-        pa.array([row[k] for row in found], t) for k, t in enumerate([pa.string(), pa.int64()])
+        pa.array([row[k] for row in duplicate_rows], t)
+        for k, t in enumerate([pa.string(), pa.int64()])
     ]
-    kinds = pa.array([kind for *_, kind in found], pa.string())
+    kinds = pa.array([kind for *_, kind in duplicate_rows], pa.string())
     table = pa.RecordBatch.from_arrays([*columns, kinds], ["source", "row", "kind"])
     numbers = clusters.addresses(table, sources, "")
-    for number, (source, row, kind) in zip(numbers.tolist(), found, strict=True):
+    for number, (source, row, kind) in zip(numbers.tolist(), duplicate_rows, strict=True):
         if source == "b" or kind == "cut":
             assert number == -1
         else:
@@ -234,4 +241,5 @@ def test_addresses(found: list[tuple[str, int, str]]) -> None:
     keys = np.unique(numbers[numbers >= 0])
     spans = [keys[clusters.span_of(keys, k)] for k in range(2)]
     assert np.array_equal(np.concatenate(spans), keys)
-    assert set(clusters.rows_of(spans[1])) == {r for s, r, k in found if s == "c" and k != "cut"}
+    expected = {row for source, row, kind in duplicate_rows if source == "c" and kind != "cut"}
+    assert set(clusters.rows_of(spans[1])) == expected

@@ -1,4 +1,4 @@
-"""Reading back: versions, the way of one document, the graph down to the files, and differences."""
+"""Test histories, traces, the lineage graph, differences between versions, and reports."""
 
 import json
 from collections import Counter
@@ -33,13 +33,13 @@ def rows(recipe: Recipe, name: str) -> list[Row]:
 
 
 def follow(recipe: Recipe, row: Row) -> Trace:
-    """The trace of a row by its address."""
-    (found,) = trace(str(recipe.lake), source=row["source"], row=row["row"])
-    return found
+    """Trace a row by its address."""
+    (result,) = trace(str(recipe.lake), source=row["source"], row=row["row"])
+    return result
 
 
-def grown(recipe: Recipe, folder: UPath) -> Recipe:
-    """The recipe with a folder of its own as source."""
+def with_source(recipe: Recipe, folder: UPath) -> Recipe:
+    """Return the recipe with another folder as source."""
     return recipe.model_copy(
         update={"source": recipe.source.model_copy(update={"path": str(folder)})}
     )
@@ -48,20 +48,20 @@ def grown(recipe: Recipe, folder: UPath) -> Recipe:
 def test_history_is_newest_first_and_adds_up(made: Recipe) -> None:
     versions = history(url(made, "documents"))
     assert [v.version for v in versions] == list(range(len(versions)))[::-1]
-    assert versions[-1].lineage is None, "creating the table made no rows"
-    found = [v.lineage for v in versions if v.lineage is not None]
-    assert {record.recipe for record in found} == {"web"}
-    assert {record.fingerprint for record in found} == {made.fingerprint("documents")}
-    assert len({record.run_id for record in found}) == 2
+    assert versions[-1].lineage is None, "creating the table wrote no rows"
+    lineages = [v.lineage for v in versions if v.lineage is not None]
+    assert {record.recipe for record in lineages} == {"web"}
+    assert {record.fingerprint for record in lineages} == {made.fingerprint("documents")}
+    assert len({record.run_id for record in lineages}) == 2
     documents = rows(made, "documents")
-    assert sum(record.counts.rows for record in found) == len(documents)
+    assert sum(record.counts.rows for record in lineages) == len(documents)
     rejected: Counter[str] = Counter()
-    for record in found:
+    for record in lineages:
         rejected.update(record.counts.rejected)
     assert rejected == Counter(row["reason"] for row in documents if row["reason"] is not None)
 
 
-def test_a_commit_of_somebody_else_is_shown_as_it_is(lake: Recipe) -> None:
+def test_the_record_of_a_foreign_commit_is_its_note(lake: Recipe) -> None:
     table = Table.open(url(lake, "duplicates"))
     table.commit([], transactions={}, lineage={"why": "by hand"})
     version, *others = history(table.url)
@@ -73,61 +73,61 @@ def test_a_commit_of_somebody_else_is_shown_as_it_is(lake: Recipe) -> None:
 def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
     table = Table.open(url(lake, "duplicates"))
     table.commit([], transactions={}, lineage={"format": schemas.FORMAT_VERSION + 1})
-    with pytest.raises(TableError, match="has format 4, known here is 3"):
+    with pytest.raises(TableError, match="has format 4, but this version reads up to 3"):
         history(table.url)
 
 
-def test_a_kept_document_is_followed_to_its_tokens(made: Recipe) -> None:
+def test_a_kept_document_is_traced_to_its_tokens(made: Recipe) -> None:
     for token_row in rows(made, "tokens")[::40]:
-        found = follow(made, token_row)
-        assert found.verdict == "kept"
-        assert found.id == token_row["id"]
-        assert found.duplicate is None
-        assert found.tokens is not None
-        path = at(url(made, "tokens")) / found.tokens.place.file
+        traced = follow(made, token_row)
+        assert traced.verdict == "kept"
+        assert traced.id == token_row["id"]
+        assert traced.duplicate is None
+        assert traced.tokens is not None
+        path = at(url(made, "tokens")) / traced.tokens.place.file
         in_file = opened(path).read(columns=["source", "row", "tokens"])
-        (here,) = in_file.slice(found.tokens.place.row, 1).to_pylist()
+        (here,) = in_file.slice(traced.tokens.place.row, 1).to_pylist()
         assert (here["source"], here["row"]) == (token_row["source"], token_row["row"])
         stream = [token for tokens in in_file["tokens"].to_pylist() for token in tokens]
-        start = found.tokens.first_token
-        assert stream[start : start + found.tokens.num_tokens] == token_row["tokens"]
+        start = traced.tokens.first_token
+        assert stream[start : start + traced.tokens.num_tokens] == token_row["tokens"]
 
 
-def test_a_trace_tells_the_document_its_file_and_its_commit(made: Recipe) -> None:
+def test_a_trace_has_the_document_its_file_and_its_commit(made: Recipe) -> None:
     wanted = next(r for r in rows(made, "documents") if r["source"].endswith("c.jsonl"))
-    found = follow(made, wanted)
-    assert {name: wanted[name] for name in found.signals} == found.signals
-    assert "num_words" in found.signals
-    assert found.url == wanted["url"]
-    assert found.text == (wanted["text"] and wanted["text"][:500])
-    path = at(url(made, "documents")) / found.document.file
-    (here,) = opened(path).read().slice(found.document.row, 1).to_pylist()
+    traced = follow(made, wanted)
+    assert {name: wanted[name] for name in traced.signals} == traced.signals
+    assert "num_words" in traced.signals
+    assert traced.url == wanted["url"]
+    assert traced.text == (wanted["text"] and wanted["text"][:500])
+    path = at(url(made, "documents")) / traced.document.file
+    (here,) = opened(path).read().slice(traced.document.row, 1).to_pylist()
     assert here["row"] == wanted["row"]
     file = at(wanted["source"])
-    assert found.input is not None
-    assert (found.input.size, found.input.rows) == (file.stat().st_size, 80)
-    assert found.document.commit is not None
+    assert traced.input is not None
+    assert (traced.input.size, traced.input.rows) == (file.stat().st_size, 80)
+    assert traced.document.commit is not None
     newest = history(url(made, "documents"))[0]
     assert newest.lineage is not None
-    assert found.document.commit.run_id == newest.lineage.run_id
-    before = Table.open(url(made, "documents"), found.document.commit.version - 1)
-    assert found.document.file not in before.fragments()["path"].to_pylist()
+    assert traced.document.commit.run_id == newest.lineage.run_id
+    before = Table.open(url(made, "documents"), traced.document.commit.version - 1)
+    assert traced.document.file not in before.fragments()["path"].to_pylist()
 
 
 def test_a_rejected_document_has_its_reason_and_no_tokens(made: Recipe) -> None:
     rejected = [row for row in rows(made, "documents") if row["verdict"] == "rejected"]
     for reason, row in {row["reason"]: row for row in rejected}.items():
-        found = follow(made, row)
-        assert (found.reason, found.tokens, found.text) == (reason, None, None)
-        assert found.outcome == f"rejected by {reason}"
+        traced = follow(made, row)
+        assert (traced.reason, traced.tokens, traced.text) == (reason, None, None)
+        assert traced.outcome == f"rejected by {reason}"
 
 
-def test_a_duplicate_leads_to_its_keeper(made: Recipe) -> None:
+def test_a_duplicate_is_traced_to_its_keeper(made: Recipe) -> None:
     for row in rows(made, "duplicates")[::5]:
-        found = follow(made, row)
-        assert found.duplicate is not None
-        assert found.tokens is None
-        keeper = found.duplicate
+        traced = follow(made, row)
+        assert traced.duplicate is not None
+        assert traced.tokens is None
+        keeper = traced.duplicate
         assert (keeper.keeper_source, keeper.keeper_row) == (
             row["keeper_source"],
             row["keeper_row"],
@@ -135,12 +135,12 @@ def test_a_duplicate_leads_to_its_keeper(made: Recipe) -> None:
         kept = follow(made, {"source": keeper.keeper_source, "row": keeper.keeper_row})
         assert kept.tokens is not None
         assert kept.id == keeper.keeper_id
-        assert kept.text == found.text
+        assert kept.text == traced.text
 
 
-def test_an_id_may_be_that_of_several_documents(made: Recipe) -> None:
-    found = trace(str(made.lake), id="doc-00000")
-    assert [Path(t.source).name for t in found] == ["a.parquet", "twin.jsonl"]
+def test_several_documents_may_share_an_id(made: Recipe) -> None:
+    traces = trace(str(made.lake), id="doc-00000")
+    assert [Path(t.source).name for t in traces] == ["a.parquet", "twin.jsonl"]
 
 
 def test_a_source_is_a_url_or_a_path(made: Recipe) -> None:
@@ -166,7 +166,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"id": "nobody"}, "no document has the id 'nobody'"),
+        ({"id": "unknown"}, "no document has the id 'unknown'"),
         ({"source": "a.parquet", "row": 1000}, "no row 1000 of .*100 records were read"),
         ({"source": "aa.parquet", "row": 0}, "did you mean [a-z0-9]+://.*/a.parquet"),
         ({"source": "broken.parquet", "row": 0}, "broken.parquet could not be read"),
@@ -175,7 +175,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
         ({}, "by its id, or by its source and row"),
     ],
 )
-def test_what_is_not_there_is_said_with_the_nearest(
+def test_a_missing_document_is_reported_with_the_nearest_match(
     made: Recipe, wanted: dict[str, Any], message: str
 ) -> None:
     if "source" in wanted:
@@ -184,27 +184,31 @@ def test_what_is_not_there_is_said_with_the_nearest(
         trace(str(made.lake), **wanted)
 
 
-def test_what_is_not_tokenized_yet_is_no_loss(client: Client, lake: Recipe, place: UPath) -> None:
-    recipe = grown(lake, place / "more")
+def test_a_document_that_is_not_tokenized_yet_is_traced(
+    client: Client, lake: Recipe, place: UPath
+) -> None:
+    recipe = with_source(lake, place / "more")
     write_jsonl(place / "more" / "d.jsonl", records(500, 510))
     run(recipe.model_copy(update={"stages": recipe.stages[:2]}), cluster=client)
-    found = trace(str(lake.lake), source=str(place / "more" / "d.jsonl"), row=5)
-    assert [t.outcome for t in found] == ["kept, not tokenized yet: run the recipe again"]
+    traces = trace(str(lake.lake), source=str(place / "more" / "d.jsonl"), row=5)
+    assert [t.outcome for t in traces] == ["kept, not tokenized yet: run the recipe again"]
 
 
-def test_a_lake_without_tokens_is_followed_too(client: Client, made: Recipe, place: UPath) -> None:
+def test_a_document_of_a_lake_without_tokens_is_traced(
+    client: Client, made: Recipe, place: UPath
+) -> None:
     update = {"stages": made.stages[:1], "lake": str(place / "filtered")}
     recipe = made.model_copy(update=update)
     run(recipe, cluster=client)
-    found = trace(str(recipe.lake), id="doc-00002")
-    assert [t.outcome for t in found] == [
+    traces = trace(str(recipe.lake), id="doc-00002")
+    assert [t.outcome for t in traces] == [
         "kept; the lake has no tokens: its recipe does not tokenize"
     ]
     counted = report(str(recipe.lake))
     assert (counted.tokens, counted.tokens_per_document, counted.duplicates) == (0, None, {})
 
 
-def test_the_commit_of_a_file_is_that_of_a_linear_search(made: Recipe) -> None:
+def test_the_commit_of_a_file_equals_that_of_a_linear_search(made: Recipe) -> None:
     for name in ("documents", "tokens"):
         table = Table.open(url(made, name))
         versions = history(table.url)[::-1]
@@ -214,12 +218,12 @@ def test_the_commit_of_a_file_is_that_of_a_linear_search(made: Recipe) -> None:
         }
         for path in table.fragments()["path"].to_pylist():
             first = min(version for version, paths in live.items() if path in paths)
-            found = added_in(table, path, versions)
-            assert found is not None
-            assert found.version == first
+            added = added_in(table, path, versions)
+            assert added is not None
+            assert added.version == first
 
 
-def test_the_graph_goes_down_to_the_input_files(made: Recipe) -> None:
+def test_the_graph_ends_at_the_input_files(made: Recipe) -> None:
     node = graph(url(made, "tokens"))
     assert {table.name for table in node.tables} == {"documents", "duplicates"}
     documents = next(table for table in node.tables if table.name == "documents")
@@ -227,7 +231,7 @@ def test_the_graph_goes_down_to_the_input_files(made: Recipe) -> None:
     assert names == {"a.parquet": 100, "b.parquet": 80, "c.jsonl": 80, "twin.jsonl": 1}
     assert documents.rows == 261
     text = str(node)
-    assert text.count("a.parquet") == 1, "what stands above is only named"
+    assert text.count("a.parquet") == 1, "a table shown before is only named"
     assert "└─ " in text
     assert [n.name for n in node.walk()][-1] == "tokens"
 
@@ -239,9 +243,9 @@ def test_the_graph_of_an_older_version_has_the_older_inputs(made: Recipe) -> Non
     assert {Path(file.uri).name for file in documents.files} == {"a.parquet", "b.parquet"}
 
 
-def test_openlineage_events_are_whole(made: Recipe) -> None:
+def test_openlineage_events_cover_all_jobs_inputs_and_rows(made: Recipe) -> None:
     events = json.loads(json.dumps(run_events(graph(url(made, "tokens")))))
-    assert events == run_events(graph(url(made, "tokens"))), "exporting again gives the same"
+    assert events == run_events(graph(url(made, "tokens"))), "exporting again gives the same events"
     kinds = Counter((e["job"]["name"], e["eventType"]) for e in events)
     jobs = ("web.documents", "web.duplicates", "web.tokens")
     assert kinds == {(job, kind): 2 for job in jobs for kind in ("START", "COMPLETE")}
@@ -266,20 +270,20 @@ def test_openlineage_events_are_whole(made: Recipe) -> None:
     assert written == len(rows(made, "tokens"))
 
 
-def test_diff_says_what_came(made: Recipe) -> None:
+def test_diff_counts_added_rows_files_and_tokens(made: Recipe) -> None:
     newest = history(url(made, "documents"))[0].version
-    found = diff(url(made, "documents"), 0, newest)
+    change = diff(url(made, "documents"), 0, newest)
     documents = rows(made, "documents")
-    assert (found.rows_added, found.rows_removed) == (len(documents), 0)
+    assert (change.rows_added, change.rows_removed) == (len(documents), 0)
     expected = Counter(row["reason"] or "kept" for row in documents)
-    assert found.counts == expected
-    assert len(found.inputs_added) == 4
-    assert [v.version for v in found.commits] == list(range(1, newest + 1))[::-1]
+    assert change.counts == expected
+    assert len(change.inputs_added) == 4
+    assert [v.version for v in change.commits] == list(range(1, newest + 1))[::-1]
     tokens = diff(url(made, "tokens"), 0, history(url(made, "tokens"))[0].version)
     assert tokens.tokens_added == sum(row["num_tokens"] for row in rows(made, "tokens"))
 
 
-def test_diff_backwards_is_the_opposite(made: Recipe) -> None:
+def test_diff_backwards_has_the_opposite_signs(made: Recipe) -> None:
     newest = history(url(made, "documents"))[0].version
     there = diff(url(made, "documents"), 1, newest)
     back = diff(url(made, "documents"), newest, 1)
@@ -293,7 +297,7 @@ def test_diff_backwards_is_the_opposite(made: Recipe) -> None:
 def test_diff_names_replaced_files_and_changed_settings(
     client: Client, lake: Recipe, place: UPath
 ) -> None:
-    recipe = grown(lake, place / "changing")
+    recipe = with_source(lake, place / "changing")
     recipe = recipe.model_copy(update={"lake": str(place / "changed")})
     write_parquet(place / "changing" / "a.parquet", records(0, 50))
     write_parquet(place / "changing" / "b.parquet", records(50, 90))
@@ -301,44 +305,44 @@ def test_diff_names_replaced_files_and_changed_settings(
     write_parquet(place / "changing" / "a.parquet", records(200, 230))
     second = run(recipe, cluster=client, replace_changed=True)
     documents = url(recipe, "documents")
-    found = diff(documents, first.versions["documents"], second.versions["documents"])
-    assert (found.rows_added, found.rows_removed) == (30, 50)
-    assert [Path(file.uri).name for file in found.inputs_replaced] == ["a.parquet"]
-    assert (found.inputs_added, found.inputs_removed, found.recipe) == ([], [], [])
+    difference = diff(documents, first.versions["documents"], second.versions["documents"])
+    assert (difference.rows_added, difference.rows_removed) == (30, 50)
+    assert [Path(file.uri).name for file in difference.inputs_replaced] == ["a.parquet"]
+    assert (difference.inputs_added, difference.inputs_removed, difference.recipe) == ([], [], [])
     inputs = live_inputs(history(documents))
     assert sorted(file.rows for file in inputs.values()) == [30, 40]
     strict = recipe.stages[0].model_copy(update={"min_words": 1000})
     other = recipe.model_copy(update={"stages": (strict, *recipe.stages[1:])})
     third = run(other, cluster=client, rebuild=True)
-    found = diff(documents, second.versions["documents"], third.versions["documents"])
-    assert [change.split(": ", 1)[1] for change in found.recipe] == ["50 -> 1000"]
-    assert (found.rows_added, found.rows_removed) == (70, 70)
-    assert found.counts is not None
-    assert found.counts["kept"] < 0
-    assert sum(found.counts.values()) == 0
-    assert found.inputs_added == found.inputs_removed == []
+    difference = diff(documents, second.versions["documents"], third.versions["documents"])
+    assert [change.split(": ", 1)[1] for change in difference.recipe] == ["50 -> 1000"]
+    assert (difference.rows_added, difference.rows_removed) == (70, 70)
+    assert difference.counts is not None
+    assert difference.counts["kept"] < 0
+    assert sum(difference.counts.values()) == 0
+    assert difference.inputs_added == difference.inputs_removed == []
 
 
-def test_report_counts_what_stands(made: Recipe) -> None:
-    found = report(str(made.lake))
+def test_report_counts_the_current_rows(made: Recipe) -> None:
+    summary = report(str(made.lake))
     documents, tokens = rows(made, "documents"), rows(made, "tokens")
     kept = [row for row in documents if row["verdict"] == "kept"]
-    assert (found.rows, found.kept) == (len(documents), len(kept))
-    assert found.rejected == Counter(r["reason"] for r in documents if r["reason"])
-    assert found.rows == found.kept + sum(found.rejected.values())
-    assert list(found.rejected.values()) == sorted(found.rejected.values(), reverse=True)
-    assert found.duplicates == {"exact": len(rows(made, "duplicates"))}
-    assert found.tokens == sum(row["num_tokens"] for row in tokens)
-    assert found.tokenized == len(tokens) == found.kept - found.duplicates["exact"]
-    assert found.tokens_per_document == found.tokens / len(tokens)
+    assert (summary.rows, summary.kept) == (len(documents), len(kept))
+    assert summary.rejected == Counter(r["reason"] for r in documents if r["reason"])
+    assert summary.rows == summary.kept + sum(summary.rejected.values())
+    assert list(summary.rejected.values()) == sorted(summary.rejected.values(), reverse=True)
+    assert summary.duplicates == {"exact": len(rows(made, "duplicates"))}
+    assert summary.tokens == sum(row["num_tokens"] for row in tokens)
+    assert summary.tokenized == len(tokens) == summary.kept - summary.duplicates["exact"]
+    assert summary.tokens_per_document == summary.tokens / len(tokens)
     by_source = Counter(row["source"] for row in documents)
-    assert {source.source: source.rows for source in found.sources} == by_source
-    assert sum(source.tokens for source in found.sources) == found.tokens
-    assert [note.source.rsplit("/", 1)[-1] for note in found.quarantined] == ["broken.parquet"]
+    assert {source.source: source.rows for source in summary.sources} == by_source
+    assert sum(source.tokens for source in summary.sources) == summary.tokens
+    assert [note.source.rsplit("/", 1)[-1] for note in summary.quarantined] == ["broken.parquet"]
     records_of = [v.lineage for v in history(url(made, "tokens")) if v.lineage]
-    assert found.tokens == sum(record.counts.tokens for record in records_of)
+    assert summary.tokens == sum(record.counts.tokens for record in records_of)
     names = ["documents", "duplicates", "keys", "tokens"]
-    assert [table.name for table in found.tables] == names
-    assert found.tables[0].size == sum(
+    assert [table.name for table in summary.tables] == names
+    assert summary.tables[0].size == sum(
         file.stat().st_size for file in (at(made.lake) / "documents").glob("*/*.parquet")
     )

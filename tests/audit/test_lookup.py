@@ -1,4 +1,4 @@
-"""A few rows out of a table: whatever is skipped, the answer is that of reading everything."""
+"""Lookups that skip files and row groups return the same rows as a full scan."""
 
 import tempfile
 from collections import Counter
@@ -33,7 +33,7 @@ FILES = st.lists(st.lists(VALUES, min_size=1, max_size=12), max_size=4)
 
 
 def write(folder: Path, files: list[list[dict[str, Any]]]) -> tuple[Table, list[dict[str, Any]]]:
-    """A table with at least these files, and its rows in the order of its data files."""
+    """Write a file per list and side; return the table and its rows in the order of its files."""
     table = Table.create(str(folder), SCHEMA, LAYOUT)
     written: dict[str, list[dict[str, Any]]] = {}
     for number, rows in enumerate(files):
@@ -42,7 +42,7 @@ def write(folder: Path, files: list[list[dict[str, Any]]]) -> tuple[Table, list[
             writer = FragmentWriter(
                 table.url, SCHEMA, LAYOUT, name=f"{number:032}", partition={"side": side}
             )
-            for row in part:  # one by one, so that row groups are cut
+            for row in part:  # one by one, to fill several row groups
                 writer.append(pa.Table.from_pylist([row], SCHEMA))
             fragments = writer.close()
             if fragments:
@@ -53,29 +53,25 @@ def write(folder: Path, files: list[list[dict[str, Any]]]) -> tuple[Table, list[
 
 @settings(max_examples=30)
 @given(FILES, st.sampled_from(["a", "é", "q", "z" * 600]), st.integers(-4, 4))
-def test_find_gives_what_reading_everything_gives(
-    files: list[list[dict[str, Any]]], id_: str, row: int
-) -> None:
+def test_find_equals_a_full_scan(files: list[list[dict[str, Any]]], id_: str, row: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table, rows = write(Path(folder) / "table", files)
-        wishes: list[dict[str, str | int]] = [{"id": id_}, {"row": row}, {"id": id_, "row": row}]
-        for wanted in wishes:
-            found = list(find(table, wanted))
-            naive = [r for r in rows if all(r[name] == value for name, value in wanted.items())]
-            assert sorted(map(repr, (f.values for f in found))) == sorted(
-                repr({name: r[name] for name in SCHEMA.names}) for r in naive
+        queries: list[dict[str, str | int]] = [{"id": id_}, {"row": row}, {"id": id_, "row": row}]
+        for wanted in queries:
+            matches = list(find(table, wanted))
+            expected = [r for r in rows if all(r[name] == value for name, value in wanted.items())]
+            assert sorted(map(repr, (match.values for match in matches))) == sorted(
+                repr({name: r[name] for name in SCHEMA.names}) for r in expected
             )
-            for one in found:  # its number is its place in its file
-                path = Path(folder) / "table" / one.path
-                in_file = pa.parquet.read_table(path, partitioning=None).slice(one.number, 1)
-                assert in_file.to_pylist()[0].items() <= one.values.items()
+            for match in matches:  # its number is its row in the file
+                path = Path(folder) / "table" / match.path
+                in_file = pa.parquet.read_table(path, partitioning=None).slice(match.number, 1)
+                assert in_file.to_pylist()[0].items() <= match.values.items()
 
 
 @settings(max_examples=15)
 @given(FILES, st.integers(0, 20))
-def test_head_and_tally_give_what_reading_everything_gives(
-    files: list[list[dict[str, Any]]], limit: int
-) -> None:
+def test_head_and_tally_equal_a_full_scan(files: list[list[dict[str, Any]]], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table, rows = write(Path(folder) / "table", files)
         assert head(table, limit).to_pylist() == rows[:limit]
@@ -85,7 +81,7 @@ def test_head_and_tally_give_what_reading_everything_gives(
         assert tally(table, "id", table.fragments()) == Counter(row["id"] for row in rows)
 
 
-def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
     table, _ = write(tmp_path / "table", [])
     with pytest.raises(TableError, match="no column 'txt'"):
         head(table, 1, ["txt"])

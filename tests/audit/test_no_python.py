@@ -1,4 +1,4 @@
-"""Code that a recipe names: told before it is loaded, or refused."""
+"""Python code in a recipe is reported before it is loaded, or refused."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_code_is_named_before_it_is_loaded(recipe: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_command_says_it_aloud(recipe: Path, command: str) -> None:
+def test_commands_warn_about_code(recipe: Path, command: str) -> None:
     result = etl(command, recipe)
     assert result.exit_code == 0, result.output
     where = recipe.with_name("my_filters.py")
@@ -53,23 +53,23 @@ def test_a_command_says_it_aloud(recipe: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["plan", "run"])
 @pytest.mark.parametrize("by", ["option", "environment"])
-def test_it_can_be_forbidden(recipe: Path, command: str, by: str) -> None:
-    words = ["--no-python"] if by == "option" else []
+def test_commands_can_forbid_code(recipe: Path, command: str, by: str) -> None:
+    options = ["--no-python"] if by == "option" else []
     env = {"TOKENLAKE_NO_PYTHON": "1"} if by == "environment" else {}
-    result = etl(command, recipe, *words, env=env)
+    result = etl(command, recipe, *options, env=env)
     assert result.exit_code == 1
     assert "names Python code (my_filters:is_long), which is forbidden" in result.stderr
     assert not was_run(recipe)
     assert not recipe.with_name("lake").exists()
 
 
-def test_a_script_can_forbid_it_too(recipe: Path) -> None:
+def test_a_script_can_forbid_code(recipe: Path) -> None:
     with pytest.raises(RecipeError, match="which is forbidden"):
         Recipe.load(recipe).without_python()
     assert not was_run(recipe)
 
 
-def test_other_recipes_are_not_spoken_of(tmp_path: Path) -> None:
+def test_a_recipe_without_code_prints_no_warning(tmp_path: Path) -> None:
     result = etl("plan", "demo", "--lake", tmp_path, "--no-python")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""

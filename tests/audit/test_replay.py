@@ -1,4 +1,4 @@
-"""Judged again from columns alone, documents fare as in a run with the other settings."""
+"""Verdicts replayed from stored columns equal those of a run with the other settings."""
 
 from pathlib import Path
 from typing import Literal
@@ -41,7 +41,7 @@ TEXTS = st.lists(
 
 
 class Lines(Transform):
-    """A transform for these tests: it leaves out short lines, and rejects what has few others."""
+    """A test transform that removes short lines and rejects documents with few other lines."""
 
     kind: Literal["lines"] = "lines"
     min_chars: int = 3
@@ -54,21 +54,21 @@ class Lines(Transform):
         return {"few": pl.col("lines_left") < self.min_lines}
 
     def apply(self, table):
-        found = [
+        kept = [
             [line for line in text.splitlines() if len(line) >= self.min_chars]
             for text in table["text"].to_pylist()
         ]
-        texts = pa.array(["\n".join(lines) for lines in found], pa.string())
+        texts = pa.array(["\n".join(lines) for lines in kept], pa.string())
         table = table.set_column(table.column_names.index("text"), "text", texts)
-        counts = pa.array([len(lines) for lines in found], pa.float64())
+        counts = pa.array([len(lines) for lines in kept], pa.float64())
         return table.set_column(table.column_names.index("lines_left"), "lines_left", counts)
 
 
 class Late(Lines):
-    """The same, but only for what is still kept."""
+    """The same for documents still kept, which it also rejects without a rule."""
 
     kind: Literal["late"] = "late"  # type: ignore[assignment]
-    costly = True  # it rejects some of itself
+    costly = True  # it rejects documents without a rule
 
     def columns(self):
         return {"late_left": "lines"}
@@ -79,15 +79,14 @@ class Late(Lines):
     def apply(self, table):
         names = table.column_names
         plain = super().apply(table.rename_columns([n.replace("late_", "lines_") for n in names]))
-        said = pc.if_else(pc.match_substring(table["text"], "3"), "late.number", None).cast(
-            "string"
-        )
-        said = pc.coalesce(table["reason"], said)
-        return plain.rename_columns(names).set_column(names.index("reason"), "reason", said)
+        has_digit = pc.match_substring(table["text"], "3")
+        reason = pc.if_else(has_digit, "late.number", None).cast("string")
+        reason = pc.coalesce(table["reason"], reason)
+        return plain.rename_columns(names).set_column(names.index("reason"), "reason", reason)
 
 
 class Letters(Filter):
-    """A filter for these tests: its own signal, and reasons that say more than its rules."""
+    """A test filter with its own signal, and with reasons that have details."""
 
     kind: Literal["letters"] = "letters"
     letter: str = "e"
@@ -106,12 +105,13 @@ class Letters(Filter):
         return {"many": pl.col("letters_found") > pl.lit(self.max_letters)}
 
     def reasons(self, table):
-        said = pc.binary_join_element_wise("letters.e in", table["text"], " ").cast(pa.string())
-        return pc.if_else(pc.is_null(super().reasons(table)), pa.scalar(None, pa.string()), said)
+        detailed = pc.binary_join_element_wise("letters.e in", table["text"], " ").cast(pa.string())
+        is_kept = pc.is_null(super().reasons(table))
+        return pc.if_else(is_kept, pa.scalar(None, pa.string()), detailed)
 
 
 def stored(texts: list[str | None], stages: list[Stage], **rejected: bool) -> pl.DataFrame:
-    """The columns of the table that a run makes, without text."""
+    """Return the table that a run writes, without text."""
     return pl.DataFrame(apply(raw(texts), stages, rejected=Rejected(**rejected)).drop(["text"]))
 
 
@@ -125,7 +125,7 @@ def again(
 
 
 def is_same(then: str | None, reason: str | None) -> bool:
-    """Whether it is the reason, or all of it that can be known without the text."""
+    """Whether it is the reason, or the part of it that is known without the text."""
     return then == reason or (then == "letters.many" and str(reason).startswith("letters.e in"))
 
 
@@ -135,7 +135,7 @@ def limits(low: int = 0, high: int = 6) -> st.SearchStrategy[int | None]:
 
 @st.composite
 def recipes(draw: st.DrawFn) -> tuple[list[Stage], list[Stage]]:
-    """Stages in one order with two settings each, of which only thresholds differ."""
+    """Draw a list of stages twice, with settings that differ only in thresholds."""
 
     def both(model, **strategies):
         return [model(**{n: draw(s) for n, s in strategies.items()}) for _ in range(2)]
@@ -160,11 +160,11 @@ def recipes(draw: st.DrawFn) -> tuple[list[Stage], list[Stage]]:
 
 @settings(max_examples=50)
 @given(TEXTS, recipes())
-def test_the_verdicts_are_those_of_a_run(texts, recipe):
+def test_verdicts_equal_those_of_a_run(texts, recipe):
     before, after = recipe
-    found = again(stored(texts, before), before, after)
-    assert found["unknown"].to_list() == [None] * len(texts)
-    for then, reason in zip(found["then"], stored(texts, after)["reason"], strict=True):
+    outcome = again(stored(texts, before), before, after)
+    assert outcome["unknown"].to_list() == [None] * len(texts)
+    for then, reason in zip(outcome["then"], stored(texts, after)["reason"], strict=True):
         assert is_same(then, reason)
 
 
@@ -179,7 +179,7 @@ OWN: list[Stage] = [
 @settings(max_examples=60)
 @given(TEXTS, recipes(), st.lists(st.tuples(st.sampled_from(OWN), st.integers(0, 7)),
        min_size=1, max_size=2, unique_by=lambda pair: pair[0].kind), st.booleans())  # fmt: skip
-def test_what_is_unknown_is_said_and_the_rest_is_right(texts, recipe, own, all_signals):
+def test_unknown_verdicts_are_reported_and_all_others_are_right(texts, recipe, own, all_signals):
     before, after = recipe
     for stage, place in own:
         before, after = (
@@ -187,28 +187,28 @@ def test_what_is_unknown_is_said_and_the_rest_is_right(texts, recipe, own, all_s
             [*after[:place], stage, *after[place:]],
         )
     frame = stored(texts, before, signals=all_signals)
-    found = again(frame, before, after, has_all_signals=all_signals)
+    outcome = again(frame, before, after, has_all_signals=all_signals)
     expected = stored(texts, after)["reason"].to_list()
-    for then, unknown, reason in zip(found["then"], found["unknown"], expected, strict=True):
+    for then, unknown, reason in zip(outcome["then"], outcome["unknown"], expected, strict=True):
         if unknown is None:
             assert is_same(then, reason)
         else:
             assert then is None
 
 
-def test_what_a_transform_rejects_of_itself_stays_rejected():
+def test_documents_rejected_by_a_transform_without_a_rule_stay_rejected():
     before, after = [Length(min_chars=4), Late(min_chars=0)], [Length(), Late(min_chars=0)]
-    found = again(stored(["number 3", "word", "3"], before), before, after)
-    assert found.rows() == [("late.number", None), (None, None), (None, 2)]
+    outcome = again(stored(["number 3", "word", "3"], before), before, after)
+    assert outcome.rows() == [("late.number", None), (None, None), (None, 2)]
 
 
-def test_documents_that_would_come_to_a_function():
+def test_documents_that_would_reach_a_function_are_unknown():
     polite = Python(call="example_filters:polite", folder=STAGES, per="document")
     before = [Length(min_words=2), polite]
     after = [Length(min_words=1), polite]
     texts = ["hello you", "hey you", "HELLO YOU", "hey", ""]
-    found = again(stored(texts, before), before, after)
-    assert found.rows() == [
+    outcome = again(stored(texts, before), before, after)
+    assert outcome.rows() == [
         (None, None),
         ("python.polite", None),
         ("python.loud", None),
@@ -217,12 +217,12 @@ def test_documents_that_would_come_to_a_function():
     ]
 
 
-def test_a_score_can_be_judged_again_where_it_was_given():
+def test_a_stored_score_can_be_judged_again():
     score = Python(call="example_filters:number", folder=STAGES, per="document", min_score=3)
     higher = score.model_copy(update={"min_score": 4.0})
     before, after = [Length(max_chars=5), score], [Length(max_chars=6), higher]
-    found = again(stored(["ab", "abc", "abcd", "abcdef"], before), before, after)
-    assert found.rows() == [
+    outcome = again(stored(["ab", "abc", "abcd", "abcdef"], before), before, after)
+    assert outcome.rows() == [
         ("python.number_low", None),
         ("python.number_low", None),
         (None, None),
@@ -230,22 +230,22 @@ def test_a_score_can_be_judged_again_where_it_was_given():
     ]
 
 
-def test_a_score_of_all_can_be_judged_again_for_all():
+def test_a_score_of_all_documents_can_be_judged_again_for_all():
     number = {"call": "example_filters:number", "folder": STAGES, "per": "document", "sees": "all"}
     before = [Length(max_chars=3), Python(**number, min_score=2)]
     after = [Length(max_chars=6), Python(**number, max_score=5)]
-    found = again(stored(["a", "abc", "abcd", "abcdef"], before), before, after)
-    assert found["then"].to_list() == [None, None, None, "python.number_high"]
-    assert found["unknown"].to_list() == [None] * 4
+    outcome = again(stored(["a", "abc", "abcd", "abcdef"], before), before, after)
+    assert outcome["then"].to_list() == [None, None, None, "python.number_high"]
+    assert outcome["unknown"].to_list() == [None] * 4
 
 
-def test_what_could_not_be_read_stays_rejected():
+def test_unreadable_documents_stay_rejected():
     before, after = [Length(min_chars=2)], [Length()]
-    found = again(stored([None, "a"], before), before, after)
-    assert found["then"].to_list() == ["source.null_text", None]
+    outcome = again(stored([None, "a"], before), before, after)
+    assert outcome["then"].to_list() == ["source.null_text", None]
 
 
-def test_signals_at_a_place_are_those_of_its_text():
+def test_signals_at_a_position_are_those_of_its_text():
     stages = [Where(keep="num_words > 0"), Lines(), Length()]
     first, _, last = judges(stages, has_all_signals=True)
     assert first.columns["num_words"] == "num_words"
@@ -256,7 +256,7 @@ def test_signals_at_a_place_are_those_of_its_text():
     assert [step.place for run in runs(stages) for step in run] == [1, 2, 3]
 
 
-def test_columns_that_do_not_give_the_stored_reasons():
+def test_signals_that_do_not_give_the_stored_reasons_are_refused():
     stages = [Length(min_chars=2)]
     frame = stored(["a", "bb"], stages).with_columns(num_chars=pl.lit(1.0))
     with pytest.raises(TableError, match=r"1 documents .* \(length.few_chars instead of kept\)"):

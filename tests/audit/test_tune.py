@@ -1,4 +1,4 @@
-"""What `etl tune` tells from columns is what a run with the other settings does."""
+"""The counts of `etl tune` equal those of a run with the other settings."""
 
 import ast
 import inspect
@@ -36,8 +36,8 @@ GERMAN = "Der schnelle braune Fuchs springt über den faulen Hund, und der Hund 
 
 
 def texts(start: int, stop: int) -> list[str]:
-    """Prose of 10 to 120 words, lists, repetitions, German, long words, and copies of all of them."""
-    found = []
+    """Return prose of 10 to 120 words, lists, repetitions, German, long words, and copies of these."""
+    result = []
     for number in range(start, stop):
         text = prose(number % 37, words=10 * (1 + number % 12))
         if number % 5 == 1:
@@ -48,8 +48,8 @@ def texts(start: int, stop: int) -> list[str]:
             text = GERMAN * (1 + number % 8)
         if number % 13 == 6:
             text += " incomprehensibility"
-        found.append(text)
-    return found
+        result.append(text)
+    return result
 
 
 def records(start: int, stop: int) -> list[dict[str, str | None]]:
@@ -60,10 +60,10 @@ def records(start: int, stop: int) -> list[dict[str, str | None]]:
 
 
 def sentences(text: str) -> str:
-    """The words as sentences of nine, four of them and a heading to a paragraph."""
+    """Format the words as sentences of nine, in paragraphs of a heading and four sentences."""
     words = text.split()
-    found = [" ".join(words[k : k + 9]) + "." for k in range(0, len(words), 9)]
-    return "\n".join(f"Part {k}\n{' '.join(found[k : k + 4])}" for k in range(0, len(found), 4))
+    lines = [" ".join(words[k : k + 9]) + "." for k in range(0, len(words), 9)]
+    return "\n".join(f"Part {k}\n{' '.join(lines[k : k + 4])}" for k in range(0, len(lines), 4))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def lake(
     tmp_path_factory: pytest.TempPathFactory,
     tiny_tokenizer: Path,
 ) -> Lake:
-    """Makes a lake of the same input with other settings, each once; without any, the one to tune."""
+    """A function that makes a lake of the same input with other settings, once per setting."""
     folder, place = tmp_path_factory.mktemp("tune"), new_place("tune")
     crawl = place / "crawl"
     write_parquet(crawl / "a.parquet", records(0, 120))
@@ -102,7 +102,7 @@ def lake(
     made: dict[tuple[str, ...], str] = {}
 
     def make(*settings: str, keep: int | None = None) -> str:
-        """``keep``: only so many of the filters."""
+        """Make the lake; with ``keep``, only with that many filters."""
         key = (str(keep), *settings)
         if key not in made:
             made[key] = str(place / f"lake{len(made)}")
@@ -115,26 +115,26 @@ def lake(
     return make
 
 
-def told(found: Tuning) -> dict[str, object]:
-    """What it says of the other settings, as ``done`` says it of a lake."""
+def predicted(tuning: Tuning) -> dict[str, object]:
+    """Return the counts for the other settings, in the format of ``actual``."""
     return {
-        "kept": found.whole.then.kept,
-        "unique": found.whole.then.unique,
-        "rejected": {name: then for name, (_, then) in found.rules.items() if then},
-        "languages": {part.name: part.then.kept for part in found.languages if part.then.kept},
-        "sources": {p.name: (p.rows, p.then.kept, p.then.unique) for p in found.sources},
+        "kept": tuning.whole.then.kept,
+        "unique": tuning.whole.then.unique,
+        "rejected": {name: then for name, (_, then) in tuning.rules.items() if then},
+        "languages": {part.name: part.then.kept for part in tuning.languages if part.then.kept},
+        "sources": {p.name: (p.rows, p.then.kept, p.then.unique) for p in tuning.sources},
     }
 
 
-def done(lake: str) -> dict[str, object]:
-    """What a run has done."""
-    found = report(lake)
+def actual(lake: str) -> dict[str, object]:
+    """Return the counts of a lake that a run made."""
+    summary = report(lake)
     return {
-        "kept": found.kept,
-        "unique": found.tokenized,
-        "rejected": found.rejected,
-        "languages": found.languages,
-        "sources": {s.source: (s.rows, s.kept, s.tokenized) for s in found.sources},
+        "kept": summary.kept,
+        "unique": summary.tokenized,
+        "rejected": summary.rejected,
+        "languages": summary.languages,
+        "sources": {s.source: (s.rows, s.kept, s.tokenized) for s in summary.sources},
     }
 
 
@@ -153,57 +153,59 @@ def done(lake: str) -> dict[str, object]:
         ("where.keep=url LIKE '%4%' AND num_words < 100", "gopher_quality.max_bullet_line_ratio=0"),
     ],
 )
-def test_the_counts_are_those_of_a_run(lake: Lake, settings: tuple[str, ...]) -> None:
-    found = tune(lake(keep=5), settings)
-    assert told(found) == done(lake(*settings, keep=5))
-    assert told(found) != done(lake(keep=5)), "the settings change something"
-    assert found.unknown == {}
-    assert found.whole.unknown == 0
+def test_counts_equal_those_of_a_run(lake: Lake, settings: tuple[str, ...]) -> None:
+    tuning = tune(lake(keep=5), settings)
+    assert predicted(tuning) == actual(lake(*settings, keep=5))
+    assert predicted(tuning) != actual(lake(keep=5)), "the settings change something"
+    assert tuning.unknown == {}
+    assert tuning.whole.unknown == 0
 
 
-def test_now_is_what_the_lake_holds(lake: Lake) -> None:
-    found = tune(lake(), ["gopher_quality.min_words=30"])
-    assert told(found) == done(lake())
-    assert found.whole.now == found.whole.then
-    assert found.whole.now.tokens == report(lake()).tokens
-    assert found.whole.now.estimated == 0
-    assert found.whole.rows == 260
-    assert [p.now.tokens for p in sorted(found.sources, key=lambda part: part.name)] == [
+def test_present_counts_equal_those_of_the_lake(lake: Lake) -> None:
+    tuning = tune(lake(), ["gopher_quality.min_words=30"])
+    assert predicted(tuning) == actual(lake())
+    assert tuning.whole.now == tuning.whole.then
+    assert tuning.whole.now.tokens == report(lake()).tokens
+    assert tuning.whole.now.estimated == 0
+    assert tuning.whole.rows == 260
+    assert [p.now.tokens for p in sorted(tuning.sources, key=lambda part: part.name)] == [
         source.tokens for source in report(lake()).sources
     ]
 
 
-def test_tokens_of_what_would_still_be_kept_are_exact(lake: Lake) -> None:
+def test_tokens_of_documents_that_stay_kept_are_exact(lake: Lake) -> None:
     settings = ["gopher_quality.min_words=60"]
-    found = tune(lake(keep=5), settings).whole.then
-    assert (found.tokens, found.estimated) == (report(lake(*settings, keep=5)).tokens, 0)
+    tuning = tune(lake(keep=5), settings).whole.then
+    assert (tuning.tokens, tuning.estimated) == (report(lake(*settings, keep=5)).tokens, 0)
 
 
-def test_tokens_of_what_would_be_kept_anew_are_estimated(lake: Lake) -> None:
+def test_tokens_of_newly_kept_documents_are_estimated(lake: Lake) -> None:
     settings = ["gopher_quality.min_words=5", "gopher_quality.min_stop_words=null"]
-    found = tune(lake(keep=5), settings).whole
+    tuning = tune(lake(keep=5), settings).whole
     real = report(lake(*settings, keep=5)).tokens
-    assert found.now.tokens is not None
-    assert found.then.tokens is not None
-    assert found.then.estimated > 0
-    new = real - found.now.tokens
-    assert abs(found.then.tokens - real) < 0.1 * new
+    assert tuning.now.tokens is not None
+    assert tuning.then.tokens is not None
+    assert tuning.then.estimated > 0
+    new = real - tuning.now.tokens
+    assert abs(tuning.then.tokens - real) < 0.1 * new
 
 
-def test_what_a_function_has_not_judged_is_unknown(lake: Lake) -> None:
+def test_documents_that_a_function_has_not_judged_are_unknown(lake: Lake) -> None:
     settings = ["gopher_quality.min_words=5"]
-    found, real = tune(lake(), settings), done(lake(*settings))
-    assert found.unknown == {"6 python": found.whole.unknown}
-    assert found.whole.unknown > 0
-    assert found.whole.then.kept == found.whole.now.kept
+    tuning, real = tune(lake(), settings), actual(lake(*settings))
+    assert tuning.unknown == {"6 python": tuning.whole.unknown}
+    assert tuning.whole.unknown > 0
+    assert tuning.whole.then.kept == tuning.whole.now.kept
     assert isinstance(real["kept"], int)
-    assert found.whole.then.kept < real["kept"] < found.whole.then.kept + found.whole.unknown
+    assert tuning.whole.then.kept < real["kept"] < tuning.whole.then.kept + tuning.whole.unknown
     stricter = ["gopher_quality.min_words=60"]
     assert tune(lake(), stricter).unknown == {}
-    assert told(tune(lake(), stricter)) == done(lake(*stricter))
+    assert predicted(tune(lake(), stricter)) == actual(lake(*stricter))
 
 
-def test_a_score_is_tuned(lake: Lake, place: UPath, tmp_path: Path, client: Client) -> None:
+def test_the_limits_of_a_score_are_tuned(
+    lake: Lake, place: UPath, tmp_path: Path, client: Client
+) -> None:
     (tmp_path / "own.py").write_text(FILTERS)
     crawl = write_parquet(place / "a.parquet", records(0, 60))
 
@@ -218,19 +220,19 @@ def test_a_score_is_tuned(lake: Lake, place: UPath, tmp_path: Path, client: Clie
         assert run(recipe, cluster=client).ok
         return str(recipe.lake)
 
-    found = tune(make("one", 5, None), ["python.min_score=10", "python.max_score=30"])
+    tuning = tune(make("one", 5, None), ["python.min_score=10", "python.max_score=30"])
     real = report(make("other", 10, 30))
-    assert found.whole.then.kept == real.kept
-    assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
+    assert tuning.whole.then.kept == real.kept
+    assert {name: then for name, (_, then) in tuning.rules.items() if then} == real.rejected
     assert set(real.rejected) >= {"python.letters_low", "python.letters_high"}
-    assert (found.whole.then.unique, found.whole.then.tokens) == (None, None)
+    assert (tuning.whole.then.unique, tuning.whole.then.tokens) == (None, None)
     with pytest.raises(RecipeError, match="changes the text or a signal"):
         tune(f"{place}/one", ["python.sees=all"])
     with pytest.raises(RecipeError, match="changes the text or a signal"):
         tune(f"{place}/one", ["python.name=other"])
 
 
-def test_thresholds_before_and_after_a_text_is_rewritten(
+def test_thresholds_before_and_after_a_transform_are_tuned(
     place: UPath, tmp_path: Path, client: Client
 ) -> None:
     crawl = write_parquet(
@@ -265,17 +267,17 @@ def test_thresholds_before_and_after_a_text_is_rewritten(
             ("fineweb_quality.max_short_line_ratio=0.2", "line_dedup.min_chars=700"),
         ]
     ):
-        found = tune(one, settings)
+        tuning = tune(one, settings)
         real = report(make(f"other{number}", *settings))
-        assert found.whole.then.kept == real.kept
+        assert tuning.whole.then.kept == real.kept
         assert real.rejected != report(one).rejected, "the settings change something"
-        assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
-        assert found.unknown == {}
+        assert {name: then for name, (_, then) in tuning.rules.items() if then} == real.rejected
+        assert tuning.unknown == {}
     with pytest.raises(RecipeError, match="changes the text or a signal"):
         tune(one, ["c4.min_words_per_line=2"])
 
 
-def test_filters_with_signals_and_files_of_their_own(
+def test_filters_with_their_own_signals_and_files_are_tuned(
     place: UPath, tmp_path: Path, client: Client
 ) -> None:
     crawl = write_parquet(place / "a.parquet", records(0, 60))
@@ -298,17 +300,17 @@ def test_filters_with_signals_and_files_of_their_own(
 
     one = make("one", 0.5, 1)
     for fraction, min_hits in [(0.9, 1), (0.2, 2), (1.0, 3)]:
-        found = tune(one, [f"sample.fraction={fraction}", f"decontaminate.min_hits={min_hits}"])
+        tuning = tune(one, [f"sample.fraction={fraction}", f"decontaminate.min_hits={min_hits}"])
         real = report(make(f"{fraction}", fraction, min_hits))
-        assert found.whole.then.kept == real.kept
-        assert {name: then for name, (_, then) in found.rules.items() if then} == real.rejected
-        assert found.unknown == {}
+        assert tuning.whole.then.kept == real.kept
+        assert {name: then for name, (_, then) in tuning.rules.items() if then} == real.rejected
+        assert tuning.unknown == {}
     for setting in ("sample.seed=3", "decontaminate.ngram=4", "decontaminate.sets={other: x}"):
         with pytest.raises(RecipeError, match="changes the text or a signal"):
             tune(one, [setting])
 
 
-def test_without_the_signals_of_rejected_documents(
+def test_documents_without_stored_signals_are_unknown(
     lake: Lake, place: UPath, client: Client
 ) -> None:
     crawl = write_parquet(place / "a.parquet", records(0, 60))
@@ -320,11 +322,11 @@ def test_without_the_signals_of_rejected_documents(
         stages=[{"length": {"min_words": 30}}, "gopher_repetition"],
     )
     run(recipe, cluster=client)
-    found = tune(str(recipe.lake), ["length.min_words=20"])
-    assert found.unknown == {"2 gopher_repetition": found.whole.unknown}
+    tuning = tune(str(recipe.lake), ["length.min_words=20"])
+    assert tuning.unknown == {"2 gopher_repetition": tuning.whole.unknown}
     assert (
-        found.whole.unknown
-        == found.rules["length.few_words"][0] - found.rules["length.few_words"][1]
+        tuning.whole.unknown
+        == tuning.rules["length.few_words"][0] - tuning.rules["length.few_words"][1]
     )
 
 
@@ -335,30 +337,32 @@ def test_without_the_signals_of_rejected_documents(
         ("gopher.min_words=3", "did you mean 'gopher_quality'?"),
         ("gopher_quality.min_words=many", "should be a valid integer, not 'many'"),
         ("language.keep=[xx]", "unknown language 'xx'"),
-        ("seed=3", "it is no setting of a filter"),
-        ("rejected.signals=false", "it is no setting of a filter"),
-        ("dedup_exact.normalize=none", "it is no setting of a filter"),
-        ("tokenize.append_eos=false", "it is no setting of a filter"),
-        ("python.per=table", "`python` does not judge by columns"),
-        ("python.min_score=0.5", "`python` does not judge by columns"),
-        ("where.keep=text LIKE '%the%'", "`where` does not judge by columns"),
+        ("seed=3", "it is not a setting of a filter"),
+        ("rejected.signals=false", "it is not a setting of a filter"),
+        ("dedup_exact.normalize=none", "it is not a setting of a filter"),
+        ("tokenize.append_eos=false", "it is not a setting of a filter"),
+        ("python.per=table", "`python` does not decide by stored columns"),
+        ("python.min_score=0.5", "`python` does not decide by stored columns"),
+        ("where.keep=text LIKE '%the%'", "`where` does not decide by stored columns"),
         ("where.keep=terminal_line_ratio > 0.1", "no column holds terminal_line_ratio"),
         ("gopher_quality", "cannot read the setting"),
     ],
 )
-def test_what_is_no_threshold_is_refused(lake: Lake, setting: str, message: str) -> None:
+def test_a_setting_that_is_not_a_threshold_is_refused(
+    lake: Lake, setting: str, message: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         tune(lake(), [setting])
     assert message in str(caught.value)
     assert "--set" in str(caught.value)
 
 
-def test_a_sweep_is_one_tuning_for_each_value(lake: Lake) -> None:
+def test_a_sweep_returns_one_tuning_per_value(lake: Lake) -> None:
     values = ["null", "20", "80"]
-    found = sweep(
+    tunings = sweep(
         lake(keep=5), f"gopher_quality.min_words={', '.join(values)}", ["length.max_words=90"]
     )
-    assert found == [
+    assert tunings == [
         tune(lake(keep=5), ["length.max_words=90", f"gopher_quality.min_words={value}"])
         for value in values
     ]
@@ -366,29 +370,29 @@ def test_a_sweep_is_one_tuning_for_each_value(lake: Lake) -> None:
         sweep(lake(keep=5), "gopher_quality.min_words")
 
 
-def test_a_lake_that_no_recipe_made(place: UPath, lake: Lake) -> None:
+def test_a_lake_that_no_recipe_made_is_refused(place: UPath, lake: Lake) -> None:
     with pytest.raises(TableError, match="no Delta table at this URL"):
         tune(str(place), ["a.b=1"])
     documents = Table.open(f"{lake()}/documents")
     from etl.fragment import DOCUMENTS
 
     Table.create(f"{place}/documents", documents.schema, DOCUMENTS)
-    with pytest.raises(TableError, match="no recipe has made"):
+    with pytest.raises(TableError, match="not made by a recipe"):
         tune(str(place), ["a.b=1"])
 
 
-def test_the_command(lake: Lake) -> None:
-    def etl(*words: str) -> str:
-        result = CliRunner().invoke(app, ["tune", *words])
+def test_the_command_prints_text_and_json(lake: Lake) -> None:
+    def etl(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["tune", *arguments])
         assert result.exit_code == 0, result.output
         return result.stdout
 
     settings = ["--set", "gopher_quality.min_words=5"]
-    found = tune(lake(), settings[1:])
-    assert json.loads(etl(lake(), *settings, "--json"))["whole"]["rows"] == found.whole.rows
+    tuning = tune(lake(), settings[1:])
+    assert json.loads(etl(lake(), *settings, "--json"))["whole"]["rows"] == tuning.whole.rows
     text = etl(lake(), *settings)
-    assert f"unknown: {found.whole.unknown:,} documents would now come to `6 python`" in text
-    now, then = found.rules["gopher_quality.short"]
+    assert f"unknown: {tuning.whole.unknown:,} documents would now come to `6 python`" in text
+    now, then = tuning.rules["gopher_quality.short"]
     (line,) = [line for line in text.splitlines() if line.startswith("gopher_quality.short")]
     assert line.split()[1:] == [f"{now}", f"{then}", f"{then - now:+}"]
     table = etl(lake(keep=5), "--sweep", "gopher_quality.min_words=5,60").splitlines()
@@ -399,7 +403,7 @@ def test_the_command(lake: Lake) -> None:
 
 
 def fields_read(function: object) -> set[str]:
-    """The names after ``self.`` in a method."""
+    """Return the names after ``self.`` in a method."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     return {
         node.attr
@@ -411,11 +415,11 @@ def fields_read(function: object) -> set[str]:
 
 
 @pytest.mark.parametrize("model", STAGES.values(), ids=STAGES)
-def test_thresholds_are_read_by_rules_alone(model: type[Stage]) -> None:
+def test_only_rules_read_thresholds(model: type[Stage]) -> None:
     assert {*model.thresholds} <= {*model.model_fields}
     assert {*model.thresholds} <= fields_read(model.rules)
     makers = [vars(model)[name] for name in ("measure", "apply") if name in vars(model)]
-    made = {name for maker in makers for name in fields_read(maker)}
-    helpers = [vars(model)[name] for name in made if inspect.isfunction(vars(model).get(name))]
-    made |= {name for helper in helpers for name in fields_read(helper)}
-    assert made & {*model.thresholds} == set()
+    fields = {name for maker in makers for name in fields_read(maker)}
+    helpers = [vars(model)[name] for name in fields if inspect.isfunction(vars(model).get(name))]
+    fields |= {name for helper in helpers for name in fields_read(helper)}
+    assert fields & {*model.thresholds} == set()

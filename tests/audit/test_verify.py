@@ -1,4 +1,4 @@
-"""A whole lake has no problems, whatever became of it; each damage is found, and its file is named."""
+"""`verify` finds no problem in sound lakes, and finds each damage with the name of its file."""
 
 import dataclasses
 import json
@@ -33,12 +33,12 @@ def opened(recipe: Recipe, name: str) -> Table:
 
 
 def live(recipe: Recipe, name: str, verdict: str | None = None) -> list[str]:
-    """The paths of a table's data files, the one with most rows first."""
+    """Return the paths of a table's data files, most rows first."""
     files = opened(recipe, name).fragments()
     if verdict is not None:
         files = files.filter(pc.equal(files["partition.verdict"], verdict))
-    found = files.select(["rows", "min.source", "path"]).to_pylist()
-    return [f["path"] for f in sorted(found, key=lambda f: (-f["rows"], f["min.source"]))]
+    entries = files.select(["rows", "min.source", "path"]).to_pylist()
+    return [e["path"] for e in sorted(entries, key=lambda e: (-e["rows"], e["min.source"]))]
 
 
 def file_of(recipe: Recipe, name: str, path: str) -> UPath:
@@ -49,14 +49,12 @@ def read(recipe: Recipe, name: str, path: str) -> pa.Table:
     return parquet(file_of(recipe, name, path)).read()
 
 
-def test_a_whole_lake_has_no_problems(made: Recipe) -> None:
+def test_a_sound_lake_has_no_problems(made: Recipe) -> None:
     assert verify(str(made.lake)) == []
     assert verify(str(made.lake), quick=True) == []
 
 
-def test_work_that_is_not_done_yet_is_no_problem(
-    client: Client, lake: Recipe, place: UPath
-) -> None:
+def test_unfinished_work_is_not_a_problem(client: Client, lake: Recipe, place: UPath) -> None:
     write_jsonl(place / "more" / "d.jsonl", records(500, 510))
     source = lake.source.model_copy(update={"path": str(place / "more")})
     half = lake.model_copy(update={"source": source, "stages": lake.stages[:2]})
@@ -65,7 +63,7 @@ def test_work_that_is_not_done_yet_is_no_problem(
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])
-def test_replaced_files_and_rebuilt_tables_are_whole(
+def test_replaced_files_and_rebuilt_tables_have_no_problems(
     client: Client, made: Recipe, place: UPath, *, deduplicate: bool
 ) -> None:
     folder = place / "changing"
@@ -84,7 +82,7 @@ def test_replaced_files_and_rebuilt_tables_are_whole(
     assert verify(str(recipe.lake)) == []
 
 
-def test_keepers_of_later_runs_are_no_duplicates_themselves(
+def test_keepers_of_later_runs_are_not_duplicates(
     client: Client, made: Recipe, place: UPath
 ) -> None:
     folder = place / "grows"
@@ -96,7 +94,7 @@ def test_keepers_of_later_runs_are_no_duplicates_themselves(
     assert verify(str(recipe.lake)) == []
 
 
-def test_a_lake_on_s3_reads_back_the_same(made: Recipe, s3: str) -> None:
+def test_audits_of_a_lake_on_s3_are_the_same(made: Recipe, s3: str) -> None:
     copy(made.lake, at(f"{s3}/lake"))
     assert verify(f"{s3}/lake") == []
     here, there = report(str(made.lake)), report(f"{s3}/lake")
@@ -111,19 +109,19 @@ def test_a_lake_without_documents_is_an_error(place: UPath) -> None:
 
 
 @pytest.mark.parametrize("name", ["documents", "duplicates", "tokens"])
-def test_a_data_file_that_is_gone_is_found(lake: Recipe, name: str) -> None:
+def test_a_missing_data_file_is_found(lake: Recipe, name: str) -> None:
     path = live(lake, name)[0]
     file_of(lake, name, path).unlink()
-    assert verify(str(lake.lake)) == [Problem(name, path, "the file is not there")]
+    assert verify(str(lake.lake)) == [Problem(name, path, "the file is missing")]
 
 
-def test_a_data_file_that_is_cut_is_found(lake: Recipe) -> None:
+def test_a_truncated_data_file_is_found(lake: Recipe) -> None:
     path = live(lake, "tokens")[0]
     file = file_of(lake, "tokens", path)
     file.write_bytes(file.read_bytes()[:-100])
     size, broken = verify(str(lake.lake))[::-1]
     assert (size.file, broken.file) == (path, path)
-    assert "bytes where the log says" in size.what
+    assert "bytes, but the log records" in size.what
     assert "cannot be read" in broken.what
 
 
@@ -131,8 +129,8 @@ def test_damaged_pages_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
     file = file_of(lake, "documents", path)
     metadata = parquet(file).metadata.row_group(0)
-    place = metadata.to_dict()["columns"]
-    text = next(column for column in place if column["path_in_schema"] == "text")
+    columns = metadata.to_dict()["columns"]
+    text = next(column for column in columns if column["path_in_schema"] == "text")
     start = text["data_page_offset"] + 40
     content = bytearray(file.read_bytes())
     content[start : start + text["total_compressed_size"] - 60] = bytes(
@@ -148,7 +146,7 @@ def test_damaged_pages_are_found(lake: Recipe) -> None:
 def _rewrite(
     recipe: Recipe, name: str, change: Callable[[pa.Table], pa.Table], path: str | None = None
 ) -> str:
-    """Put a changed file in the place of one (a table's first), in the log too; return its path."""
+    """Replace a data file (by default a table's first) by a changed one, and commit; return its path."""
     table = opened(recipe, name)
     path = live(recipe, name)[0] if path is None else path
     folder, _, file = path.rpartition("/")
@@ -175,17 +173,17 @@ def _rewrite(
     return new
 
 
-def test_other_rows_than_the_log_says_are_found(lake: Recipe) -> None:
+def test_a_wrong_number_of_rows_is_found(lake: Recipe) -> None:
     path = _rewrite(lake, "documents", lambda rows: rows.slice(1))
-    found = verify(str(lake.lake))
-    assert any(p.file == path and "rows where the log says" in p.what for p in found)
+    problems = verify(str(lake.lake))
+    assert any(p.file == path and "rows, but the log records" in p.what for p in problems)
 
 
-def test_other_columns_than_the_table_has_are_found(lake: Recipe) -> None:
-    place = schemas.TOKENS.get_field_index("num_tokens")
+def test_wrong_columns_are_found(lake: Recipe) -> None:
+    index = schemas.TOKENS.get_field_index("num_tokens")
 
     def wider(rows: pa.Table) -> pa.Table:
-        return rows.set_column(place, "num_tokens", rows["num_tokens"].cast(pa.int64()))
+        return rows.set_column(index, "num_tokens", rows["num_tokens"].cast(pa.int64()))
 
     path = _rewrite(lake, "tokens", wider)
     (problem,) = verify(str(lake.lake))
@@ -194,9 +192,9 @@ def test_other_columns_than_the_table_has_are_found(lake: Recipe) -> None:
 
 
 def _change(rows: pa.Table, name: str, values: list[Any]) -> pa.Table:
-    place = rows.schema.get_field_index(name)
-    field = rows.schema.field(place)
-    return rows.set_column(place, field, pa.array(values, field.type))
+    index = rows.schema.get_field_index(name)
+    field = rows.schema.field(index)
+    return rows.set_column(index, field, pa.array(values, field.type))
 
 
 def test_a_wrong_running_total_is_found(lake: Recipe) -> None:
@@ -209,18 +207,18 @@ def test_a_wrong_running_total_is_found(lake: Recipe) -> None:
     assert verify(str(lake.lake)) == [problem]
 
 
-def test_other_tokens_than_counted_are_found(lake: Recipe) -> None:
+def test_a_wrong_number_of_tokens_is_found(lake: Recipe) -> None:
     def shorter(rows: pa.Table) -> pa.Table:
         lists = rows["tokens"].to_pylist()
         return _change(rows, "tokens", [lists[0][1:], *lists[1:]])
 
     path = _rewrite(lake, "tokens", shorter)
     assert verify(str(lake.lake), quick=True) == []
-    found = verify(str(lake.lake))
-    assert found == [Problem("tokens", path, "num_tokens is not the length of tokens")]
+    problems = verify(str(lake.lake))
+    assert problems == [Problem("tokens", path, "num_tokens is not the length of tokens")]
 
 
-def test_tokens_of_no_vocabulary_are_found(lake: Recipe) -> None:
+def test_token_ids_outside_the_vocabulary_are_found(lake: Recipe) -> None:
     def strange(rows: pa.Table) -> pa.Table:
         lists = rows["tokens"].to_pylist()
         return _change(rows, "tokens", [[512, *lists[0][1:]], *lists[1:]])
@@ -228,22 +226,21 @@ def test_tokens_of_no_vocabulary_are_found(lake: Recipe) -> None:
     path = _rewrite(lake, "tokens", strange)
     (problem,) = verify(str(lake.lake))
     assert problem.file == path
-    assert "to 512, the vocabulary has" in problem.what
+    assert "to 512, but the vocabulary has" in problem.what
 
 
-def test_a_rejected_row_without_reason_is_found(lake: Recipe) -> None:
+def test_a_rejected_row_without_a_reason_is_found(lake: Recipe) -> None:
     path = live(lake, "documents", "rejected")[0]
     table = opened(lake, "documents")
     others = [p for p in live(lake, "documents") if p != path]
-    gone = dict.fromkeys(others)
-    table.commit([], remove=list(gone), transactions={}, lineage={})
+    table.commit([], remove=others, transactions={}, lineage={})
     new = _rewrite(lake, "documents", lambda rows: _change(rows, "reason", [None] * rows.num_rows))
-    found = verify(str(lake.lake))
-    assert any(p.file == new and "rejected rows have no reason" in p.what for p in found)
+    problems = verify(str(lake.lake))
+    assert any(p.file == new and "rejected rows have no reason" in p.what for p in problems)
 
 
 @pytest.mark.parametrize("name", ["documents", "tokens"])
-def test_rows_that_stand_twice_are_found(lake: Recipe, name: str) -> None:
+def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
     table = opened(lake, name)
     files = table.fragments().to_pylist()
     path = live(lake, name, "kept" if name == "documents" else None)[0]
@@ -259,16 +256,16 @@ def test_rows_that_stand_twice_are_found(lake: Recipe, name: str) -> None:
     partition = {"verdict": "kept"} if folder else {}
     fragment = Fragment(twin, row["size"], row["rows"], partition, json.dumps(statistics))
     table.commit([fragment], transactions={}, lineage={})
-    found = verify(str(lake.lake))
-    twice = {p.file for p in found if "whose address stands more than once" in p.what}
-    assert twice == {path, twin}
+    problems = verify(str(lake.lake))
+    repeated = {p.file for p in problems if "whose address occurs more than once" in p.what}
+    assert repeated == {path, twin}
     if name == "documents":
-        assert any("records were read" in p.what for p in found)
+        assert any("records were read" in p.what for p in problems)
     else:
-        assert any("of its rows have tokens" in p.what for p in found)
+        assert any("of its rows have tokens" in p.what for p in problems)
 
 
-def test_tokens_that_are_missing_are_found(lake: Recipe) -> None:
+def test_missing_tokens_are_found(lake: Recipe) -> None:
     path = live(lake, "tokens")[0]
     opened(lake, "tokens").commit([], remove=[path], transactions={}, lineage={})
     (problem,) = verify(str(lake.lake))
@@ -276,13 +273,13 @@ def test_tokens_that_are_missing_are_found(lake: Recipe) -> None:
     assert problem.what.startswith("0 of its rows have tokens")
 
 
-def test_documents_that_are_missing_are_found(lake: Recipe) -> None:
+def test_missing_documents_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
     opened(lake, "documents").commit([], remove=[path], transactions={}, lineage={})
-    found = {problem.what for problem in verify(str(lake.lake))}
-    assert any("whose document is not kept" in what for what in found)
-    assert any("its documents are no longer there" in what for what in found)
-    assert any("records were read" in what for what in found)
+    descriptions = {problem.what for problem in verify(str(lake.lake))}
+    assert any("whose document is not kept" in what for what in descriptions)
+    assert any("its documents no longer exist" in what for what in descriptions)
+    assert any("records were read" in what for what in descriptions)
 
 
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
@@ -310,12 +307,12 @@ def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
 
 
 def test_damaged_keys_are_found(lake: Recipe) -> None:
-    """Out of order, one missing, and one of a document that is nowhere."""
+    """The keys are unsorted, one is missing, and one belongs to no document."""
     table = opened(lake, "keys")
     path = max(table.fragments().to_pylist(), key=lambda file: file["rows"])["path"]
     rows = read(lake, "keys", path)
-    place = next(k for k in range(1, rows.num_rows) if rows["key"][k] != rows["key"][0])
-    order = [place, *range(1, place), 0, *range(place + 1, rows.num_rows)]
+    other = next(k for k in range(1, rows.num_rows) if rows["key"][k] != rows["key"][0])
+    order = [other, *range(1, other), 0, *range(other + 1, rows.num_rows)]
     ids = rows["file"].to_pylist()
     damaged = rows.set_column(2, rows.schema.field(2), pa.array([1, *ids[1:]])).take(order)
     writer = FragmentWriter(
@@ -324,16 +321,17 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
     writer.append(damaged)
     written = writer.close()
     table.commit(written, remove=[path], transactions={}, lineage={})
-    found = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
-    assert found == {
-        ("keys", "its keys are not in order"),
-        ("keys", "1 keys of documents that are not there"),
-        ("documents", found_in(found, "of its rows have a key")),
+    problems = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
+    assert problems == {
+        ("keys", "its keys are not sorted"),
+        ("keys", "1 keys of documents that do not exist"),
+        ("documents", what_with(problems, "of its rows have a key")),
     }
 
 
-def found_in(problems: set[tuple[str, str]], part: str) -> str:
-    return next((what for _, what in problems if part in what), f"nothing says: {part}")
+def what_with(problems: set[tuple[str, str]], part: str) -> str:
+    """Return the description that contains a text, or one that equals no problem."""
+    return next((what for _, what in problems if part in what), f"no problem contains: {part}")
 
 
 def test_a_duplicate_that_has_tokens_is_found(lake: Recipe) -> None:
@@ -341,31 +339,33 @@ def test_a_duplicate_that_has_tokens_is_found(lake: Recipe) -> None:
     wanted = [(row["source"], row["row"]) for row in tokens[:2]]
     first, second = (r for r in _documents(lake, "kept") if (r["source"], r["row"]) in wanted)
     _add_duplicate(lake, second, first)
-    found = {problem.what for problem in verify(str(lake.lake))}
-    assert any("1 rows that are duplicates" in what for what in found)
-    assert any("are kept and no duplicates" in what for what in found)
+    descriptions = {problem.what for problem in verify(str(lake.lake))}
+    assert any("1 rows that are duplicates" in what for what in descriptions)
+    assert any("are kept and not left out" in what for what in descriptions)
 
 
-def test_a_duplicate_that_is_no_kept_document_is_found(lake: Recipe) -> None:
+def test_a_duplicate_that_is_not_a_kept_document_is_found(lake: Recipe) -> None:
     rejected, kept = _documents(lake, "rejected")[0], _documents(lake, "kept")[0]
     _add_duplicate(lake, rejected, kept)
     assert any("whose document is not kept" in p.what for p in verify(str(lake.lake)))
 
 
-def test_a_keeper_that_is_no_kept_document_is_found(lake: Recipe) -> None:
+def test_a_keeper_that_is_not_a_kept_document_is_found(lake: Recipe) -> None:
     rejected, kept = _documents(lake, "rejected")[0], _documents(lake, "kept")[0]
     _add_duplicate(lake, kept, rejected)
     assert any("whose keeper is not kept" in p.what for p in verify(str(lake.lake)))
 
 
-def test_a_keeper_that_is_nowhere_is_found(lake: Recipe) -> None:
+def test_a_keeper_that_does_not_exist_is_found(lake: Recipe) -> None:
     kept = _documents(lake, "kept")[0]
     _add_duplicate(lake, kept, {"source": "s3://elsewhere/x.parquet", "row": 0})
-    found = [p.what for p in verify(str(lake.lake))]
-    assert any("s3://elsewhere/x.parquet, which is in no other table" in what for what in found)
+    descriptions = [p.what for p in verify(str(lake.lake))]
+    assert any(
+        "s3://elsewhere/x.parquet, which is in no other table" in what for what in descriptions
+    )
 
 
-def test_a_duplicate_that_names_another_file_is_found(lake: Recipe) -> None:
+def test_a_duplicate_that_names_the_wrong_file_is_found(lake: Recipe) -> None:
     row, other = _documents(lake, "kept")[0], _documents(lake, "kept")[-1]
     assert row["file"] != other["file"]
     _add_duplicate(lake, {**row, "file": other["file"]}, other)
@@ -385,6 +385,6 @@ def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
     writer.append(pa.Table.from_pylist([row], pa.schema(list(schemas.TOKENS)[:5])))
     (fragment,) = writer.close()
     table.commit([dataclasses.replace(fragment)], transactions={}, lineage={})
-    found = verify(str(lake.lake))
-    assert {problem.file for problem in found} == {fragment.path}
-    assert any("whose document is not kept" in problem.what for problem in found)
+    problems = verify(str(lake.lake))
+    assert {problem.file for problem in problems} == {fragment.path}
+    assert any("whose document is not kept" in problem.what for problem in problems)

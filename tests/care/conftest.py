@@ -1,4 +1,4 @@
-"""A small lake that two real runs made, many splits of three files, and copies of it to be ill-treated."""
+"""Fixtures: a small lake of two runs over three files in many splits, and copies of it to damage."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.place import copy
 
 @pytest.fixture(scope="session")
 def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
-    """The recipe of the lake that all tests read; whoever changes it takes ``recipe``, a copy."""
+    """The recipe of a shared lake, read-only; tests that change the lake use the copy ``recipe``."""
     folder = new_place("made")
     recipe = Recipe(
         name="web",
@@ -43,7 +43,7 @@ def recipe(made: Recipe, place: UPath) -> Recipe:
 
 @pytest.fixture
 def changing(recipe: Recipe, place: UPath) -> Recipe:
-    """A recipe over input of this test's own, without a lake."""
+    """A recipe with its own copy of the input, and without a lake."""
     crawl = copy(recipe.source.path, place / "crawl")
     source = recipe.source.model_copy(update={"path": str(crawl)})
     return recipe.model_copy(update={"source": source, "lake": str(place / "new")})

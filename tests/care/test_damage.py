@@ -1,4 +1,4 @@
-"""What disks, people and other programs do to a lake: `etl verify` finds it and names it."""
+"""`etl verify` finds damage by disks, users and other programs, and names the file."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.place import at, opened
 
 
 def data_files(recipe: Recipe) -> list[UPath]:
-    """The live data files of all tables, by table and path."""
+    """Return the live data files of all tables, by table and path."""
     return [
         at(recipe.table_url(kind)) / path
         for kind in recipe.steps
@@ -29,43 +29,41 @@ def data_files(recipe: Recipe) -> list[UPath]:
 
 
 def entry(recipe: Recipe, kind: str, version: int) -> UPath:
-    """A log entry of a table."""
+    """Return the path of a log entry."""
     return at(recipe.lake) / kind / "_delta_log" / f"{version:020}.json"
 
 
 @pytest.mark.parametrize("kind", ["documents", "tokens"])
-def test_files_that_were_exchanged_are_found(recipe: Recipe, kind: str) -> None:
+def test_swapped_files_are_found(recipe: Recipe, kind: str) -> None:
     first, second = [f for f in data_files(recipe) if kind in f.parts][:2]
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
     for quick in (True, False):
-        found = {Path(str(p.file)).name for p in verify(recipe.lake, quick=quick)}
-        assert found == {first.name, second.name}
+        names = {Path(str(p.file)).name for p in verify(recipe.lake, quick=quick)}
+        assert names == {first.name, second.name}
 
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_bit_that_flips_is_found_wherever_it_changes_a_value(
-    made: Recipe, data: st.DataObject
-) -> None:
+def test_a_flipped_bit_that_changes_a_value_is_found(made: Recipe, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(data_files(made)))
     content = path.read_bytes()
-    place = data.draw(st.integers(0, len(content) - 1))
+    offset = data.draw(st.integers(0, len(content) - 1))
     flipped = bytearray(content)
-    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    flipped[offset] ^= 1 << data.draw(st.integers(0, 7))
     rows = opened(path).read()
     try:
         path.write_bytes(flipped)
-        found = verify(made.lake)
-        assert all(problem.file is not None and path.name in problem.file for problem in found)
-        assert found or _same(path, rows)
+        problems = verify(made.lake)
+        assert all(problem.file is not None and path.name in problem.file for problem in problems)
+        assert problems or _same(path, rows)
     finally:
         path.write_bytes(content)
 
 
 def _same(path: UPath, rows: pa.Table) -> bool:
-    """Whether a file reads as these rows, nothing more and nothing less."""
+    """Whether a file has exactly these rows."""
     return bool(opened(path).read().equals(rows))
 
 
@@ -78,23 +76,23 @@ def test_a_damaged_log_entry_is_found(recipe: Recipe, change: Callable[[str], st
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_log_entry_that_is_gone_is_found(recipe: Recipe, version: int) -> None:
+def test_a_missing_log_entry_is_found(recipe: Recipe, version: int) -> None:
     entry(recipe, "documents", version).unlink()
     (problem,) = verify(recipe.lake)
-    expected = f"1 log entries are not there; the first: version {version}"
+    expected = f"1 log entries are missing, the first of version {version}"
     assert (problem.table, problem.what) == ("documents", expected)
 
 
-def test_a_log_whose_end_is_gone_is_found(recipe: Recipe) -> None:
+def test_a_missing_end_of_a_log_is_found(recipe: Recipe) -> None:
     newest = Table.open(recipe.table_url("documents")).version
     entry(recipe, "documents", newest).unlink()
     (problem,) = verify(recipe.lake)
     assert problem.table == "documents"
     assert f"its newest version is {newest - 1}, but" in problem.what
-    assert f"was made from version {newest}" in problem.what
+    assert f"was built from version {newest}" in problem.what
 
 
-def test_the_end_of_the_last_tables_log_is_known_from_a_release(recipe: Recipe) -> None:
+def test_a_release_reveals_the_missing_end_of_the_last_log(recipe: Recipe) -> None:
     releases.create(recipe.lake, "all")
     newest = Table.open(recipe.table_url("tokens")).version
     entry(recipe, "tokens", newest).unlink()
@@ -102,7 +100,7 @@ def test_the_end_of_the_last_tables_log_is_known_from_a_release(recipe: Recipe) 
     assert what in [p.what for p in verify(recipe.lake)]
 
 
-def test_checkpoints_are_checked(recipe: Recipe) -> None:
+def test_damaged_and_missing_checkpoints_are_found(recipe: Recipe) -> None:
     Table.open(recipe.table_url("documents")).checkpoint()
     assert verify(recipe.lake) == []
     (checkpoint,) = (at(recipe.lake) / "documents" / "_delta_log").glob("*.checkpoint.parquet")
@@ -112,12 +110,13 @@ def test_checkpoints_are_checked(recipe: Recipe) -> None:
     assert "cannot be read" in problem.what
     checkpoint.unlink()
     (problem,) = verify(recipe.lake)
-    assert "is not there, which _last_checkpoint names" in problem.what
+    assert problem.what.startswith("_last_checkpoint names the checkpoint of version")
+    assert problem.what.endswith("which is missing")
     checkpoint.with_name("_last_checkpoint").write_text("{")
     (problem,) = verify(recipe.lake)
     assert "_last_checkpoint is damaged" in problem.what
     checkpoint.with_name("_last_checkpoint").unlink()
-    assert verify(recipe.lake) == [], "the log is enough"
+    assert verify(recipe.lake) == [], "the log is complete without checkpoints"
 
 
 def test_a_checkpoint_of_another_table_is_found(recipe: Recipe) -> None:
@@ -128,13 +127,16 @@ def test_a_checkpoint_of_another_table_is_found(recipe: Recipe) -> None:
     (name,) = (path.name for path in ours.glob("*.checkpoint.parquet"))
     (other,) = theirs.glob("*.checkpoint.parquet")
     (ours / name).write_bytes(other.read_bytes())
-    found = [p.what for p in verify(recipe.lake, quick=True) if p.table == "documents"]
-    assert f"the checkpoint of version {tables[0].version} says other than the entries" in found[0]
+    problems = [p.what for p in verify(recipe.lake, quick=True) if p.table == "documents"]
+    assert (
+        f"the checkpoint of version {tables[0].version} disagrees with the log entries"
+        in problems[0]
+    )
 
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_flipped_bit_in_a_checkpoint_is_found_or_changes_nothing(
+def test_a_flipped_bit_in_a_checkpoint_is_found_or_has_no_effect(
     made: Recipe, data: st.DataObject
 ) -> None:
     table = Table.open(made.table_url("documents"))
@@ -144,26 +146,26 @@ def test_a_flipped_bit_in_a_checkpoint_is_found_or_changes_nothing(
         table.checkpoint()
         (path,) = folder.glob("*.checkpoint.parquet")
         content = bytearray(path.read_bytes())
-        place = data.draw(st.integers(0, len(content) - 1))
-        content[place] ^= 1 << data.draw(st.integers(0, 7))
+        offset = data.draw(st.integers(0, len(content) - 1))
+        content[offset] ^= 1 << data.draw(st.integers(0, 7))
         path.write_bytes(bytes(content))
-        found = [p for p in verify(made.lake, quick=True) if p.table == "documents"]
-        assert found or Table.open(table.url).fragments().equals(before)
+        problems = [p for p in verify(made.lake, quick=True) if p.table == "documents"]
+        assert problems or Table.open(table.url).fragments().equals(before)
     finally:
-        for left in [*folder.glob("*.checkpoint.parquet"), *folder.glob("_last_checkpoint")]:
-            left.unlink()
+        for path in [*folder.glob("*.checkpoint.parquet"), *folder.glob("_last_checkpoint")]:
+            path.unlink()
 
 
-def _with(recipe: Recipe, kind: str, action: dict[str, Any]) -> None:
-    """Another program's commit of one action."""
+def _commit_action(recipe: Recipe, kind: str, action: dict[str, Any]) -> None:
+    """Commit one action as another program would."""
     newest = Table.open(recipe.table_url(kind)).version
     entry(recipe, kind, newest + 1).write_text(json.dumps(action) + "\n")
 
 
-def test_tables_that_the_data_files_alone_do_not_tell_are_refused(recipe: Recipe) -> None:
+def test_unsupported_table_features_are_refused(recipe: Recipe) -> None:
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
-    _with(recipe, "documents", {"protocol": protocol})
+    _commit_action(recipe, "documents", {"protocol": protocol})
     with pytest.raises(
         TableError, match=r"by themselves \(deletionVectors\)(.|\n)*write the table anew"
     ):
@@ -178,6 +180,6 @@ def test_tables_that_the_data_files_alone_do_not_tell_are_refused(recipe: Recipe
         )["metaData"]
     )
     metadata["configuration"]["delta.columnMapping.mode"] = "name"
-    _with(recipe, "tokens", {"metaData": metadata})
+    _commit_action(recipe, "tokens", {"metaData": metadata})
     with pytest.raises(TableError):
         Table.open(recipe.table_url("tokens"))

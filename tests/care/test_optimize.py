@@ -1,4 +1,4 @@
-"""Small files are put together, and nothing else changes: rows, plans, audits, pinned versions."""
+"""Small files are compacted without changes to rows, plans, audits and pinned versions."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -40,7 +40,7 @@ def crawl(recipe: Recipe) -> UPath:
     return at(recipe.source.path)
 
 
-def test_small_files_become_few_and_the_rows_stay(recipe: Recipe) -> None:
+def test_small_files_are_compacted_and_the_rows_stay(recipe: Recipe) -> None:
     before, old = rows(recipe), files(recipe)
     duplicates, keys, tokens = optimize(recipe.lake)
     assert (duplicates.files_before, duplicates.files) == (2, 1)
@@ -53,7 +53,7 @@ def test_small_files_become_few_and_the_rows_stay(recipe: Recipe) -> None:
     assert [table.version for table in again] == [duplicates.version, keys.version, tokens.version]
 
 
-def test_what_is_packed_for_an_archive_stays_so(client: Client, recipe: Recipe) -> None:
+def test_compacted_files_keep_the_archive_codec(client: Client, recipe: Recipe) -> None:
     plain, last = rows(recipe), recipe.stages[-1].model_copy(update={"archive": True})
     archive = recipe.model_copy(
         update={"stages": (*recipe.stages[:-1], last), "lake": f"{recipe.lake}-archive"}
@@ -80,65 +80,65 @@ def test_no_file_grows_beyond_the_target(recipe: Recipe) -> None:
     assert max(after) <= max(target, *sizes)
     assert rows(recipe) == before
     optimize(recipe.lake)
-    assert (files(recipe), rows(recipe)) == (1, before), "merged files are put together again"
+    assert (files(recipe), rows(recipe)) == (1, before), "merged files are compacted again"
     assert verify(recipe.lake) == []
 
 
 @pytest.mark.parametrize("target", [None, 6000])
-def test_keys_that_were_put_together_find_the_same(
+def test_compacted_keys_find_the_same_duplicates(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, target: int | None
 ) -> None:
-    """Increments with a care between them are one run."""
-    found, source = tangled(6, 40), place / "in"
+    """Incremental runs with compactions in between give the result of a single run."""
+    documents, source = tangled(6, 40), place / "in"
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
-    cared, whole = (make(place / name, source, "dedup_exact", near) for name in "cw")
+    compacted, single = (make(place / name, source, "dedup_exact", near) for name in "cw")
     monkeypatch.setattr(fragment, "_MAX_ROW_GROUP_ROWS", 50)
     for number in range(5):
-        write(source, found[8 * number : 8 * number + 8], 1, number)
-        assert run(cared, cluster=client).ok
+        write(source, documents[8 * number : 8 * number + 8], 1, number)
+        assert run(compacted, cluster=client).ok
         if number % 2:
             sizes = {} if target is None else {"target_bytes": target}
-            _, keys = optimize(str(cared.lake), **sizes)
+            _, keys = optimize(str(compacted.lake), **sizes)
             assert keys.files < keys.files_before
-            assert verify(str(cared.lake)) == []
-            assert not make_plan(cared).has_work(), "the keys fit still"
-    run(whole, cluster=client)
-    assert pairs(cared) == pairs(whole)
-    assert len(pairs(whole)) > 5
-    assert files(cared, "keys") == (4 if target is None else 6)
+            assert verify(str(compacted.lake)) == []
+            assert not make_plan(compacted).has_work(), "the keys still fit"
+    run(single, cluster=client)
+    assert pairs(compacted) == pairs(single)
+    assert len(pairs(single)) > 5
+    assert files(compacted, "keys") == (4 if target is None else 6)
 
 
-def test_audits_say_the_same(recipe: Recipe) -> None:
+def test_audits_give_the_same_results(recipe: Recipe) -> None:
     settings = ["gopher_quality.min_words=60"]
-    said = report(recipe.lake)
+    reported = report(recipe.lake)
     tuned = tune(recipe.lake, settings)
-    found = trace(recipe.lake, id="doc-00002")[0]
+    before = trace(recipe.lake, id="doc-00002")[0]
     optimize(recipe.lake)
-    assert report(recipe.lake).sources == said.sources
-    assert report(recipe.lake).tokens == said.tokens
+    assert report(recipe.lake).sources == reported.sources
+    assert report(recipe.lake).tokens == reported.tokens
     assert tune(recipe.lake, settings) == tuned
     again = trace(recipe.lake, id="doc-00002")[0]
-    assert again.outcome == found.outcome
+    assert again.outcome == before.outcome
     assert again.tokens is not None
     assert again.tokens.place.commit is not None
     assert again.tokens.place.commit.recipe == "web"
 
 
-def test_old_files_of_duplicates_are_missed_by_nobody(recipe: Recipe) -> None:
-    """The tokens were made with a version of the duplicates that is there no more."""
-    found = trace(recipe.lake, id="doc-00005")
-    assert found[0].duplicate is not None
+def test_old_files_of_duplicates_are_not_needed(recipe: Recipe) -> None:
+    """The version of ``duplicates`` that ``tokens`` was built from is vacuumed."""
+    (before,) = trace(recipe.lake, id="doc-00005")
+    assert before.duplicate is not None
     optimize(recipe.lake)
     vacuum(recipe.lake, retain=timedelta(0), delete=True)
     (again,) = trace(recipe.lake, id="doc-00005")
     assert again.duplicate is not None
-    assert again.duplicate.keeper_row == found[0].duplicate.keeper_row
-    assert again.outcome == found[0].outcome
+    assert again.duplicate.keeper_row == before.duplicate.keeper_row
+    assert again.outcome == before.outcome
     now = releases.create(recipe.lake, "now")
     assert now.versions["duplicates"] == Table.open(recipe.table_url("duplicates")).version
 
 
-def test_a_pinned_training_goes_on_as_it_was(recipe: Recipe) -> None:
+def test_a_pinned_training_run_is_not_affected(recipe: Recipe) -> None:
     def read(dataset: TokenDataset) -> list[list[int]]:
         return [row for batch in dataset.batches(4) for row in batch["input_ids"].tolist()]
 
@@ -149,8 +149,8 @@ def test_a_pinned_training_goes_on_as_it_was(recipe: Recipe) -> None:
     releases.create(recipe.lake, "training")
     optimize(recipe.lake)
     vacuum(recipe.lake, retain=timedelta(0), delete=True)
-    rest = [row for batch in iterator for row in batch["input_ids"].tolist()]
-    assert first + rest == expected
+    remaining = [row for batch in iterator for row in batch["input_ids"].tolist()]
+    assert first + remaining == expected
     assert read(TokenDataset(recipe.lake, seq_len=16, version="training")) == expected
     newest = TokenDataset(recipe.lake, seq_len=16)
     assert newest.version != dataset.version
@@ -160,7 +160,7 @@ def test_a_pinned_training_goes_on_as_it_was(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])
-def test_files_are_replaced_out_of_what_was_put_together(
+def test_input_files_are_replaced_after_compaction(
     client: Client, changing: Recipe, place: UPath, *, deduplicate: bool
 ) -> None:
     stages = changing.stages if deduplicate else (changing.stages[0], changing.stages[2])
@@ -178,7 +178,7 @@ def test_files_are_replaced_out_of_what_was_put_together(
     assert not make_plan(recipe).has_work()
 
 
-def test_what_was_put_together_is_repaired(client: Client, recipe: Recipe) -> None:
+def test_compacted_files_are_repaired(client: Client, recipe: Recipe) -> None:
     before = rows(recipe)
     optimize(recipe.lake)
     flip(paths(recipe, "tokens")[0])
@@ -189,18 +189,18 @@ def test_what_was_put_together_is_repaired(client: Client, recipe: Recipe) -> No
     assert verify(recipe.lake) == []
 
 
-def test_damage_is_not_put_together(recipe: Recipe) -> None:
+def test_a_damaged_file_is_not_compacted(recipe: Recipe) -> None:
     version = Table.open(recipe.table_url("tokens")).version
     path = paths(recipe, "tokens")[0]
     content = bytearray(path.read_bytes())
-    content[70] ^= 255  # behind the page's header, in which a bit may mean nothing
+    content[70] ^= 255  # after the page header, where a bit may be unused
     path.write_bytes(content)
     with pytest.raises(TableError, match=rf"{path.name}: a data file cannot be read(.|\n)*verify"):
         optimize(recipe.lake)
     assert Table.open(recipe.table_url("tokens")).version == version
 
 
-def test_on_s3(recipe: Recipe, s3: str) -> None:
+def test_a_lake_on_s3_is_compacted(recipe: Recipe, s3: str) -> None:
     copy(recipe.lake, at(f"{s3}/lake"))
     assert [table.files for table in optimize(f"{s3}/lake")] == [1, 1, 1]
     assert verify(f"{s3}/lake") == []
@@ -208,7 +208,9 @@ def test_on_s3(recipe: Recipe, s3: str) -> None:
     assert rows(remote) == rows(recipe)
 
 
-def test_during_a_run(client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_during_a_run_keeps_the_rows(
+    client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("etl.job.cadence._MOST_RESULTS", 1)
     run(changing, cluster=client)
     write_parquet(crawl(changing) / "d.parquet", records(300, 600), group=20)
@@ -226,7 +228,7 @@ def test_during_a_run(client: Client, changing: Recipe, monkeypatch: pytest.Monk
     assert merged["tokens"] == rows(changing)["tokens"]
 
 
-def test_a_run_that_replaces_what_was_put_together_meanwhile_is_refused(recipe: Recipe) -> None:
+def test_replacing_a_file_that_was_compacted_concurrently_is_refused(recipe: Recipe) -> None:
     fingerprint = recipe.fingerprint("tokens")
     ledger = Ledger(recipe.table_url("tokens"), fingerprint=fingerprint)
     assert ledger.table is not None
@@ -238,19 +240,19 @@ def test_a_run_that_replaces_what_was_put_together_meanwhile_is_refused(recipe: 
     assert rows(recipe) == before
 
 
-def test_what_another_commit_took_away_is_left_out(
+def test_files_removed_by_another_commit_are_left_out(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between writing and committing, another program removes a file: its rows do not come back."""
     from etl.job import merged
 
     def slow(ledger: Ledger, group: merged.Group, layout: object) -> object:
-        found = merged.put_together(ledger, group, layout)
+        rewrite = merged.put_together(ledger, group, layout)
         if ledger.url.endswith("tokens"):
             table = Table.open(ledger.url)
-            gone = table.fragments()["path"].to_pylist()[:1]
-            table.commit([], remove=gone, transactions={}, lineage={})
-        return found
+            removed = table.fragments()["path"].to_pylist()[:1]
+            table.commit([], remove=removed, transactions={}, lineage={})
+        return rewrite
 
     before = files(recipe)
     monkeypatch.setattr("etl.care.optimize.put_together", slow)
@@ -258,20 +260,20 @@ def test_what_another_commit_took_away_is_left_out(
     assert files(recipe) == before - 1
 
 
-def test_it_holds_a_lease_and_needs_a_lake(place: UPath) -> None:
-    with pytest.raises(TableError, match="nothing to put together"):
+def test_a_missing_lake_is_refused_and_the_lease_released(place: UPath) -> None:
+    with pytest.raises(TableError, match="no tables to compact"):
         optimize(str(place / "none"))
     assert lease.leases(str(place / "none")) == []
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["grow", "optimize", "vacuum", "release"]), max_size=5))
-def test_any_sequence_of_care_keeps_the_rows(
+def test_any_sequence_of_maintenance_keeps_the_rows(
     client: Client, made: Recipe, new_place: NewPlace, steps: list[str]
 ) -> None:
     folder = new_place("sequence")
     source = made.source.model_copy(update={"path": str(folder / "crawl")})
-    cared, plain = (
+    maintained, plain = (
         made.model_copy(update={"source": source, "lake": str(folder / name)}) for name in "cp"
     )
     released = {}
@@ -280,19 +282,19 @@ def test_any_sequence_of_care_keeps_the_rows(
             write_jsonl(
                 folder / "crawl" / f"{number}.jsonl", records(20 * number, 20 * number + 20)
             )
-            assert run(cared, cluster=client).ok
+            assert run(maintained, cluster=client).ok
             assert run(plain, cluster=client).ok
         elif step == "optimize":
-            optimize(cared.lake)
+            optimize(maintained.lake)
         elif step == "vacuum":
-            vacuum(cared.lake, retain=timedelta(0), delete=True)
+            vacuum(maintained.lake, retain=timedelta(0), delete=True)
         else:
             name = f"r{number}"
-            releases.create(cared.lake, name)
-            released[name] = TokenDataset(cared.lake, seq_len=4).num_tokens
-        assert rows(cared) == rows(plain)
-    assert verify(cared.lake) == []
+            releases.create(maintained.lake, name)
+            released[name] = TokenDataset(maintained.lake, seq_len=4).num_tokens
+        assert rows(maintained) == rows(plain)
+    assert verify(maintained.lake) == []
     for name, num_tokens in released.items():
-        dataset = TokenDataset(cared.lake, seq_len=4, version=name)
+        dataset = TokenDataset(maintained.lake, seq_len=4, version=name)
         assert sum(batch["input_ids"].shape[0] for batch in dataset.batches(1)) == len(dataset)
         assert dataset.num_tokens == num_tokens

@@ -1,4 +1,4 @@
-"""A release is a name that one of many gets, and that stands for versions that belong together."""
+"""A release names versions that belong together; of concurrent creators of a name, one succeeds."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,9 +32,7 @@ def test_a_release_names_the_versions_that_belong_together(recipe: Recipe) -> No
     )
 
 
-def test_a_release_does_not_take_documents_that_have_no_tokens_yet(
-    client: Client, changing: Recipe
-) -> None:
+def test_a_release_excludes_documents_without_tokens(client: Client, changing: Recipe) -> None:
     run(changing, cluster=client)
     before = {kind: Table.open(changing.table_url(kind)).version for kind in changing.steps}
     write_jsonl(at(changing.source.path) / "d.jsonl", records(200, 210))
@@ -43,36 +41,35 @@ def test_a_release_does_not_take_documents_that_have_no_tokens_yet(
     assert releases.create(changing.lake, "whole").versions == before
 
 
-def test_of_many_who_take_a_name_one_gets_it(recipe: Recipe) -> None:
-    def take(_: int) -> releases.Release | TableError:
+def test_one_of_many_concurrent_creators_gets_the_name(recipe: Recipe) -> None:
+    def create(_: int) -> releases.Release | TableError:
         try:
             return releases.create(recipe.lake, "mine")
         except TableError as error:
             return error
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(take, range(8)))
-    lost = [one.what for one in found if isinstance(one, TableError)]
-    assert lost == ["release 'mine' already exists"] * 7
-    assert [one for one in found if not isinstance(one, TableError)] == releases.list_all(
-        recipe.lake
-    )
+        results = list(pool.map(create, range(8)))
+    errors = [result.what for result in results if isinstance(result, TableError)]
+    assert errors == ["release 'mine' already exists"] * 7
+    created = [result for result in results if not isinstance(result, TableError)]
+    assert created == releases.list_all(recipe.lake)
 
 
-def test_a_release_on_s3(recipe: Recipe, s3: str) -> None:
+def test_releases_and_leases_work_on_s3(recipe: Recipe, s3: str) -> None:
     copy(recipe.lake, at(f"{s3}/lake"))
-    found = releases.create(f"{s3}/lake", "one")
+    release = releases.create(f"{s3}/lake", "one")
     with pytest.raises(TableError, match="already"):
         releases.create(f"{s3}/lake", "one")
-    assert releases.list_all(f"{s3}/lake") == [found]
+    assert releases.list_all(f"{s3}/lake") == [release]
     with lease.hold(f"{s3}/lake", "run") as held:
         assert lease.leases(f"{s3}/lake") == [held]
     assert lease.leases(f"{s3}/lake") == []
-    assert releases.remove(f"{s3}/lake", "one") == found
+    assert releases.remove(f"{s3}/lake", "one") == release
     assert releases.list_all(f"{s3}/lake") == []
 
 
-def test_a_name_that_is_removed_is_free_again(recipe: Recipe) -> None:
+def test_the_name_of_a_removed_release_is_free_again(recipe: Recipe) -> None:
     first = releases.create(recipe.lake, "one")
     assert releases.remove(recipe.lake, "one") == first
     with pytest.raises(TableError, match=r"no release 'one'(.|\n)*existing releases: none"):
@@ -81,14 +78,14 @@ def test_a_name_that_is_removed_is_free_again(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "12", "a/b", "../up", ".hidden", "x" * 101])
-def test_what_is_no_name_is_refused(recipe: Recipe, name: str) -> None:
+def test_an_invalid_name_is_refused(recipe: Recipe, name: str) -> None:
     with pytest.raises(TableError, match="not a valid release name"):
         releases.create(recipe.lake, name)
     with pytest.raises(TableError, match="no release"):
         releases.read(recipe.lake, name)
 
 
-def test_what_is_not_there_is_not_released(recipe: Recipe, place: UPath) -> None:
+def test_a_missing_version_or_lake_is_refused(recipe: Recipe, place: UPath) -> None:
     with pytest.raises(TableError, match="has no version 99"):
         releases.create(recipe.lake, "later", version=99)
     with pytest.raises(TableError, match="no lake at this URL"):
@@ -96,7 +93,7 @@ def test_what_is_not_there_is_not_released(recipe: Recipe, place: UPath) -> None
     assert releases.list_all(recipe.lake) == []
 
 
-def test_nothing_is_released_during_a_vacuum(recipe: Recipe) -> None:
+def test_creating_a_release_during_a_vacuum_is_refused(recipe: Recipe) -> None:
     with (
         lease.hold(recipe.lake, "vacuum"),
         pytest.raises(TableError, match="a vacuum of this lake is under way"),

@@ -1,4 +1,4 @@
-"""What is damaged is dropped and made again: the lake is then as if nothing had happened to it."""
+"""Damaged data is dropped and rebuilt: afterwards the lake has the same rows as before."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,15 +24,15 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def rows(recipe: Recipe) -> Rows:
-    """All rows of all tables, but for the name of a data file."""
-    found: Rows = {}
+    """Return all rows of all tables, without file names and token offsets."""
+    result: Rows = {}
     for kind in recipe.steps:
         table = Table.open(recipe.table_url(kind)).dataset().to_table()
         names = [n for n in table.column_names if n not in ("file", "token_end")]
-        found[kind] = (
+        result[kind] = (
             table.select(names).sort_by([("source", "ascending"), ("row", "ascending")]).to_pylist()
         )
-    return found
+    return result
 
 
 def paths(recipe: Recipe, kind: str, verdict: str | None = None) -> list[UPath]:
@@ -51,7 +51,7 @@ def cut(path: UPath) -> None:
 
 
 def flip(path: UPath) -> None:
-    """All bits of the last bytes of its first column: values, and not the header of a page."""
+    """Flip the last ten bytes of the first column: values, not a page header."""
     column = opened(path).metadata.row_group(0).column(0)
     begin = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
     end = begin + column.total_compressed_size
@@ -62,7 +62,7 @@ def flip(path: UPath) -> None:
 
 @pytest.mark.parametrize("damage", [delete, cut, flip])
 @pytest.mark.parametrize("kind", ["documents", "duplicates", "tokens"])
-def test_a_repaired_lake_is_that_of_before(
+def test_a_repaired_lake_has_the_same_rows(
     client: Client, recipe: Recipe, kind: str, damage: Callable[[UPath], None]
 ) -> None:
     before = rows(recipe)
@@ -70,7 +70,7 @@ def test_a_repaired_lake_is_that_of_before(
         damage(path)
     shown = repair(recipe.lake)
     assert shown.dropped
-    assert rows_or_none(recipe) != before, "it only says what it would do"
+    assert rows_or_none(recipe) != before, "without drop=True it changes nothing"
     done = repair(recipe.lake, drop=True)
     assert (done.dropped, done.left) == (shown.dropped, [])
     assert run(recipe, cluster=client).ok
@@ -86,7 +86,7 @@ def rows_or_none(recipe: Recipe) -> Rows | None:
         return None
 
 
-def test_exchanged_and_rejected_files_are_made_again(client: Client, recipe: Recipe) -> None:
+def test_swapped_files_are_rebuilt(client: Client, recipe: Recipe) -> None:
     before = rows(recipe)
     first, second = (
         paths(recipe, "documents", "kept")[0],
@@ -101,19 +101,19 @@ def test_exchanged_and_rejected_files_are_made_again(client: Client, recipe: Rec
     assert verify(recipe.lake) == []
 
 
-def test_tokens_that_are_missing_are_made_again(client: Client, recipe: Recipe) -> None:
+def test_missing_tokens_are_rebuilt(client: Client, recipe: Recipe) -> None:
     before = rows(recipe)
     table = Table.open(recipe.table_url("tokens"))
-    gone = table.fragments()["path"].to_pylist()[:1]
-    table.commit([], remove=gone, transactions={}, lineage={})
+    removed = table.fragments()["path"].to_pylist()[:1]
+    table.commit([], remove=removed, transactions={}, lineage={})
     done = repair(recipe.lake, drop=True)
-    assert (done.sources, done.left) == ([], []), "the documents are whole"
+    assert (done.sources, done.left) == ([], []), "the documents are not damaged"
     assert run(recipe, cluster=client).ok
     assert rows(recipe) == before
     assert verify(recipe.lake) == []
 
 
-def test_only_what_is_damaged_is_read_again(client: Client, recipe: Recipe) -> None:
+def test_only_the_damaged_split_is_read_again(client: Client, recipe: Recipe) -> None:
     delete(paths(recipe, "documents", "rejected")[0])
     repair(recipe.lake, drop=True)
     plan = make_plan(recipe)
@@ -124,7 +124,7 @@ def test_only_what_is_damaged_is_read_again(client: Client, recipe: Recipe) -> N
     assert verify(recipe.lake) == []
 
 
-def test_without_deduplication(client: Client, changing: Recipe) -> None:
+def test_a_lake_without_deduplication_is_repaired(client: Client, changing: Recipe) -> None:
     recipe = changing.model_copy(update={"stages": (changing.stages[0], changing.stages[2])})
     run(recipe, cluster=client)
     before = rows(recipe)
@@ -136,7 +136,9 @@ def test_without_deduplication(client: Client, changing: Recipe) -> None:
     assert verify(recipe.lake) == []
 
 
-def test_what_cannot_be_made_again_is_named_and_left(client: Client, changing: Recipe) -> None:
+def test_files_that_cannot_be_rebuilt_are_reported_and_kept(
+    client: Client, changing: Recipe
+) -> None:
     run(changing, cluster=client)
     crawl = at(changing.source.path)
     damaged: dict[str, str] = {}
@@ -149,27 +151,27 @@ def test_what_cannot_be_made_again_is_named_and_left(client: Client, changing: R
     write_parquet(crawl / "b.parquet", records(0, 30))
     done = repair(changing.lake, drop=True)
     why = {str(left.problem.file): left.why for left in done.left}
-    assert "gone" in why[damaged["a.parquet"]]
+    assert "no longer exists" in why[damaged["a.parquet"]]
     assert "changed" in why[damaged["b.parquet"]]
     assert [Path(source).name for source in done.sources] == ["c.jsonl"]
     assert {p.file for p in verify(changing.lake)} == {damaged["a.parquet"], damaged["b.parquet"]}
 
 
-def test_a_whole_lake_is_left_alone(recipe: Recipe) -> None:
+def test_a_sound_lake_is_left_alone(recipe: Recipe) -> None:
     versions = {kind: Table.open(recipe.table_url(kind)).version for kind in recipe.steps}
     done = repair(recipe.lake, drop=True)
     assert (done.problems, done.dropped, done.left) == ([], {}, [])
     assert {k: Table.open(recipe.table_url(k)).version for k in recipe.steps} == versions
 
 
-def test_a_damaged_log_is_named_and_left(recipe: Recipe) -> None:
+def test_a_damaged_log_is_reported_and_kept(recipe: Recipe) -> None:
     (at(recipe.lake) / "tokens" / "_delta_log" / f"{1:020}.json").unlink()
     done = repair(recipe.lake, drop=True)
     assert [left.problem.table for left in done.left] == ["tokens"]
     assert done.dropped == {}
 
 
-def test_a_file_that_only_a_release_needs_is_named_and_left(
+def test_a_file_that_only_a_release_needs_is_reported_and_kept(
     client: Client, changing: Recipe
 ) -> None:
     run(changing, cluster=client)
@@ -181,8 +183,6 @@ def test_a_file_that_only_a_release_needs_is_named_and_left(
     delete(old[0])
     for quick in (True, False):
         (problem,) = verify(changing.lake, quick=quick)
-        assert (
-            str(problem) == f"tokens/{old[0].name}: of the release 'first': the file is not there"
-        )
+        assert str(problem) == f"tokens/{old[0].name}: in release 'first': the file is missing"
     done = repair(changing.lake, drop=True)
     assert ([left.problem for left in done.left], done.dropped) == ([problem], {})
