@@ -162,8 +162,8 @@ def to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
 def _raw(table: pa.Table) -> pa.Table:
     """Return the documents with the columns of ``schemas.RAW``; missing ones get defaults."""
     if "text" not in table.column_names:
-        columns = ", ".join(table.column_names)
-        raise TableError("the table has no column 'text'", hint=f"its columns are {columns}")
+        names = ", ".join(table.column_names)
+        raise TableError("the table has no column 'text'", hint=f"its columns are {names}")
     size = table.num_rows
     defaults = {
         "source": pa.repeat(pa.scalar("table"), size),

@@ -1,4 +1,4 @@
-"""The web as a source: WARC, WET and HTML in Parquet, from the crawl's record to the table."""
+"""Web crawls as a source: WARC, WET and HTML in Parquet, from the crawl record to the table."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def _page(text: str) -> str:
 
 @pytest.fixture
 def crawl(place: UPath) -> UPath:
-    """The same five texts as WARC, WET and Parquet, and with them what a crawl has besides."""
+    """The same five texts as WARC, WET and Parquet, and other records that a crawl contains."""
     folder = place / "crawl"
     folder.mkdir()
     texts = [prose(number) for number in range(5)]
