@@ -266,7 +266,7 @@ def _short(value: object) -> str:
 
 
 def _curve(stage: DedupMinhash) -> Iterator[str]:
-    r"""Yield how probable it is that a pair of documents is found and joined, by similarity.
+    r"""Yield the probability that a pair of documents is found and joined, by similarity.
 
     >>> print(*_curve(DedupMinhash(verify="exact")), sep="\n")
     near        14 bands of 8 rows: 452 bytes per document; joins 92.4% of pairs at similarity 0.80

@@ -59,14 +59,14 @@ class Commits:
         else:
             report.tokens += total.tokens
 
-    def clear(self, step: Step, place: Place) -> None:
+    def clear(self, step: Step, location: Place) -> None:
         """Remove the quarantine note of a unit, which an earlier run may have left."""
-        self._quarantine.clear(step, *place)
+        self._quarantine.clear(step, *location)
 
-    def put_aside(self, step: Step, place: Place, error: BaseException) -> None:
+    def put_aside(self, step: Step, location: Place, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""
-        text = _explained(error, place[0])
-        self.report.quarantined.append(self._quarantine.put(step, *place, text))
+        text = _explained(error, location[0])
+        self.report.quarantined.append(self._quarantine.put(step, *location, text))
 
     def costs(self) -> list[StageCost]:
         """Return the costs of each part of the work."""

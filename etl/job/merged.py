@@ -55,10 +55,10 @@ def put_together(ledger: Ledger, group: Group, layout: Layout) -> Rewrite:
 
 
 def take_apart(ledger: Ledger, live: Container[str], units: Iterable[Unit]) -> list[Rewrite]:
-    """Rewrite the files of ``tokens`` that hold rows of both live and removed units.
+    """Split the files of ``tokens`` that hold rows of removed units together with other rows.
 
-    Rows of live units stay together. Rows of removed units get one file per input file, as before merging,
-    so they can be replaced one input file at a time.
+    Returns the rewrites, which are not committed yet. Rows of live units stay together. Rows of removed
+    units get one file per input file, as before merging, so they can be replaced one input file at a time.
     """
     if ledger.table is None or not ledger.has_merged:
         return []
@@ -106,7 +106,7 @@ def _tokens_layout(ledger: Ledger, path: str) -> Layout:
 
 
 def _read(ledger: Ledger, path: str) -> Iterator[pa.Table]:
-    """Yield the row groups of a data file; raise TableError if it is damaged."""
+    """Yield the row groups of a data file; raise TableError rather than copy damaged ones."""
     with _reading(ledger, path) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, use_threads=False)
