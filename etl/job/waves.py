@@ -64,9 +64,7 @@ def stream(
         submit()
         while running:
             done = completed.next_batch()
-            answers = client.gather(
-                dict(enumerate(done)), errors="skip"
-            )  # one message for all tasks
+            answers = client.gather(dict(enumerate(done)), errors="skip")  # all in one message
             finished = [running.pop(future) for future in done]
             errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
             _release(done)

@@ -8,8 +8,7 @@ from etl.cluster import Cluster
 from etl.recipe import Recipe
 
 if __name__ == "__main__":
-    etl.job.cadence._MOST_RESULTS = (
-        1  # commit after every result: as many moments to die as possible
-    )
+    # Commit after every result, for as many moments to die as possible.
+    etl.job.cadence._MOST_RESULTS = 1
     report = etl.job.run.run(Recipe.load(sys.argv[1]), cluster=Cluster(workers=2))
     sys.exit(0 if report.ok else 3)

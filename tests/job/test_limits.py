@@ -83,7 +83,7 @@ def test_a_split_that_takes_too_long_is_quarantined(
     (note,) = report.quarantined
     assert note.source.endswith("d.jsonl")
     assert note.error.startswith("it took longer than 5 s")
-    assert report.rows == 10, "the other file is read"
+    assert report.rows == 10, "the other new file is read"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 import resource
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import deltalake
@@ -12,16 +13,18 @@ from tokenizers import Tokenizer
 from upath import UPath
 
 from etl import storage
-from etl.errors import MismatchError, RecipeError, WriteError
-from etl.job.run import run
+from etl.errors import MismatchError, RecipeError, SourceError, WriteError
+from etl.job.run import _Run, run
 from etl.plan import make_plan
 from etl.recipe import Recipe
+from etl.sources import Split, count_records, list_splits, number
 from etl.stages import Python
 from etl.table import Table
 from tests.job.corpus import prose, records, write_jsonl, write_parquet
 from tests.place import at
 
 Row = dict[str, object]
+Counting = Callable[[Split, int], str]
 
 
 def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
@@ -80,7 +83,7 @@ def test_every_record_has_one_outcome(client: Client, recipe: Recipe, tiny_token
 def test_running_again_does_nothing(client: Client, recipe: Recipe) -> None:
     first = run(recipe, cluster=client)
     assert not make_plan(recipe).has_work()
-    again = run(recipe)  # without a client: no work needs no cluster
+    again = run(recipe)  # without a client: nothing to do, so no cluster is started
     assert again.versions == first.versions
     assert (again.rows, again.tokens) == (0, 0)
 
@@ -113,6 +116,30 @@ def test_the_result_does_not_depend_on_the_split_size(client: Client, recipe: Re
         run(one, cluster=client)
     for name in ("documents", "duplicates", "tokens"):
         assert rows(recipe.lake, name) == rows(whole.lake, name)
+
+
+def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
+    recipe: Recipe, place: UPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = recipe.source.model_copy(update={"path": str(place / "cut")})
+    recipe = recipe.model_copy(update={"source": source})
+    for name in ("a.jsonl", "bad.jsonl", "c.jsonl"):
+        write_jsonl(place / "cut" / name, records(0, 60))
+    write_parquet(place / "cut" / "d.parquet", records(0, 60))
+
+    def count_in_reverse(
+        _client: object, count: Counting, units: Iterable[tuple[Split, int]], **_options: object
+    ) -> Iterator[tuple[tuple[Split, int], str | Exception]]:
+        for split, index in reversed(list(units)):
+            is_bad = split.uri.endswith("bad.jsonl") and split.start > 0
+            answer = SourceError("cannot be counted") if is_bad else count(split, index)
+            yield (split, index), answer
+
+    monkeypatch.setattr("etl.job.run.stream", count_in_reverse)
+    numbered = list(_Run(make_plan(recipe), None, None)._numbered_splits(None))
+    splits = [s for s in list_splits(recipe.located().source) if not s.uri.endswith("bad.jsonl")]
+    assert sum(split.first_row is None for split in splits) > 2
+    assert numbered == list(number(splits, map(count_records, splits)))
 
 
 def test_a_different_recipe_is_refused_and_rebuilds_on_request(
