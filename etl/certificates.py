@@ -1,7 +1,7 @@
-"""Certificates for a cluster: one authority of its own, and what it has signed for each role.
+"""TLS certificates for a cluster: a private authority, and a signed certificate for each role.
 
-The authority's key is thrown away, so that nobody can sign a further one: who holds no file of the folder
-cannot speak to the cluster. A client's certificate cannot stand for a scheduler or worker.
+The authority's key is discarded, so no further certificate can be signed: only holders of the files in the
+folder can connect to the cluster. A client's certificate is not valid for a scheduler or worker.
 """
 
 import os
@@ -17,56 +17,59 @@ if TYPE_CHECKING:
 
 ROLES: Final = ("scheduler", "worker", "client")
 AUTHORITY: Final = "ca.pem"
-_CLOCK_SKEW = timedelta(hours=1)  # between machines, forward or back
+_CLOCK_SKEW = timedelta(hours=1)  # between the clocks of two machines
 
 
 def make(folder: str | os.PathLike[str], *, days: int = 365) -> list[Path]:
-    """Write ``ca.pem`` and, for each role, certificate and key in one file that only its owner can read.
+    """Write ``ca.pem``, and certificate and key of each role in one file that only its owner can read.
 
-    P-256 keys, valid for so many days. Raises ClusterError if the folder holds any of them already, cannot
-    be written, or the library ``cryptography`` is not installed.
+    The keys are P-256, the certificates valid for ``days``. Raises ClusterError if one of the files exists,
+    if the folder cannot be written, or if the library ``cryptography`` is not installed.
     """
     try:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
         raise ClusterError(
-            "certificates need the library cryptography", hint="pip install 'tokenlake[tls]'"
+            "the library cryptography is not installed", hint="pip install 'tokenlake[tls]'"
         ) from error
-    place = Path(folder).expanduser().absolute()
+    target = Path(folder).expanduser().absolute()
     names = [AUTHORITY, *(f"{role}.pem" for role in ROLES)]
-    if standing := [name for name in names if (place / name).exists()]:
+    if existing := [name for name in names if (target / name).exists()]:
         raise ClusterError(
-            f"{standing[0]} is there already", where=str(place), hint="name another folder"
+            f"{existing[0]} already exists", where=str(target), hint="choose another folder"
         )
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _sign("authority", key, issuer=None, issuer_key=key, days=days)
     contents = [_pem(authority)]
     for role in ROLES:
-        own = ec.generate_private_key(ec.SECP256R1())
-        signed = _sign(role, own, issuer=authority, issuer_key=key, days=days)
-        contents.append(_pem(signed) + _pem_key(own))
+        role_key = ec.generate_private_key(ec.SECP256R1())
+        signed = _sign(role, role_key, issuer=authority, issuer_key=key, days=days)
+        contents.append(_pem(signed) + _pem_key(role_key))
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in zip(names, contents, strict=True):
-            (place / name).touch(mode=0o600, exist_ok=False)  # before there is anything to read
-            (place / name).write_bytes(content)
+            (target / name).touch(mode=0o600, exist_ok=False)  # before the key is written
+            (target / name).write_bytes(content)
     except OSError as error:
-        raise ClusterError(f"cannot be written ({error})", where=str(place)) from error
-    return [place / name for name in names]
+        raise ClusterError(f"cannot be written ({error})", where=str(target)) from error
+    return [target / name for name in names]
 
 
 def files(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """The path of the authority's certificate (``ca``) and of each role's; ClusterError if one is missing."""
-    place = Path(folder).expanduser().absolute()
-    found = {"ca": place / AUTHORITY, **{role: place / f"{role}.pem" for role in ROLES}}
-    for path in found.values():
+    """Return the paths of the certificates of the authority (``ca``) and of each role.
+
+    Raises ClusterError if one is missing.
+    """
+    base = Path(folder).expanduser().absolute()
+    paths = {"ca": base / AUTHORITY, **{role: base / f"{role}.pem" for role in ROLES}}
+    for path in paths.values():
         if not path.is_file():
             raise ClusterError(
-                "there is no such certificate",
+                "certificate not found",
                 where=str(path),
-                hint="`etl certificates DIR` makes it",
+                hint="create it with `etl certificates DIR`",
             )
-    return {name: str(path) for name, path in found.items()}
+    return {name: str(path) for name, path in paths.items()}
 
 
 def _sign(
@@ -83,7 +86,7 @@ def _sign(
 
     now = datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"tokenlake {role}")])
-    made = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name if issuer is None else issuer.subject)
@@ -96,8 +99,8 @@ def _sign(
     if issuer is not None:
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
         usages += [ExtendedKeyUsageOID.SERVER_AUTH] if role != "client" else []
-        made = made.add_extension(x509.ExtendedKeyUsage(usages), critical=True)
-    return made.sign(issuer_key, hashes.SHA256())
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=True)
+    return builder.sign(issuer_key, hashes.SHA256())
 
 
 def _pem(certificate: "Certificate") -> bytes:

@@ -1,7 +1,7 @@
-"""The same stages on Dask DataFrames, for notebooks: read, apply, read_table, write.
+"""Read sources, apply stages, and read and write tables as Dask DataFrames, for notebooks.
 
-Below the partition these call the functions that the runner calls. They differ in one thing: the runner
-streams a split in batches, and here a partition holds a whole split.
+These functions run the same code as ``etl.run``, with one difference: ``etl.run`` streams a split in batches,
+and here a partition holds a whole split in memory.
 
 >>> import etl                                                          # doctest: +SKIP
 >>> documents = etl.read(etl.Source(path="data/*.parquet"))             # doctest: +SKIP
@@ -49,9 +49,9 @@ _LAYOUTS = {"documents": DOCUMENTS, "duplicates": DUPLICATES, "keys": KEYS, "tok
 
 
 def read(source: Source | str) -> dd.DataFrame:
-    """A source as a Dask DataFrame with the columns of ``schemas.RAW``, one partition per split.
+    """Return a source as a Dask DataFrame with the columns of ``schemas.RAW``, one partition per split.
 
-    Nothing is read before it is computed. Raises SourceError if the source matches nothing.
+    Nothing is read until the frame is computed. Raises SourceError if the source matches no files.
     """
     source = Source(path=source) if isinstance(source, str) else source
     splits = list(list_splits(source))
@@ -60,8 +60,8 @@ def read(source: Source | str) -> dd.DataFrame:
     if uncounted:
         counts = dask.compute(*(dask.delayed(count_records)(split) for split in uncounted))
         numbered = number(uncounted, counts)
-        by_place = {(split.uri, split.start): split for split in numbered}
-        splits = [by_place.get((split.uri, split.start), split) for split in splits]
+        by_start = {(split.uri, split.start): split for split in numbered}
+        splits = [by_start.get((split.uri, split.start), split) for split in splits]
     return dd.from_map(_read_split, splits, source=source, meta=_meta(schemas.RAW), label="read")
 
 
@@ -70,11 +70,11 @@ def apply(frame: dd.DataFrame, stages: Stages) -> dd.DataFrame: ...
 @overload
 def apply(frame: pa.Table, stages: Stages) -> pa.Table: ...
 def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.Table:
-    """The documents after the stages, kept and rejected, with signals, reason and verdict.
+    """Apply stages and return all documents, kept and rejected, with signals, reason and verdict.
 
-    ``stages`` are written as in a recipe, or are stage objects. Deduplication and tokenization need the
-    runner and are refused by none: they do nothing here. An Arrow table needs a column ``text`` alone;
-    its rows are numbered, unless it has the columns ``source`` and ``row``.
+    ``stages`` are written as in a recipe or are stage objects. Deduplication and tokenize stages are
+    ignored: they need ``etl.run``. An Arrow table needs only the column ``text``; its rows are numbered
+    unless it has the columns ``source`` and ``row``.
 
     >>> table = pa.table({"text": ["Too short.", "Long enough to be kept by this."]})
     >>> apply(table, [{"length": {"min_words": 5}}])["reason"].to_pylist()
@@ -88,9 +88,10 @@ def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.T
 
 
 def read_table(lake: str, name: str, version: int | str | None = None) -> dd.DataFrame:
-    """A table of a lake as a Dask DataFrame, one partition per data file.
+    """Return a table of a lake as a Dask DataFrame, one partition per data file.
 
-    ``version`` is a number or the name of a release. Raises TableError if there is no such table or version.
+    ``version`` is a number or the name of a release. Raises TableError if the table or version does not
+    exist.
     """
     url = storage.join(storage.normalize(lake), name)
     table = Table.open(url, None if version is None else version_of(url, version))
@@ -115,18 +116,18 @@ def write(
 ) -> int:
     """Append a DataFrame to a Delta table in one commit, and return the new version.
 
-    Each partition becomes fragments, written where it is; the commit's record holds ``lineage``. The
-    table is created if need be, with the schema of its name (documents, duplicates, keys, tokens), or for
-    another name with the frame's own. ``archive`` packs tokens as small as they get, for tables that are
-    kept rather than trained on. Raises TableError if the columns are not those of the table,
-    MismatchError if the table is one that ``run`` keeps.
+    Workers write their partitions as fragments; the commit's record holds ``lineage``. A missing table is
+    created, with the schema for its name (documents, duplicates, keys, tokens) or, for other names, the
+    schema of the frame. ``archive`` compresses tokens as far as possible, for tables that are stored rather
+    than trained on. Raises TableError if the columns differ from those of the table, and MismatchError if
+    the table is managed by ``etl.run``.
     """
     url = storage.normalize(table_url)
     table = Table.open(url) if Table.exists(url) else None
     schema = _schema_of(frame, url) if table is None else table.schema
     if table is not None and table.transactions().get("recipe") is not None:
         raise MismatchError(
-            "this table is kept by a recipe", where=url, hint="write to another URL"
+            "the table is managed by a recipe", where=url, hint="write to another URL"
         )
     layout = _LAYOUTS.get(url.rsplit("/", 1)[-1], Layout(statistics=()))
     if archive and layout is TOKENS:
@@ -135,7 +136,8 @@ def write(
     extra = set(frame.columns) - set(schema.names)
     if missing or extra:
         raise TableError(
-            f"other columns than the table's (missing {sorted(missing)}, unknown {sorted(extra)})",
+            "the columns differ from those of the table "
+            f"(missing {sorted(missing)}, unknown {sorted(extra)})",
             where=url,
         )
     writer = _WritePartition(url, schema, layout, uuid.uuid4().hex)
@@ -148,29 +150,29 @@ def write(
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """An Arrow table as a DataFrame with Arrow-backed columns, without copying."""
+    """Convert an Arrow table to a DataFrame with Arrow-backed columns, without copying."""
     return table.to_pandas(types_mapper=pd.ArrowDtype)
 
 
 def to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """A DataFrame as an Arrow table of the schema."""
+    """Convert a DataFrame to an Arrow table with the given schema."""
     return pa.Table.from_pandas(frame, preserve_index=False).select(schema.names).cast(schema)
 
 
 def _raw(table: pa.Table) -> pa.Table:
-    """Documents with the columns of ``schemas.RAW``; those that the table does not have are made up."""
+    """Return the documents with the columns of ``schemas.RAW``; missing ones get defaults."""
     if "text" not in table.column_names:
-        known = ", ".join(table.column_names)
-        raise TableError("the documents have no column 'text'", hint=f"they have {known}")
+        names = ", ".join(table.column_names)
+        raise TableError("the table has no column 'text'", hint=f"its columns are {names}")
     size = table.num_rows
-    made_up = {
+    defaults = {
         "source": pa.repeat(pa.scalar("table"), size),
         "row": pa.array(range(size), pa.int64()),
     }
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names
-        else made_up.get(field.name, pa.nulls(size, field.type))
+        else defaults.get(field.name, pa.nulls(size, field.type))
         for field in schemas.RAW
     ]
     return pa.table(columns, schema=schemas.RAW)
@@ -199,26 +201,26 @@ def _read_fragment(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd
 
 
 def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
-    """The schema that a new table of this name gets."""
-    found = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
+    """Return the schema of a new table, which depends on its name."""
+    own = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
     name = url.rsplit("/", 1)[-1]
     if name == "documents":
         known = {*schemas.documents([], has_signature=True, has_units=True).names}
-        signals = [name for name in found.names if name not in known]
+        signals = [name for name in own.names if name not in known]
         return schemas.documents(
             signals,
-            has_signature="signature" in found.names,
-            has_units="unit_hashes" in found.names,
+            has_signature="signature" in own.names,
+            has_units="unit_hashes" in own.names,
         )
     if name == "duplicates":
         return schemas.duplicates(
-            has_references="keeper_lake" in found.names, has_cuts="cut" in found.names
+            has_references="keeper_lake" in own.names, has_cuts="cut" in own.names
         )
-    return {"keys": schemas.KEYS, "tokens": schemas.TOKENS}.get(name, found)
+    return {"keys": schemas.KEYS, "tokens": schemas.TOKENS}.get(name, own)
 
 
 class _WritePartition:
-    """A partition -> its fragments, one file per value of the partition column."""
+    """Writes a partition as fragments, one file per value of the partition column."""
 
     def __init__(self, url: str, schema: pa.Schema, layout: Layout, name: str) -> None:
         self._url, self._schema, self._layout, self._name = url, schema, layout, name

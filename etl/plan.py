@@ -1,4 +1,4 @@
-"""A recipe and what is committed already -> what is left to do. Printable, and no Dask."""
+"""The plan of a run: the work that a recipe still needs, given what is already committed."""
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -20,105 +20,105 @@ from etl.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The kept rows of one split of the input, as ``documents`` holds them: the second pass's work."""
+    """The kept rows of one split in ``documents``: the unit of work of the second pass."""
 
-    key: str  # of the split that wrote them
+    key: str  # key of the split that wrote the rows
     source: str
-    paths: tuple[str, ...]  # data files of ``documents``, in the order of their rows
+    paths: tuple[str, ...]  # data files of ``documents``, in row order
     rows: int
     size: int  # bytes on disk
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run of a recipe will do: the tables to begin, and the splits to read."""
+    """The work of one run of a recipe: the tables to create or rebuild, and the splits to read."""
 
     recipe: Recipe
     ledgers: dict[Step, Ledger]
-    begin: tuple[Step, ...]  # tables that are created, or begun anew
-    splits: Spilled[Split]  # to read
+    begin: tuple[Step, ...]  # tables to create or rebuild
+    splits: Spilled[Split]  # splits to read
     uncounted: Spilled[Split]  # all splits of the files whose records must be counted first
-    done: int  # splits that are read already
+    done: int  # number of splits that were read by earlier runs
     changed: frozenset[str]  # input files whose rows are replaced
-    others: tuple[OtherLake, ...] = ()  # lakes that the documents are compared with
+    others: tuple[OtherLake, ...] = ()  # other lakes to compare the documents with
 
     @property
     def is_rebuild(self) -> bool:
-        """Whether a table that exists is begun anew."""
+        """Whether the run rebuilds an existing table."""
         return any(self.ledgers[step].table is not None for step in self.begin)
 
     @cached_property
     def units(self) -> Spilled[Unit]:
-        """The kept rows that ``documents`` held when the plan was made."""
+        """The units that ``documents`` held when the plan was made."""
         table = self.ledgers["documents"].table
         is_new = table is None or "documents" in self.begin
         return Spilled(() if is_new or table is None else kept_units(table))
 
     def undecided(self) -> Iterator[Unit]:
-        """The units that deduplication has not looked at yet."""
+        """Yield the units that are not deduplicated yet."""
         return self._open_units("duplicates")
 
     def untokenized(self) -> Iterator[Unit]:
-        """The units whose tokens are not written yet."""
+        """Yield the units that are not tokenized yet."""
         return self._open_units("tokens")
 
     def unkeyed(self) -> Iterator[Unit]:
-        """The units that are decided, and whose keys are not written yet."""
+        """Yield the deduplicated units whose keys are not written yet."""
         ledger = self.ledgers["duplicates"]
         if "duplicates" in self.begin:
-            return  # nothing is decided
+            return  # nothing is deduplicated yet
         keys = KeyTable(ledger)
         for unit in self.units:
             if ledger.is_done(ledger.key(unit.key)) and not keys.has(unit.key):
                 yield unit
 
     def has_work(self) -> bool:
-        """Whether a run would change anything."""
+        """Return whether a run would change anything."""
         has_splits = len(self.splits) > 0
         return bool(self.begin) or has_splits or self._has_open_units() or self._is_stale()
 
     def lines(self) -> Iterator[str]:
-        """The plan for a reader, a line each."""
+        """Yield the lines of a readable description of the plan."""
         recipe = self.recipe
         yield f"recipe      {recipe.name}  {recipe.fingerprint(recipe.steps[-1])[:12]}"
-        for place in recipe.source.paths:
-            yield f"source      {place}"
+        for path in recipe.source.paths:
+            yield f"source      {path}"
         yield f"lake        {recipe.lake}"
         size = sum(split.bytes for split in self.splits)
         yield f"splits      {len(self.splits)} to read ({size / 1e6:.1f} MB), {self.done} done"
         for step, ledger in self.ledgers.items():
             state = f"version {ledger.table.version}" if ledger.table else "does not exist"
             if step in self.begin:
-                state += ", is begun anew" if ledger.table else ", is created"
+                state += ", will be rebuilt" if ledger.table else ", will be created"
             stages = " -> ".join(s.kind for s in _stages(recipe, step)) or "no stages"
             yield f"{step:<11} {stages}; {state}"
         if recipe.minhash_stage is not None:
             yield from _curve(recipe.minhash_stage)
         if recipe.tokenize_stage is not None:
-            slow = Encoder.of(recipe.tokenize_stage).fallback
-            why = "gigatoken" if slow is None else f"tokenizers, 30 to 90 times slower: {slow}"
-            yield f"tokenizer   {why}"
+            reason = Encoder.of(recipe.tokenize_stage).fallback
+            fallback = f"tokenizers, 30 to 90 times slower: {reason}"
+            yield f"tokenizer   {'gigatoken' if reason is None else fallback}"
         for other in self.others:
             kinds = " and ".join(other.kinds)
             yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
         unkeyed = self.unkeyed() if "duplicates" in self.ledgers else ()
         if count := sum(1 for _ in unkeyed):
-            yield f"keys        of {count} splits that are decided already are written"
+            yield f"keys        {count} deduplicated splits still need their keys"
         for uri in sorted(self.changed):
             yield f"replaces    {uri}"
         if not self.has_work():
             yield "nothing to do"
 
     def _has_open_units(self) -> bool:
-        found: list[Iterator[Unit]] = []
+        open_units: list[Iterator[Unit]] = []
         if "duplicates" in self.ledgers:
-            found += [self.undecided(), self.unkeyed()]
+            open_units += [self.undecided(), self.unkeyed()]
         if "tokens" in self.ledgers:
-            found += [self.untokenized()]
-        return any(True for _ in chain(*found))
+            open_units += [self.untokenized()]
+        return any(True for _ in chain(*open_units))
 
     def _is_stale(self) -> bool:
-        """Whether tokens stand of documents that were replaced by others."""
+        """Return whether ``tokens`` holds rows of documents that have been replaced."""
         ledger = self.ledgers.get("tokens")
         if ledger is None or self.ledgers["documents"].table is None or "tokens" in self.begin:
             return False
@@ -133,10 +133,11 @@ class Plan:
 
 
 def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = False) -> Plan:
-    """List the source, look at the lake, and say what is left to do.
+    """List the source, compare it with the lake, and return the remaining work.
 
-    Raises MismatchError if the lake holds rows of another recipe (unless ``rebuild``) or of an earlier
-    content of an input file (unless ``replace_changed``), SourceError if the source matches nothing.
+    Raises MismatchError if the lake was written by a different recipe (unless ``rebuild``) or if input
+    files have changed since their rows were committed (unless ``replace_changed``), and SourceError if
+    the source matches no files.
     """
     recipe = recipe.located()
     for stage in recipe.stages:
@@ -152,7 +153,8 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
             raise MismatchError(
                 f"{len(foreign)} data files of {step!r} were written by another program (OPTIMIZE?)",
                 where=storage.join(ledger.url, foreign[0]),
-                hint="restore the version before, or --rebuild; rows can not be traced to work done",
+                hint="their rows cannot be traced to input files: restore the previous version, or "
+                "pass --rebuild",
             )
     splits = Spilled(list_splits(recipe.source))
     documents = ledgers["documents"]
@@ -164,9 +166,9 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
         raise MismatchError(
             f"{len(changed)} input files have changed since their rows were committed",
             where=min(changed),
-            hint="--replace-changed puts the new rows in place of the old ones",
+            hint="pass --replace-changed to replace the old rows with the new ones",
         )
-    if changed and "duplicates" in ledgers:  # other files' keepers may be among the rows that go
+    if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
     files = {split.uri for split in todo if split.first_row is None}
     uncounted = Spilled(split for split in splits if split.uri in files)
@@ -175,38 +177,38 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
 
 
 def split_key(ledger: Ledger, split: Split) -> str:
-    """The key of a split in ``documents``."""
+    """Return the key of a split in ``documents``."""
     edition = ledger.edition(split.uri, split.fingerprint)
     return ledger.key(split.uri, split.fingerprint, edition, split.start, split.stop)
 
 
 def kept_units(documents: Table) -> Iterator[Unit]:
-    """The kept rows of ``documents`` by the split that wrote them, in the order of their addresses."""
+    """Yield the kept rows of ``documents``, one unit per split, ordered by source and row."""
     columns = ("size", "rows", "partition.verdict", "min.source", "min.row")
     files = documents.files(*columns, by=("min.source", "min.row"))
-    rows = (row for row in files if row["partition.verdict"] == "kept" and row["rows"])
-    for key, group in groupby(rows, key=lambda row: key_of(row["path"])):
-        of_split = list(group)
+    kept = (file for file in files if file["partition.verdict"] == "kept" and file["rows"])
+    for key, group in groupby(kept, key=lambda file: key_of(file["path"])):
+        split_files = list(group)
         yield Unit(
             key=key,
-            source=of_split[0]["min.source"],
-            paths=tuple(row["path"] for row in of_split),
-            rows=sum(row["rows"] for row in of_split),
-            size=sum(row["size"] for row in of_split),
+            source=split_files[0]["min.source"],
+            paths=tuple(file["path"] for file in split_files),
+            rows=sum(file["rows"] for file in split_files),
+            size=sum(file["size"] for file in split_files),
         )
 
 
 def stale_fragments(ledger: Ledger, live: Container[str]) -> dict[str, list[str]]:
-    """The live data files with rows of a unit of work that is no longer there, by (first) input file."""
+    """Return the live data files with rows of units that are not in ``live``, by (first) input file."""
     if ledger.table is None:
         return {}
-    found: dict[str, list[str]] = {}
-    files, again = tee(ledger.table.files("path", "min.source"))
-    units = ledger.units_of(file["path"] for file in again)
+    stale: dict[str, list[str]] = {}
+    files, same_files = tee(ledger.table.files("path", "min.source"))
+    units = ledger.units_of(file["path"] for file in same_files)
     for file, keys in zip(files, units, strict=True):
         if any(key not in live for key in keys):
-            found.setdefault(file["min.source"], []).append(file["path"])
-    return found
+            stale.setdefault(file["min.source"], []).append(file["path"])
+    return stale
 
 
 def _tables_to_begin(
@@ -215,7 +217,7 @@ def _tables_to_begin(
     others = [step for step in recipe.steps if ledgers[step].is_other_recipe]
     if others and not rebuild:
         raise _mismatch(recipe, ledgers[others[0]], others[0])
-    if rebuild:  # from the first table that differs on, or all of them
+    if rebuild:  # the first table that differs and all later ones; all tables if none differs
         first = recipe.steps.index(others[0]) if others else 0
         return tuple(
             s for i, s in enumerate(recipe.steps) if i >= first or ledgers[s].table is None
@@ -225,20 +227,20 @@ def _tables_to_begin(
 
 def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
     assert ledger.table is not None
-    found = ledger.table.record()
+    record = ledger.table.record()
     differences = []
-    if found is not None:
-        differences = list(differing(found["canonical"], recipe.canonical()))
+    if record is not None:
+        differences = list(differing(record["canonical"], recipe.canonical()))
     shown = "; ".join(differences[:5]) or "the recipe's fingerprint differs"
     return MismatchError(
-        f"the table {step!r} was made by another recipe ({shown})",
+        f"the table {step!r} was created by a different recipe ({shown})",
         where=ledger.url,
-        hint="use another --lake, or --rebuild to begin a new version (older ones stay readable)",
+        hint="use another --lake, or pass --rebuild (older versions stay readable)",
     )
 
 
 def differing(old: object, new: object, name: str = "") -> Iterator[str]:
-    """Where two canonical recipes differ, as ``key: old -> new``.
+    """Yield the differences between two canonical recipes, as ``key: old -> new``.
 
     >>> list(differing({"seed": 0}, {"seed": 1}))
     ['seed: 0 -> 1']
@@ -247,8 +249,8 @@ def differing(old: object, new: object, name: str = "") -> Iterator[str]:
         for key in dict.fromkeys([*old, *new]):
             yield from differing(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for place, (a, b) in enumerate(zip(old, new, strict=True)):
-            kind = a.get("kind", place) if isinstance(a, dict) else place
+        for index, (a, b) in enumerate(zip(old, new, strict=True)):
+            kind = a.get("kind", index) if isinstance(a, dict) else index
             yield from differing(a, b, f"{name}.{kind}")
     elif old != new:
         yield f"{name}: {_short(old)} -> {_short(new)}"
@@ -264,21 +266,21 @@ def _short(value: object) -> str:
 
 
 def _curve(stage: DedupMinhash) -> Iterator[str]:
-    r"""How probable it is that a pair of documents is found and joined, by their likeness.
+    r"""Yield the probability that a pair of documents is found and joined, by similarity.
 
     >>> print(*_curve(DedupMinhash(verify="exact")), sep="\n")
-    near        14 bands of 8: 452 bytes a document; of pairs at 0.80 92.4% are joined
-      likeness     0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
+    near        14 bands of 8 rows: 452 bytes per document; joins 92.4% of pairs at similarity 0.80
+      similarity   0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
       found          5%    21%    56%    77%    92%    99%   100%   100%
       joined         0%     0%     0%     0%    92%    99%   100%   100%
     """
     points = stage.curve()
-    least, size = stage.min_similarity, 4 * (1 + stage.permutations)
+    threshold, size = stage.min_similarity, 4 * (1 + stage.permutations)
     yield (
-        f"near        {stage.bands} bands of {stage.rows}: {size} bytes a document; "
-        f"of pairs at {least:.2f} {stage.joined(least):.1%} are joined"
+        f"near        {stage.bands} bands of {stage.rows} rows: {size} bytes per document; "
+        f"joins {stage.joined(threshold):.1%} of pairs at similarity {threshold:.2f}"
     )
-    yield "  likeness  " + "".join(f"{point:>7.2f}" for point, _, _ in points)
+    yield "  similarity" + "".join(f"{point:>7.2f}" for point, _, _ in points)
     yield "  found     " + "".join(f"{found:>7.0%}" for _, found, _ in points)
     yield "  joined    " + "".join(f"{joined:>7.0%}" for _, _, joined in points)
 

@@ -1,6 +1,7 @@
-"""A recipe: what to compute. YAML or Python -> a validated, fingerprinted ``Recipe``.
+"""The recipe: the validated, fingerprinted description of what to compute, from YAML or Python.
 
-It holds nothing of how it is run (workers, memory, credentials), so that its fingerprint names a result.
+A recipe does not contain how it is run (workers, memory, credentials), so its fingerprint identifies a
+result.
 """
 
 import hashlib
@@ -35,14 +36,14 @@ from etl.stages.against import Reference
 from etl.stages.apply import Rejected, schema_of
 from etl.stages.by_language import ByLanguage
 
-_DEDUPLICATING: Final = (DedupExact, DedupMinhash, DedupParagraphs)  # in this order
+_DEDUPLICATING: Final = (DedupExact, DedupMinhash, DedupParagraphs)  # in the order of a recipe
 
 Step = Literal["documents", "duplicates", "tokens"]
 STEPS: tuple[Step, ...] = ("documents", "duplicates", "tokens")
 
 
 def _stage(value: Any) -> Any:
-    """A stage as a recipe writes it (its name, or its name with settings) -> the model's fields."""
+    """Return the model fields of a stage written as its name, or as its name with settings."""
     if isinstance(value, str):
         return {"kind": value}
     if isinstance(value, Mapping) and "kind" not in value and len(value) == 1:
@@ -61,11 +62,11 @@ StageList = Annotated[
     tuple[Annotated[AnyStage, BeforeValidator(_stage)], ...],
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list | tuple) else value),
 ]
-"""A list of stages, each as a recipe writes it or as an object."""
+"""A list of stages, each an object or written as in a recipe file."""
 
 
 class Recipe(BaseModel):
-    """What to read, what to do with it, and the lake that it goes to.
+    """A source, the stages to apply to it, and the lake to write to.
 
     >>> recipe = Recipe(name="demo", source={"path": "data/*.parquet"}, stages=["dedup_exact"])
     >>> [stage.kind for stage in recipe.stages]
@@ -84,22 +85,24 @@ class Recipe(BaseModel):
     @field_validator("stages")
     @classmethod
     def _check_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        """Filters and transforms, then deduplication, then tokenize: the way a document goes."""
+        """Refuse stages in the wrong order, repeated ones, and columns that two stages compute."""
         for before, after in pairwise(stages):
-            if _place(before) > _place(after):
+            if _rank(before) > _rank(after):
                 raise ValueError(
-                    f"{after.kind} stands after {before.kind}; "
+                    f"{after.kind} must come before {before.kind}; "
                     "the order is filters, exact deduplication, near deduplication, "
                     "deduplication of paragraphs, tokenize"
                 )
-            if type(before) is type(after) and _place(after) > 0:
-                raise ValueError(f"{after.kind} stands twice")
-        makers: dict[str, str] = {}
+            if type(before) is type(after) and _rank(after) > 0:
+                raise ValueError(f"{after.kind} occurs twice")
+        columns: set[str] = set()
         for stage in stages:
             for column in stage.columns():
-                if column in makers:
-                    raise ValueError(f"two stages make the column {column!r}; name one of them")
-                makers[column] = stage.kind
+                if column in columns:
+                    raise ValueError(
+                        f"two stages compute the column {column!r}; give one of them a name"
+                    )
+                columns.add(column)
         _check_keep(stages)
         return stages
 
@@ -107,9 +110,9 @@ class Recipe(BaseModel):
     def load(cls, path: str | os.PathLike[str], *, settings: Sequence[str] = ()) -> "Recipe":
         """Read a recipe file, or the shipped recipe of that name, and override settings.
 
-        Relative paths in the file are relative to its folder; ``settings`` are ``key=value`` with
-        dotted keys (``gopher_quality.min_words=80``), and paths in them relative to the working folder.
-        Raises RecipeError with file and line.
+        Paths in the file are relative to its folder. ``settings`` are ``key=value`` pairs with dotted
+        keys (``gopher_quality.min_words=80``); paths in them are relative to the working folder. Raises
+        RecipeError with file and line.
         """
         return cls._of(RecipeFile.read(path), settings)
 
@@ -117,10 +120,10 @@ class Recipe(BaseModel):
     def recorded(
         cls, canonical: Mapping[str, Any], *, where: str, settings: Sequence[str] = ()
     ) -> "Recipe":
-        """The recipe of a lineage record, with settings overridden; ``where`` names the record for errors.
+        """Restore the recipe of a lineage record and override settings.
 
-        Files that it names by their content alone are not there: it judges, and cannot be run. Raises
-        RecipeError as ``load`` does.
+        ``where`` names the record in errors. A record keeps only hashes of the files that stages use, so
+        the recipe can judge documents but cannot be run. Raises RecipeError like ``load``.
         """
         stages = [
             {name: value for name, value in stage.items() if name in _known(stage)}
@@ -145,22 +148,22 @@ class Recipe(BaseModel):
 
     @property
     def dedup_stages(self) -> tuple[Stage, ...]:
-        """The stages that need all documents together."""
+        """The deduplication stages, which compare all documents."""
         return tuple(s for s in self.stages if isinstance(s, _DEDUPLICATING))
 
     @property
     def tokenize_stage(self) -> Tokenize | None:
-        """The stage that ends the recipe, if it makes tokens."""
+        """The tokenize stage, or None."""
         return next((s for s in self.stages if isinstance(s, Tokenize)), None)
 
     @property
     def has_exact(self) -> bool:
-        """Whether equal texts are told from those that are alike."""
+        """Whether the recipe has an exact deduplication stage."""
         return any(isinstance(s, DedupExact) for s in self.stages)
 
     @property
     def references(self) -> dict[str, tuple[Reference, ...]]:
-        """The other lakes that documents are compared with, by the kind of duplicates: exact, near."""
+        """The other lakes to compare documents with, by kind of duplicate (``exact`` or ``near``)."""
         kinds: dict[str, tuple[Reference, ...]] = {}
         for stage in self.stages:
             if isinstance(stage, DedupExact | DedupMinhash) and stage.against:
@@ -169,46 +172,48 @@ class Recipe(BaseModel):
 
     @property
     def minhash_stage(self) -> DedupMinhash | None:
-        """The stage that looks for near-duplicates, if there is one."""
+        """The near-deduplication stage, or None."""
         return next((s for s in self.stages if isinstance(s, DedupMinhash)), None)
 
     @property
     def paragraphs_stage(self) -> DedupParagraphs | None:
-        """The stage that cuts what stands in other documents, if there is one."""
+        """The stage that cuts paragraphs repeated from other documents, or None."""
         return next((s for s in self.stages if isinstance(s, DedupParagraphs)), None)
 
     @property
     def code(self) -> tuple[str, ...]:
         """The user's own Python code that a run executes, as ``module:function of FILE``.
 
-        To ask runs nothing of it; raises RecipeError if there is no such module.
+        Reading this property does not run the code. Raises RecipeError if a module does not exist.
         """
         return tuple(f"{s.call} of {s.file()}" for s in self.stages if isinstance(s, Python))
 
     def without_python(self) -> Self:
-        """The recipe itself, for who runs recipes of others; raises RecipeError if it names Python code.
+        """Return the recipe; raise RecipeError if it names Python code.
+
+        For programs that run recipes written by others.
 
         >>> Recipe(name="demo", source={"path": "a.jsonl"}, stages=["c4"]).without_python().name
         'demo'
         """
-        named = [stage.call for stage in self.stages if isinstance(stage, Python)]
-        if named:
+        calls = [stage.call for stage in self.stages if isinstance(stage, Python)]
+        if calls:
             raise RecipeError(
-                f"the recipe names Python code ({', '.join(named)}), which is forbidden",
+                f"the recipe names Python code ({', '.join(calls)}), which is forbidden",
                 where=self.name,
-                hint="take out its python stages, or, if you trust the code, allow it (no --no-python)",
+                hint="remove its python stages or, if you trust the code, omit --no-python",
             )
         return self
 
     @property
     def hash_normalization(self) -> str:
-        """How text is normalised before its content hash."""
+        """The normalization of a text before its content is hashed."""
         exact = [s.normalize for s in self.stages if isinstance(s, DedupExact)]
         return exact[0] if exact else "whitespace"
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The tables that this recipe fills, in order."""
+        """The tables that the recipe fills, in order."""
         wanted = {
             "documents": True,
             "duplicates": bool(self.dedup_stages),
@@ -217,7 +222,7 @@ class Recipe(BaseModel):
         return tuple(step for step in STEPS if wanted[step])
 
     def table_url(self, step: str) -> str:
-        """The URL of one of the lake's tables; raises RecipeError if the recipe names no lake."""
+        """Return the URL of a table of the lake; raise RecipeError if the recipe names no lake."""
         if self.lake is None:
             raise RecipeError(
                 "the recipe names no lake",
@@ -227,9 +232,10 @@ class Recipe(BaseModel):
         return storage.join(storage.normalize(self.lake), step)
 
     def fingerprint(self, step: Step = "tokens") -> str:
-        """The sha256 of all that decides the rows of a table: its own stages and its input's.
+        """Return the sha256 of everything that determines the rows of a table.
 
-        Names, places and the list of input files are not part of it: a recipe goes on with new files.
+        This covers the stages of the table and of the tables it is computed from. It leaves out names,
+        locations and the list of input files, so a recipe can be run again with new files.
         """
         identity: dict[str, Any]
         if step == "documents":
@@ -251,59 +257,60 @@ class Recipe(BaseModel):
             }
         else:
             before: Step = "duplicates" if self.dedup_stages else "documents"
-            last = self.tokenize_stage
+            stage = self.tokenize_stage
             identity = {
                 before: self.fingerprint(before),
-                "stage": last.identity() if last else None,
+                "stage": stage.identity() if stage else None,
             }
         text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def canonical(self) -> dict[str, Any]:
-        """The recipe with every default written out, as lineage keeps it."""
+        """Return the recipe with all defaults written out, as lineage records store it."""
         fields = self.model_dump(mode="json", exclude={"stages"})
         return {**fields, "stages": [stage.identity() for stage in self.stages]}
 
     def to_yaml(self) -> str:
-        """The recipe as YAML that ``Recipe.load`` reads back to an equal recipe."""
+        """Return the recipe as YAML; ``Recipe.load`` reads it back as an equal recipe."""
         fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"stages"})
         stages = []
         for stage in self.stages:
             settings = stage.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
             stages.append({stage.kind: settings} if settings else stage.kind)
         text = yaml.safe_dump({**fields, "stages": stages}, sort_keys=False)
-        return text.replace("${", "$${")  # a dollar that is meant as such
+        return text.replace("${", "$${")  # a literal dollar sign
 
     def located(self, folder: str | os.PathLike[str] = ".") -> "Recipe":
-        """The same recipe with every relative path made absolute, seen from a folder."""
+        """Return the recipe with relative paths resolved against a folder."""
         return Recipe.model_validate(_locate(self.model_dump(), Path(folder).absolute()))
 
 
 def _known(stage: Mapping[str, Any]) -> Collection[str]:
-    """The keys of a recorded stage that are its settings; others say what it was made with."""
+    """Return the keys of a recorded stage that are settings; others record what it was built from."""
     model = STAGES.get(str(stage["kind"]))
     return stage.keys() if model is None else model.model_fields.keys()
 
 
-def _place(stage: Stage) -> int:
+def _rank(stage: Stage) -> int:
+    """Return the position of a stage's kind in a recipe; 0 for filters and transforms."""
     late = (*_DEDUPLICATING, Tokenize)
     return late.index(type(stage)) + 1 if isinstance(stage, late) else 0
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:
-    """Raise ValueError if the choice of a keeper asks for a column that the stages do not make."""
+    """Raise ValueError if dedup_minhash keeps by a column that no stage computes."""
     for stage in stages:
         column = stage.keep_column if isinstance(stage, DedupMinhash) else None
         numbers = [field.name for field in schema_of(stages) if field.type == pa.float64()]
         if column is not None and column not in numbers:
             raise ValueError(
                 f"dedup_minhash keeps by {column!r}, which no stage computes; "
-                f"these do: {', '.join(numbers)}"
+                f"computed columns: {', '.join(numbers)}"
             )
 
 
 def _locate(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A recipe's data with its relative paths seen from a folder."""
+    """Return a recipe's data with relative paths resolved against a folder."""
     data = dict(data)
     if isinstance(source := data.get("source"), Mapping) and "path" in source:
         data["source"] = {**source, "path": _below(folder, source["path"])}
@@ -317,8 +324,7 @@ def _locate_stage(stage: Any, folder: Path) -> Any:
     if not isinstance(stage, Mapping) or stage.get("kind") not in STAGES:
         return stage
     if stage["kind"] == "python" and stage.get("folder") is None:
-        # Its modules lie beside the recipe.
-        stage = {**stage, "folder": "."}
+        stage = {**stage, "folder": "."}  # modules are imported from the folder of the recipe
     paths = [name for name in STAGES[stage["kind"]].paths if stage.get(name) is not None]
     return {**stage, **{name: _below(folder, stage[name]) for name in paths}}
 
@@ -337,7 +343,7 @@ def _below(folder: Path, path: Any) -> Any:
 
 
 def _fields(location: Sequence[str | int]) -> list[str]:
-    """The names that are known at a place of a recipe, for a hint."""
+    """Return the valid names at a location in a recipe, for a hint."""
     match [part for part in location if isinstance(part, str)]:
         case [_]:
             return list(Recipe.model_fields)
@@ -348,7 +354,7 @@ def _fields(location: Sequence[str | int]) -> list[str]:
             return stage.limit_fields() if issubclass(stage, ByLanguage) else []
         case ["stages", *_]:
             return list(STAGES)
-        case [*place, _] if (model := _SECTIONS.get(".".join(place))) is not None:
+        case [*section, _] if (model := _SECTIONS.get(".".join(section))) is not None:
             return list(model.model_fields)
     return []
 
@@ -361,14 +367,14 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a recipe file, for editors."""
+    """Return the JSON Schema of a recipe file, for editors."""
     schema = Recipe.model_json_schema()
     definitions = schema.pop("$defs")
     stages: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     for kind, model in STAGES.items():
         settings = model.model_json_schema()
-        parts |= settings.pop("$defs", {})  # a reference is looked up at the top of the file
+        parts |= settings.pop("$defs", {})  # references are resolved at the top of the file
         stages[kind] = _settings_schema(settings, model.shorthand)
     named = {
         "type": "object",
@@ -379,7 +385,7 @@ def json_schema() -> dict[str, Any]:
     }
     schema["properties"]["stages"] = {
         "type": "array",
-        "description": "What happens to a document, in order.",
+        "description": "The stages to apply to each document, in order.",
         "items": {"anyOf": [{"enum": list(STAGES)}, named]},
     }
     shared = {name: definitions[name] for name in ("Source", "Columns", "Rejected")}

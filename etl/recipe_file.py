@@ -1,6 +1,6 @@
-"""A recipe file: YAML with the line of every value, and clear errors.
+"""Recipe files: YAML with line numbers for errors, environment variables and ``--set`` overrides.
 
-``${NAME}`` and ``${NAME:-default}`` stand for the environment's value, ``$${`` for the characters ``${``.
+``${NAME}`` and ``${NAME:-default}`` are replaced by environment variables; ``$${`` is a literal ``${``.
 """
 
 import difflib
@@ -17,29 +17,24 @@ from pydantic import ValidationError
 import pipelines
 from etl.errors import RecipeError
 
-_MAX_BYTES = 1 << 20  # of a recipe; those shipped have 3 KB
-_MAX_NODES = 100_000  # values in it, those that references repeat included
-_UNREADABLE = (
-    yaml.YAMLError,
-    ValueError,
-    LookupError,
-    RecursionError,
-)  # what PyYAML raises at values
+_MAX_BYTES = 1 << 20  # of a recipe file; the shipped ones have 3 KB
+_MAX_NODES = 100_000  # values in a recipe, counting those repeated by aliases
+_UNREADABLE = (yaml.YAMLError, ValueError, LookupError, RecursionError)  # raised by PyYAML
 _SHOWN_CHARS = 200
 
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """A hint that names the known word most like a misspelt one, or all of them."""
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known here: {', '.join(known)}" if known else None
+    """Return a hint with the known name closest to a misspelled one, or with all known names."""
+    matches = difflib.get_close_matches(name, known, n=1)
+    if matches:
+        return f"did you mean {matches[0]!r}?"
+    return f"known names: {', '.join(known)}" if known else None
 
 
 class RecipeFile:
-    """One YAML file as data, with the line of each value kept for errors."""
+    """The data of a YAML file, with the line of each value for errors."""
 
     def __init__(self, path: Path, root: yaml.MappingNode) -> None:
         self.path = path
@@ -50,17 +45,16 @@ class RecipeFile:
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise RecipeError(f"not a recipe: {error.problem}", where=f"{path}:{line}") from error
-        except _UNREADABLE as error:  # dates that are none, numbers of thousands of digits
-            raise RecipeError(
-                f"it has a value that cannot be read ({error})", where=str(path)
-            ) from error
+        except _UNREADABLE as error:  # invalid dates, numbers of thousands of digits
+            raise RecipeError(f"a value cannot be read ({error})", where=str(path)) from error
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file, or a shipped recipe by its name.
 
-        Raises RecipeError if it is missing, is no YAML mapping, says a key twice, names a variable that
-        the environment does not have, or is larger than a recipe can be, by its references too.
+        Raises RecipeError if the file is missing, is larger than 1 MiB or is not a YAML mapping, if a key
+        is repeated, if an environment variable is not set, or if there are more than 100,000 values when
+        all aliases are expanded.
         """
         file = _find(os.fspath(path))
         try:
@@ -69,12 +63,12 @@ class RecipeFile:
             root = yaml.compose(file.read_text("utf-8"), Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise RecipeError(f"not YAML: {error.problem}", where=f"{file}:{line}") from error
+            raise RecipeError(f"invalid YAML: {error.problem}", where=f"{file}:{line}") from error
         except (OSError, *_UNREADABLE) as error:
             raise RecipeError(f"cannot be read ({error})", where=str(file)) from error
         if not isinstance(root, yaml.MappingNode):
             raise RecipeError(
-                "a recipe is a mapping", where=str(file), hint="begin with name, source, stages"
+                "a recipe must be a mapping", where=str(file), hint="write name, source and stages"
             )
         _check_size(root, file)
         _check_and_fill(root, file)
@@ -82,21 +76,23 @@ class RecipeFile:
 
     @classmethod
     def of(cls, data: Mapping[str, Any], where: str) -> Self:
-        """Data as if a file held it; ``where`` stands in errors for the file."""
+        """Create a recipe file from data; errors name ``where`` in place of a path."""
         root = yaml.compose(json.dumps(data), Loader=yaml.SafeLoader)
         assert isinstance(root, yaml.MappingNode)
         return cls(Path(where), root)
 
     def stages(self, parse: Callable[[Any], Any]) -> list[Any]:
-        """The stages as ``parse`` sees each of them; raises RecipeError if they are no list."""
+        """Return the parsed stages; raise RecipeError if they are not a list."""
         stages = self.data.get("stages")
         if not isinstance(stages, list):
             where = f"{self.path}:{self.line(('stages',))}"
-            raise RecipeError("stages must be a list", where=where, hint="begin each with a dash")
+            raise RecipeError(
+                "stages must be a list", where=where, hint="begin each stage with a dash"
+            )
         return [parse(stage) for stage in stages]
 
     def line(self, location: Sequence[str | int]) -> int:
-        """The line of the value at a place, or of the nearest place around it that is in the file."""
+        """Return the line of a value, or of its nearest parent that is in the file."""
         node: yaml.Node = self._root
         line = node.start_mark.line
         for part in location:
@@ -116,27 +112,27 @@ class RecipeFile:
         known: Callable[[Sequence[str | int]], list[str]],
         settings: Sequence[str] = (),
     ) -> RecipeError:
-        """Pydantic's findings as one RecipeError that names line, key, value and the near miss.
+        """Convert a pydantic error to a RecipeError that names line, key, value and the closest match.
 
-        ``settings`` are the ``key=value`` that came from elsewhere: those have no line.
+        ``settings`` are the ``key=value`` overrides, which have no line.
         """
-        given: dict[str, str] = {}
+        settings_by_key: dict[str, str] = {}
         for text in settings:
             key = text.partition("=")[0]
             kind, _, rest = key.partition(".")
-            given |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
-        found: list[RecipeError] = []
-        named: set[str] = set()
+            settings_by_key |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
+        errors: list[RecipeError] = []
+        seen: set[str] = set()
         for detail in error.errors():
             name = _dotted(detail["loc"])
-            if name in named:  # each branch of a union has its say on one value
+            if name in seen:  # pydantic reports one error for each branch of a union
                 continue
-            named.add(name)
-            setting = given.get(name.removeprefix("stages."))
-            told = self._explain(detail, known)
-            where = told.where if setting is None else f"--set {setting}"
-            found.append(RecipeError(told.what, where=where, hint=told.hint))
-        first, *others = found
+            seen.add(name)
+            setting = settings_by_key.get(name.removeprefix("stages."))
+            explained = self._explain(detail, known)
+            where = explained.where if setting is None else f"--set {setting}"
+            errors.append(RecipeError(explained.what, where=where, hint=explained.hint))
+        first, *others = errors
         more = "".join(f"\n{other}" for other in others)
         return RecipeError(f"{first.what}{more}", where=first.where, hint=first.hint)
 
@@ -162,7 +158,7 @@ class RecipeFile:
                 return RecipeError(f"{name}: {text}" if name else text, where=where)
         hint = None
         if detail["type"] == "string_type" and isinstance(detail["input"], bool):
-            hint = "YAML reads yes, no, on and off as truth values: put quotes around them"
+            hint = "YAML reads yes, no, on and off as booleans: put quotes around them"
         elif detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
             hint = f"write a mapping, as in `{name}: {{{next(iter(known((*location, ''))), 'key')}: ...}}`"
         message = detail["msg"][0].lower() + detail["msg"][1:]
@@ -172,13 +168,13 @@ class RecipeFile:
 
 
 def override(data: dict[str, Any], setting: str) -> None:
-    """Apply one ``key=value`` of the command line; raises RecipeError for a key that is not there."""
+    """Apply a ``key=value`` setting to a recipe's data; raise RecipeError if it does not fit."""
     key, sign, text = setting.partition("=")
     if not sign:
         raise RecipeError(
             f"cannot read the setting {setting!r}",
             where="--set",
-            hint="write key=value, as in gopher_quality.min_words=80",
+            hint="write key=value, for example gopher_quality.min_words=80",
         )
     try:
         value = yaml.safe_load(text)
@@ -190,40 +186,40 @@ def override(data: dict[str, Any], setting: str) -> None:
         for name in names[:-1]:
             inner = target.get(name) or {}
             if not isinstance(inner, Mapping):
-                raise RecipeError(f"{name} has no keys, it is {inner!r}", where=f"--set {key}")
+                raise RecipeError(f"{name!r} has no keys: it is {inner!r}", where=f"--set {key}")
             target[name] = dict(inner)
             target = target[name]
         target[names[-1]] = value
         return
     name, _, field = rest.rpartition(".")
-    place = _find_stage(data["stages"], head, name, where=f"--set {key}")
-    data["stages"][place] = {**data["stages"][place], field: value}
+    index = _find_stage(data["stages"], head, name, where=f"--set {key}")
+    data["stages"][index] = {**data["stages"][index], field: value}
 
 
 def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> int:
-    """The place of the one stage of a kind, or of the one that has a name: its own, or its function's."""
-    found = [(n, stage) for n, stage in enumerate(stages) if isinstance(stage, Mapping)]
-    of_kind = {n: stage_name(stage) for n, stage in found if stage.get("kind") == kind}
-    if not of_kind:
-        hint = nearest(kind, ["source", "rejected", *(str(s.get("kind")) for _, s in found)])
+    """Return the index of the only stage of a kind, or of the one with that kind and name."""
+    mappings = [(n, stage) for n, stage in enumerate(stages) if isinstance(stage, Mapping)]
+    names = {n: stage_name(stage) for n, stage in mappings if stage.get("kind") == kind}
+    if not names:
+        hint = nearest(kind, ["source", "rejected", *(str(s.get("kind")) for _, s in mappings)])
         raise RecipeError(f"no key or stage {kind!r}", where=where, hint=hint)
-    places = [place for place, other in of_kind.items() if not name or other == name]
-    if len(places) == 1:
-        return places[0]
-    names = [f"{kind}.{other}" for other in dict.fromkeys(of_kind.values()) if other]
+    matches = [index for index, other in names.items() if not name or other == name]
+    if len(matches) == 1:
+        return matches[0]
+    keys = [f"{kind}.{other}" for other in dict.fromkeys(names.values()) if other]
     if name:
-        count = len(places) or "no"
+        count = len(matches) or "no"
         raise RecipeError(
-            f"the recipe has {count} stages {kind!r} named {name!r}",
+            f"the recipe has {count} {kind!r} stages named {name!r}",
             where=where,
-            hint=nearest(f"{kind}.{name}", names) or f"leave out {name!r}",
+            hint=nearest(f"{kind}.{name}", keys) or f"leave out {name!r}",
         )
-    hint = f"say which: {', '.join(names)}" if names else "change the file"
-    raise RecipeError(f"the recipe has {len(places)} stages {kind!r}", where=where, hint=hint)
+    hint = f"choose one of {', '.join(keys)}" if keys else "edit the recipe file"
+    raise RecipeError(f"the recipe has {len(matches)} {kind!r} stages", where=where, hint=hint)
 
 
 def stage_name(stage: Mapping[str, Any]) -> str:
-    """What a stage of a recipe is called among others of its kind: its ``name``, or that of its function.
+    """Return what distinguishes a stage from others of its kind: its ``name``, or its function's name.
 
     >>> stage_name({"kind": "python", "call": "my_filters:is_prose"})
     'is_prose'
@@ -232,7 +228,7 @@ def stage_name(stage: Mapping[str, Any]) -> str:
 
 
 def _dotted(location: Sequence[str | int]) -> str:
-    """The keys on the way to a value, without the places in lists and pydantic's names of branches.
+    """Return the dotted key of a value, without list indexes and pydantic's names of union branches.
 
     >>> _dotted(("source", "path", "tuple[constrained-str, ...]", 0))
     'source.path'
@@ -246,9 +242,9 @@ def _find(path: str) -> Path:
         return file
     if path in pipelines.names():
         return pipelines.path(path)
-    near = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
-    hint = nearest(file.name, [*near, *pipelines.names()])
-    raise RecipeError("there is no such recipe file", where=path, hint=hint)
+    siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
+    hint = nearest(file.name, [*siblings, *pipelines.names()])
+    raise RecipeError("recipe file not found", where=path, hint=hint)
 
 
 def _shown(value: object) -> str:
@@ -257,22 +253,26 @@ def _shown(value: object) -> str:
 
 
 def _check_size(root: yaml.Node, file: Path) -> None:
-    """Refuse values that contain themselves, and references that multiply to more than a recipe has."""
-    sizes: dict[int, int] = {}  # by node; 0: it is being counted
+    """Refuse values that contain themselves, and aliases that expand to too many values."""
+    sizes: dict[int, int] = {}  # node -> number of values in it; 0 while it is being counted
 
     def size(node: yaml.Node) -> int:
-        found = sizes.get(id(node))
-        if found is None:
+        count = sizes.get(id(node))
+        if count is None:
             sizes[id(node)] = 0
             children = node.value if isinstance(node, yaml.CollectionNode) else ()
             if isinstance(node, yaml.MappingNode):
                 children = [child for pair in node.value for child in pair]
-            found = sizes[id(node)] = 1 + sum(map(size, children))
-        if not 0 < found <= _MAX_NODES:
-            what = f"has over {_MAX_NODES} values" if found else "contains itself"
+            count = sizes[id(node)] = 1 + sum(map(size, children))
+        if not 0 < count <= _MAX_NODES:
             where = f"{file}:{node.start_mark.line + 1}"
-            raise RecipeError(f"a value {what}, by its references", where=where)
-        return found
+            if count == 0:
+                raise RecipeError("a value contains itself through an alias", where=where)
+            raise RecipeError(
+                f"a value expands to more than {_MAX_NODES} values through its aliases",
+                where=where,
+            )
+        return count
 
     try:
         size(root)
@@ -281,14 +281,14 @@ def _check_size(root: yaml.Node, file: Path) -> None:
 
 
 def _check_and_fill(root: yaml.Node, file: Path) -> None:
-    """Refuse keys said twice, and put the environment's values in place of ``${NAME}``."""
+    """Refuse repeated keys, and replace ``${NAME}`` by environment variables."""
     for node in _nodes(root):
         where = f"{file}:{node.start_mark.line + 1}"
         if isinstance(node, yaml.MappingNode):
             keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             for key in keys:
                 if keys.count(key) > 1:
-                    raise RecipeError(f"the key {key!r} stands twice", where=where)
+                    raise RecipeError(f"the key {key!r} occurs twice", where=where)
         elif isinstance(node, yaml.ScalarNode) and "${" in node.value:
             node.value = _fill(node.value, where)
             if node.style is None:  # a plain ${N} may be a number
@@ -296,19 +296,19 @@ def _check_and_fill(root: yaml.Node, file: Path) -> None:
 
 
 def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
-    """Every node once, however often the file refers to it."""
+    """Yield every node once, even if aliases repeat it."""
     seen: set[int] = set()
-    todo = [root]
-    while todo:
-        node = todo.pop()
+    pending = [root]
+    while pending:
+        node = pending.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         yield node
         if isinstance(node, yaml.SequenceNode):
-            todo.extend(node.value)
+            pending.extend(node.value)
         elif isinstance(node, yaml.MappingNode):
-            todo.extend(child for pair in node.value for child in pair)
+            pending.extend(child for pair in node.value for child in pair)
 
 
 def _fill(text: str, where: str) -> str:
@@ -316,20 +316,20 @@ def _fill(text: str, where: str) -> str:
         escaped, name, default = match.groups()
         if escaped:
             return "${"
-        found = os.environ.get(name, default)
-        if found is None:
+        content = os.environ.get(name, default)
+        if content is None:
             raise RecipeError(
-                f"the environment has no {name}",
+                f"the environment variable {name} is not set",
                 where=where,
-                hint=f"export {name}=..., write ${{{name}:-default}}, or $${{ for the characters",
+                hint=f"export {name}=..., or write ${{{name}:-default}}, or $${{ for a literal ${{",
             )
-        return found
+        return content
 
     return _VARIABLE.sub(value, text)
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader over nodes that are composed already."""
+    """PyYAML's safe loader for nodes that are composed already."""
 
     @classmethod
     def data(cls, root: yaml.Node) -> Any:

@@ -1,4 +1,4 @@
-"""Recipes: what a user writes is what is computed, and what is wrong is named with its line."""
+"""Recipes: loading, validation errors with their lines, overrides, fingerprints, and the JSON Schema."""
 
 import json
 from itertools import pairwise
@@ -34,14 +34,16 @@ def load(folder: Path, text: str, *settings: str) -> Recipe:
     return Recipe.load(file, settings=settings)
 
 
-def test_a_recipe_file(tmp_path: Path) -> None:
+def test_a_recipe_file_is_loaded(tmp_path: Path) -> None:
     recipe = load(tmp_path, GOOD)
     assert [stage.kind for stage in recipe.stages] == [
         "language", "gopher_quality", "where", "dedup_exact",
     ]  # fmt: skip
     assert recipe.stages[1] == GopherQuality(min_words=10)
     assert recipe.source.columns.text == "content"
-    assert recipe.source.path == str(tmp_path / "raw/*.parquet"), "relative to the recipe's folder"
+    assert recipe.source.path == str(tmp_path / "raw/*.parquet"), (
+        "paths are relative to the recipe's folder"
+    )
     assert recipe.table_url("tokens") == f"file://{tmp_path}/lake/tokens"
     assert recipe.steps == ("documents", "duplicates")
 
@@ -67,7 +69,7 @@ def test_the_same_recipe_in_python_has_the_same_fingerprint(tmp_path: Path) -> N
     st.floats(0, 1),
     st.text(min_size=1, max_size=20) | st.sampled_from(["${HOME}", "$${x}", "a: b # c"]),
 )
-def test_round_trip_through_yaml(
+def test_a_recipe_survives_a_round_trip_through_yaml(
     tmp_path_factory: pytest.TempPathFactory, words: int, ratio: float, name: str
 ) -> None:
     folder = tmp_path_factory.mktemp("recipe")
@@ -100,20 +102,20 @@ def test_round_trip_through_yaml(
         ("[de, en]", "[de, no]", 7, "not False", "put quotes around"),
         ("source:\n  path: raw/*.parquet\n  columns:", "source: raw\nx:", 2, "source", "path"),
         ("lake: lake", "? [a]\n: b", 5, "not a recipe", None),
-        ("lake: lake", "name: again", 1, "stands twice", None),
+        ("lake: lake", "name: again", 1, "occurs twice", None),
         ("  - dedup_exact", "  - dedup_exact\n  - language", 6, "order is filters", None),
         (
             "  - dedup_exact",
             "  - dedup_exact\n  - dedup_exact",
             6,
-            "dedup_exact stands twice",
+            "dedup_exact occurs twice",
             None,
         ),
-        ("lake: lake", "lake: ${NO_SUCH_VARIABLE}", 5, "no NO_SUCH_VARIABLE", "export"),
-        ("lake: lake", "lake: {", 7, "not YAML", None),
+        ("lake: lake", "lake: ${NO_SUCH_VARIABLE}", 5, "NO_SUCH_VARIABLE is not set", "export"),
+        ("lake: lake", "lake: {", 7, "invalid YAML", None),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(
+def test_an_error_names_the_line_and_the_closest_match(
     tmp_path: Path, old: str, new: str, line: int, message: str, hint: str | None
 ) -> None:
     assert old in GOOD
@@ -125,8 +127,8 @@ def test_what_is_wrong_is_named_with_its_line(
     assert hint is None or hint in text
 
 
-def test_files_that_are_no_recipe(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="a recipe is a mapping"):
+def test_invalid_recipe_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="a recipe must be a mapping"):
         load(tmp_path, "- just\n- a list\n")
     with pytest.raises(RecipeError, match="stages must be a list"):
         load(tmp_path, "name: x\nsource: {path: x}\nstages: language\n")
@@ -136,7 +138,9 @@ def test_files_that_are_no_recipe(tmp_path: Path) -> None:
         Recipe.load("dmo")
 
 
-def test_the_environment_fills_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_substituted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = GOOD.replace("lake: lake", "lake: s3://${BUCKET}/x\nseed: ${SEED:-7}")
     monkeypatch.setenv("BUCKET", "mine")
     recipe = load(tmp_path, text)
@@ -145,7 +149,7 @@ def test_the_environment_fills_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert load(tmp_path, text).seed == 8
 
 
-def test_settings_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_override_the_recipe_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = load(
         tmp_path,
@@ -157,13 +161,15 @@ def test_settings_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert recipe.stages[1] == GopherQuality(min_words=80)
     assert (recipe.seed, recipe.source.columns.id) == (3, "uid")
-    assert recipe.source.columns.text == "content", "the others stay"
-    assert recipe.lake == str(tmp_path / "here"), "relative to the working folder"
+    assert recipe.source.columns.text == "content", "other columns do not change"
+    assert recipe.lake == str(tmp_path / "here"), (
+        "paths in settings are relative to the working folder"
+    )
     with pytest.raises(RecipeError, match="no key or stage 'gopher_qualty'"):
         load(tmp_path, GOOD, "gopher_qualty.min_words=80")
     with pytest.raises(RecipeError, match="--set gopher_quality.min_words=many: "):
         load(tmp_path, GOOD, "gopher_quality.min_words=many")
-    with pytest.raises(RecipeError, match="path has no keys"):
+    with pytest.raises(RecipeError, match="'path' has no keys"):
         load(tmp_path, GOOD, "source.path.x=1")
     with pytest.raises(RecipeError, match="--set stages=5"):
         load(tmp_path, GOOD, "stages=5")
@@ -173,7 +179,7 @@ def test_settings_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         load(tmp_path, GOOD, "gopher_quality")
 
 
-def test_the_fingerprint_is_of_what_is_computed(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_only_on_what_is_computed(tmp_path: Path) -> None:
     base = load(tmp_path, GOOD)
     same = [GOOD.replace("name: web", "name: x"), GOOD.replace("raw/*", "new/*")]
     same.append(GOOD.replace("lake: lake", "lake: s3://elsewhere"))
@@ -201,12 +207,12 @@ def test_shipped_recipes_load(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Recipe.load(name).name == name
 
 
-def test_the_nearest_word() -> None:
+def test_the_closest_name_is_suggested() -> None:
     assert nearest("langage", ["language", "where"]) == "did you mean 'language'?"
-    assert nearest("zzz", ["language", "where"]) == "known here: language, where"
+    assert nearest("zzz", ["language", "where"]) == "known names: language, where"
 
 
-def test_one_of_several_stages_is_set_by_its_name(tmp_path: Path) -> None:
+def test_a_setting_selects_one_of_several_stages_by_name(tmp_path: Path) -> None:
     text = """
 name: names
 source: {path: data}
@@ -230,7 +236,7 @@ stages:
     assert stages("python.again.min_score=3.5")[3]["min_score"] == 3.5
     assert stages("length.min_words=3")[4] == {"min_words": 3}
     for setting, message in [
-        ("where.keep=num_words > 7", "say which: where.short, where.long"),
+        ("where.keep=num_words > 7", "choose one of where.short, where.long"),
         ("where.shrt.keep=num_words > 7", "did you mean 'where.short'?"),
         ("length.short.min_words=3", "leave out 'short'"),
         ("python.again.per=word", "--set python.again.per=word: stages.python.per: input"),
@@ -245,7 +251,7 @@ stages:
     [
         ("a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
             f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefg")
-        ) + "name: *g", "has over 100000 values"),
+        ) + "name: *g", "expands to more than 100000 values"),
         ("name: a\nsource: {path: &a [*a]}\nstages: []", "2: a value contains itself"),
         ("name: " + "[" * 5000 + "]" * 5000, "cannot be read"),
         ("name: " + "{a: " * 200 + "}" * 200, "stages must be a list"),
@@ -256,7 +262,7 @@ stages:
         ("name: a\n#" + " " * (1 << 20), "at most 1048576 bytes"),
     ],
 )  # fmt: skip
-def test_what_yaml_could_be_misused_for(tmp_path: Path, text: str, message: str) -> None:
+def test_malicious_yaml_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(RecipeError) as caught:
         Recipe.load(tmp_path / "recipe.yaml")

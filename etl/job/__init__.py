@@ -1,23 +1,26 @@
-"""Doing what a plan says: the driver (run, dedup), what it sends out (tasks, waves), what it notes.
+"""Running a recipe: the driver, the tasks of the workers, deduplication, and the commits.
 
-run.py         executes a plan on a Dask client, commits, resumes
-dedup.py       the one barrier: integers through a shuffle, duplicates out
-near.py        near-duplicates: pairs with a band in common, those that are alike
-rounds.py      who stays of these, on the driver or in rounds
-likeness.py    how alike the documents of a pair are
-paragraphs.py  units of documents that stand in others before
-keys.py        the table by which documents that stay are found again
-compared.py    what new documents are compared with, in this lake and others
-files.py       the data files of documents, numbered
-listed.py      these as a list in storage, for the driver and the workers
-shuffle.py     rows of numbers with equal values in one place
-waves.py       many units of work through Dask, a bounded number at a time
-limits.py      a limit of time for a unit of work
-tasks.py       what a worker does with one unit of work; no Dask
-decisions.py   what the table of duplicates says of a unit
-replaced.py    rows that take the place of others come in one commit
-costs.py       what each stage costs
-progress.py    how far a run is, and what it did
+run.py         runs a plan on a Dask client, commits, resumes
+dedup.py       deduplication: the one barrier, a shuffle of integers
+near.py        near-duplicates: candidate pairs with a common band, and the similar ones among them
+rounds.py      which documents of the pairs are kept, decided on the driver or in rounds
+likeness.py    the similarity of the documents of a pair
+paragraphs.py  paragraphs that are repeated from earlier documents
+keys.py        the table with the keys of kept documents, by which later runs find duplicates
+compared.py    the documents that new ones are compared with, in this lake and others
+files.py       the numbered data files of documents
+listed.py      the list of these files in storage, for the driver and the workers
+shuffle.py     a shuffle that brings equal integers to one worker
+waves.py       many units of work on Dask, with a bounded number of live tasks
+limits.py      a time limit for units of work
+tasks.py       the tasks that workers run, without Dask
+decisions.py   the decisions in duplicates about a unit
+merged.py      merges data files, and splits them again
+replaced.py    the replacement of changed input files, one commit per file
+cadence.py     the cadence of commits
+commits.py     the commits of one run
+costs.py       the costs of each stage
+progress.py    the progress and the report of a run
 record.py      the lineage record of a commit
-quarantine.py  what could not be read
+quarantine.py  the quarantine of work that failed
 """

@@ -1,4 +1,4 @@
-"""The commits of one run: entries with their lineage, the counts of all, and what was put aside."""
+"""The commits of one run: entries with lineage, the counts of the run, and quarantined work."""
 
 import uuid
 from collections import Counter
@@ -22,11 +22,11 @@ from etl.sources import Split
 from etl.stages.tokenize import Encoder, Tokenize
 
 Place = tuple[str, str]
-"""A unit of work for a reader: the input file, and which part of it."""
+"""A unit of work as shown to a user: the input file, and the part of it."""
 
 
 class Commits:
-    """What one run commits to its tables, and its report of that."""
+    """The commits of one run and the report about them."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -45,7 +45,7 @@ class Commits:
         *,
         splits: Mapping[str, Split] | None = None,
     ) -> None:
-        """Commit entries, and count the results of those that another run had not done already."""
+        """Commit entries, and count the results that another run has not committed before."""
         committed = self._ledgers[step].commit(entries, self.lineage(step, results, splits=splits))
         keys = {entry.key for entry in committed}
         total = counts(result for result in results if result.key in keys)
@@ -59,17 +59,17 @@ class Commits:
         else:
             report.tokens += total.tokens
 
-    def clear(self, step: Step, place: Place) -> None:
-        """A unit could be read: a note of an earlier run that says otherwise goes."""
-        self._quarantine.clear(step, *place)
+    def clear(self, step: Step, location: Place) -> None:
+        """Remove the quarantine note of a unit, which an earlier run may have left."""
+        self._quarantine.clear(step, *location)
 
-    def put_aside(self, step: Step, place: Place, error: BaseException) -> None:
-        """Put a unit into quarantine, with what its task raised."""
-        text = _explained(error, place[0])
-        self.report.quarantined.append(self._quarantine.put(step, *place, text))
+    def put_aside(self, step: Step, location: Place, error: BaseException) -> None:
+        """Quarantine a unit, with the error that its task raised."""
+        text = _explained(error, location[0])
+        self.report.quarantined.append(self._quarantine.put(step, *location, text))
 
     def costs(self) -> list[StageCost]:
-        """What each part of the work has cost."""
+        """Return the costs of each part of the work."""
         stages = [stage.model_dump(mode="json") for stage in self._recipe.stages]
         return stage_costs(stages, self._counts["documents"], self._counts["tokens"])
 
@@ -82,8 +82,8 @@ class Commits:
         action: str = "append",
         fingerprint: str | None = None,
     ) -> Describe:
-        """The record of a commit, made when it is known which entries it holds."""
-        names = {
+        """Return a function that describes a commit, called once its entries are known."""
+        inputs = {
             "documents": [],
             "duplicates": ["documents"],
             "keys": ["documents", "duplicates"],
@@ -96,9 +96,9 @@ class Commits:
 
         def describe(entries: Sequence[Entry], generation: int) -> dict[str, Any]:
             keys = {entry.key for entry in entries}
-            chosen = [r for r in results if r.key in keys or not r.key]
+            committed = [r for r in results if r.key in keys or not r.key]
             removes = any(entry.remove for entry in entries)
-            tables = [self._ledgers[n].table for n in names[step] if n in self._ledgers]
+            tables = [self._ledgers[n].table for n in inputs[step] if n in self._ledgers]
             return record(
                 self._recipe,
                 step,
@@ -106,7 +106,7 @@ class Commits:
                 fingerprint=fingerprint,
                 action="replace" if removes else action,
                 generation=generation,
-                input_files=input_files(chosen, splits) if splits is not None else [],
+                input_files=input_files(committed, splits) if splits is not None else [],
                 input_tables=[
                     schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
                     for t in tables
@@ -114,7 +114,7 @@ class Commits:
                 ]
                 + [table for other in others for table in other.tables()],
                 num_fragments=sum(len(entry.fragments) for entry in entries),
-                counts=counts(chosen),
+                counts=counts(committed),
                 tokenizer=reference(encoder).record() if encoder is not None else None,
                 started=self._started,
                 committed=_now(),
@@ -124,17 +124,17 @@ class Commits:
 
 
 def reference(stage: Tokenize) -> Encoder:
-    """The tokenizer as the driver needs it, which encodes nothing: without the fast path, in 0.4 s."""
+    """Return the tokenizer for the driver, which does not encode: without the fast path, in 0.4 s."""
     return Encoder.of(stage.model_copy(update={"fast": False}))
 
 
 def _explained(error: BaseException, source: str) -> str:
-    """An error in one line, for a reader who sees the name of the file beside it."""
+    """Return an error in one line, to be shown next to the name of the input file."""
     if isinstance(error, KilledWorker):
         return (
-            f"the worker died {error.allowed_failures + 1} times on it (out of memory, its code ended "
-            "the process, or hung beyond the time limit in native code, which its log then shows); try a "
-            "larger --memory-limit, or fewer --workers"
+            f"{error.allowed_failures + 1} workers died on it: they ran out of memory, their code ended "
+            "the process, or native code hung beyond the time limit (see the worker logs); try a "
+            "larger --memory-limit or fewer --workers"
         )
     if not isinstance(error, TokenlakeError):
         return repr(error)

@@ -1,4 +1,4 @@
-"""What each stage of a recipe costs and does: seconds of the workers' time, documents in and rejected."""
+"""The costs of each stage: seconds of worker time, documents processed and rejected."""
 
 import time
 from collections import Counter
@@ -13,28 +13,28 @@ from etl.stages import STAGES, Filter, Stage, Transform
 
 READ: Final = "read"
 WRITE: Final = "write"
-TOKENIZE: Final = "tokenize"  # and beside it tokenize.read, tokenize.write
+TOKENIZE: Final = "tokenize"  # also tokenize.read and tokenize.write
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """One part of the work: a stage (``3 python``), a group of signals, reading, writing, tokenizing.
+    """The costs of one part of the work: a stage (``3 python``), a group of signals, read, write, tokenize.
 
-    ``seconds`` are wall time of workers, added up; ``text_bytes`` is what would go through it if it stood
-    alone: the text of the whole input, or, for tokenizing, that of what is tokenized.
+    ``seconds`` is the total wall time of all workers. ``text_bytes`` is the text that the part would process
+    on its own: the whole input or, for tokenize, the tokenized documents.
     """
 
     name: str
-    documents: int  # those that are still kept when they come to it
+    documents: int  # documents that are still kept when they reach this part
     rejected: int
     seconds: float
     text_bytes: int
 
     @property
     def megabytes_per_second(self) -> float | None:
-        """Text per second of one worker; None if it took no time."""
+        """Megabytes of text per second of one worker, or None if no time was measured."""
         return self.text_bytes / 1e6 / self.seconds if self.seconds else None
 
 
@@ -43,36 +43,37 @@ def stage_costs(
     documents: Iterable[schemas.Counts],
     tokens: Iterable[schemas.Counts] = (),
 ) -> list[StageCost]:
-    """The parts of the work in their order; nothing if no seconds were counted.
+    """Return the costs of each part of the work in order; empty if no seconds were measured.
 
-    ``stages`` are a recipe's, as data; ``documents`` and ``tokens`` the counts of these tables' commits.
+    ``stages`` are those of a recipe, as data. ``documents`` and ``tokens`` are the counts of the commits to
+    these tables.
     """
     first, second = _total(documents), _total(tokens)
-    found = list(_first_pass(stages, first)) if first.costs else []
+    costs = list(_first_pass(stages, first)) if first.costs else []
     seconds = Counter(first.costs)
     seconds.update(second.costs)
-    is_fused = TOKENIZE in first.costs  # else a pass of its own, over what is no duplicate
+    is_fused = TOKENIZE in first.costs  # otherwise a second pass tokenizes all but the duplicates
     rows, size = (first.kept, first.text_bytes) if is_fused else (second.kept, second.text_bytes)
     for name in (f"{TOKENIZE}.read", TOKENIZE, f"{TOKENIZE}.write"):
         if name in seconds:
-            found.append(StageCost(name, rows, 0, seconds[name], size))
-    return found
+            costs.append(StageCost(name, rows, 0, seconds[name], size))
+    return costs
 
 
 def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> Iterator[StageCost]:
     seconds, size = Counter(counts.costs), counts.text_bytes
     rejected: Counter[int] = Counter()
     for reason, count in counts.rejected.items():
-        rejected[_place(reason, stages)] += count
+        rejected[_stage_of(reason, stages)] += count
     yield StageCost(READ, counts.rows, rejected[0], seconds[READ], size)
     for name in sorted(name for name in seconds if name.startswith("signals.")):
         yield StageCost(name, counts.rows, 0, seconds[name], size)
-    left = counts.rows - rejected[0]
-    for place, stage in enumerate(stages, 1):
+    remaining = counts.rows - rejected[0]
+    for number, stage in enumerate(stages, 1):
         if issubclass(STAGES.get(stage["kind"], Stage), Filter | Transform):
-            name = f"{place} {stage['kind']}"
-            yield StageCost(name, left, rejected[place], seconds[name], size)
-            left -= rejected[place]
+            name = f"{number} {stage['kind']}"
+            yield StageCost(name, remaining, rejected[number], seconds[name], size)
+            remaining -= rejected[number]
     yield StageCost(WRITE, counts.rows, 0, seconds[WRITE], size)
 
 
@@ -87,7 +88,7 @@ def clock(costs: dict[str, float], name: str) -> Iterator[None]:
 
 
 def clocked(items: Iterable[Item], costs: dict[str, float], name: str) -> Iterator[Item]:
-    """The same items; the seconds that each takes to come are added to one of the costs."""
+    """Yield the items, and add the seconds spent waiting for them to one of the costs."""
     iterator = iter(items)
     while True:
         try:
@@ -109,16 +110,16 @@ def _total(counts: Iterable[schemas.Counts]) -> schemas.Counts:
     return schemas.Counts(**sums, rejected=dict(rejected), costs=dict(costs))
 
 
-def _place(reason: str, stages: Sequence[Mapping[str, Any]]) -> int:
-    """Which stage gave a reason, from 1: the only one of its kind, or the one whose name it says; 0: none.
+def _stage_of(reason: str, stages: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of the stage, from 1, that gave a reason; 0 if it is not from a stage.
 
-    >>> _place("where.forum", [{"kind": "where", "name": "long"}, {"kind": "where", "name": "forum"}])
+    >>> _stage_of("where.forum", [{"kind": "where", "name": "long"}, {"kind": "where", "name": "forum"}])
     2
     """
     kind, _, rule = reason.partition(".")
-    of_kind = {
-        place: stage_name(stage) for place, stage in enumerate(stages, 1) if stage["kind"] == kind
+    names = {
+        number: stage_name(stage) for number, stage in enumerate(stages, 1) if stage["kind"] == kind
     }
-    named = [place for place, name in of_kind.items() if rule.startswith(name)]
-    named.sort(key=lambda place: -len(of_kind[place]))
-    return next(iter([*named, *of_kind]), 0)
+    matches = [number for number, name in names.items() if rule.startswith(name)]
+    matches.sort(key=lambda number: -len(names[number]))
+    return next(iter([*matches, *names]), 0)

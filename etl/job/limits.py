@@ -1,8 +1,8 @@
-"""A limit of time for a unit of work: what takes longer ends with a reason, and the worker goes on.
+"""A time limit for units of work, which interrupts the work and keeps the worker running.
 
-Python is interrupted between two of its instructions. Native code that does not come back cannot be, nor can
-it that keeps Python's lock (a regular expression gone wild): after twice the limit its process is ended from
-a thread of C, with a traceback on stderr, and Dask's nanny starts another.
+Python code is interrupted between two bytecode instructions. Native code that does not return, or that holds
+the GIL (such as a regular expression with catastrophic backtracking), cannot be interrupted: after twice the
+limit a C thread ends the process with a traceback on stderr, and Dask's nanny starts another.
 """
 
 import ctypes
@@ -14,14 +14,14 @@ from etl.errors import LimitError
 
 
 class _Overdue(BaseException):
-    """Raised inside the work; no ``except Exception`` of a stage takes it for a failure of its own."""
+    """Raised inside the work; a BaseException, so ``except Exception`` in a stage does not catch it."""
 
 
 def limited(work: Callable[[], str], seconds: float, *, may_end_process: bool) -> str:
-    """What ``work`` returns; raises LimitError if that takes longer.
+    """Call ``work`` and return its result; raise LimitError if it takes longer than ``seconds``.
 
-    With ``may_end_process`` the process ends if the work cannot be interrupted: where another takes its
-    place, and nothing else runs in it.
+    With ``may_end_process`` the process is ended if the work cannot be interrupted. Use this only if
+    nothing else runs in the process and it is restarted.
     """
     thread = ctypes.c_ulong(threading.get_ident())
     timer = threading.Timer(seconds, _raise_in, (thread, ctypes.py_object(_Overdue)))
@@ -34,10 +34,10 @@ def limited(work: Callable[[], str], seconds: float, *, may_end_process: bool) -
             return work()
         finally:
             timer.cancel()
-            timer.join()  # one that goes off just now does so in here
+            timer.join()  # if the timer fires now, its exception is raised here
     except _Overdue as error:
         raise LimitError(
-            f"it took longer than {seconds:g} s", hint="raise --time-limit if that is no surprise"
+            f"it took longer than {seconds:g} s", hint="if this is expected, increase --time-limit"
         ) from error
     finally:
         if may_end_process:

@@ -1,7 +1,7 @@
-"""Data files put together, and taken apart again where only some of their rows are to be replaced.
+"""Merge data files, and split merged files again when only some of their rows are replaced.
 
-The rows stay as they are, only their files change. A unit of work stands as a whole in one file, so that the
-log can say in which (see ``etl.ledger``).
+Rows do not change, only the files that hold them. All rows of a unit of work are in one file, so the log can
+name the file of each unit (see ``etl.ledger``).
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from etl.plan import Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Data files of one partition that become one, in the order of their rows, and the units in them."""
+    """Data files of one partition to merge, in row order, and the units in them."""
 
     paths: tuple[str, ...]
     units: tuple[str, ...]
@@ -31,9 +31,10 @@ class Group:
 
 
 def put_together(ledger: Ledger, group: Group, layout: Layout) -> Rewrite:
-    """Write the rows of a group to one new file; raises TableError if they are not what the log says.
+    """Write the rows of a group to one new file.
 
-    A row group is held at a time; of a layout with ascending columns all rows, which are sorted by these.
+    Holds one row group in memory, or all rows if the layout has ascending columns, which they are then
+    sorted by. Raises TableError if the number of rows differs from the log.
     """
     key = ledger.key("merged", *group.paths)
     tables: Iterable[pa.Table] = (table for path in group.paths for table in _read(ledger, path))
@@ -43,49 +44,52 @@ def put_together(ledger: Ledger, group: Group, layout: Layout) -> Rewrite:
     if layout is TOKENS:
         layout = _tokens_layout(ledger, group.paths[0])
     fragments = _write(ledger, tables, layout, key, group.partition)
-    if sum(fragment.rows for fragment in fragments) != group.rows:
+    written = sum(fragment.rows for fragment in fragments)
+    if written != group.rows:
         raise TableError(
-            "data files have other rows than the log says", where=ledger.url, hint="`etl verify`"
+            f"{len(group.paths)} data files have {written} rows, but the log says {group.rows}",
+            where=ledger.url,
+            hint="run `etl verify LAKE`",
         )
     return Rewrite(group.paths, [Part(key, fragments, group.units)])
 
 
 def take_apart(ledger: Ledger, live: Container[str], units: Iterable[Unit]) -> list[Rewrite]:
-    """The files of ``tokens`` that hold rows of units that are gone beside others, each written anew.
+    """Split the files of ``tokens`` that hold rows of removed units together with other rows.
 
-    Rows of live units stay together; those of the others get a file for each input file, as they had
-    before, so that they can be replaced one input file at a time.
+    Returns the rewrites, which are not committed yet. Rows of live units stay together. Rows of removed
+    units get one file per input file, as before merging, so they can be replaced one input file at a time.
     """
     if ledger.table is None or not ledger.has_merged:
         return []
-    mixed: dict[str, list[str]] = {}  # files -> the units that stay
+    mixed: dict[str, list[str]] = {}  # file -> its live units
     files = list(ledger.table.files("path", "min.source", "max.source"))
     for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
-        staying = [key for key in keys if key in live]
-        is_one = not staying and file["min.source"] == file["max.source"]
-        if len(staying) < len(keys) and not is_one:
-            mixed[file["path"]] = staying
-    wanted = {key for staying in mixed.values() for key in staying}
-    named = ((ledger.key(unit.key), unit.source) for unit in units) if wanted else ()
-    sources = {key: source for key, source in named if key in wanted}
+        live_keys = [key for key in keys if key in live]
+        is_separate = not live_keys and file["min.source"] == file["max.source"]
+        if len(live_keys) < len(keys) and not is_separate:
+            mixed[file["path"]] = live_keys
+    wanted = {key for live_keys in mixed.values() for key in live_keys}
+    keyed = ((ledger.key(unit.key), unit.source) for unit in units) if wanted else ()
+    sources = {key: source for key, source in keyed if key in wanted}
     return [
-        _taken_apart(ledger, path, {key: sources[key] for key in staying})
-        for path, staying in mixed.items()
+        _split_file(ledger, path, {key: sources[key] for key in live_keys})
+        for path, live_keys in mixed.items()
     ]
 
 
-def _taken_apart(ledger: Ledger, path: str, staying: Mapping[str, str]) -> Rewrite:
-    """``staying`` are units and their input files."""
-    sources = pa.array(set(staying.values()), pa.string())
-    others: dict[str, None] = {}
+def _split_file(ledger: Ledger, path: str, live: Mapping[str, str]) -> Rewrite:
+    """Rewrite one file; ``live`` maps its live units to their input files."""
+    live_sources = pa.array(set(live.values()), pa.string())
+    all_sources: dict[str, None] = {}
     for table in _read(ledger, path):
-        others |= dict.fromkeys(table["source"].unique().to_pylist())
+        all_sources |= dict.fromkeys(table["source"].unique().to_pylist())
     parts, layout = [], _tokens_layout(ledger, path)
-    if staying:
+    if live:
         key = ledger.key("merged", path)
-        rows = (table.filter(pc.is_in(table["source"], sources)) for table in _read(ledger, path))
-        parts.append(Part(key, _write(ledger, rows, layout, key), list(staying)))
-    for source in others.keys() - set(sources.to_pylist()):
+        rows = (t.filter(pc.is_in(t["source"], live_sources)) for t in _read(ledger, path))
+        parts.append(Part(key, _write(ledger, rows, layout, key), list(live)))
+    for source in all_sources.keys() - set(live_sources.to_pylist()):
         key = ledger.key("merged", path, source)
         rows = (table.filter(pc.equal(table["source"], source)) for table in _read(ledger, path))
         parts.append(Part(key, _write(ledger, rows, layout, key)))
@@ -93,7 +97,7 @@ def _taken_apart(ledger: Ledger, path: str, staying: Mapping[str, str]) -> Rewri
 
 
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:
-    """The layout that a data file of tokens has: what was packed for an archive stays so."""
+    """Return the layout of a data file of tokens, so that rewriting keeps an archive compressed."""
     with _reading(ledger, path) as file:
         group: Any = file.metadata.row_group(0)
     columns = (group.column(i) for i in range(group.num_columns))
@@ -102,7 +106,7 @@ def _tokens_layout(ledger: Ledger, path: str) -> Layout:
 
 
 def _read(ledger: Ledger, path: str) -> Iterator[pa.Table]:
-    """The rows of a data file, a row group at a time; damage is not copied."""
+    """Yield the row groups of a data file; raise TableError rather than copy damaged ones."""
     with _reading(ledger, path) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, use_threads=False)
@@ -119,7 +123,7 @@ def _reading(ledger: Ledger, path: str) -> Iterator[pq.ParquetFile]:
             raise TableError(
                 f"a data file cannot be read ({error})",
                 where=storage.join(ledger.url, path),
-                hint="see `etl verify` and `etl repair`",
+                hint="run `etl verify LAKE`, then `etl repair LAKE`",
             ) from error
 
 
@@ -131,8 +135,10 @@ def _write(
     partition: Mapping[str, str] | None = None,
 ) -> Sequence[Fragment]:
     assert ledger.table is not None
-    whole = replace(layout, file_bytes=1 << 62)  # one file: the caller has bounded it
-    writer = FragmentWriter(ledger.url, ledger.table.schema, whole, name=key, partition=partition)
+    one_file = replace(layout, file_bytes=1 << 62)  # the caller bounds the size
+    writer = FragmentWriter(
+        ledger.url, ledger.table.schema, one_file, name=key, partition=partition
+    )
     for table in tables:
         writer.append(table)
     return writer.close()

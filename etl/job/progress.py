@@ -1,4 +1,4 @@
-"""How far a run is, and what it did."""
+"""The progress of a run, and its final report."""
 
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +10,7 @@ from etl.recipe import Step
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a step is: units of work done, and the documents and bytes of text they held."""
+    """The progress of a step: units of work done, and the documents and bytes of text in them."""
 
     step: Step
     done: int
@@ -21,7 +21,7 @@ class Progress:
     seconds: float = 0.0
 
     def after(self, result: Result, *, seconds: float) -> "Progress":
-        """The progress after one more result."""
+        """Return the progress after one more result."""
         return replace(
             self,
             done=self.done + 1,
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass
 class RunReport:
-    """What one run did: its counts, the tables' versions after it, and what was put aside."""
+    """The report of one run: its counts, the resulting table versions, and quarantined work."""
 
     recipe: str
     lake: str
@@ -43,7 +43,7 @@ class RunReport:
     kept: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
-    cut: int = 0  # documents without what stands in others
+    cut: int = 0  # documents from which repeated paragraphs were cut
     tokens: int = 0
     text_bytes: int = 0
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""The lineage record of one commit, made from what is committed."""
+"""The lineage record of a commit."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from etl.job.tasks import Result
 from etl.recipe import Recipe, Step
 from etl.sources import Split
 
-# What decides a result beside the recipe: the code, and the libraries that compute in it.
+# Apart from the recipe, a result depends on our code and on these libraries.
 _LIBRARIES = (
     "tokenlake", "pyarrow", "polars", "numba", "deltalake", "tokenizers", "gigatoken",
     "fasttext-predict", "xxhash", "ftfy",
@@ -19,18 +19,18 @@ _LIBRARIES = (
 
 
 def library_versions() -> dict[str, str]:
-    """The installed versions of Tokenlake and of the libraries that decide a result."""
-    found = {"unicode": unidata_version}  # what is a letter, a digit, a mark
+    """Return the installed versions of Tokenlake and of the libraries that results depend on."""
+    versions = {"unicode": unidata_version}  # defines letters, digits and marks
     for name in _LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def counts(results: Iterable[Result]) -> schemas.Counts:
-    """The sums over results."""
+    """Return the sums of the counts of results."""
     total: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     costs: Counter[str] = Counter()
@@ -44,7 +44,7 @@ def counts(results: Iterable[Result]) -> schemas.Counts:
 
 
 def input_files(results: Iterable[Result], splits: Mapping[str, Split]) -> list[schemas.InputFile]:
-    """The input files of results, each with the rows that these read of it; ``splits`` are by key."""
+    """Return the input files of results with the rows read from each; ``splits`` are by key."""
     rows: Counter[str] = Counter()
     files: dict[str, Split] = {}
     for result in results:
@@ -59,7 +59,7 @@ def input_files(results: Iterable[Result], splits: Mapping[str, Split]) -> list[
 
 
 def record(recipe: Recipe, step: Step | Literal["keys"], **fields: Any) -> dict[str, Any]:
-    """The record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
+    """Return the record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
     lineage = schemas.Lineage(
         recipe=recipe.name,
         canonical=recipe.canonical(),

@@ -1,22 +1,23 @@
-"""Execute a plan on a Dask client: read, deduplicate, tokenize; commit as it goes.
+"""Run a recipe on Dask: read, deduplicate and tokenize, with regular commits.
 
-Workers write files, this driver alone commits. Killed anywhere, ``run`` again does what is left.
+Workers write files; only the driver commits. After a kill at any moment, ``run`` does the remaining work.
 """
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from distributed import Client
 
 import schemas
 from etl import lease
 from etl.cluster import TIME_LIMIT, Cluster, lost_is_told
-from etl.compact import KeySet, Spilled
+from etl.compact import KeySet, Spilled, place_of
 from etl.errors import ConflictError, WriteError
 from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
 from etl.job import dedup, keys, paragraphs
@@ -31,7 +32,7 @@ from etl.job.replaced import Replaced, fragments_of
 from etl.job.tasks import ReadSplit, Result, TokenizeUnit
 from etl.job.waves import stream
 from etl.key_table import KeyTable
-from etl.ledger import Entry
+from etl.ledger import Entry, Ledger
 from etl.plan import Plan, Unit, kept_units, make_plan, split_key, stale_fragments
 from etl.recipe import Recipe, Step
 from etl.sources import Split, count_records, number
@@ -47,12 +48,12 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     on_client: Callable[[Client], None] | None = None,
 ) -> RunReport:
-    """Do what is left of a recipe, and return what was done.
+    """Do the remaining work of a recipe and return a report.
 
-    ``cluster`` says where (default: all cores of this machine), or is a client that exists already.
-    With nothing to do no cluster is started. Raises the errors of ``make_plan``, ClusterError if the
-    scheduler is lost, and WriteError if a place takes no more; what cannot be read goes into quarantine,
-    the run goes on, and the report is not ``ok``.
+    ``cluster`` is the cluster to use (default: all cores of this machine) or an existing client. No cluster
+    is started if nothing remains to be done. Input that cannot be read is quarantined: the run continues,
+    and the report is not ``ok``. Raises the errors of ``make_plan``, ClusterError if the scheduler is lost,
+    and WriteError if the lake cannot be written, for example because the disk is full.
     """
     started = time.monotonic()
     plan = make_plan(recipe, rebuild=rebuild, replace_changed=replace_changed)
@@ -61,11 +62,11 @@ def run(
     job = _Run(plan, on_progress, limit)
     if plan.has_work():
         if plan.recipe.tokenize_stage is not None:
-            reference(plan.recipe.tokenize_stage)  # what is no tokenizer fails here, and once
+            reference(plan.recipe.tokenize_stage)  # fail early, and once, if it is not a tokenizer
         with nullcontext(where) if isinstance(where, Client) else where.connect() as client:
             if on_client is not None:
                 on_client(client)
-            held = lease.hold(str(plan.recipe.lake), "run")  # a vacuum leaves its files alone
+            held = lease.hold(str(plan.recipe.lake), "run")  # protects its files from a vacuum
             with held, lost_is_told(client):
                 job.execute(client)
     report = job.commits.report
@@ -77,16 +78,39 @@ def run(
 
 @dataclass(frozen=True)
 class _Work:
-    """What workers are to do in one step: a task, and how many units of work, made as they are needed."""
+    """The work of one step: a task and its units, which are generated as they are needed."""
 
     task: Callable[..., str]
     units: Iterable[tuple[Any, ...]]
     count: int
-    label: str  # what the dashboard calls it
+    label: str  # on the dashboard
+
+
+class _FirstRows:
+    """A lookup from a split to the ordinal of its first record, in 24 bytes per split."""
+
+    def __init__(
+        self, documents: Ledger, splits: Spilled[Split], counts: npt.NDArray[np.int64]
+    ) -> None:
+        self._documents = documents
+        numbered = number(splits, map(int, counts))
+        rows = (split.known_first_row for split in numbered)
+        self._keys = np.fromiter(map(self._key, splits), "S16", len(splits))
+        order = np.argsort(self._keys)
+        self._rows = np.fromiter(rows, np.int64, len(splits))[order]
+        self._keys.sort()
+
+    def __getitem__(self, split: Split) -> int:
+        index = place_of(self._keys, self._key(split))
+        assert index is not None, "the split was not counted"
+        return int(self._rows[index])
+
+    def _key(self, split: Split) -> bytes:
+        return bytes.fromhex(split_key(self._documents, split))
 
 
 class _Run:
-    """The steps of one run over its plan."""
+    """The execution of one plan."""
 
     def __init__(
         self,
@@ -102,8 +126,8 @@ class _Run:
         self._time_limit = time_limit
 
     def execute(self, client: Client) -> None:
-        """The steps, in the order in which a document takes them."""
-        for step in reversed(self.plan.begin):  # downstream first: no row outlives its origin
+        """Run all steps, in the order in which a document passes them."""
+        for step in reversed(self.plan.begin):  # downstream first, so no row outlives its origin
             self._begin(step)
         self._read(client)
         if (duplicates := self.ledgers.get("duplicates")) is not None:
@@ -130,62 +154,87 @@ class _Run:
         self.ledgers[step].begin(schema, layout, lambda generation: lineage([], generation))
 
     def _read(self, client: Client) -> None:
-        """First pass: splits of the input -> ``documents`` (and ``tokens``, where nothing waits)."""
-        documents, tokens = self.ledgers["documents"], self.ledgers.get("tokens")
-        fused = tokens if "duplicates" not in self.ledgers else None
-        todo = Spilled(self._numbered(client))
-        keys = ((split, split_key(documents, split)) for split in todo)
-        units = ((split, key, fused.key(key) if fused else "") for split, key in keys)
-        replaced = Replaced(fragments_of(documents, self.plan.changed), (s.uri for s in todo))
-        splits: dict[str, Split] = {}  # those whose results wait for their commit
+        """First pass: read splits into ``documents``."""
+        documents = self.ledgers["documents"]
+        # Without deduplication this pass writes tokens too.
+        fused = None if "duplicates" in self.ledgers else self.ledgers.get("tokens")
+        splits = Spilled(self._numbered_splits(client))
+
+        def units() -> Iterator[tuple[Split, str, str]]:
+            for split in splits:
+                key = split_key(documents, split)
+                yield split, key, "" if fused is None else fused.key(key)
+
+        replaced = Replaced(fragments_of(documents, self.plan.changed), (s.uri for s in splits))
         task = ReadSplit(self.recipe, with_tokens=fused is not None)
         label = "-".join(stage.kind for stage in self.recipe.documents_stages) or "read"
-        work = _Work(task, units, len(todo), label)
+        work = _Work(task, units(), len(splits), label)
+        uncommitted: dict[str, Split] = {}  # key -> split, for finished results
         for finished in self._batches(client, "documents", work):
-            splits |= {result.key: split for (split, *_), result in finished}
+            uncommitted |= {result.key: split for (split, *_), result in finished}
             results = replaced.ready(result for _, result in finished)
-            entries = [
-                Entry(
-                    r.key,
-                    r.documents,
-                    replaced.paths(r.source),
-                    {r.source: splits[r.key].fingerprint},
-                )
-                for r in results
-            ]
-            self.commits.commit("documents", entries, results, splits=splits)
-            if fused is not None:  # what replaces old rows is tokenized by the second pass
-                new = [replace(r, key=fused.key(r.key), costs={}) for r in results]
-                new = [r for r in new if not replaced.paths(r.source)]
-                self.commits.commit("tokens", [Entry(r.key, r.token_files) for r in new], new)
+            self._commit_documents(results, replaced, uncommitted)
+            if fused is not None:
+                self._commit_fused_tokens(results, replaced, fused)
             for result in results:
-                del splits[result.key]
+                del uncommitted[result.key]
 
-    def _numbered(self, client: Client) -> Iterator[Split]:
-        """The splits to read; those of files cut by bytes get the ordinal of their first record."""
-        cut = self.plan.uncounted
-        counts = np.full(len(cut), -1, np.int64)
-        failed: set[str] = set()
-        units = ((split, place) for place, split in enumerate(cut))
-        for (split, place), answer in stream(
-            client, _count, units, label="count-records", time_limit=self._time_limit
-        ):
-            if isinstance(answer, BaseException):  # no later part of the file has a number now
-                failed.add(split.uri)
-                self.commits.put_aside("documents", _place(split), answer)
-            else:
-                counts[place] = int(answer)
-        numbered = number(cut, (None if count < 0 else count for count in counts.tolist()))
-        for split in self.plan.splits:  # in the order of those that were counted
+    def _commit_documents(
+        self, results: Sequence[Result], replaced: Replaced, splits: Mapping[str, Split]
+    ) -> None:
+        entries = [
+            Entry(
+                result.key,
+                result.documents,
+                replaced.paths(result.source),
+                {result.source: splits[result.key].fingerprint},
+            )
+            for result in results
+        ]
+        self.commits.commit("documents", entries, results, splits=splits)
+
+    def _commit_fused_tokens(
+        self, results: Sequence[Result], replaced: Replaced, tokens: Ledger
+    ) -> None:
+        """Commit the tokens of new files; the second pass tokenizes files that replace old rows."""
+        new = [
+            replace(result, key=tokens.key(result.key), costs={})
+            for result in results
+            if not replaced.paths(result.source)
+        ]
+        entries = [Entry(result.key, result.token_files) for result in new]
+        self.commits.commit("tokens", entries, new)
+
+    def _numbered_splits(self, client: Client) -> Iterator[Split]:
+        """Yield the splits to read, with the ordinals of their first records.
+
+        Leaves out files whose records could not all be counted.
+        """
+        first_rows, failed = self._count_records(client)
+        for split in self.plan.splits:
             if split.uri in failed:
                 continue
-            if split.first_row is not None:
-                yield split
+            is_known = split.first_row is not None
+            yield split if is_known else replace(split, first_row=first_rows[split])
+
+    def _count_records(self, client: Client) -> tuple[_FirstRows, set[str]]:
+        """Count the records of the files cut by bytes; return their first rows and the failed files."""
+        uncounted = self.plan.uncounted
+        counts = np.zeros(len(uncounted), np.int64)
+        failed: set[str] = set()
+        units = ((split, index) for index, split in enumerate(uncounted))
+        for (split, index), answer in stream(
+            client, _count, units, label="count-records", time_limit=self._time_limit
+        ):
+            if isinstance(answer, BaseException):  # later splits of the file have no row numbers
+                failed.add(split.uri)
+                self.commits.put_aside("documents", _source_and_part(split), answer)
             else:
-                yield next(found for found in numbered if _place(found) == _place(split))
+                counts[index] = int(answer)
+        return _FirstRows(self.ledgers["documents"], uncounted, counts), failed
 
     def _deduplicate(self, client: Client) -> None:
-        """The barrier: decide all kept rows that are not decided yet, in one commit."""
+        """Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit."""
         ledger, documents = self.ledgers["duplicates"], self.ledgers["documents"]
         while True:
             decisions = Decisions(ledger)
@@ -195,65 +244,64 @@ class _Run:
             new = Spilled(unit for unit in units if not decisions.include(unit))
             if not len(new):
                 return
-            names = (ledger.key(unit.key) for unit in new)
-            name = next(names)
+            unit_keys = (ledger.key(unit.key) for unit in new)
+            first_key = next(unit_keys)
             compared = Compared(units, decisions, KeyTable(ledger), self.plan.others)
             fragments = dedup.find(
                 client,
                 compared.files,
                 self._lake(),
-                name=name,
+                name=first_key,
                 has_exact=self.recipe.has_exact,
                 keys=compared.keys,
             )
             if self.recipe.paragraphs_stage is not None:
                 files = Spilled(data_files(units, decisions))
                 fragments += paragraphs.find(
-                    client, files, self._lake(), name=name, decided=fragments
+                    client, files, self._lake(), name=first_key, decided=fragments
                 )
-            cut = paragraphs.num_cut(fragments)
-            found = sum(fragment.rows for fragment in fragments) - cut
-            result = Result("", rows=sum(u.rows for u in new), duplicates=found)
-            result.kept = result.rows - found
-            entries = [Entry(name, fragments), *map(Entry, names)]
+            num_cut = paragraphs.num_cut(fragments)
+            num_duplicates = sum(fragment.rows for fragment in fragments) - num_cut
+            num_rows = sum(unit.rows for unit in new)
+            num_kept = num_rows - num_duplicates
+            result = Result("", rows=num_rows, kept=num_kept, duplicates=num_duplicates)
+            entries = [Entry(first_key, fragments), *map(Entry, unit_keys)]
             try:
                 ledger.commit(entries, self.commits.lineage("duplicates", [result]), retry=False)
-            except ConflictError:  # another run has decided meanwhile: its decisions come first
+            except ConflictError:  # another run committed first: start over from its decisions
                 continue
-            self.commits.report.duplicates += found
-            self.commits.report.cut += cut
-            size = len(new)
-            self._tell(Progress("duplicates", size, size, result.rows, result.kept))
+            self.commits.report.duplicates += num_duplicates
+            self.commits.report.cut += num_cut
+            self._report(Progress("duplicates", len(new), len(new), num_rows, num_kept))
 
     def _lake(self) -> Lake:
         documents, duplicates = self.ledgers["documents"].url, self.ledgers["duplicates"].url
         references = bool(self.recipe.references)
-        near, units = self.recipe.minhash_stage, self.recipe.paragraphs_stage
-        return Lake(documents, duplicates, near, references, units)
+        near, paragraphs_stage = self.recipe.minhash_stage, self.recipe.paragraphs_stage
+        return Lake(documents, duplicates, near, references, paragraphs_stage)
 
     def _tokenize(self, client: Client) -> None:
-        """Second pass: kept rows that are no duplicates -> ``tokens``."""
+        """Second pass: tokenize the kept rows that are not duplicates into ``tokens``."""
         ledger, documents = self.ledgers["tokens"], self.ledgers["documents"]
-        ledger.refresh()  # before documents: a row of tokens stood in documents first
+        ledger.refresh()  # before documents, where every row of tokens was committed first
         documents.refresh()
         assert documents.table is not None
         units = Spilled(kept_units(documents.table))
         live = KeySet(ledger.key(unit.key) for unit in units)
-        self._take_apart(live, units)
+        self._split_mixed_files(live, units)
         stale = stale_fragments(ledger, live)
         duplicates = Decisions(self.ledgers.get("duplicates"))
         keyed = ((unit, ledger.key(unit.key)) for unit in units)
-        todo = Spilled(
+        remaining = Spilled(
             (unit, key)
             for unit, key in keyed
             if not ledger.is_done(key) and duplicates.include(unit)
         )
-        replaced = Replaced(stale, (unit.source for unit, _ in todo))
-        task = TokenizeUnit(self.recipe)
+        replaced = Replaced(stale, (unit.source for unit, _ in remaining))
         work = _Work(
-            task,
-            ((unit, key, duplicates.files(unit.source)) for unit, key in todo),
-            len(todo),
+            TokenizeUnit(self.recipe),
+            ((unit, key, duplicates.files(unit.source)) for unit, key in remaining),
+            len(remaining),
             "tokenize",
         )
         for finished in self._batches(client, "tokens", work):
@@ -261,19 +309,19 @@ class _Run:
             entries = [Entry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
             self.commits.commit("tokens", entries, results)
         for source in sorted(stale.keys() - {unit.source for unit in units if stale}):
-            gone = Entry(ledger.key("removed", *stale[source]), remove=stale[source])
-            self.commits.commit("tokens", [gone], [])
+            removal = Entry(ledger.key("removed", *stale[source]), remove=stale[source])
+            self.commits.commit("tokens", [removal], [])
 
-    def _take_apart(self, live: Container[str], units: Iterable[Unit]) -> None:
-        """Let no file of ``tokens`` hold rows that are to be replaced beside others."""
+    def _split_mixed_files(self, live: Container[str], units: Iterable[Unit]) -> None:
+        """Rewrite files of ``tokens`` that hold rows to replace together with other rows."""
         ledger, describe = self.ledgers["tokens"], self.commits.lineage("tokens", action="optimize")
         while mixed := take_apart(ledger, live, units):
             ledger.rewrite(mixed, lambda _: describe([], ledger.generation))
 
     def _batches(
-        self, client: Client, step: Step, work: "_Work"
+        self, client: Client, step: Step, work: _Work
     ) -> Iterator[list[tuple[tuple[Any, ...], Result]]]:
-        """Units with their results, in batches worth a commit; failed ones go into quarantine."""
+        """Run units and yield them with their results, one batch per commit; quarantine failed units."""
         finished: list[tuple[tuple[Any, ...], Result]] = []
         cadence, progress = Cadence(), Progress(step, 0, work.count)
         begun = time.monotonic()
@@ -282,20 +330,21 @@ class _Run:
         )
         with closing(answers):
             for unit, answer in answers:
-                place = _place(unit[0])
-                if isinstance(answer, WriteError):  # nothing is decided without what could be read
+                source, part = _source_and_part(unit[0])
+                if isinstance(answer, WriteError):
+                    # The input is not at fault: fail rather than deduplicate without it.
                     if finished:
                         yield finished
                     raise answer
                 if isinstance(answer, BaseException):
-                    result = Result(unit[1], place[0], failed=True)
-                    self.commits.put_aside(step, place, answer)
+                    result = Result(unit[1], source, failed=True)
+                    self.commits.put_aside(step, (source, part), answer)
                 else:
                     result = Result.from_json(answer)
-                    self.commits.clear(step, place)
+                    self.commits.clear(step, (source, part))
                 finished.append((unit, result))
                 progress = progress.after(result, seconds=time.monotonic() - begun)
-                self._tell(progress)
+                self._report(progress)
                 if cadence.is_due(len(finished)):
                     before = time.monotonic()
                     yield finished
@@ -304,18 +353,18 @@ class _Run:
         if finished:
             yield finished
 
-    def _tell(self, progress: Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         if self._on_progress is not None:
             self._on_progress(progress)
 
 
-def _count(split: Split, _place: int) -> str:
-    """How many records a part of a file holds, as the text that ``stream`` carries."""
+def _count(split: Split, _index: int) -> str:
+    """Return the number of records in a part of a file, as text for ``stream``."""
     return str(count_records(split))
 
 
-def _place(unit: Split | Unit) -> Place:
-    """The file of a unit of work, and which part of it."""
+def _source_and_part(unit: Split | Unit) -> Place:
+    """Return the input file of a unit of work, and the part of it."""
     if isinstance(unit, Unit):
         return unit.source, unit.key
     return unit.uri, "" if unit.stop is None else f"{unit.start}-{unit.stop}"

@@ -1,6 +1,6 @@
-"""What a worker does with one unit of work: read, filter, tokenize, write fragments. No Dask here.
+"""The tasks that workers run: read, filter and tokenize one unit of work, and write its fragments.
 
-Each task returns a small ``Result`` that travels as JSON; whatever it raises, the runner deals with.
+A task does not depend on Dask. It returns a small ``Result`` as JSON; the driver handles what it raises.
 """
 
 import json
@@ -24,12 +24,12 @@ from etl.sources import Split, read
 from etl.stages.apply import apply, schema_of
 from etl.stages.tokenize import Encoder, tokenize
 
-_BATCH_BYTES = 16 << 20  # of text; a worker's memory depends on this and not on its input
+_BATCH_BYTES = 16 << 20  # of text; this bounds a worker's memory, whatever the size of its input
 
 
 @dataclass
 class Result:
-    """What became of one unit of work: its fragments and counts."""
+    """The result of one unit of work: its fragments and counts."""
 
     key: str
     source: str = ""
@@ -41,16 +41,16 @@ class Result:
     text_bytes: int = 0
     documents: list[Fragment] = field(default_factory=list)
     token_files: list[Fragment] = field(default_factory=list)
-    costs: dict[str, float] = field(default_factory=dict)  # seconds by part of the work
+    costs: dict[str, float] = field(default_factory=dict)  # part of the work -> seconds
     failed: bool = False
 
     def to_json(self) -> str:
-        """The result as text, so that nothing but text comes back from a worker."""
+        """Return the result as JSON: workers return only text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Result":
-        """The inverse of ``to_json``."""
+        """Parse the output of ``to_json``."""
         fields: dict[str, Any] = json.loads(text)
         for name in ("documents", "token_files"):
             fields[name] = [Fragment(**fragment) for fragment in fields[name]]
@@ -59,13 +59,13 @@ class Result:
 
 @dataclass(frozen=True)
 class ReadSplit:
-    """Read a split, run its documents through the stages, write them, and, if asked, their tokens."""
+    """The task that reads a split, applies the stages, and writes its documents and optionally tokens."""
 
     recipe: Recipe
     with_tokens: bool
 
     def __call__(self, split: Split, key: str, tokens_key: str) -> str:
-        """The ``Result`` of one split as JSON."""
+        """Run the task for one split and return its ``Result`` as JSON."""
         result = Result(key, source=split.uri)
         self._run(split, tokens_key, result)
         return result.to_json()
@@ -101,18 +101,21 @@ class ReadSplit:
             result.documents = kept.close() + rejected.close()
         if tokens is not None:
             result.tokens, result.token_files = tokens.close()
-        assert result.rows == result.kept + sum(result.rejected.values()), "a row is lost"
-        assert result.rows == sum(f.rows for f in result.documents), "a row is not written"
+        assert result.rows == result.kept + sum(result.rejected.values()), "rows are missing"
+        assert result.rows == sum(f.rows for f in result.documents), "rows were not written"
 
 
 @dataclass(frozen=True)
 class TokenizeUnit:
-    """Read the kept documents of a unit, leave out its duplicates, cut the others, write their tokens."""
+    """The task that reads a unit's kept documents, drops duplicates, cuts repeats and writes tokens."""
 
     recipe: Recipe
 
     def __call__(self, unit: Unit, key: str, duplicates: Sequence[str]) -> str:
-        """The ``Result`` of one unit as JSON; ``duplicates`` are data files that may name its rows."""
+        """Run the task for one unit and return its ``Result`` as JSON.
+
+        ``duplicates`` are the data files that can list rows of the unit.
+        """
         result = Result(key, source=unit.source)
         self._run(unit, duplicates, result)
         return result.to_json()
@@ -121,9 +124,9 @@ class TokenizeUnit:
         url = self.recipe.table_url("documents")
         dropped, cuts = np.empty(0, np.int64), None
         if duplicates:
-            named = self.recipe.table_url("duplicates"), duplicates, unit.paths
-            dropped = duplicate_rows(*named)
-            cuts = cut_rows(*named) if self.recipe.paragraphs_stage is not None else None
+            files = self.recipe.table_url("duplicates"), duplicates, unit.paths
+            dropped = duplicate_rows(*files)
+            cuts = cut_rows(*files) if self.recipe.paragraphs_stage is not None else None
         tokens = _TokenWriter(self.recipe, result.key, result.costs)
         for path in unit.paths:
             tables = _kept_documents(storage.join(url, path))
@@ -135,21 +138,21 @@ class TokenizeUnit:
                 result.text_bytes += new["text"].nbytes
                 tokens.append(new if cuts is None else self._cut(new, cuts))
         result.duplicates = result.rows - result.kept
-        assert result.rows == unit.rows, "documents has other rows than its log says"
-        assert result.duplicates == len(dropped), "a duplicate is not among the documents"
+        assert result.rows == unit.rows, "the row count differs from the log of documents"
+        assert result.duplicates == len(dropped), "a duplicate does not occur in documents"
         result.tokens, result.token_files = tokens.close()
 
     def _cut(self, documents: pa.Table, cuts: pa.Table) -> pa.Table:
-        """Documents without the units that stand in others."""
+        """Return the documents without the paragraphs that are repeated from other documents."""
         stage, rows = self.recipe.paragraphs_stage, documents["row"].combine_chunks()
         assert stage is not None
-        places = pc.index_in(rows, cuts["row"].combine_chunks())
-        text = stage.cut(documents["text"], cuts["cut"].combine_chunks().take(places))
+        indexes = pc.index_in(rows, cuts["row"].combine_chunks())
+        text = stage.cut(documents["text"], cuts["cut"].combine_chunks().take(indexes))
         return documents.set_column(documents.column_names.index("text"), "text", text)
 
 
 class _TokenWriter:
-    """Tokenizes documents and writes them to ``tokens``; its first batch is checked by the guard."""
+    """Tokenizes documents and writes them to ``tokens``; checks the tokenizer on the first batch."""
 
     def __init__(self, recipe: Recipe, key: str, costs: dict[str, float]) -> None:
         stage = recipe.tokenize_stage
@@ -174,15 +177,15 @@ class _TokenWriter:
             self._writer.append(rows)
 
     def close(self) -> tuple[int, list[Fragment]]:
-        """The number of tokens, and the files."""
+        """Close the writer and return the number of tokens and the files."""
         with clock(self._costs, f"{TOKENIZE}.write"):
             return self._tokens, self._writer.close()
 
 
 def _kept_documents(uri: str) -> Iterator[pa.Table]:
-    """The columns that tokens need, a row group (16 MB of text) at a time."""
+    """Yield the columns that tokens are made from, one row group (16 MB of text) at a time."""
     with storage.open_input(uri) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         names = ["id", "source", "row", "text"]
-        for group in range(file.num_row_groups):  # a batch must not reach over several of them
+        for group in range(file.num_row_groups):  # batches must not span row groups
             yield file.read_row_group(group, columns=names, use_threads=False)

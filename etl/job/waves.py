@@ -1,9 +1,9 @@
-"""Many units of work through Dask, a bounded number of them at a time.
+"""Run many units of work on Dask, with a bounded number of live tasks.
 
-Units go in as the partitions of a Dask DataFrame (one each), a wave at a time, so that a million of them
-do not become a million live tasks; what comes back is one small text each, in order of completion. A
-partition is that text itself: as a frame of one row it would cost the driver a millisecond more, which
-is a third of what a unit costs it (``benchmarks/scale.py``).
+Units are submitted in waves, each as the partitions of a Dask DataFrame (one partition per unit), so a
+million units never become a million live tasks. Each unit returns one small text, in order of completion. A
+partition is the text itself: a frame with one row would cost the driver one more millisecond, a third of its
+total cost per unit (``benchmarks/scale.py``).
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -18,9 +18,9 @@ from etl.cluster import lost_is_told
 from etl.errors import LimitError, StageError, TokenlakeError
 from etl.job.limits import limited
 
-_LEAST_LIVE = 512  # a wave costs the driver some 10 ms, however small it is
+_MIN_LIVE = 512  # live tasks; a wave costs the driver about 10 ms, however small it is
 _LIVE_PER_THREAD = 8
-_RETRIES = 2  # of a task that raised; a worker that died is Dask's own count (allowed-failures)
+_RETRIES = 2  # of a task that raised; Dask counts dead workers separately (allowed-failures)
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 
@@ -32,15 +32,14 @@ def stream(
     label: str,
     time_limit: float | None = None,
 ) -> Generator[tuple[tuple[Any, ...], str | BaseException]]:
-    """Call ``function(*unit)`` for each unit on the workers; yield each unit with its text or error.
+    """Call ``function(*unit)`` on the workers for each unit; yield each unit with its text or error.
 
-    ``label`` names the tasks, so that the dashboard reads like the recipe. A unit that takes longer than
-    ``time_limit`` seconds gives a LimitError, and is not tried again. What is left
-    when the iterator is closed is given up.
+    ``label`` names the tasks on the dashboard. A unit that takes longer than ``time_limit`` seconds yields a
+    LimitError and is not retried. Closing the iterator cancels the remaining units.
     """
     remaining = iter(units)
     running: dict[Future[Any], tuple[Any, ...]] = {}
-    window = max(_LEAST_LIVE, _LIVE_PER_THREAD * sum(client.nthreads().values()))
+    window = max(_MIN_LIVE, _LIVE_PER_THREAD * sum(client.nthreads().values()))
     completed = as_completed()
 
     def submit() -> None:
@@ -55,7 +54,7 @@ def stream(
             enforce_metadata=False,
         )
         frame = frame.optimize(fuse=False)
-        # As one graph: of each collection that is computed the scheduler keeps a note for ever.
+        # One graph per wave: the scheduler never forgets a computed collection.
         graph, keys = frame.__dask_graph__(), frame.__dask_keys__()
         futures = client.get(graph, keys, sync=False, retries=_RETRIES)
         running.update(zip(futures, wave, strict=True))
@@ -65,7 +64,7 @@ def stream(
         submit()
         while running:
             done = completed.next_batch()
-            answers = client.gather(dict(enumerate(done)), errors="skip")  # one message for all
+            answers = client.gather(dict(enumerate(done)), errors="skip")  # all in one message
             finished = [running.pop(future) for future in done]
             errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
             _release(done)
@@ -78,16 +77,17 @@ def stream(
 
 
 def _release(futures: Iterable[Future[Any]]) -> None:
-    """Forget them: the same task, were it asked for again, would have the same answer."""
+    """Release futures; otherwise Dask would reuse their answers if the same task were submitted again."""
     for future in futures:
         future.release()
 
 
 def compute(client: Client, frame: Any, *, label: str) -> Any:
-    """Compute a frame, or a number over one, of which no part is of use without the others.
+    """Compute a frame, or a scalar over one, as a whole: any failed task fails the computation.
 
-    The parts of a frame come one by one: no worker has to hold all of it. Raises what a task raised: an
-    error of ours as it is, another as StageError; ClusterError if the scheduler is lost.
+    The partitions of a frame are fetched separately, so no worker holds the whole frame. Raises
+    TokenlakeErrors of tasks unchanged and their other errors as StageError, and ClusterError if the
+    scheduler is lost.
     """
     try:
         with lost_is_told(client):
@@ -99,15 +99,15 @@ def compute(client: Client, frame: Any, *, label: str) -> Any:
 
 
 def as_ours(error: BaseException, label: str) -> TokenlakeError:
-    """What a task without a split of its own raised, as an error of ours."""
+    """Convert an error of a task that does not belong to a split to a TokenlakeError."""
     if isinstance(error, TokenlakeError):
         return error
     text = f"a task failed ({' '.join(repr(error).split())})"
-    return StageError(text, where=label, hint="run again: what is committed stays")
+    return StageError(text, where=label, hint="run again: committed work is kept")
 
 
 class _Partition:
-    """One unit as one partition: the text that the function returns, or a LimitError."""
+    """Computes one partition: the text that the function returns for one unit, or a LimitError."""
 
     def __init__(self, function: Callable[..., str], time_limit: float | None) -> None:
         self._function = function
@@ -120,5 +120,5 @@ class _Partition:
         alone = worker.nanny is not None and worker.state.nthreads == 1
         try:
             return limited(lambda: self._function(*unit), self._time_limit, may_end_process=alone)
-        except LimitError as error:  # raised, it would be tried again and take as long again
+        except LimitError as error:  # returned, because Dask retries a task that raises
             return error

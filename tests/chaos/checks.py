@@ -1,4 +1,4 @@
-"""What must be true of a lake after whatever happened to it."""
+"""Checks of the lake after a chaos case: its rows, its lineage, and its differences from the expected."""
 
 from collections import Counter
 
@@ -15,34 +15,35 @@ Outcome = dict[str, list[Row]]
 
 
 def outcome(recipe: Recipe, records: dict[str, list[Record]]) -> Outcome:
-    """All rows of all tables, by the names of input files, once they are found to be of one mind."""
+    """Check that a lake is complete and consistent, and return all rows of all tables."""
     lake = str(recipe.lake)
     assert not make_plan(recipe).has_work()
     assert verify(lake) == []
-    found: Outcome = {name: names(rows(lake, name)) for name in recipe.steps}
-    _check_rows(found, records)
-    _check_lineage(lake, found)
-    return found
+    tables: Outcome = {name: names(rows(lake, name)) for name in recipe.steps}
+    _check_rows(tables, records)
+    _check_lineage(lake, tables)
+    return tables
 
 
-def differences(found: Outcome, expected: Outcome, *, put_aside: bool) -> list[str]:
-    """In which tables two outcomes differ.
+def differences(actual: Outcome, expected: Outcome, *, quarantined: bool) -> list[str]:
+    """Return the names of the tables in which two outcomes differ.
 
-    Which of several copies stays depends on what was there when they were compared: a run that put a part
-    of the input aside decided without it. Then the groups of copies must be the same, of which one stays.
+    Which copy of a document is kept depends on the documents present when they were compared. A run that
+    quarantined a part of the input decided without it; then only the groups of copies must be equal, and
+    one copy of each must be kept.
     """
-    if not put_aside:
-        return [name for name in expected if found[name] != expected[name]]
+    if not quarantined:
+        return [name for name in expected if actual[name] != expected[name]]
     different = {
-        "documents": found["documents"] != expected["documents"],
-        "duplicates": _groups(found["duplicates"]) != _groups(expected["duplicates"]),
-        "tokens": len(found["tokens"]) != len(expected["tokens"]),
+        "documents": actual["documents"] != expected["documents"],
+        "duplicates": _groups(actual["duplicates"]) != _groups(expected["duplicates"]),
+        "tokens": len(actual["tokens"]) != len(expected["tokens"]),
     }
     return [name for name, differs in different.items() if differs]
 
 
 def _groups(duplicates: list[Row]) -> set[frozenset[object]]:
-    """The addresses of duplicates and keepers, those that belong together in a set."""
+    """Return the groups of copies, each as a set of addresses."""
     groups: dict[object, frozenset[object]] = {}
     for row in duplicates:
         pair = (row["source"], row["row"]), (row["keeper_source"], row["keeper_row"])
@@ -51,9 +52,9 @@ def _groups(duplicates: list[Row]) -> set[frozenset[object]]:
     return set(groups.values())
 
 
-def _check_rows(found: Outcome, records: dict[str, list[Record]]) -> None:
-    """Each record of the input once, and tokens of what is kept and no duplicate, once."""
-    documents, duplicates, tokens = (found[name] for name in ("documents", "duplicates", "tokens"))
+def _check_rows(tables: Outcome, records: dict[str, list[Record]]) -> None:
+    """Check that every record occurs once, and tokens of every kept record that is not a duplicate."""
+    documents, duplicates, tokens = (tables[name] for name in ("documents", "duplicates", "tokens"))
     ids: dict[tuple[object, object], object] = {
         (name, number): row["doc_id"]
         for name, part in records.items()
@@ -62,23 +63,23 @@ def _check_rows(found: Outcome, records: dict[str, list[Record]]) -> None:
     assert addresses(documents) == list(ids)
     assert all(row["id"] == ids[row["source"], row["row"]] for row in documents)
     kept = {a for a, row in zip(addresses(documents), documents, strict=True) if not row["reason"]}
-    left_out = addresses(duplicates)
-    assert len(set(left_out)) == len(left_out)
-    assert set(left_out) <= kept
-    assert addresses(tokens) == sorted(kept - set(left_out))
+    dropped = addresses(duplicates)
+    assert len(set(dropped)) == len(dropped)
+    assert set(dropped) <= kept
+    assert addresses(tokens) == sorted(kept - set(dropped))
     keepers = {(row["keeper_source"], row["keeper_row"]) for row in duplicates}
     assert keepers <= set(addresses(tokens))
 
 
-def _check_lineage(lake: str, found: Outcome) -> None:
-    """The counts of all commits add up to the rows that stand there."""
+def _check_lineage(lake: str, tables: Outcome) -> None:
+    """Check that the counts of all commits add up to the rows of the tables."""
     sums: Counter[tuple[str, str]] = Counter()
-    for name in found:
+    for name in tables:
         for entry in Table.open(join(lake, name)).history():
             counts = entry.get("tokenlake", {}).get("counts", {})
             fields = ("rows", "kept", "duplicates", "tokens")
             sums.update({(name, field): counts.get(field, 0) for field in fields})
-    documents, duplicates, tokens = (found[name] for name in ("documents", "duplicates", "tokens"))
+    documents, duplicates, tokens = (tables[name] for name in ("documents", "duplicates", "tokens"))
     kept = sum(not row["reason"] for row in documents)
     assert sums["documents", "rows"] == len(documents)
     assert sums["documents", "kept"] == sums["duplicates", "rows"] == kept

@@ -1,4 +1,4 @@
-"""Four small files that come in one after the other; every kind of outcome is among their records."""
+"""Four small input files, added one after the other; their records have every kind of outcome."""
 
 from collections.abc import Callable
 
@@ -18,15 +18,15 @@ _WRITERS: dict[str, Callable[[UPath, list[Record]], UPath]] = {
 
 RECORDS = {
     name: [
-        # Near copies are of records of the same file or of one before: keepers have come earlier.
+        # Near copies repeat records of the same or an earlier file, so keepers come first.
         row if number % 13 != 8 else {**row, "body": f"{prose(max(number - 20, 0))} Once more."}
         for number, row in enumerate(records(start, start + _SIZE), start)
     ]
     for start, name in zip(range(0, 4 * _SIZE, _SIZE), _WRITERS, strict=True)
 }
-"""Name of a file -> its records."""
+"""File name -> records."""
 
 
 def write(folder: UPath, name: str) -> UPath:
-    """Write one of the files."""
+    """Write one of the files and return its path."""
     return _WRITERS[name](folder / name, RECORDS[name])

@@ -1,4 +1,4 @@
-"""Where a case happens: the folder or bucket of its input and its lake, and the recipe between them."""
+"""The site of a chaos case: the folder or bucket of its input and its lake, and its recipe."""
 
 import os
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from tests.chaos import corpus
 
 
 @dataclass(frozen=True)
-class Place:
-    """A folder for files of the test, and the URL below which input and lake are."""
+class Site:
+    """A folder for files of the test, and the URL under which the input and the lake are."""
 
     folder: Path
     url: str
@@ -19,7 +19,7 @@ class Place:
 
     @property
     def recipe(self) -> Recipe:
-        """Filters, both ways to deduplicate, and tokens, in splits of a few rows."""
+        """A recipe with filters, both kinds of deduplication and tokens, in splits of a few rows."""
         return Recipe(
             name="chaos",
             source={
@@ -38,20 +38,20 @@ class Place:
 
     @property
     def file(self) -> Path:
-        """The recipe as a file, for a driver."""
+        """The recipe as a file for a driver."""
         file = self.folder / "recipe.yaml"
         file.write_text(self.recipe.to_yaml())
         return file
 
-    def bring(self, name: str) -> None:
-        """One more input file comes in."""
+    def add_input(self, name: str) -> None:
+        """Add one input file."""
         file = corpus.write(self.folder, name)
         raw = storage.join(self.url, "raw")
         if storage.is_local(raw):
             storage.local_path(raw).mkdir(exist_ok=True)
         storage.filesystem(raw).put(str(file), storage.join(raw, name))
 
-    def written(self) -> int:
-        """How many files stand in the lake, if it is on this machine."""
+    def num_files(self) -> int:
+        """Return the number of files in a local lake."""
         lake = storage.local_path(storage.join(self.url, "lake"))
         return sum(len(files) for _, _, files in os.walk(lake))

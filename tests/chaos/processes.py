@@ -1,7 +1,7 @@
-"""What the processes of a case run: a Dask scheduler, its workers, and the driver of the job.
+"""The processes of a chaos case: a Dask scheduler, its workers, and the driver of the job.
 
-Each is forked from a server that has imported what they need, so that starting one costs little; each
-ends when the test's process does.
+They are forked from a server that has imported all modules, so that they start quickly. They end with the
+process of the test.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from etl.cluster import Cluster
 from etl.errors import TokenlakeError
 from etl.recipe import Recipe
 
-DONE, TOLD, PUT_ASIDE, TRACEBACK = 0, 1, 3, 70
-"""How a driver ends: all is done; an error of ours; something is in quarantine; another exception."""
+DONE, FAILED, QUARANTINED, CRASHED = 0, 1, 3, 70
+"""Exit codes of a driver: all done; a TokenlakeError; some input is quarantined; another exception."""
 
 
 def scheduler(log: Path, address: Connection) -> None:
-    """A scheduler, which says its address."""
+    """Run a scheduler and send its address."""
     _settle(log, {})
 
     async def serve() -> None:
@@ -42,7 +42,7 @@ def scheduler(log: Path, address: Connection) -> None:
 
 
 def worker(log: Path, environment: Mapping[str, str], address: str, folder: Path) -> None:
-    """A worker of one thread."""
+    """Run a worker with one thread."""
     _settle(log, environment)
 
     async def serve() -> None:
@@ -56,18 +56,18 @@ def worker(log: Path, environment: Mapping[str, str], address: str, folder: Path
 
 
 def driver(log: Path, environment: Mapping[str, str], address: str, recipe: Path) -> None:
-    """What ``etl run RECIPE --cluster ADDRESS`` does, with a commit for every result."""
+    """Do the same as ``etl run RECIPE --cluster ADDRESS``, with a commit after every result."""
     _settle(log, environment)
     etl.job.cadence._MOST_RESULTS = 1
     try:
         report = etl.job.run.run(Recipe.load(recipe), cluster=Cluster(address))
     except TokenlakeError as error:
-        _end(f"error: {error}", TOLD)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is not what a user should see
-        _end(traceback.format_exc(), TRACEBACK)
+        _end(f"error: {error}", FAILED)
+    except BaseException:  # noqa: BLE001 - a user should never see any other exception
+        _end(traceback.format_exc(), CRASHED)
     counts = f"{report.rows} rows, {report.kept} kept, {report.duplicates} duplicates, {report.tokens} tokens"
     notes = (note.error for note in report.quarantined)
-    _end("\n".join([counts, *notes]), DONE if report.ok else PUT_ASIDE)
+    _end("\n".join([counts, *notes]), DONE if report.ok else QUARANTINED)
 
 
 def _end(text: str, code: int) -> None:
@@ -77,18 +77,18 @@ def _end(text: str, code: int) -> None:
 
 
 def _settle(log: Path, environment: Mapping[str, str]) -> None:
-    """Write to a log, take the environment, and end when the test does."""
+    """Redirect output to a log, set the environment, and end when the test does."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, sys.stdout.fileno())
     os.dup2(descriptor, sys.stderr.fileno())
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # where does it hang?
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # shows where it hangs
     os.environ.update(environment)
     dask.config.set({"distributed.comm.timeouts.connect": "10s"})
-    above = parent_process()
-    assert above is not None
+    parent = parent_process()
+    assert parent is not None
 
-    def follow() -> None:
-        above.join()
+    def end_with_parent() -> None:
+        parent.join()
         os._exit(1)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Runs the job in processes of its own, and lets one fault happen at its moment."""
+"""Run the job in separate processes and inject one fault at a given moment."""
 
 import os
 import resource
@@ -21,14 +21,14 @@ from tests.proxy import Fault as Answer
 from tests.proxy import Request
 
 _WORKERS = 2
-_LIMIT_SECONDS = 600  # so small a corpus takes a few, and kernels compiled for it a minute or two
-_FORGE = get_context("forkserver")
-_FORGE.set_forkserver_preload(["tests.chaos.processes"])
+_LIMIT_SECONDS = 600  # the corpus takes a few seconds, compiling the kernels a minute or two
+_CONTEXT = get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.chaos.processes"])
 
 
 @dataclass
 class Machines:
-    """A scheduler, its workers, and at times a driver, with what they write beside their work."""
+    """A scheduler, its workers and sometimes a driver, with their logs."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -37,14 +37,14 @@ class Machines:
     driver: BaseProcess | None = None
     address: str = ""
     _last: Path | None = None
-    _asking: RLock = field(default_factory=RLock)  # whether a process lives, one thread at a time
+    _lock: RLock = field(default_factory=RLock)  # one thread at a time asks whether a process lives
     _numbers: Iterator[int] = field(default_factory=count)
 
     def run(self, recipe: Path, tick: Callable[[], None] = lambda: None) -> int:
-        """Run a recipe to the end of its driver and return how that ended; ``tick`` is called often."""
+        """Run a recipe, calling ``tick`` often, and return the exit code of the driver."""
         self._start()
         self._last = log = self._log("driver")
-        self.driver = _FORGE.Process(
+        self.driver = _CONTEXT.Process(
             target=processes.driver, args=(log, self.environment, self.address, recipe)
         )
         self.driver.start()
@@ -53,22 +53,22 @@ class Machines:
             tick()
             self._revive()
             if time.monotonic() > deadline:
-                os.kill(self.driver.pid, signal.SIGUSR1)  # it says where
+                os.kill(self.driver.pid, signal.SIGUSR1)  # writes a traceback to the log
                 time.sleep(1)
-                pytest.fail(f"the driver hangs:\n{self.told()}")
+                pytest.fail(f"the driver hangs:\n{self.output()}")
             time.sleep(0.005)
         code = self.driver.exitcode
         assert code is not None
-        if code not in (processes.DONE, processes.TOLD, processes.PUT_ASIDE, -signal.SIGKILL):
-            pytest.fail(f"the driver ended with {code}:\n{self.told()}")
+        if code not in (processes.DONE, processes.FAILED, processes.QUARANTINED, -signal.SIGKILL):
+            pytest.fail(f"the driver ended with {code}:\n{self.output()}")
         return code
 
-    def told(self) -> str:
-        """What the last driver wrote."""
+    def output(self) -> str:
+        """Return the output of the last driver."""
         return self._last.read_text() if self._last is not None else ""
 
     def victims(self, victim: Victim) -> list[BaseProcess]:
-        """The processes that are meant."""
+        """Return the live processes of a kind."""
         scheduler, driver = [self.scheduler], [self.driver]
         chosen = {
             "worker": self.workers[:1],
@@ -79,37 +79,37 @@ class Machines:
         return [process for process in chosen if process is not None and self._is_alive(process)]
 
     def end(self) -> None:
-        """Nothing is left running."""
+        """Kill all processes."""
         for process in self.victims("all"):
             process.kill()
             process.join()
         self.scheduler, self.workers = None, []
 
     def _start(self) -> None:
-        """A cluster, if there is none that is whole."""
+        """Start a cluster if there is none, or if its scheduler has died."""
         if self.scheduler is not None and not self._is_alive(self.scheduler):
             self.end()
         if self.scheduler is None:
-            here, there = _FORGE.Pipe(duplex=False)
-            with here, there:
-                self.scheduler = _FORGE.Process(
-                    target=processes.scheduler, args=(self._log("scheduler"), there)
+            receiver, sender = _CONTEXT.Pipe(duplex=False)
+            with receiver, sender:
+                self.scheduler = _CONTEXT.Process(
+                    target=processes.scheduler, args=(self._log("scheduler"), sender)
                 )
                 self.scheduler.start()
-                self.address = here.recv()
+                self.address = receiver.recv()
         self._revive()
 
     def _revive(self) -> None:
-        """A worker that died has a successor, as the nanny or the orchestrator gives it."""
+        """Replace dead workers, as a nanny or an orchestrator does."""
         self.workers = [process for process in self.workers if self._is_alive(process)]
         while len(self.workers) < _WORKERS and self.victims("scheduler"):
             arguments = (self._log("worker"), self.environment, self.address, self.folder)
-            process = _FORGE.Process(target=processes.worker, args=arguments)
+            process = _CONTEXT.Process(target=processes.worker, args=arguments)
             process.start()
             self.workers.append(process)
 
     def _is_alive(self, process: BaseProcess) -> bool:
-        with self._asking:
+        with self._lock:
             return process.is_alive()
 
     def _log(self, name: str) -> Path:
@@ -118,7 +118,7 @@ class Machines:
 
 @contextmanager
 def machines(folder: Path, environment: Mapping[str, str]) -> Iterator[Machines]:
-    """Processes that end with the context."""
+    """Yield processes that end with the context."""
     folder.mkdir(parents=True)
     running = Machines(folder, environment)
     try:
@@ -128,20 +128,20 @@ def machines(folder: Path, environment: Mapping[str, str]) -> Iterator[Machines]
 
 
 @dataclass
-class Blow:
-    """A fault that waits for its moment, and then strikes."""
+class Injection:
+    """A fault to inject once a number of files has been written."""
 
     fault: Fault
     running: Machines
-    after: int  # so many files are written
-    struck: bool = False
+    after: int  # files written
+    done: bool = False
 
-    def at(self, written: int) -> None:
-        """Strike processes, if so many files are written and it has not been done."""
-        if self.struck or self.fault.answer or written < self.after:
+    def tick(self, written: int) -> None:
+        """Inject a fault of processes, once, if enough files have been written."""
+        if self.done or self.fault.answer or written < self.after:
             return
         victims = self.running.victims(self.fault.victim)
-        self.struck = bool(victims)
+        self.done = bool(victims)
         for process in victims:
             if self.fault.kind == "kill":
                 process.kill()
@@ -152,28 +152,29 @@ class Blow:
 
 @dataclass
 class Outage:
-    """What a proxy does to the store's answers: at its moment a fault strikes, there or at a process."""
+    """The schedule of a proxy: injects a fault of the store, or of a process, at its moment."""
 
-    blow: Blow
+    injection: Injection
     written: int = 0
-    left: int = field(init=False)
+    remaining: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.left = self.blow.fault.count
+        self.remaining = self.injection.fault.count
 
     def __call__(self, request: Request) -> Answer | None:
-        """The schedule of the proxy, which asks for one request at a time."""
+        """Return the fault for a request, or None; the proxy calls this for one request at a time."""
         self.written += request.method == "PUT"
-        self.blow.at(self.written)
-        fault = self.blow.fault
-        is_meant = is_commit(request) or not fault.commits_only
-        if not (fault.answer and is_meant and self.left and self.written >= self.blow.after):
+        self.injection.tick(self.written)
+        fault = self.injection.fault
+        applies = is_commit(request) or not fault.commits_only
+        is_due = self.written >= self.injection.after
+        if not (fault.answer and applies and self.remaining and is_due):
             return None
-        self.left -= 1
-        self.blow.struck = True
+        self.remaining -= 1
+        self.injection.done = True
         return fault.answer
 
 
 def is_commit(request: Request) -> bool:
-    """Whether a request writes an entry of a table's log."""
+    """Return whether a request writes an entry of a table's log."""
     return request.method == "PUT" and "/_delta_log/" in request.path

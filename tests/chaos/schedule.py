@@ -1,7 +1,7 @@
-"""What goes wrong in a case: a seed -> where the lake stands, and a fault for each file that comes in.
+"""The faults of a chaos case, derived from a seed: one for each input file.
 
-A moment is a number of files written since the run began, not a time, so that a seed meets the job at the
-same place however quick the machine is. What the processes do beside each other stays their own affair.
+A moment is a number of files written since the run began, not a time, so a seed interrupts the job at the
+same point on machines of any speed. The interleaving of the processes is not controlled.
 """
 
 import random
@@ -16,15 +16,16 @@ Store = Literal["local", "s3"]
 
 VICTIMS: tuple[Victim, ...] = ("worker", "scheduler", "driver", "all")
 ANSWERS: tuple[Answer, ...] = ("500", "503", "stall", "slow", "cut", "drop")
-FAULTS_PER_CASE = 4  # one for each file of the corpus
+FAULTS_PER_CASE = 4  # one per file of the corpus
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong in a run, once a share of what is left to be written is there.
+    """A fault injected into a run after a share of its files has been written.
 
-    ``kill`` is -9 for the victim; on a full ``disk`` a victim can write no file beyond ``room`` bytes;
-    the others are the store's answers to the next ``count`` requests, to commits alone if so said.
+    ``kill`` sends SIGKILL to the victim. On a full ``disk`` the victim cannot write files larger than
+    ``room`` bytes. The others are the answers of the store to the next ``count`` requests, or only to commits
+    (``commits_only``).
     """
 
     kind: Kind
@@ -36,13 +37,13 @@ class Fault:
 
     @property
     def answer(self) -> Answer | None:
-        """What the store answers; None if the fault is no answer."""
+        """The answer of the store; None for faults of processes."""
         return next((answer for answer in ANSWERS if answer == self.kind), None)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A seed, the store of its lake, and its faults."""
+    """A seed, the store of the lake, and the faults."""
 
     seed: int
     store: Store
@@ -50,23 +51,23 @@ class Case:
 
 
 def case(seed: int, store: Store) -> Case:
-    """The case of a seed.
+    """Return the case of a seed.
 
     >>> case(7, "s3") == case(7, "s3") != case(8, "s3")
     True
     """
-    chance = random.Random(f"{store} {seed}")
-    return Case(seed, store, tuple(_fault(chance, store) for _ in range(FAULTS_PER_CASE)))
+    rng = random.Random(f"{store} {seed}")
+    return Case(seed, store, tuple(_fault(rng, store) for _ in range(FAULTS_PER_CASE)))
 
 
-def _fault(chance: random.Random, store: Store) -> Fault:
-    moment = chance.random()
-    if store == "s3" and chance.random() < 0.7:
-        answer = chance.choice(ANSWERS)
-        # Up to where clients give up: fsspec's after 5 tries, delta-rs' after 10.
-        count = 1 if answer == "drop" else chance.choice((1, 3, 30))
-        return Fault(answer, moment, count=count, commits_only=chance.random() < 0.5)
-    if store == "local" and chance.random() < 0.25:
-        victim: Victim = chance.choice(("worker", "driver", "all"))
-        return Fault("disk", moment, victim, room=chance.choice((0, 600, 4000)))
-    return Fault("kill", moment, chance.choice(VICTIMS))
+def _fault(rng: random.Random, store: Store) -> Fault:
+    moment = rng.random()
+    if store == "s3" and rng.random() < 0.7:
+        answer = rng.choice(ANSWERS)
+        # Clients give up within these counts: fsspec after 5 tries, delta-rs after 10.
+        count = 1 if answer == "drop" else rng.choice((1, 3, 30))
+        return Fault(answer, moment, count=count, commits_only=rng.random() < 0.5)
+    if store == "local" and rng.random() < 0.25:
+        victim: Victim = rng.choice(("worker", "driver", "all"))
+        return Fault("disk", moment, victim, room=rng.choice((0, 600, 4000)))
+    return Fault("kill", moment, rng.choice(VICTIMS))

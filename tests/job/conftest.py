@@ -1,4 +1,4 @@
-"""A real Dask cluster of two worker processes, shared by the tests of this folder."""
+"""Fixtures for the job tests: a Dask cluster of two worker processes, a corpus, and recipes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def corpus(new_place: NewPlace) -> UPath:
 
 @pytest.fixture(scope="session")
 def make_recipe(corpus: UPath, tiny_tokenizer: Path) -> MakeRecipe:
-    """Filter, deduplicate and tokenize the corpus, in splits of a few rows, into a given lake."""
+    """Return a function that makes a recipe over the corpus, with small splits, for a given lake."""
 
     def make(lake: UPath | str) -> Recipe:
         return Recipe(
@@ -47,5 +47,5 @@ def make_recipe(corpus: UPath, tiny_tokenizer: Path) -> MakeRecipe:
 
 @pytest.fixture
 def recipe(make_recipe: MakeRecipe, place: UPath) -> Recipe:
-    """The same, into a lake of this test's own."""
+    """A recipe over the corpus with a separate lake for each test."""
     return make_recipe(place / "lake")

@@ -1,4 +1,4 @@
-"""A small corpus whose outcome is known: who is kept, who is rejected and why, who is a duplicate."""
+"""A small corpus with a known outcome: kept, rejected and duplicate records."""
 
 import json
 import random
@@ -14,15 +14,15 @@ WORDS = (
 
 
 def prose(seed: int, words: int = 80) -> str:
-    """English-like prose that every rule of Gopher keeps, another one for each seed."""
+    """Return English-like prose that passes all Gopher rules, different for each seed."""
     rng = random.Random(seed)
     picked = [rng.choice(WORDS) for _ in range(words)]
     return " ".join([*picked, "the", "of", "and", "that", f"number{seed}"]) + "."
 
 
 def records(start: int, stop: int) -> list[dict[str, str | None]]:
-    """Records by number: every 7th is too short, every 11th a copy of the one before, some are empty."""
-    found: list[dict[str, str | None]] = []
+    """Return numbered records: every 7th is too short, every 11th repeats the one before, some are empty."""
+    rows: list[dict[str, str | None]] = []
     for number in range(start, stop):
         text: str | None = prose(number)
         if number % 7 == 3:
@@ -33,12 +33,12 @@ def records(start: int, stop: int) -> list[dict[str, str | None]]:
             text = None
         elif number % 29 == 1:
             text = "   "
-        found.append({"doc_id": f"doc-{number:05}", "body": text, "link": f"https://x/{number}"})
-    return found
+        rows.append({"doc_id": f"doc-{number:05}", "body": text, "link": f"https://x/{number}"})
+    return rows
 
 
 def write_parquet(path: UPath, rows: list[dict[str, str | None]], group: int = 20) -> UPath:
-    """Records as Parquet with small row groups."""
+    """Write records as Parquet with small row groups."""
     schema = pa.schema([(name, pa.string()) for name in ("doc_id", "body", "link")])
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -47,14 +47,14 @@ def write_parquet(path: UPath, rows: list[dict[str, str | None]], group: int = 2
 
 
 def write_jsonl(path: UPath, rows: list[dict[str, str | None]]) -> UPath:
-    """Records as JSON Lines."""
+    """Write records as JSON Lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
 def write_corpus(folder: UPath) -> UPath:
-    """Three files: Parquet, Parquet, JSON Lines; 300 records."""
+    """Write 300 records to three files: Parquet, Parquet and JSON Lines."""
     write_parquet(folder / "a.parquet", records(0, 100))
     write_parquet(folder / "b.parquet", records(100, 180))
     write_jsonl(folder / "c.jsonl", records(180, 300))

@@ -1,4 +1,4 @@
-"""A run in a process of its own, which a test kills: ``python -m tests.job.driver RECIPE.yaml``."""
+"""A driver in a separate process, which tests kill: ``python -m tests.job.driver RECIPE.yaml``."""
 
 import sys
 
@@ -8,6 +8,7 @@ from etl.cluster import Cluster
 from etl.recipe import Recipe
 
 if __name__ == "__main__":
-    etl.job.cadence._MOST_RESULTS = 1  # a commit for every result: as many places to die as can be
+    # Commit after every result, for as many moments to die as possible.
+    etl.job.cadence._MOST_RESULTS = 1
     report = etl.job.run.run(Recipe.load(sys.argv[1]), cluster=Cluster(workers=2))
     sys.exit(0 if report.ok else 3)

@@ -1,11 +1,11 @@
-"""Commits come often while they are cheap, and take a bounded share of the time when they are not."""
+"""Cheap commits are frequent; expensive ones take a bounded share of the time."""
 
 import time
 
 from etl.job.cadence import Cadence
 
 
-def test_many_results_are_due_at_once_and_few_are_not() -> None:
+def test_a_commit_is_due_at_256_results() -> None:
     cadence = Cadence()
     assert not cadence.is_due(1)
     assert cadence.is_due(256)
@@ -14,7 +14,7 @@ def test_many_results_are_due_at_once_and_few_are_not() -> None:
     assert cadence.is_due(256)
 
 
-def test_a_costly_commit_is_waited_for_until_too_much_is_held() -> None:
+def test_after_an_expensive_commit_the_next_is_due_only_at_the_maximum() -> None:
     cadence = Cadence()
     cadence.committed(seconds=60.0)
     assert not cadence.is_due(256)
@@ -22,10 +22,10 @@ def test_a_costly_commit_is_waited_for_until_too_much_is_held() -> None:
     assert cadence.is_due(16_384)
 
 
-def test_the_wait_is_ten_times_the_cost() -> None:
+def test_the_next_commit_waits_ten_times_as_long_as_the_last_one_took() -> None:
     cadence = Cadence()
     cadence.committed(seconds=0.1)
-    begun = time.monotonic()
+    start = time.monotonic()
     while not cadence.is_due(256):
         time.sleep(0.01)
-    assert time.monotonic() - begun >= 0.95
+    assert time.monotonic() - start >= 0.95

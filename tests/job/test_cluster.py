@@ -1,4 +1,4 @@
-"""A scheduler that is there already is joined and left running; one that is not is named."""
+"""Runs use an existing scheduler and leave it running; an unreachable one is reported."""
 
 import socket
 import subprocess
@@ -21,7 +21,9 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_a_scheduler_that_is_there(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_run_uses_an_existing_scheduler_and_leaves_it_running(
+    recipe: Recipe, tmp_path: Path
+) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     port = address.rsplit(":", 1)[-1]
     processes = [
@@ -34,16 +36,18 @@ def test_a_scheduler_that_is_there(recipe: Recipe, tmp_path: Path) -> None:
         assert report.ok
         assert report.rows == 300
         with Client(address, timeout="10s") as client:
-            assert len(client.scheduler_info()["workers"]) == 1, "it outlives the run"
+            assert len(client.scheduler_info()["workers"]) == 1, "the scheduler outlives the run"
     finally:
         for process in processes:
             process.kill()
             process.wait()
 
 
-def test_a_scheduler_that_is_not_there(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_scheduler_is_reported(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("etl.cluster._TIMEOUT", "1s")
-    with pytest.raises(ClusterError, match="no scheduler answers"):
+    with pytest.raises(ClusterError, match="the scheduler does not respond"):
         run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_port()}"))
 
 

@@ -1,4 +1,4 @@
-"""The notebook interface gives the rows that the runner gives."""
+"""The notebook interface computes the same rows as a run."""
 
 import pytest
 from distributed import Client
@@ -13,7 +13,9 @@ from tests.job.test_run import rows
 from tests.place import at, opened
 
 
-def test_the_same_rows_as_the_runner(client: Client, recipe: Recipe, place: UPath) -> None:
+def test_a_notebook_computes_the_same_rows_as_a_run(
+    client: Client, recipe: Recipe, place: UPath
+) -> None:
     run(recipe, cluster=client)
     frame = etl.apply(etl.read(recipe.source), recipe.stages)
     assert frame.npartitions > 3
@@ -26,7 +28,7 @@ def test_the_same_rows_as_the_runner(client: Client, recipe: Recipe, place: UPat
     assert table.schema == Table.open(recipe.table_url("documents")).schema
 
 
-def test_a_table_as_a_dask_dataframe(client: Client, recipe: Recipe) -> None:
+def test_read_table_returns_a_dask_dataframe(client: Client, recipe: Recipe) -> None:
     report = run(recipe, cluster=client)
     documents = etl.read_table(str(recipe.lake), "documents")
     counts = documents.groupby("verdict").size().compute().to_dict()
@@ -38,7 +40,9 @@ def test_a_table_as_a_dask_dataframe(client: Client, recipe: Recipe) -> None:
     assert list(empty.columns) == list(documents.columns)
 
 
-def test_other_columns_are_refused(client: Client, recipe: Recipe, place: UPath) -> None:
+def test_a_frame_with_different_columns_is_refused(
+    client: Client, recipe: Recipe, place: UPath
+) -> None:
     frame = etl.apply(etl.read(recipe.source), ["gopher_quality"])
     url = str(place / "documents")
     etl.write(frame, url)
@@ -46,14 +50,16 @@ def test_other_columns_are_refused(client: Client, recipe: Recipe, place: UPath)
         etl.write(frame.drop(columns="num_words"), url)
 
 
-def test_a_table_that_a_recipe_keeps_is_refused(client: Client, recipe: Recipe) -> None:
+def test_a_table_managed_by_a_recipe_is_refused(client: Client, recipe: Recipe) -> None:
     run(recipe, cluster=client)
     frame = etl.apply(etl.read(recipe.source), recipe.stages)
-    with pytest.raises(MismatchError, match="kept by a recipe"):
+    with pytest.raises(MismatchError, match="managed by a recipe"):
         etl.write(frame, recipe.table_url("documents"))
 
 
-def test_tokens_may_be_packed_for_an_archive(client: Client, recipe: Recipe, place: UPath) -> None:
+def test_tokens_can_be_compressed_for_an_archive(
+    client: Client, recipe: Recipe, place: UPath
+) -> None:
     run(recipe, cluster=client)
     url = str(place / "archive" / "tokens")
     etl.write(etl.read_table(str(recipe.lake), "tokens"), url, archive=True)

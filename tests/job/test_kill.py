@@ -1,4 +1,4 @@
-"""Kill -9 at any moment; the next run goes on, and the lake is that of an undisturbed run."""
+"""A run killed at any moment: the next run resumes, and the lake equals that of an undisturbed run."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ Kill = Callable[[subprocess.Popen[bytes]], None]
 
 
 def outcome(recipe: Recipe) -> Outcome:
-    """All rows of all tables, once nothing is left to do."""
+    """Return all rows of all tables; no work may remain."""
     assert not make_plan(recipe).has_work()
     assert verify(str(recipe.lake)) == []
     return {name: rows(recipe.lake, name) for name in recipe.steps}
@@ -41,11 +41,11 @@ def undisturbed(client: Client, make_recipe: MakeRecipe, new_place: NewPlace) ->
     return outcome(recipe)
 
 
-def _driver(process: subprocess.Popen[bytes]) -> None:
+def _kill_driver(process: subprocess.Popen[bytes]) -> None:
     process.kill()
 
 
-def _all(process: subprocess.Popen[bytes]) -> None:
+def _kill_all(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -57,16 +57,16 @@ def _version(recipe: Recipe, name: str) -> int:
 @pytest.mark.parametrize(
     ("moment", "kill"),
     [
-        (("documents", 0), _all),
-        (("documents", 3), _driver),
-        (("documents", 6), _all),
-        (("duplicates", 1), _driver),
-        (("keys", 0), _driver),
-        (("keys", 1), _all),
-        (("tokens", 2), _all),
+        (("documents", 0), _kill_all),
+        (("documents", 3), _kill_driver),
+        (("documents", 6), _kill_all),
+        (("duplicates", 1), _kill_driver),
+        (("keys", 0), _kill_driver),
+        (("keys", 1), _kill_all),
+        (("tokens", 2), _kill_all),
     ],
 )
-def test_a_killed_run_goes_on(
+def test_a_killed_run_resumes(
     client: Client,
     recipe: Recipe,
     tmp_path: Path,
@@ -88,7 +88,7 @@ def test_a_killed_run_goes_on(
     _end(process)
 
 
-def test_killed_again_and_again(
+def test_a_run_killed_several_times_resumes(
     client: Client, recipe: Recipe, tmp_path: Path, undisturbed: Outcome
 ) -> None:
     file = tmp_path / "recipe.yaml"
@@ -96,20 +96,22 @@ def test_killed_again_and_again(
     for wait in (2.5, 3.5):
         process = _start(file)
         time.sleep(wait)
-        _all(process)
+        _kill_all(process)
         process.wait()
     run(recipe, cluster=client)
     assert outcome(recipe) == undisturbed
 
 
-def test_a_worker_is_killed(recipe: Recipe, tmp_path: Path, undisturbed: Outcome) -> None:
+def test_a_killed_worker_does_not_change_the_result(
+    recipe: Recipe, tmp_path: Path, undisturbed: Outcome
+) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
     process = _start(file)
     try:
         while process.poll() is None and _version(recipe, "documents") < 2:
             time.sleep(0.02)
-        victims = [p for p in psutil.Process(process.pid).children(recursive=True) if _works(p)]
+        victims = [p for p in psutil.Process(process.pid).children(recursive=True) if _is_worker(p)]
         for victim in victims[:1]:
             victim.kill()
         assert process.wait(timeout=120) == 0
@@ -118,7 +120,9 @@ def test_a_worker_is_killed(recipe: Recipe, tmp_path: Path, undisturbed: Outcome
     assert outcome(recipe) == undisturbed
 
 
-def test_two_drivers_at_once(recipe: Recipe, tmp_path: Path, undisturbed: Outcome) -> None:
+def test_two_concurrent_drivers_do_not_change_the_result(
+    recipe: Recipe, tmp_path: Path, undisturbed: Outcome
+) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
     drivers = [_start(file), _start(file)]
@@ -131,11 +135,11 @@ def _start(file: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, start_new_session=True)
 
 
-def _works(process: psutil.Process) -> bool:
+def _is_worker(process: psutil.Process) -> bool:
     return "spawn_main" in " ".join(process.cmdline())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing of a killed run outlives its test."""
+    """Kill all processes of a run, so that none outlives its test."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What takes too long or too much memory is put aside with its reason, and the workers go on."""
+"""Work that takes too much time or memory is quarantined with its reason, and the workers continue."""
 
 import re
 import threading
@@ -26,10 +26,10 @@ def is_good(document):
     return True
 """
 _MB = 1 << 20
-_HELD: list[bytes] = []
+_BALLAST: list[bytes] = []
 
 
-def test_what_is_quick_is_not_touched() -> None:
+def test_work_within_the_limit_is_not_interrupted() -> None:
     assert limited(lambda: "text", 60, may_end_process=False) == "text"
     before = threading.active_count()
     for _ in range(50):
@@ -37,32 +37,32 @@ def test_what_is_quick_is_not_touched() -> None:
     assert threading.active_count() == before
 
 
-def test_a_limit_that_ends_with_the_work() -> None:
-    """Either the text or the error comes out, wherever the interruption falls, and nothing after."""
-    found = set()
+def test_a_limit_that_expires_as_the_work_ends_has_one_outcome() -> None:
+    """Wherever the interruption occurs, the outcome is the text or the error, and nothing follows."""
+    outcomes = set()
     for step in range(200):
         try:
-            found.add(
+            outcomes.add(
                 limited(lambda: str(time.sleep(0.002)), 0.0015 + step * 5e-6, may_end_process=False)
             )
         except LimitError:
-            found.add("late")
+            outcomes.add("late")
         sum(range(1000))
-    assert found <= {"None", "late"}
+    assert outcomes <= {"None", "late"}
 
 
-def test_what_takes_too_long_is_given_up_once_and_the_worker_goes_on(client: Client) -> None:
+def test_slow_work_is_interrupted_without_retries_and_the_worker_continues(client: Client) -> None:
     units = [("sleep",), ("swallow",), ("nothing",)]
-    found = dict(stream(client, _hang, units, label="hang", time_limit=5.0))
-    process = found["nothing",]
-    assert int(str(process)) in client.run(_pid).values(), "it was there before"
+    answers = dict(stream(client, _hang, units, label="hang", time_limit=5.0))
+    process = answers["nothing",]
+    assert int(str(process)) in client.run(_pid).values(), "the worker was not restarted"
     for how in ("sleep", "swallow"):
-        error = found[how,]
+        error = answers[how,]
         assert isinstance(error, LimitError)
         assert error.what == "it took longer than 5 s"
 
 
-def test_a_split_that_takes_too_long_is_put_aside(
+def test_a_split_that_takes_too_long_is_quarantined(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow_filters.py").write_text(_CODE)
@@ -83,21 +83,21 @@ def test_a_split_that_takes_too_long_is_put_aside(
     (note,) = report.quarantined
     assert note.source.endswith("d.jsonl")
     assert note.error.startswith("it took longer than 5 s")
-    assert report.rows == 10, "the other file is read"
+    assert report.rows == 10, "the other new file is read"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["regex", "memory"])
-def test_what_takes_its_worker_with_it(how: str) -> None:
+def test_work_that_kills_its_worker_is_reported(how: str) -> None:
     with Cluster(workers=1, memory_limit="600MiB").connect() as client:
         units = [(how,), ("nothing",)]
-        found = dict(stream(client, _hang, units, label="hang", time_limit=3.0))
-    assert isinstance(found[how,], KilledWorker)
-    assert isinstance(found["nothing",], str)
+        answers = dict(stream(client, _hang, units, label="hang", time_limit=3.0))
+    assert isinstance(answers[how,], KilledWorker)
+    assert isinstance(answers["nothing",], str)
 
 
 @pytest.mark.slow
-def test_a_worker_short_of_memory_gets_no_more_work() -> None:
+def test_a_worker_short_of_memory_gets_no_new_work() -> None:
     with Cluster(workers=2, memory_limit="800MiB").connect() as client:
         full, other = client.scheduler_info()["workers"]
         client.run(_fill, 800 * _MB, workers=[full])
@@ -116,10 +116,10 @@ def _hang(how: str) -> str:
     while how == "swallow":
         with suppress(Exception):
             time.sleep(0.01)
-    if how == "regex":  # keeps Python's lock for years
+    if how == "regex":  # holds the GIL for years
         re.match("(a+)+$", "a" * 60 + "b")
     while how == "memory":
-        _HELD.append(b"x" * (8 << 20))
+        _BALLAST.append(b"x" * (8 << 20))
     return str(psutil.Process().pid)
 
 
@@ -133,7 +133,7 @@ def _slow_pid(number: int) -> str:
 
 
 def _fill(limit: int, dask_worker: Worker) -> None:
-    """Take memory till the worker is paused (0.8 of its limit), and not ended (0.95)."""
+    """Allocate memory until the worker is paused (0.8 of its limit), but not terminated (0.95)."""
     dask_worker.ballast = b"x" * int(0.87 * limit - psutil.Process().memory_info().rss)
 
 
@@ -147,4 +147,4 @@ def _wait_for_status(client: Client, address: str, status: str) -> None:
         if client.scheduler_info()["workers"][address]["status"] == status:
             return
         time.sleep(0.1)
-    pytest.fail(f"the worker is not {status}")
+    pytest.fail(f"the worker did not become {status} within 30 s")

@@ -1,4 +1,4 @@
-"""The shipped recipes for the web run as they are: on WARC, WET and Parquet."""
+"""The shipped recipes for web data run unchanged on WARC, WET and Parquet."""
 
 import gzip
 import html
@@ -24,7 +24,7 @@ SAMPLE = Path(pipelines.__file__).parent / "sample"
 
 @pytest.fixture(scope="module")
 def crawl(tmp_path_factory) -> Path:
-    """Chapters of the sample's Bible, other ones in each format, and in each what has to go."""
+    """Chapters of the King James Bible from the sample, different ones per format, and junk in each."""
     folder = tmp_path_factory.mktemp("crawl")
     with gzip.open(SAMPLE / "kjv.jsonl.gz", "rt", encoding="utf-8") as lines:
         texts = [json.loads(line)["content"] for line in lines][:60]
@@ -48,23 +48,23 @@ def _page(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", WEB)
-def test_a_recipe_runs_on_every_kind_of_crawl(name, crawl, client: Client, tmp_path) -> None:
+def test_a_shipped_recipe_runs_on_every_crawl_format(name, crawl, client: Client, tmp_path) -> None:
     lake = str(tmp_path / "lake")
     recipe = Recipe.load(name, settings=[f"source.path={crawl}", f"lake={lake}"])
     assert run(recipe, cluster=client).ok
-    found = rows(lake, "documents")
-    assert len(found) == 69
-    kept = Counter(Path(str(row["source"])).name for row in found if row["reason"] is None)
-    rejected = Counter(Path(str(row["source"])).name for row in found if row["reason"] is not None)
+    documents = rows(lake, "documents")
+    assert len(documents) == 69
+    kept = Counter(Path(str(r["source"])).name for r in documents if r["reason"] is None)
+    rejected = Counter(Path(str(r["source"])).name for r in documents if r["reason"] is not None)
     assert set(kept) == set(rejected) == {"a.warc.gz", "b.warc.wet.gz", "c.parquet"}
     assert min(kept.values()) >= 9
     assert min(rejected.values()) >= 3
     tokens = {(row["source"], row["row"]) for row in rows(lake, "tokens")}
-    assert tokens == {(row["source"], row["row"]) for row in found if row["reason"] is None}
+    assert tokens == {(row["source"], row["row"]) for row in documents if row["reason"] is None}
 
 
 def test_the_published_values_are_the_defaults() -> None:
-    """Who writes a filter's name gets what the recipe spells out."""
+    """A filter without settings equals the one that the recipe spells out."""
     for name in ("c4", "fineweb", "gopher"):
         for stage in Recipe.load(name, settings=["source.path=a"]).documents_stages:
             if stage.kind in ("gopher_quality", "gopher_repetition", "fineweb_quality"):

@@ -1,8 +1,9 @@
-"""The main job on real worker processes: counts, resume, increments, changes, and what stands where."""
+"""Runs on real worker processes: counts, resuming, new and changed files, rebuilds, and failures."""
 
 import os
 import resource
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import deltalake
@@ -12,28 +13,30 @@ from tokenizers import Tokenizer
 from upath import UPath
 
 from etl import storage
-from etl.errors import MismatchError, RecipeError, WriteError
-from etl.job.run import run
+from etl.errors import MismatchError, RecipeError, SourceError, WriteError
+from etl.job.run import _Run, run
 from etl.plan import make_plan
 from etl.recipe import Recipe
+from etl.sources import Split, count_records, list_splits, number
 from etl.stages import Python
 from etl.table import Table
 from tests.job.corpus import prose, records, write_jsonl, write_parquet
 from tests.place import at
 
 Row = dict[str, object]
+Counting = Callable[[Split, int], str]
 
 
 def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
-    """All rows of a table in the order of their addresses, without what names a data file."""
+    """Return all rows of a table sorted by address, without columns that depend on the data files."""
     table = Table.open(storage.join(str(lake), name), version).dataset().to_table()
-    varying = ("file", "token_end")  # where a row stands, not what it is
-    found = [{k: v for k, v in row.items() if k not in varying} for row in table.to_pylist()]
-    return sorted(found, key=lambda row: (row["source"], row["row"]))
+    varying = ("file", "token_end")  # the position of a row, not its content
+    contents = [{k: v for k, v in row.items() if k not in varying} for row in table.to_pylist()]
+    return sorted(contents, key=lambda row: (row["source"], row["row"]))
 
 
-def addresses(found: list[Row]) -> list[tuple[object, object]]:
-    return [(row["source"], row["row"]) for row in found]
+def addresses(table: list[Row]) -> list[tuple[object, object]]:
+    return [(row["source"], row["row"]) for row in table]
 
 
 def other_lake(recipe: Recipe, name: str) -> Recipe:
@@ -80,12 +83,12 @@ def test_every_record_has_one_outcome(client: Client, recipe: Recipe, tiny_token
 def test_running_again_does_nothing(client: Client, recipe: Recipe) -> None:
     first = run(recipe, cluster=client)
     assert not make_plan(recipe).has_work()
-    again = run(recipe)  # no client: with nothing to do there is no need of one
+    again = run(recipe)  # without a client: nothing to do, so no cluster is started
     assert again.versions == first.versions
     assert (again.rows, again.tokens) == (0, 0)
 
 
-def test_new_files_are_new_work_and_old_rows_win(
+def test_new_files_are_added_and_earlier_rows_stay_the_keepers(
     client: Client, recipe: Recipe, place: UPath
 ) -> None:
     folder = place / "grows"
@@ -99,13 +102,13 @@ def test_new_files_are_new_work_and_old_rows_win(
     report = run(recipe, cluster=client)
     assert report.rows == 31
     after = rows(recipe.lake, "tokens")
-    assert [row for row in after if row in before] == before, "what was tokenized stays"
+    assert [row for row in after if row in before] == before, "rows tokenized earlier do not change"
     (duplicate,) = [r for r in rows(recipe.lake, "duplicates") if r["id"] == "copy"]
     assert str(duplicate["keeper_source"]).endswith("m.parquet")
     assert len(set(addresses(after))) == len(after)
 
 
-def test_the_split_size_and_the_order_of_work_do_not_matter(client: Client, recipe: Recipe) -> None:
+def test_the_result_does_not_depend_on_the_split_size(client: Client, recipe: Recipe) -> None:
     whole = other_lake(recipe, "whole")
     source = recipe.source.model_copy(update={"split_bytes": 1 << 30})
     whole = whole.model_copy(update={"source": source})
@@ -115,7 +118,33 @@ def test_the_split_size_and_the_order_of_work_do_not_matter(client: Client, reci
         assert rows(recipe.lake, name) == rows(whole.lake, name)
 
 
-def test_another_recipe_is_refused_and_rebuilt_on_request(client: Client, recipe: Recipe) -> None:
+def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
+    recipe: Recipe, place: UPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = recipe.source.model_copy(update={"path": str(place / "cut")})
+    recipe = recipe.model_copy(update={"source": source})
+    for name in ("a.jsonl", "bad.jsonl", "c.jsonl"):
+        write_jsonl(place / "cut" / name, records(0, 60))
+    write_parquet(place / "cut" / "d.parquet", records(0, 60))
+
+    def count_in_reverse(
+        _client: object, count: Counting, units: Iterable[tuple[Split, int]], **_options: object
+    ) -> Iterator[tuple[tuple[Split, int], str | Exception]]:
+        for split, index in reversed(list(units)):
+            is_bad = split.uri.endswith("bad.jsonl") and split.start > 0
+            answer = SourceError("cannot be counted") if is_bad else count(split, index)
+            yield (split, index), answer
+
+    monkeypatch.setattr("etl.job.run.stream", count_in_reverse)
+    numbered = list(_Run(make_plan(recipe), None, None)._numbered_splits(None))
+    splits = [s for s in list_splits(recipe.located().source) if not s.uri.endswith("bad.jsonl")]
+    assert sum(split.first_row is None for split in splits) > 2
+    assert numbered == list(number(splits, map(count_records, splits)))
+
+
+def test_a_different_recipe_is_refused_and_rebuilds_on_request(
+    client: Client, recipe: Recipe
+) -> None:
     first = run(recipe, cluster=client)
     stages = [recipe.stages[0].model_copy(update={"min_words": 3}), *recipe.stages[1:]]
     changed = recipe.model_copy(update={"stages": tuple(stages)})
@@ -164,8 +193,8 @@ def test_a_changed_file_is_refused_and_replaced_on_request(
     assert not make_plan(recipe).has_work()
 
 
-@pytest.mark.here  # where a file's time tells it, and may go back, too
-def test_a_file_that_goes_back_to_an_earlier_content(
+@pytest.mark.here  # only local files have a modification time that can be set back
+def test_a_file_can_return_to_an_earlier_content(
     client: Client, recipe: Recipe, place: UPath
 ) -> None:
     folder = place / "back"
@@ -185,7 +214,9 @@ def test_a_file_that_goes_back_to_an_earlier_content(
     assert not make_plan(recipe).has_work()
 
 
-def test_without_deduplication_one_pass_makes_the_tokens(client: Client, recipe: Recipe) -> None:
+def test_without_deduplication_the_first_pass_writes_the_tokens(
+    client: Client, recipe: Recipe
+) -> None:
     recipe = recipe.model_copy(update={"stages": (recipe.stages[0], recipe.stages[2])})
     report = run(recipe, cluster=client)
     assert report.versions["tokens"] == report.versions["documents"]
@@ -193,14 +224,14 @@ def test_without_deduplication_one_pass_makes_the_tokens(client: Client, recipe:
     assert addresses(rows(recipe.lake, "tokens")) == addresses(kept)
 
 
-def test_what_cannot_be_read_is_put_aside_and_nothing_else_is_lost(
+def test_a_file_that_cannot_be_read_is_quarantined_and_no_other_rows_are_lost(
     client: Client, recipe: Recipe, place: UPath
 ) -> None:
     folder = place / "bad"
     source = recipe.source.model_copy(update={"path": str(folder)})
     recipe = recipe.model_copy(update={"source": source})
     write_parquet(folder / "good.parquet", records(0, 40))
-    (folder / "broken.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
+    (folder / "broken.parquet").write_bytes(b"PAR1 this is not a Parquet file PAR1")
     report = run(recipe, cluster=client)
     assert not report.ok
     (note,) = report.quarantined
@@ -214,9 +245,7 @@ def test_what_cannot_be_read_is_put_aside_and_nothing_else_is_lost(
 
 
 @pytest.mark.here
-def test_a_full_disk_ends_the_run_before_anything_is_decided(
-    client: Client, recipe: Recipe
-) -> None:
+def test_a_full_disk_fails_the_run_before_deduplication(client: Client, recipe: Recipe) -> None:
     client.run(_limit_files, 0)
     try:
         with pytest.raises(WriteError, match="cannot be written"):
@@ -234,13 +263,13 @@ def _limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
 
-def test_lineage_adds_up(client: Client, recipe: Recipe) -> None:
+def test_the_counts_of_all_commits_add_up(client: Client, recipe: Recipe) -> None:
     report = run(recipe, cluster=client)
     history = Table.open(recipe.table_url("documents")).history()
-    found = [entry["tokenlake"] for entry in history if "tokenlake" in entry]
-    assert sum(lineage["counts"]["rows"] for lineage in found) == 300
+    lineages = [entry["tokenlake"] for entry in history if "tokenlake" in entry]
+    assert sum(lineage["counts"]["rows"] for lineage in lineages) == 300
     files = Counter[str]()
-    for lineage in found:
+    for lineage in lineages:
         files.update({file["uri"]: file["rows"] for file in lineage["input_files"]})
         assert lineage["run_id"] == report.run_id
         assert lineage["fingerprint"] == recipe.fingerprint("documents")
@@ -258,7 +287,7 @@ def test_tables_that_another_program_rewrote_are_refused(client: Client, recipe:
         run(recipe, cluster=client)
 
 
-def test_a_function_that_is_not_there_is_told_before_any_work(recipe: Recipe) -> None:
+def test_a_missing_function_is_reported_before_any_work(recipe: Recipe) -> None:
     missing = Python(call="tests.job.corpus:no_such_function")
     recipe = recipe.model_copy(update={"stages": (missing, *recipe.stages)})
     with pytest.raises(RecipeError, match="no_such_function"):

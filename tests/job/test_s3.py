@@ -1,4 +1,4 @@
-"""The main job with its input and its lake on a real S3 server."""
+"""A run with its input and its lake on a real S3 server."""
 
 from pathlib import Path
 
@@ -13,18 +13,20 @@ from tests.job.test_run import Row, rows
 from tests.place import at, copy
 
 
-def names(found: list[Row]) -> list[Row]:
-    """Rows with the last part of their URIs alone."""
-    last = {"source", "keeper_source"}
-    return [{k: str(v).rsplit("/", 1)[-1] if k in last else v for k, v in r.items()} for r in found]
+def names(table: list[Row]) -> list[Row]:
+    """Return rows with URIs shortened to file names."""
+    uris = {"source", "keeper_source"}
+    return [{k: str(v).rsplit("/", 1)[-1] if k in uris else v for k, v in r.items()} for r in table]
 
 
-def test_from_s3_to_s3(s3: str, corpus: UPath, make_recipe: MakeRecipe, tmp_path: Path) -> None:
+def test_a_run_from_s3_to_s3_equals_a_local_run(
+    s3: str, corpus: UPath, make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
     copy(corpus, at(f"{s3}/raw"))
     local, remote = make_recipe(tmp_path / "lake"), make_recipe(f"{s3}/lake")
     source = remote.source.model_copy(update={"path": f"{s3}/raw"})
     remote = remote.model_copy(update={"source": source})
-    with Cluster(workers=2).connect() as client:  # its workers inherit this test's environment
+    with Cluster(workers=2).connect() as client:  # the workers inherit the environment of this test
         assert run(remote, cluster=client).ok
         assert run(local, cluster=client).ok
     for name in remote.steps:

@@ -1,4 +1,4 @@
-"""Credentials are in the environment and nowhere else: every artefact of a run is searched for them."""
+"""Credentials exist only in the environment: searches every artifact of a run for them."""
 
 import json
 import re
@@ -19,13 +19,13 @@ from etl.table import Table
 from tests.audit.test_cli import etl, start
 from tests.job.conftest import MakeRecipe
 
-SECRET = "test-secret"  # of the server's fixture
+SECRET = "test-secret"  # set by the fixture of the S3 server
 PAGES = (
     *("/status", "/workers", "/tasks", "/metrics"),
     *("/info/main/workers.html", "/info/logs.html", "/json/counts.json", "/json/identity.json"),
 )
 URLS = (
-    "s3://somebody:hunter2@bucket/a.parquet",
+    "s3://user:hunter2@bucket/a.parquet",
     "https://store/a.parquet?X-Amz-Algorithm=AWS4&X-Amz-Signature=hunter2",
     "https://store/a.parquet?X-Goog-Signature=hunter2",
     "https://store/a.parquet?sv=2024&sig=hunter2",
@@ -35,35 +35,36 @@ URLS = (
 
 
 def dashboard(client: Client) -> Iterator[str]:
-    """The pages of the dashboard, and those of each worker and task that they link to."""
+    """Yield the pages of the dashboard, and the pages of workers and tasks that they link to."""
     home = client.dashboard_link.removesuffix("/status")
-    places = [home + page for page in PAGES]
+    urls = [home + page for page in PAGES]
     seen: set[str] = set()
-    while places:
-        place = places.pop()
-        if place in seen:
+    while urls:
+        url = urls.pop()
+        if url in seen:
             continue
-        seen.add(place)
+        seen.add(url)
         try:
-            with urllib.request.urlopen(place, timeout=20) as answer:
-                text = answer.read().decode("utf-8", "replace")
-        except HTTPError as error:  # of a page that is broken, its traceback
+            with urllib.request.urlopen(url, timeout=20) as response:
+                text = response.read().decode("utf-8", "replace")
+        except HTTPError as error:  # a broken page shows its traceback
             text = error.read().decode("utf-8", "replace")
-        if "/info/" in place:
-            found = re.findall(
+        if "/info/" in url:
+            links = re.findall(
                 r'href="(?:\.\./)*((?:info/)?(?:worker|logs|task|call-stack)s?/[^"]+)"', text
             )
-            places += [f"{home}/info/{link.removeprefix('info/')}" for link in found]
-        yield f"{place}\n{text}"
-    assert len(seen) > len(PAGES), "pages of workers were read too"
+            urls += [f"{home}/info/{link.removeprefix('info/')}" for link in links]
+        yield f"{url}\n{text}"
+    assert len(seen) > len(PAGES), "the pages of workers are included"
 
 
 def tasks(dask_scheduler: object) -> str:
-    """All that the scheduler remembers of its tasks."""
+    """Return everything that the scheduler remembers about its tasks."""
     return repr([list(dask_scheduler.transition_log), dask_scheduler.get_events()])
 
 
 def everything_written(lake: str) -> Iterator[str]:
+    """Yield the content of all files of a lake, and all rows and log entries of its tables."""
     fs = storage.filesystem(lake)
     fs.invalidate_cache()
     for path in fs.find(lake):
@@ -74,6 +75,7 @@ def everything_written(lake: str) -> Iterator[str]:
 
 
 def reports(recipe: Path, lake: str) -> Iterator[str]:
+    """Yield the output of the commands that describe a recipe or a lake."""
     for words in (
         ("plan", recipe), ("plan", recipe, "--json"), ("history", f"{lake}/tokens"),
         ("lineage", f"{lake}/tokens", "--json"), ("lineage", f"{lake}/tokens", "--openlineage"),
@@ -84,11 +86,11 @@ def reports(recipe: Path, lake: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_secret_is_in_no_artefact(
+def test_no_artifact_contains_a_secret(
     s3: str, corpus: Path, make_recipe: MakeRecipe, tmp_path: Path
 ) -> None:
     storage.filesystem(s3).put(f"{corpus}/", f"{s3}/raw/", recursive=True)
-    storage.filesystem(s3).pipe(f"{s3}/raw/broken.parquet", b"no parquet")
+    storage.filesystem(s3).pipe(f"{s3}/raw/broken.parquet", b"not a Parquet file")
     lake = f"{s3}/lake"
     recipe = make_recipe(lake)
     recipe = recipe.model_copy(
@@ -108,7 +110,7 @@ def test_a_secret_is_in_no_artefact(
     assert [text for text in texts if SECRET in text] == []
 
 
-def test_nor_in_what_is_said_of_a_wrong_one(
+def test_the_error_about_a_wrong_secret_does_not_contain_it(
     s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "no-such-secret")
@@ -123,9 +125,11 @@ def test_nor_in_what_is_said_of_a_wrong_one(
 
 
 @pytest.mark.parametrize("url", URLS)
-@pytest.mark.parametrize("place", ["source", "lake"])
-def test_nor_in_a_url(url: str, place: str, tmp_path: Path) -> None:
-    fields = {"source": "a.jsonl", "lake": "lake"} | {place: url}
+@pytest.mark.parametrize("key", ["source", "lake"])
+def test_a_url_with_credentials_is_refused_without_repeating_them(
+    url: str, key: str, tmp_path: Path
+) -> None:
+    fields = {"source": "a.jsonl", "lake": "lake"} | {key: url}
     recipe = {
         "name": "a",
         "source": {"path": fields["source"]},
@@ -133,7 +137,7 @@ def test_nor_in_a_url(url: str, place: str, tmp_path: Path) -> None:
         "stages": [],
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    for words in (("plan", tmp_path / "recipe.yaml"), ("plan", "demo", f"--{place}", url)):
+    for words in (("plan", tmp_path / "recipe.yaml"), ("plan", "demo", f"--{key}", url)):
         result = etl(*words)
         assert result.exit_code == 1
         assert "must not contain credentials" in result.output
@@ -146,5 +150,5 @@ def test_nor_in_a_url(url: str, place: str, tmp_path: Path) -> None:
     "url",
     ["s3://b/a?c=1.parquet", "s3://b/x@y/a.parquet", "file:///a@b/c", "s3://b/key=1/*.parquet"],
 )
-def test_other_urls_are_let_through(url: str) -> None:
+def test_a_url_without_credentials_is_accepted(url: str) -> None:
     assert storage.normalize(url) == url

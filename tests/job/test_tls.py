@@ -1,4 +1,4 @@
-"""A cluster with certificates: it does the work, and speaks to nobody who has none."""
+"""A cluster with certificates runs jobs and refuses clients without them."""
 
 import ssl
 import stat
@@ -21,12 +21,12 @@ from etl import certificates
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("tls") / "certs"
-    certificates.make(place)
-    return str(place)
+    path = tmp_path_factory.mktemp("tls") / "certs"
+    certificates.make(path)
+    return str(path)
 
 
-def test_only_the_owner_can_read_them(folder: str) -> None:
+def test_only_the_owner_can_read_the_certificates(folder: str) -> None:
     paths = [Path(path) for path in certificates.files(folder).values()]
     assert sorted(path.name for path in paths) == [
         *("ca.pem", "client.pem", "scheduler.pem", "worker.pem")
@@ -36,14 +36,14 @@ def test_only_the_owner_can_read_them(folder: str) -> None:
     assert b"PRIVATE KEY" not in (Path(folder) / "ca.pem").read_bytes()
 
 
-def test_what_is_there_is_not_overwritten(folder: str) -> None:
+def test_existing_certificates_are_not_overwritten(folder: str) -> None:
     before = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    with pytest.raises(ClusterError, match=r"ca\.pem is there already"):
+    with pytest.raises(ClusterError, match=r"ca\.pem already exists"):
         certificates.make(folder)
     assert {path.name: path.read_bytes() for path in Path(folder).iterdir()} == before
 
 
-def test_a_run_over_tls(
+def test_a_run_works_over_tls_and_outsiders_are_refused(
     recipe: Recipe, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("etl.cluster._TIMEOUT", "2s")
@@ -52,19 +52,22 @@ def test_a_run_over_tls(
     with Cluster(workers=2, tls=folder).connect() as client:
         address = client.scheduler.address
         workers = client.scheduler_info()["workers"]
-        assert [place.partition("://")[0] for place in [address, *workers]] == ["tls"] * 3
+        assert [url.partition("://")[0] for url in [address, *workers]] == ["tls"] * 3
         report = run(recipe, cluster=client)
         assert report.ok
-        assert report.duplicates > 0, "the shuffle between workers ran over it, too"
+        assert report.duplicates > 0, "the shuffle between workers also used TLS"
         plain = address.replace("tls://", "tcp://")
         for outsider in (Cluster(plain), Cluster(address, tls=str(stranger))):
-            with pytest.raises(ClusterError, match="no scheduler answers"), outsider.connect():
+            with (
+                pytest.raises(ClusterError, match="the scheduler does not respond"),
+                outsider.connect(),
+            ):
                 pass
         with Cluster(address, tls=folder).connect() as other:
             assert other.submit(sum, (1, 2)).result() == 3
 
 
-def test_a_clients_certificate_is_not_enough_to_be_a_scheduler(folder: str) -> None:
+def test_a_client_certificate_is_not_valid_for_a_scheduler(folder: str) -> None:
     security = Cluster(tls=folder)._security()
     assert security is not None
     shake_hands(security)
@@ -74,30 +77,32 @@ def test_a_clients_certificate_is_not_enough_to_be_a_scheduler(folder: str) -> N
 
 
 def shake_hands(security: Security) -> None:
-    """A client and a scheduler look at each other's certificates."""
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    asks = security.get_connection_args("client")["ssl_context"]
-    answers = security.get_listen_args("scheduler")["ssl_context"]
-    client = asks.wrap_bio(back, there)
-    server = answers.wrap_bio(there, back, server_side=True)
+    """Do a TLS handshake between a client and a scheduler in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_context = security.get_connection_args("client")["ssl_context"]
+    server_context = security.get_listen_args("scheduler")["ssl_context"]
+    client = client_context.wrap_bio(to_client, to_server)
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
     for side in (client, server, client, server):
         with suppress(ssl.SSLWantReadError):
             side.do_handshake()
 
 
-def test_mistakes(folder: str, tmp_path: Path) -> None:
+def test_certificates_without_tls_and_missing_certificates_are_refused(
+    folder: str, tmp_path: Path
+) -> None:
     with (
-        pytest.raises(ClusterError, match="certificates are for tls://"),
+        pytest.raises(ClusterError, match="certificates require a tls://"),
         Cluster("tcp://127.0.0.1:1", tls=folder).connect(),
     ):
         pass
     with (
-        pytest.raises(ClusterError, match="there is no such certificate"),
+        pytest.raises(ClusterError, match="certificate not found"),
         Cluster(tls=str(tmp_path)).connect(),
     ):
         pass
 
 
-def test_without_certificates_tls_is_refused(folder: str) -> None:
+def test_tls_without_certificates_is_refused(folder: str) -> None:
     with pytest.raises(ClusterError), Cluster("tls://127.0.0.1:1").connect() as client:
         assert isinstance(client, Client)

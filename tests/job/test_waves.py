@@ -1,4 +1,4 @@
-"""Each unit comes back once with its answer; what tasks raise is told as an error of ours."""
+"""Each unit is returned once with its answer; errors of tasks become TokenlakeErrors."""
 
 import time
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ def _raise(error: Exception) -> pd.DataFrame:
         (StorageError("cannot be written", where="s3://x"), StorageError, "^s3://x: cannot be wr"),
     ],
 )
-def test_errors_of_tasks(client: Client, raised, kind, text) -> None:
+def test_errors_of_tasks_become_tokenlake_errors(client: Client, raised, kind, text) -> None:
     frame = dd.from_map(_raise, [raised], meta=_META)
     with pytest.raises(kind, match=text):
         compute(client, frame, label="keys")
 
 
-def test_a_client_that_gave_up_its_scheduler_is_told() -> None:
+def test_a_lost_scheduler_is_reported() -> None:
     with cluster() as client:
         future = client.submit(abs, -1)
         assert future.result() == 1
@@ -45,7 +45,7 @@ def test_a_client_that_gave_up_its_scheduler_is_told() -> None:
 
 
 class _Largest(SchedulerPlugin):
-    """Notes how many bytes the largest result of a task has."""
+    """Records the size of the largest task result in bytes."""
 
     name = "largest"
     num_bytes = 0
@@ -55,7 +55,7 @@ class _Largest(SchedulerPlugin):
             self.num_bytes = max(self.num_bytes, known.get("nbytes") or 0)
 
 
-def test_no_worker_has_to_hold_a_whole_frame(client: Client) -> None:
+def test_no_worker_holds_a_whole_frame(client: Client) -> None:
     client.register_plugin(_Largest())
     try:
         frame = dd.from_map(_numbers, range(8), meta=_numbers(0))
@@ -79,7 +79,7 @@ def _answer(number: int, _name: str) -> str:
     return str(number)
 
 
-def test_each_of_many_units_comes_back_once_with_its_answer_or_error(client: Client) -> None:
+def test_each_of_many_units_is_returned_once_with_its_answer_or_error(client: Client) -> None:
     taken = []
 
     def units() -> Iterator[tuple[int, str]]:
@@ -87,13 +87,13 @@ def test_each_of_many_units_comes_back_once_with_its_answer_or_error(client: Cli
             taken.append(number)
             yield number, "name"
 
-    found = {}
+    answers = {}
     for count, (unit, answer) in enumerate(stream(client, _answer, units(), label="test")):
-        assert unit not in found
-        assert len(taken) - count <= 1024, "units wait at the scheduler that belong to later waves"
-        found[unit] = answer
-    assert sorted(found) == [(number, "name") for number in range(1300)]
-    for (number, _), answer in found.items():
+        assert unit not in answers
+        assert len(taken) - count <= 1024, "units of later waves are at the scheduler"
+        answers[unit] = answer
+    assert sorted(answers) == [(number, "name") for number in range(1300)]
+    for (number, _), answer in answers.items():
         if number % 100 == 7:
             assert isinstance(answer, StorageError)
             assert answer.what == f"number {number}"
@@ -102,13 +102,13 @@ def test_each_of_many_units_comes_back_once_with_its_answer_or_error(client: Cli
     assert list(stream(client, _answer, [], label="test")) == []
 
 
-def test_what_is_left_is_given_up_when_the_iterator_is_closed(client: Client) -> None:
+def test_closing_the_iterator_cancels_the_remaining_units(client: Client) -> None:
     answers = stream(client, _answer, [(number, "name") for number in range(600)], label="closed")
     next(answers)
     answers.close()
     deadline = time.monotonic() + 30
     while client.run_on_scheduler(_count_tasks, "closed"):
-        assert time.monotonic() < deadline, "tasks are left that nobody waits for"
+        assert time.monotonic() < deadline, "cancelled tasks are still at the scheduler"
         time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""The web as a source: WARC, WET and HTML in Parquet, from the crawl's record to the table."""
+"""Web crawls as a source: WARC, WET and HTML in Parquet, from the crawl record to the table."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def _page(text: str) -> str:
 
 @pytest.fixture
 def crawl(place: UPath) -> UPath:
-    """The same five texts as WARC, WET and Parquet, and with them what a crawl has besides."""
+    """The same five texts as WARC, WET and Parquet, and other records that a crawl contains."""
     folder = place / "crawl"
     folder.mkdir()
     texts = [prose(number) for number in range(5)]
@@ -59,13 +59,13 @@ def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -
         stages=[{"extract": {"seconds": 0.3}}],
     )
     assert run(recipe, cluster=client).ok
-    found = {(Path(str(r["source"])).name, r["row"]): r for r in rows(recipe.lake, "documents")}
+    documents = {(Path(str(r["source"])).name, r["row"]): r for r in rows(recipe.lake, "documents")}
     for name in ("a.warc.gz", "b.warc.wet.gz", "c.parquet"):
-        assert [found[name, number]["text"] for number in range(5)] == [
+        assert [documents[name, number]["text"] for number in range(5)] == [
             prose(number) for number in range(5)
         ]
-    rest = {row: found["a.warc.gz", row] for row in range(5, 11)}
-    assert {row: each["reason"] for row, each in rest.items()} == {
+    others = {row: documents["a.warc.gz", row] for row in range(5, 11)}
+    assert {row: each["reason"] for row, each in others.items()} == {
         5: "source.http_status",
         6: "source.not_text",
         7: "extract.timeout",
@@ -73,13 +73,13 @@ def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -
         9: None,
         10: "source.damaged",
     }
-    assert rest[9]["text"] == "die Straße"
-    assert len(found) == 5 + 6 + 5 + 5
-    assert "0.3 s of processor time" in json.loads(str(rest[7]["metadata"]))["error"]
-    assert found["b.warc.wet.gz", 0]["extract_html_chars"] is None
+    assert others[9]["text"] == "die Straße"
+    assert len(documents) == 5 + 6 + 5 + 5
+    assert "0.3 s of processor time" in json.loads(str(others[7]["metadata"]))["error"]
+    assert documents["b.warc.wet.gz", 0]["extract_html_chars"] is None
     page = len(_page(prose(0)))
-    assert found["a.warc.gz", 0]["extract_html_chars"] == page
-    assert found["c.parquet", 0]["extract_html_chars"] == page
+    assert documents["a.warc.gz", 0]["extract_html_chars"] == page
+    assert documents["c.parquet", 0]["extract_html_chars"] == page
 
     [followed] = trace(str(recipe.lake), source=str(crawl / "a.warc.gz"), row=7)
     assert (followed.id, followed.url) == ("<urn:uuid:7>", "https://example.org/7")

@@ -89,7 +89,7 @@ def test_the_curve():
         ({"min_similarity": 0.0}, "greater than 0"),
         ({"keep": {}}, "one of highest, lowest, sources"),
         ({"keep": {"highest": "num_words", "lowest": "num_words"}}, "one of highest"),
-        ({"keep": {"highest": "num_words"}}, "which no stage computes; these do: lang_score"),
+        ({"keep": {"highest": "num_words"}}, "which no stage computes; computed columns: lang_score"),
         ({"keep": "last"}, "first"),
     ],
 )
