@@ -122,5 +122,5 @@ def test_a_page_becomes_paragraphs() -> None:
 def test_shipped_recipes_are_found_by_name() -> None:
     assert {"demo", "pretokenize"} <= set(pipelines.names())
     assert pipelines.path("demo").is_file()
-    with pytest.raises(FileNotFoundError, match="there are c4, demo"):
+    with pytest.raises(FileNotFoundError, match="recipes are c4, demo"):
         pipelines.path("dmeo")

@@ -59,7 +59,7 @@ def open_lanes(index: Index, plan: Plan, stream: Stream) -> Lanes:
 
 
 class ReadAhead:
-    """Fetches the parcels of an epoch ahead of the lanes of a reader.
+    """Read-ahead of the parcels of an epoch, for all lanes of a reader.
 
     ``_free_bytes`` is the part of the budget that no request occupies. A request occupies it from the moment
     it is queued until its lane takes or skips the parcel. The budget and the lanes belong to the thread that
@@ -86,12 +86,12 @@ class ReadAhead:
         """Return the opener of the row groups of a lane."""
         plan, stream = self._plan, self._stream
         start, stop = (plan.lane_start(lane) * plan.seq_len for lane in (number, number + 1))
-        places = stream.places(start, stop + plan.overlap)
-        groups = stream.groups[places.start : places.stop]
+        indices = stream.places(start, stop + plan.overlap)
+        groups = stream.groups[indices.start : indices.stop]
         group_ends = np.cumsum(self._index.group_tokens[groups], dtype=np.int64)
         parcels = self._parcels.holding(groups)
         is_last = np.diff(parcels, append=-1) != 0
-        ends = group_ends[is_last] - (start - stream.start(places.start))
+        ends = group_ends[is_last] - (start - stream.start(indices.start))
         lane = RemoteLane(self._index, self, parcels[is_last], ends)
         self._lanes.append(lane)
         return lane

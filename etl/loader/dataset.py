@@ -26,7 +26,7 @@ _DEFAULT_REMOTE = Remote()
 class TokenDataset(ShardedDataset):
     """Packed windows of ``seq_len`` tokens with labels shifted by one, in a reproducible order.
 
-    Opening a dataset reads the log and the footers of the table, but no tokens.
+    Opening a dataset reads the log and the footers of the table, and tokens only to check ``bos`` or ``eos``.
 
     - ``lake``: the URL of a lake, or of its table ``tokens``.
     - ``version``: a version number or the name of a release. By default the newest version, which is then
@@ -109,19 +109,19 @@ class TokenDataset(ShardedDataset):
         return dataset
 
     @classmethod
-    def as_it_was(cls, lake: str, found: Mapping[str, Any], **options: Any) -> Self:
+    def as_it_was(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
         """Open the dataset of a saved state at its first sample; ``options`` as for a new dataset."""
         shuffle = None
-        if found.get("lanes"):
+        if state.get("lanes"):
             names = ("lanes", "block_tokens", "run_tokens")
-            shuffle = Shuffle(**{name: found[name] for name in names})
-        if found.get("padded"):
+            shuffle = Shuffle(**{name: state[name] for name in names})
+        if state.get("padded"):
             options = {"format": Format(pad_id=0), **options}
         return cls(
             lake,
-            seq_len=found["seq_len"],
-            version=found["version"],
-            seed=found["seed"],
+            seq_len=state["seq_len"],
+            version=state["version"],
+            seed=state["seed"],
             shuffle=shuffle or False,
             **options,
         )

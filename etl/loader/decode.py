@@ -140,7 +140,7 @@ class Tape:
         return self._span
 
     def read(self, token: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the stream's tokens from one to the end of its piece, and which begin a document.
+        """Return the stream's tokens from ``token`` to the end of its piece, and which begin a document.
 
         The tokens are (n,) int32 with n >= 1, the flags (n,) bool or None without ``boundaries``. Both are
         views of the decoded piece.

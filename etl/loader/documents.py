@@ -36,7 +36,10 @@ def document_plan(index: Index, seed: int, shuffle: Shuffle | None) -> Plan:
 
 
 class DocumentLane:
-    """One lane of an epoch: the documents of its current block, in the order of the stream."""
+    """One lane of an epoch: the documents of its current block, in the order of the stream.
+
+    A turn is the index of a document in the shuffled order of its block.
+    """
 
     def __init__(self, plan: Plan, epoch: int, lane: int, *, reader: "DocumentGatherer") -> None:
         self._plan = plan

@@ -24,13 +24,13 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """The buffer of a lane: how many blocks it keeps, and how many turns before a request it starts to read.
+    """The buffer of a lane.
 
     One block is enough if samples are taken in order. A mixture takes them slightly out of order.
     """
 
-    blocks: int = 1
-    places: int = 0
+    blocks: int = 1  # blocks to keep
+    places: int = 0  # turns to load before the first one requested
 
     @staticmethod
     def for_mixture(plan: Plan) -> "Room":

@@ -23,9 +23,8 @@ from etl.table import Table
 from schemas import TOKENS, TokenizerRecord
 
 _FOOTER_THREADS = 16
-_FEW_FILES = (
-    1024  # local files: threads are no faster if they are in the page cache, and keep 20 MB
-)
+# Up to this many local files are read without threads, which are no faster for cached files and keep 20 MB.
+_FEW_FILES = 1024
 _MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
 
@@ -97,7 +96,7 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Index
         raise LoaderError(
             "the log has no statistics for token_end",
             where=table.url,
-            hint="write it with `etl run`",
+            hint="write the table with `etl run`",
         )
     # Sorted in Python: the first Arrow kernel in a process takes a millisecond.
     columns = ("path", "max.token_end", "size") if fragments.num_rows else ()
@@ -154,7 +153,7 @@ def _open(lake: str, version: int | str | None) -> Table:
     table_url = next((candidate for candidate in candidates if Table.exists(candidate)), None)
     if table_url is None:
         raise LoaderError(
-            "found no token table here or in the folder tokens",
+            "no token table found here or in the folder tokens",
             where=url,
             hint="use the URL of a lake whose recipe ends with `tokenize`",
         )

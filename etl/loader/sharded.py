@@ -90,7 +90,7 @@ class ShardedDataset(IterableDataset[Batch]):
         return Batches(self, batch_size, drop_last=drop_last, prefetch=prefetch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Start an epoch at its beginning; does nothing if it is the current one."""
+        """Move to the beginning of an epoch, or do nothing if it is the current one."""
         if epoch < 0:
             raise LoaderError(f"epoch must be at least 0, not {epoch}")
         if epoch != self.epoch:
@@ -202,9 +202,9 @@ class Batches(IterableDataset[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         # Read the position now, not at the first batch: a StatefulDataLoader saves it in between.
         steps = self.dataset.steps(self.batch_size, drop_last=self.drop_last)
-        return self._hand_out(ahead(steps, self.prefetch) if self.prefetch else steps)
+        return self._iterate(ahead(steps, self.prefetch) if self.prefetch else steps)
 
-    def _hand_out(self, steps: Generator[tuple[int, Batch]]) -> Iterator[Batch]:
+    def _iterate(self, steps: Generator[tuple[int, Batch]]) -> Iterator[Batch]:
         """Yield the batches; the dataset records each when it is returned, not when it is prepared."""
         in_worker = get_worker_info() is not None
         with closing(steps):
