@@ -44,7 +44,7 @@ class Remote:
     groups several times unless they share a cache; ``prefetch`` by a thread avoids this too.
 
     A request times out after ``timeout_s`` (30 s for 16 MB: a store below 0.5 MB/s is down). It is made up to
-    ``attempts`` times, by default with 16 s of pauses in total.
+    ``attempts`` times, by default with at most 16 s of pauses in total.
 
     Raises LoaderError if a number is not positive.
     """

@@ -79,7 +79,7 @@ def replay(
             f"the epoch has no batch of {batch_size} samples {step:+d} steps from sample index "
             f"{consumed:,}: it has {dataset.num_samples:,} samples",
             where=dataset.where,
-            hint="choose a step within the epoch",
+            hint="choose a step within the epoch, and a batch size of at least 1",
         )
     sources = _sources(dataset)
     decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)

@@ -157,6 +157,6 @@ def expected_rows(dataset: TokenDataset, shape: Shape, epoch: int = 0) -> list[l
     return [stream[start : start + size + 1] for start in starts]
 
 
-def dealt(ranks: list[list[list[int]]]) -> list[list[int]]:
+def interleaved(ranks: list[list[list[int]]]) -> list[list[int]]:
     """Return the rows of all ranks in the order of the plan: one of each rank in turn."""
     return [row for rows in zip_longest(*ranks) for row in rows if row is not None]

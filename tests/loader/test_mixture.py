@@ -15,7 +15,7 @@ from etl.errors import LoaderError
 from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
 from etl.loader.decode import Tape
 from etl.loader.mixing import BLOCK, Mixing, shares_of
-from tests.loader.tables import dealt, make_lake
+from tests.loader.tables import interleaved, make_lake
 
 SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
 WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}
@@ -148,7 +148,7 @@ def test_each_token_is_read_about_once(place, monkeypatch, pad_id):
 def test_ranks_share_one_order(lakes, world_size):
     whole = rows_of(mixture_of(lakes))
     ranks = [rows_of(mixture_of(lakes, rank, world_size), 4) for rank in range(world_size)]
-    assert dealt(ranks) == whole[: 1500 // world_size * world_size]
+    assert interleaved(ranks) == whole[: 1500 // world_size * world_size]
 
 
 def test_a_mixture_resumes_at_any_sample(lakes):

@@ -31,16 +31,16 @@ def naive_order(plan: Plan, epoch: int) -> list[int]:
         return list(range(plan.num_samples))
     windows = list(range(plan.num_samples))
     lanes = [part.tolist() for part in np.array_split(windows, plan.lanes)]
-    dealt: list[list[int]] = []
+    shuffled: list[list[int]] = []
     size = plan.block_windows
     for number, lane in enumerate(lanes):
         blocks = [lane[i : i + size] for i in range(0, len(lane), size)]
-        dealt.append([])
+        shuffled.append([])
         for index, block in enumerate(blocks):
             order = permutation(len(block), plan.seed, epoch, "block", number, index)
-            dealt[-1] += [block[i] for i in order]
-    rounds = max(map(len, dealt))
-    return [lane[i] for i in range(rounds) for lane in dealt if i < len(lane)]
+            shuffled[-1] += [block[i] for i in order]
+    rounds = max(map(len, shuffled))
+    return [lane[i] for i in range(rounds) for lane in shuffled if i < len(lane)]
 
 
 def naive_groups(plan: Plan, epoch: int) -> list[int]:

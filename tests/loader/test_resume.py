@@ -4,7 +4,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from etl.loader import Shuffle, TokenDataset
-from tests.loader.tables import MIXED, SMALL, dealt, expected_rows, make_lake, rows_of
+from tests.loader.tables import MIXED, SMALL, expected_rows, interleaved, make_lake, rows_of
 
 # The pages of a table with empty documents have more values than tokens.
 EMPTY_DOCUMENTS = [[[0, 0, 0, 30, 0, 30, 0, 0, 30]] * 2]
@@ -51,7 +51,7 @@ def test_a_state_resumes_at_another_world_size(lake):
         iterators = [iter(dataset.batches(batch_size, drop_last=False)) for dataset in datasets]
         for _ in range(steps):
             batches = [next(iterator)["input_ids"].tolist() for iterator in iterators]
-            rows += dealt(batches)
+            rows += interleaved(batches)
             states = [dataset.state_dict() for dataset in datasets]
             assert all(each == states[0] for each in states)
             state = states[0]

@@ -7,7 +7,7 @@ import pytest
 from etl.errors import LoaderError
 from etl.loader import TokenDataset
 from etl.loader.state import find_state
-from tests.loader.tables import MIXED, SMALL, dealt, expected_rows
+from tests.loader.tables import MIXED, SMALL, expected_rows, interleaved
 
 torchdata = pytest.importorskip(
     "torchdata.stateful_dataloader", reason="torchdata is not installed"
@@ -94,7 +94,7 @@ def test_a_state_resumes_with_other_numbers_of_workers_and_ranks(lake):
             loader = loader_of(dataset, workers, batch_size)
             step_rows.append(take(loader, steps))
             states.append(loader.state_dict())
-        rows += [row for step in zip(*step_rows, strict=True) for row in dealt(list(step))]
+        rows += [row for step in zip(*step_rows, strict=True) for row in interleaved(list(step))]
         state = {"model": [1.0], "loader": states[0]}
         assert all(find_state(each) == find_state(states[0]) for each in states)
     assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
