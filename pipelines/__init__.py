@@ -1,4 +1,4 @@
-"""The recipes that come with Tokenlake, as YAML files, and the sample that the demo reads.
+"""The recipes shipped with Tokenlake, as YAML files, and the sample data of the demo.
 
 >>> names()
 ['c4', 'demo', 'fineweb', 'gopher', 'multilingual', 'pretokenize']
@@ -12,12 +12,14 @@ _HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The names of the shipped recipes, sorted."""
+    """Return the names of the shipped recipes, sorted."""
     return sorted(file.stem for file in _HERE.glob("*.yaml"))
 
 
 def path(name: str) -> Path:
-    """The file of a shipped recipe; raises FileNotFoundError if it is none of ``names()``."""
+    """Return the file of a shipped recipe; raises FileNotFoundError for an unknown name."""
     if name not in names():
-        raise FileNotFoundError(f"no shipped recipe {name!r}; there are {', '.join(names())}")
+        raise FileNotFoundError(
+            f"no shipped recipe is named {name!r}; the shipped recipes are {', '.join(names())}"
+        )
     return _HERE / f"{name}.yaml"

@@ -1,15 +1,15 @@
-"""Train a small GPT on a lake with DistributedDataParallel, and go on after a kill as if there were none.
+"""Train a small GPT on a lake with DistributedDataParallel, with exact resumption after a kill.
 
 torchrun --standalone --nproc-per-node 2 -m pipelines.train_ddp LAKE --out runs/a --steps 200
 
-gloo on CPUs; NCCL and, where the GPU has it, bfloat16 on GPUs. What was saved last in ``--out`` is taken up
-again, at this or another number of processes: model, optimizer, and the loader's place, so that no window
-comes twice or is missed. Rank 0 prints a JSON line every few steps:
+Uses gloo on CPUs; on GPUs NCCL and, if supported, bfloat16. A run resumes from the last checkpoint in
+``--out``, with the same or another number of processes: model, optimizer and loader state, so no window is
+repeated or skipped. Rank 0 prints a JSON line every few steps:
 
     loss        mean cross-entropy of the step over all ranks
     tokens_s    tokens of all ranks per second since the last line
     waiting     share of that time in which this rank waited for data
-    mfu         share of the GPU's bfloat16 peak that the model's own arithmetic takes; null if unknown
+    mfu         model FLOPs utilization: share of the GPU's bfloat16 peak; null if the peak is unknown
 """
 
 import argparse
@@ -44,14 +44,14 @@ _PEAK_FLOPS = {
     "L4": 121e12,
 }
 _WARMUP_STEPS = 20
-_CLIP_NORM = 1.0  # Brown et al. 2020, appendix B, as the two below
+_CLIP_NORM = 1.0  # this and the next two: Brown et al. 2020, appendix B
 _BETAS = (0.9, 0.95)
 _WEIGHT_DECAY = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is; each is an option of the command line."""
+    """The settings of a run; each is a command line option."""
 
     lake: str
     out: str
@@ -72,7 +72,7 @@ class Settings:
 
 
 class Run:
-    """A model in training: everything that a checkpoint holds, and the devices that it is on."""
+    """A training run: the content of a checkpoint, and the device."""
 
     def __init__(self, settings: Settings, device: torch.device) -> None:
         self.settings = settings
@@ -104,11 +104,11 @@ class Run:
 
     @property
     def num_parameters(self) -> int:
-        """Weights of the model, those of the embedding once."""
+        """The number of weights of the model; the tied embedding counts once."""
         return sum(weights.numel() for weights in self.model.parameters())
 
     def load(self) -> None:
-        """Take up the newest checkpoint of the folder, if there is one."""
+        """Load the checkpoint in the output folder, if there is one."""
         path = _checkpoint(self.settings)
         if not path.exists():
             return
@@ -119,7 +119,7 @@ class Run:
         self.step = saved["step"]
 
     def save(self) -> None:
-        """Write a checkpoint, whole or not at all; rank 0 does it, and the others have the same state."""
+        """Write a checkpoint atomically, on rank 0 only: all ranks have the same state."""
         if self.dataset.rank != 0:
             return
         path = _checkpoint(self.settings)
@@ -134,7 +134,7 @@ class Run:
         path.with_suffix(".new").replace(path)
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
-        """Batches on the device, from where the dataset stands, epoch after epoch."""
+        """Yield batches on the device without end, from the state of the dataset."""
         settings, pinned = self.settings, self.device.type == "cuda"
         while True:
             empty = True
@@ -147,12 +147,16 @@ class Run:
                     for name, values in batch.items()
                 }
             if empty and self.dataset.state_dict()["consumed"] == 0:
-                raise LoaderError("the table has not one batch", where=self.dataset.where)
+                raise LoaderError(
+                    "the table is too small for one batch",
+                    where=self.dataset.where,
+                    hint="use a smaller --batch-size or --seq-len",
+                )
             self.dataset.set_epoch(self.dataset.epoch + 1)
 
 
 def learning_rate(step: int, settings: Settings) -> float:
-    """Linear warm-up, then a cosine down to a tenth (Hoffmann et al. 2022, section 3).
+    """Return a linear warm-up, then a cosine decay to a tenth (Hoffmann et al. 2022, section 3).
 
     >>> settings = Settings(lake="", out="", steps=120, learning_rate=1.0)
     >>> [round(learning_rate(step, settings), 2) for step in (0, 19, 20, 70, 120)]
@@ -165,7 +169,7 @@ def learning_rate(step: int, settings: Settings) -> float:
 
 
 def peak_flops(name: str) -> float | None:
-    """The bfloat16 peak of a GPU by its name, if it is known here.
+    """Return the bfloat16 peak of a GPU by its name, or None if it is unknown.
 
     >>> peak_flops("NVIDIA H100 80GB HBM3"), peak_flops("Radeon")
     (989000000000000.0, None)
@@ -218,7 +222,7 @@ def _train(run: Run) -> None:
 
 
 def _log(run: Run, *, loss: float, seconds: float, steps: int, waited: float) -> None:
-    """Print the line of some steps, on rank 0."""
+    """Print a line about the last ``steps`` steps, on rank 0."""
     dataset = run.dataset
     if dataset.rank != 0:
         return
@@ -238,17 +242,17 @@ def _log(run: Run, *, loss: float, seconds: float, steps: int, waited: float) ->
 
 
 def _join() -> torch.device:
-    """Meet the other processes of torchrun, or be alone; the device of this one."""
-    alone: dict[str, Any] = {}
+    """Join the process group of torchrun, or create one of a single process; return the device."""
+    single: dict[str, Any] = {}
     if "RANK" not in os.environ:  # without torchrun
         store = dist.HashStore()  # type: ignore[attr-defined]
-        alone = {"rank": 0, "world_size": 1, "store": store}
+        single = {"rank": 0, "world_size": 1, "store": store}
     if not torch.cuda.is_available():
-        dist.init_process_group("gloo", **alone)
+        dist.init_process_group("gloo", **single)
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device, **alone)
+    dist.init_process_group("nccl", device_id=device, **single)
     return device
 
 
@@ -259,7 +263,7 @@ def _precision(device: torch.device) -> AbstractContextManager[object]:
 
 
 def _mean(loss: Tensor) -> float:
-    """The mean of a loss over all ranks."""
+    """Return the mean of a loss over all ranks."""
     total = loss.detach().float().clone()
     dist.all_reduce(total)
     return float(total.item()) / dist.get_world_size()
@@ -269,7 +273,7 @@ def _vocab_size(dataset: TokenDataset) -> int:
     tokenizer = dataset.tokenizer()
     if tokenizer is None:
         raise LoaderError(
-            "its lineage names no tokenizer", where=dataset.where, hint="give --vocab-size"
+            "the lineage names no tokenizer", where=dataset.where, hint="set --vocab-size"
         )
     return tokenizer.vocab_size
 

@@ -126,5 +126,5 @@ def test_a_page_is_split_into_paragraphs() -> None:
 def test_shipped_recipes_are_found_by_name() -> None:
     assert {"demo", "pretokenize"} <= set(pipelines.names())
     assert pipelines.path("demo").is_file()
-    with pytest.raises(FileNotFoundError, match="there are c4, demo"):
+    with pytest.raises(FileNotFoundError, match="recipes are c4, demo"):
         pipelines.path("dmeo")

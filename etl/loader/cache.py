@@ -1,12 +1,12 @@
-"""What was fetched from an object store, kept in a folder that all processes of a machine share.
+"""A disk cache of ranges fetched from an object store, shared by all processes of a machine.
 
-Each range of a file is a file here, named by a hash of what it is. It is written under another name and
-renamed when it is whole, so that nobody sees half of one. Its last eight bytes are a checksum over name and
-content: one that a crash or a disk has damaged is taken for missing, and written anew.
+Each range is stored as a file named by a hash of its key. The file is written under a temporary name and
+renamed when complete, so no process sees half of it. Its last eight bytes are a checksum over key and
+content: a file damaged by a crash or a disk counts as missing and is written again.
 
-There is no lock. Two processes that miss the same range both fetch it, and the later rename replaces the
-same content. Two that make room at once delete the same files, and a file that somebody reads stays readable
-until it is closed, as POSIX has it.
+There are no locks. If two processes miss the same range, both fetch it, and the later rename replaces the
+same content. If two processes evict at once, they delete the same files. POSIX keeps a deleted file readable
+until its last reader closes it.
 """
 
 import errno
@@ -21,42 +21,42 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from etl.errors import StorageError
 
-_LOOKS = 64  # a process looks how much there is whenever it has written this part of the limit
-_KEPT = 7 / 8  # of the limit, when room is made: so that eight processes stay within it in between
-_ABANDONED_S = 3600  # a file still not renamed after that belongs to a process that has died
+_CHECKS_PER_LIMIT = 64  # a process measures the cache after writing this fraction of the limit
+_KEPT_RATIO = 7 / 8  # of the limit, after eviction: eight processes stay within it between checks
+_ABANDONED_S = 3600  # a file not renamed after this time belongs to a process that has died
 
 
 class Cache:
-    """A folder of ranges with a limit in bytes; may be shared by threads and processes."""
+    """A folder of ranges with a size limit, safe to share among threads and processes."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
-        """Make the folder; raises StorageError if it cannot be written."""
+        """Create the folder; raises StorageError if it is not writable."""
         self._folder = Path(folder).expanduser()
         self._max_bytes = max_bytes
-        self._unseen = max_bytes  # bytes written since the last look: at the first write, look
+        self._unchecked_bytes = max_bytes  # written since the last check: the first write checks
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._error(error) from error
 
     def get(self, key: str, size: int) -> bytes | None:
-        """The content under a key, which has ``size`` bytes, or None if it is not here or damaged."""
+        """Return the ``size`` bytes stored under a key, or None if they are missing or damaged."""
         path = self._path(key)
         try:
             with path.open("rb") as file:
-                content, rest = file.read(size), file.read()
-                os.utime(file.fileno())  # used just now
+                content, checksum = file.read(size), file.read()
+                os.utime(file.fileno())  # mark as recently used
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._error(error) from error
-        if rest == _checksum(key, content):
+        if checksum == _checksum(key, content):
             return content
         path.unlink(missing_ok=True)
         return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep content under a key, and make room if there is too much; on a full disk, only warn."""
+        """Store data under a key and evict old data if needed; only warn if the disk is full."""
         path = self._path(key)
         part = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
         try:
@@ -65,23 +65,23 @@ class Cache:
                 file.write(data)
                 file.write(_checksum(key, data))
             part.replace(path)
-            self._unseen += len(data)
-            if self._unseen >= self._max_bytes // _LOOKS:
-                self._unseen = 0
-                self._make_room()
+            self._unchecked_bytes += len(data)
+            if self._unchecked_bytes >= self._max_bytes // _CHECKS_PER_LIMIT:
+                self._unchecked_bytes = 0
+                self._evict()
         except OSError as error:
             part.unlink(missing_ok=True)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise self._error(error) from error
             warnings.warn(
-                f"{self._folder}: the disk is full, the cache keeps nothing more",
+                f"{self._folder}: the disk is full, new data is not cached",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
-    def _make_room(self) -> None:
-        """Delete what was used longest ago, if there is more than the limit leaves."""
-        found, total, now = [], 0, time.time()
+    def _evict(self) -> None:
+        """Delete the least recently used files until the cache is within its limit."""
+        files, total, now = [], 0, time.time()
         for path in self._folder.glob("??/*"):
             try:
                 status = path.stat()
@@ -91,14 +91,14 @@ class Cache:
                 if now - status.st_mtime > _ABANDONED_S:
                     path.unlink(missing_ok=True)
                 continue
-            found.append((status.st_mtime_ns, status.st_size, path))
+            files.append((status.st_mtime_ns, status.st_size, path))
             total += status.st_size
-        if total <= self._max_bytes * _KEPT:
+        if total <= self._max_bytes * _KEPT_RATIO:
             return
-        for _, size, path in sorted(found):
+        for _, size, path in sorted(files):
             path.unlink(missing_ok=True)
             total -= size
-            if total <= self._max_bytes * _KEPT:
+            if total <= self._max_bytes * _KEPT_RATIO:
                 return
 
     def _path(self, key: str) -> Path:
@@ -109,7 +109,7 @@ class Cache:
         return StorageError(
             f"the cache cannot be used ({error})",
             where=str(self._folder),
-            hint="give a folder of a local disk that this user may write, Remote(cache=...)",
+            hint="set Remote(cache=...) to a writable folder on a local disk",
         )
 
 

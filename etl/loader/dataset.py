@@ -1,4 +1,4 @@
-"""TokenDataset: one version of a lake's tokens as a torch dataset, sharded and resumable."""
+"""TokenDataset: one version of a token table as a sharded and resumable torch dataset."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -20,25 +20,30 @@ from etl.loader.state import find_state
 from schemas import TokenizerRecord
 
 _PLAIN = Format()
-_PATIENT = Remote()
+_DEFAULT_REMOTE = Remote()
 
 
 class TokenDataset(ShardedDataset):
-    """Packed windows of ``seq_len`` tokens with the labels shifted by one, in a reproducible order.
+    """Packed windows of ``seq_len`` tokens with labels shifted by one, in a reproducible order.
 
-    ``lake`` is the URL of a lake or of its table ``tokens``; the newest version is pinned when none is
-    given (``dataset.version``), by its number or as a release. ``shuffle`` is True, False (the table's own
-    order), or the settings. ``format`` adds what tells documents apart, or pads one document a row.
-    ``remote`` says how a table in an object store is read ahead, and whether it is kept on this machine,
-    ``expect`` what the model is made for. Opening reads the log and the footers.
+    Opening a dataset reads the log and the footers of the table, and tokens only to check ``bos`` or ``eos``.
 
-    One pass is one epoch; ``set_epoch`` gives the next its own order. A plain ``DataLoader(dataset,
-    batch_size=8)`` works (each sample once whatever its workers); batches in the order of the plan, and
-    quicker, come from ``dataset.batches(8)``, by itself (``prefetch=4`` makes them ahead) or as
-    ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)``, torchdata's StatefulDataLoader too.
+    - ``lake``: the URL of a lake, or of its table ``tokens``.
+    - ``version``: a version number or the name of a release. By default the newest version, which is then
+      pinned (``dataset.version``).
+    - ``shuffle``: True, False (the order of the table), or the settings.
+    - ``format``: adds document boundaries to the batches, or pads one document per row.
+    - ``remote``: read-ahead and disk cache for a table in an object store.
+    - ``expect``: checks that the table fits the model.
 
-    Raises LoaderError if there is no such table, if it has fewer than seq_len + 1 tokens, or if it is not
-    what is expected.
+    One pass is one epoch; ``set_epoch`` selects the next, which has its own order. ``dataset.batches(8)``
+    yields batches in the order of the plan (with ``prefetch=4``, a thread prepares them ahead). It also works
+    in ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's
+    StatefulDataLoader. A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches
+    are in another order; it still yields each sample once.
+
+    Raises LoaderError if the table does not exist, has fewer than seq_len + 1 tokens, or does not meet
+    ``expect``.
     """
 
     def __init__(  # noqa: PLR0913 - the one call of a training script
@@ -51,8 +56,8 @@ class TokenDataset(ShardedDataset):
         shuffle: bool | Shuffle = True,
         rank: int | None = None,
         world_size: int | None = None,
-        format: Format = _PLAIN,  # noqa: A002 - what it is called where it is given
-        remote: Remote = _PATIENT,
+        format: Format = _PLAIN,  # noqa: A002 - the best name for callers
+        remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
     ) -> None:
         rank, world_size = resolve_shard(rank, world_size)
@@ -89,40 +94,40 @@ class TokenDataset(ShardedDataset):
 
     @classmethod
     def from_state(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
-        """The dataset that a state was saved of, at that place; ``options`` as for a new one.
+        """Open the dataset of a saved state and resume there; ``options`` as for a new dataset.
 
-        Raises LoaderError if it is no state of this lake's tokens.
+        Raises LoaderError if the state does not belong to the token table of this lake.
         """
-        found = find_state(state)
-        if "seq_len" not in found:
+        own_state = find_state(state)
+        if "seq_len" not in own_state:
             raise LoaderError(
-                "the state of a mixture",
-                hint="TokenMixture.from_state takes it, with a lake by source",
+                "the state is of a mixture, not of a single table",
+                hint="use TokenMixture.from_state, with a lake for each source",
             )
-        dataset = cls.as_it_was(lake, found, **options)
-        dataset.load_state_dict(found)
+        dataset = cls.as_it_was(lake, own_state, **options)
+        dataset.load_state_dict(own_state)
         return dataset
 
     @classmethod
-    def as_it_was(cls, lake: str, found: Mapping[str, Any], **options: Any) -> Self:
-        """The dataset that a state names, at its beginning; ``options`` as for a new one."""
+    def as_it_was(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
+        """Open the dataset of a saved state at its first sample; ``options`` as for a new dataset."""
         shuffle = None
-        if found.get("lanes"):
+        if state.get("lanes"):
             names = ("lanes", "block_tokens", "run_tokens")
-            shuffle = Shuffle(**{name: found[name] for name in names})
-        if found.get("padded"):
+            shuffle = Shuffle(**{name: state[name] for name in names})
+        if state.get("padded"):
             options = {"format": Format(pad_id=0), **options}
         return cls(
             lake,
-            seq_len=found["seq_len"],
-            version=found["version"],
-            seed=found["seed"],
+            seq_len=state["seq_len"],
+            version=state["version"],
+            seed=state["seed"],
             shuffle=shuffle or False,
             **options,
         )
 
     def room_in_mixture(self) -> Room:
-        """What a mixture's reader needs, which takes samples a little out of order."""
+        """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
         return Room.for_mixture(self._plan)
 
     @property
@@ -132,27 +137,27 @@ class TokenDataset(ShardedDataset):
 
     @property
     def version(self) -> int:
-        """The version of the table that is read, whatever is committed meanwhile."""
+        """The pinned version of the table; later commits do not change it."""
         return self._index.version
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the table."""
+        """The number of tokens in the table."""
         return self._index.num_tokens
 
     @property
     def dropped_tokens(self) -> int:
-        """Tokens of an epoch that are in no window, other ones in each epoch."""
+        """The number of tokens of an epoch that are in no window; each epoch drops different ones."""
         return self._plan.dropped_tokens
 
     def tokenizer(self) -> TokenizerRecord | None:
-        """The tokenizer that made the ids, as the table's lineage names it; reads the history."""
+        """Return the tokenizer recorded in the table's lineage, if any; reads the history."""
         return next(iter(read_tokenizers(self._index)), None)
 
     def reader(
         self, epoch: int, batch_format: Format | None = None, room: Room = IN_ORDER
     ) -> AbstractContextManager[Reader]:
-        """What makes batches of the samples of an epoch, in the dataset's own format or another."""
+        """Return a reader of an epoch's batches, in the dataset's own format or another."""
         if self.format.pad_id is not None:
             return DocumentGatherer(
                 self._index,
@@ -162,20 +167,26 @@ class TokenDataset(ShardedDataset):
                 pad_id=self.format.pad_id,
                 room=room,
             )
-        wanted = batch_format or self.format
-        return Gatherer(self._index, self._plan, epoch=epoch, batch_format=wanted, room=room)
+        return Gatherer(
+            self._index,
+            self._plan,
+            epoch=epoch,
+            batch_format=batch_format or self.format,
+            room=room,
+        )
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[locate.Part]:
-        """The documents behind a sample of an epoch (this one if not given), by its place in the order.
+        """Return the documents behind a sample of an epoch, by default the current one.
 
         Row b of the batch at step s (from 0) of rank r is the sample ``(s * batch_size + b) *
-        world_size + r``. Raises LoaderError if there is no such sample.
+        world_size + r``. Raises LoaderError if the sample is out of range.
         """
-        if not 0 <= sample < self.num_samples:
-            raise LoaderError(f"sample {sample} of {self.num_samples}", where=self.where)
+        self._check_sample(sample)
         epoch = self.epoch if epoch is None else epoch
         window, stream = self._plan.window(epoch, sample), self._plan.stream(epoch)
         if self.format.pad_id is not None:
-            most = self.seq_len + 1
-            return locate.locate_document(self._index, stream, document=window, num_tokens=most)
+            max_tokens = self.seq_len + 1
+            return locate.locate_document(
+                self._index, stream, document=window, num_tokens=max_tokens
+            )
         return locate.locate(self._index, self._plan, stream, window=window)

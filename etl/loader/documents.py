@@ -1,7 +1,7 @@
-"""Samples that are documents: each lane keeps one block of whole documents, batches pad them.
+"""Batches of padded documents: each lane buffers one block of whole documents.
 
-The order is that of ``plan.py`` with documents in place of tokens and windows of one document. Documents
-without tokens are none here; the footers tell how many there are, since an empty list counts as a value.
+The order is that of ``plan.py`` with documents instead of tokens, and windows of one document. Documents
+without tokens are skipped; the footers give their number, because an empty list counts as a value.
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ Batch = dict[str, torch.Tensor]
 
 
 def document_plan(index: Index, seed: int, shuffle: Shuffle | None) -> Plan:
-    """The order of a table's documents; the settings, in tokens, are met by documents of mean length."""
+    """Return the order of a table's documents; settings in tokens are divided by the mean length."""
     count = int(index.group_documents.sum(dtype=np.int64))
     if shuffle is not None and count:
         mean = max(index.num_tokens // count, 1)
@@ -36,7 +36,10 @@ def document_plan(index: Index, seed: int, shuffle: Shuffle | None) -> Plan:
 
 
 class DocumentLane:
-    """One lane of an epoch: the documents of the block that is being dealt, in the stream's order."""
+    """One lane of an epoch: the documents of its current block, in the order of the stream.
+
+    A turn is the index of a document in the shuffled order of its block.
+    """
 
     def __init__(self, plan: Plan, epoch: int, lane: int, *, reader: "DocumentGatherer") -> None:
         self._plan = plan
@@ -45,35 +48,35 @@ class DocumentLane:
         self._reader = reader
         self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
         self._tape = Tape(self._row_groups, reader.tokens, boundaries=False)
-        # Block -> the first place whose document is there, the order, the documents.
+        # Block number -> the first turn whose document is loaded, the order, the documents.
         self._blocks: OrderedDict[int, tuple[int, np.ndarray, list[np.ndarray]]] = OrderedDict()
 
     def document(self, position: int) -> np.ndarray:
-        """The document at a position of the lane, (n,) int32; rising positions are cheap."""
-        number, place = divmod(position, self._plan.block_windows)
-        if number not in self._blocks or place < self._blocks[number][0]:
-            self._load(number, max(place - self._reader.room.places, 0))
+        """Return the document at a position of the lane, (n,) int32; ascending positions are cheap."""
+        number, turn = divmod(position, self._plan.block_windows)
+        if number not in self._blocks or turn < self._blocks[number][0]:
+            self._load(number, max(turn - self._reader.room.places, 0))
         _, order, documents = self._blocks[number]
-        return documents[int(order[place])]
+        return documents[int(order[turn])]
 
     def expect(self, position: int) -> None:
-        """Be told that the lane will be read from a position on."""
-        number, place = divmod(position, self._plan.block_windows)
+        """Prepare to read the lane from a position."""
+        number, turn = divmod(position, self._plan.block_windows)
         start, order = self._plan.block(self._epoch, self._lane, number)
-        first = start + int(order[place:].min())
+        first = start + int(order[turn:].min())
         group = self._reader.stream.place(first)
         self._row_groups.expect(int(self._reader.stream.groups[group]))
 
-    def _load(self, number: int, place: int) -> None:
-        """Read a block; row groups of which all documents were dealt before ``place`` stay closed."""
+    def _load(self, number: int, turn: int) -> None:
+        """Read a block; row groups whose documents all come before ``turn`` are not opened."""
         self._blocks.pop(number, None)
         if len(self._blocks) >= self._reader.room.blocks:
             self._blocks.popitem(last=False)
         start, order = self._plan.block(self._epoch, self._lane, number)
         needed = np.ones(len(order), bool)
-        needed[order[:place]] = False
+        needed[order[:turn]] = False
         stream, stop = self._reader.stream, start + len(order)
-        nothing = np.zeros(0, np.int32)
+        skipped = np.zeros(0, np.int32)
         documents: list[np.ndarray] = []
         for group in stream.places(start, stop):
             base = stream.start(group)
@@ -81,11 +84,11 @@ class DocumentLane:
             if needed[first - start : last - start].any():
                 documents += self._read(group, first - base, last - base)
             else:
-                documents += [nothing] * (last - first)
-        self._blocks[number] = (place, order, documents)
+                documents += [skipped] * (last - first)
+        self._blocks[number] = (turn, order, documents)
 
     def _read(self, group: int, first: int, last: int) -> list[np.ndarray]:
-        """The documents [first, last) of a row group of the stream, whole."""
+        """Return the whole documents [first, last) of a row group of the stream."""
         number = int(self._reader.stream.groups[group])
         begins = np.unique(self._row_groups.begins(number))  # (documents + 1,)
         tokens = np.empty(int(begins[last] - begins[first]), np.int32)
@@ -93,12 +96,12 @@ class DocumentLane:
         return np.split(tokens, begins[first + 1 : last] - begins[first])
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the open file."""
         self._tape.close()
 
 
 class DocumentGatherer:
-    """Makes padded batches of an epoch's documents; opens the lanes that they lie in."""
+    """A reader of padded batches of an epoch's documents; opens lanes on demand."""
 
     def __init__(
         self,
@@ -122,12 +125,12 @@ class DocumentGatherer:
         self._lanes: dict[int, DocumentLane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
-        """The documents as padded tensors; ``Format`` tells which."""
-        places = [divmod(sample, self._plan.lanes) for sample in samples]
-        for position, number in places:
-            if number not in self._lanes:
-                self._open(number).expect(position)
-        documents = [self._lanes[number].document(position) for position, number in places]
+        """Return the documents as padded tensors, as ``Format`` describes."""
+        positions = [divmod(sample, self._plan.lanes) for sample in samples]
+        for position, lane in positions:
+            if lane not in self._lanes:
+                self._open(lane).expect(position)
+        documents = [self._lanes[lane].document(position) for position, lane in positions]
         return pad(documents, seq_len=self._seq_len, pad_id=self._pad_id)
 
     def _open(self, number: int) -> DocumentLane:

@@ -1,4 +1,4 @@
-"""How the documents of a table begin and end: counted in a sample of its row groups."""
+"""The shares of documents that begin with BOS and end with EOS, in a sample of row groups."""
 
 from collections.abc import Collection
 from itertools import islice
@@ -11,27 +11,27 @@ from etl.loader.files import LocalFiles
 from etl.loader.index import Index
 
 _ROW_GROUPS = 8
-_PIECES = 2  # of each: the first pages, some 130,000 tokens
+_PIECES = 2  # of each row group: its first pages, about 130,000 tokens
 
 
 class Ends(NamedTuple):
-    """Shares of the documents that were looked at; None where none was."""
+    """Shares of the sampled documents; None if there were none."""
 
     begin_with_bos: float | None
     end_with_eos: float | None
 
 
 def sample_ends(index: Index, bos: Collection[int], eos: Collection[int]) -> Ends:
-    """How many documents begin with one of the ids of BOS, and end with one of those of EOS.
+    """Return the shares of documents that begin with an id in ``bos`` and end with an id in ``eos``.
 
-    Those at the front of up to eight row groups are looked at, evenly spread over the table; documents
-    without tokens are left out. Raises as ``RowGroups.pieces`` does.
+    The sample is the front of up to eight row groups, evenly spread over the table, without empty documents.
+    Raises as ``RowGroups.pieces`` does.
     """
     row_groups = RowGroups(index, LocalFiles(index))
     groups = np.flatnonzero(index.group_tokens)
-    places = np.linspace(0, len(groups) - 1, min(_ROW_GROUPS, len(groups))).astype(np.int64)
+    sampled = np.linspace(0, len(groups) - 1, min(_ROW_GROUPS, len(groups))).astype(np.int64)
     firsts, lasts = [], []
-    for group in groups[places].tolist():
+    for group in groups[sampled].tolist():
         bounds = np.unique(row_groups.begins(group))
         pieces = islice(row_groups.pieces(group), _PIECES)
         tokens = np.concatenate([piece.tokens for piece in pieces])
@@ -41,6 +41,6 @@ def sample_ends(index: Index, bos: Collection[int], eos: Collection[int]) -> End
     return Ends(_share(firsts, bos), _share(lasts, eos))
 
 
-def _share(found: list[np.ndarray], wanted: Collection[int]) -> float | None:
-    tokens = np.concatenate([*found, np.zeros(0, np.int32)])
-    return float(np.isin(tokens, list(wanted)).mean()) if len(tokens) else None
+def _share(parts: list[np.ndarray], ids: Collection[int]) -> float | None:
+    tokens = np.concatenate([*parts, np.zeros(0, np.int32)])
+    return float(np.isin(tokens, list(ids)).mean()) if len(tokens) else None

@@ -1,4 +1,4 @@
-"""Files of a token table, as far as they must be open to read a row group."""
+"""Open files of a token table, local or fetched, for reading row groups."""
 
 import io
 from collections import OrderedDict
@@ -13,20 +13,20 @@ from etl.loader.index import Index
 from etl.loader.pages import Source
 
 MAX_FOOTERS = 32
-"""Footers that a reader keeps, those of the files used last: about 3 kB for each row group."""
+"""The number of most recently used footers that a reader keeps; about 3 kB per row group."""
 
 _BUFFER_BYTES = 1 << 17
 
 
 class Opened(NamedTuple):
-    """A row group whose file is open."""
+    """A row group with its open file."""
 
     source: Source
     footer: pq.FileMetaData
     number: int  # of the row group in the file
 
     def parquet(self) -> pq.ParquetFile:
-        """A Parquet reader of the file, for what is not read without one."""
+        """Return a Parquet reader of the file, for columns that ``pages`` cannot read."""
         file = self.source
         if not isinstance(file, pa.NativeFile):
             file = pa.PythonFile(file, mode="r")
@@ -36,45 +36,45 @@ class Opened(NamedTuple):
 
 
 class Files(Protocol):
-    """Opens row groups of a table by their number there."""
+    """An opener of row groups by their number in the table."""
 
     def open(self, group: int) -> AbstractContextManager[Opened]:
         """Open a row group."""
 
     def expect(self, group: int) -> None:
-        """Be told that a row group will be wanted soon."""
+        """Prepare to open a row group soon."""
 
 
 class Lanes(Protocol):
-    """Where the lanes of an epoch get their files."""
+    """The source of files for the lanes of an epoch."""
 
     def lane(self, number: int) -> Files:
-        """What opens the row groups of a lane."""
+        """Return the opener of the row groups of a lane."""
 
     def close(self) -> None:
-        """Give up what was to be read."""
+        """Cancel pending reads."""
 
 
 class LocalFiles:
-    """Opens the row groups of a table on this machine."""
+    """An opener of the row groups of a local table."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
 
-    def lane(self, number: int) -> Self:  # noqa: ARG002 - all lanes keep the same footers
-        """What opens the row groups of a lane."""
+    def lane(self, number: int) -> Self:  # noqa: ARG002 - all lanes share the footers
+        """Return this object, which all lanes share."""
         return self
 
     def expect(self, group: int) -> None:
-        """Be told which row group will be wanted soon: the system reads ahead by itself."""
+        """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
-        """Nothing is open between row groups."""
+        """Do nothing: no file is open between row groups."""
 
     @contextmanager
     def open(self, group: int) -> Iterator[Opened]:
-        """Open a row group; raises StorageError if its file is not there."""
+        """Open a row group; raises StorageError if its file is missing."""
         path, number = self._index.group(group)
         with self._index.open(group) as source:
             footer = self._footers.pop(path, None) or pq.read_metadata(source)
@@ -85,7 +85,10 @@ class LocalFiles:
 
 
 class Span:
-    """Bytes of a file from ``start`` on, read at the places where they stand in the file of ``size``."""
+    """A byte range of a file, held in memory and read at the offsets of the file.
+
+    ``start`` is the offset of the range, ``size`` the size of the file.
+    """
 
     closed = False
 
@@ -93,30 +96,30 @@ class Span:
         self._data = data
         self._start = start
         self._size = size
-        self._at = 0
+        self._offset = 0
 
     def tell(self) -> int:
-        """The place in the file that is read next."""
-        return self._at
+        """Return the offset in the file of the next read."""
+        return self._offset
 
     def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a place in the file."""
-        before = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = before + position
-        return self._at
+        """Move to an offset in the file."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
+        self._offset = base + position
+        return self._offset
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes; fewer where what was fetched ends."""
+        """Return the next bytes, fewer at the end of the range."""
         return bytes(self.read_buffer(size).to_pybytes())
 
     def read_buffer(self, size: int, /) -> pa.Buffer:
-        """As ``read``, without a copy."""
-        place = self._at - self._start
-        if not 0 <= place <= len(self._data):
-            raise OSError(f"byte {self._at} is outside of what was fetched")
-        found = self._data.slice(place, max(min(size, len(self._data) - place), 0))
-        self._at += len(found)
-        return found
+        """Return the next bytes without a copy, fewer at the end of the range."""
+        start = self._offset - self._start
+        if not 0 <= start <= len(self._data):
+            raise OSError(f"byte {self._offset} is outside the fetched range")
+        data = self._data.slice(start, max(min(size, len(self._data) - start), 0))
+        self._offset += len(data)
+        return data
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        """Do nothing: nothing is open."""

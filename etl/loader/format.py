@@ -1,4 +1,4 @@
-"""What stands in a batch: windows cut from documents that follow each other, or a document in each row.
+"""The contents of a batch: packed windows with document boundaries, or one padded document per row.
 
 Shape suffixes: B rows of a batch, S tokens of a window, D documents that begin in a batch.
 """
@@ -13,29 +13,28 @@ from etl.errors import LoaderError
 Batch = dict[str, torch.Tensor]
 
 IGNORED = -100
-"""The label that torch's cross_entropy leaves out by default (its ``ignore_index``)."""
+"""The label that torch's cross_entropy ignores by default (its ``ignore_index``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """What a batch holds besides ``input_ids`` and ``labels``, both int64 (B, S).
+    """The tensors of a batch besides ``input_ids`` and ``labels``, both int64 (B, S).
 
-    A packed window is S tokens of documents that follow each other; its first token may stand anywhere
-    in a document. Documents are told apart by what is asked for here:
+    A packed window is S tokens of consecutive documents; its first token may lie anywhere in a document.
+    These options mark the documents:
 
-    - ``document_ids``: int64 (B, S), counted from 0 in each row, for a mask of block-causal attention.
-    - ``position_ids``: int64 (B, S), from 0 again with each document.
-    - ``cu_seqlens``: int32 (D + 1,), where documents begin in the batch flattened to B * S tokens, and
-      its end, as variable-length attention takes them; and ``max_seqlen``, int64 (), the longest of them.
-      A row begins a document of its own. Rows cannot be stacked: use ``dataset.batches()``.
+    - ``document_ids``: int64 (B, S), counted from 0 in each row, for a block-causal attention mask.
+    - ``position_ids``: int64 (B, S), restarting at 0 with each document.
+    - ``cu_seqlens``: int32 (D + 1,), the document starts in the batch flattened to B * S tokens, and its
+      end, as variable-length attention takes them; also ``max_seqlen``, int64 (), the greatest length.
+      Each row starts a new document. Rows cannot be stacked: use ``dataset.batches()``.
     - ``ignore_boundaries``: labels that belong to the next document are -100.
 
-    ``pad_id`` puts one document into each row instead, cut at S + 1 tokens and filled up with that id.
-    Labels behind its end are -100, ``attention_mask`` int64 (B, S) is 1 where a token of it stands, and
-    ``num_tokens`` int64 (B,) tells how long the documents are, so that what was cut is seen. Documents
-    without tokens are left out.
+    ``pad_id`` instead puts one document in each row, truncated at S + 1 tokens and padded with that id.
+    Labels in the padding are -100, ``attention_mask`` int64 (B, S) is 1 for tokens of the document, and
+    ``num_tokens`` int64 (B,) is its length before truncation. Documents without tokens are skipped.
 
-    Raises LoaderError if both are asked for.
+    Raises LoaderError if ``pad_id`` is combined with another option.
 
     >>> Format(position_ids=True).needs_boundaries
     True
@@ -50,17 +49,17 @@ class Format:
     def __post_init__(self) -> None:
         if self.pad_id is not None and self.needs_boundaries:
             raise LoaderError(
-                f"pad_id={self.pad_id} of Format beside what tells documents in a window apart",
-                hint="a padded row holds one document: leave the others out",
+                f"Format has pad_id={self.pad_id} together with options for packed windows",
+                hint="a padded row holds one document: set only pad_id",
             )
 
     @property
     def needs_boundaries(self) -> bool:
-        """Whether it must be known where documents begin."""
+        """Whether an option needs the document starts."""
         return any((self.document_ids, self.position_ids, self.cu_seqlens, self.ignore_boundaries))
 
     def add_boundaries(self, batch: Batch, firsts: np.ndarray) -> Batch:
-        """A packed batch with what is asked for; ``firsts`` (B, S + 1) bool: where documents begin."""
+        """Add the requested tensors to a packed batch; ``firsts`` (B, S + 1) bool: document starts."""
         if self.ignore_boundaries:
             batch["labels"].numpy()[firsts[:, 1:]] = IGNORED
         firsts = firsts[:, :-1]
@@ -68,9 +67,9 @@ class Format:
         if self.document_ids:
             batch["document_ids"] = torch.from_numpy(np.cumsum(firsts, axis=1, dtype=np.int64))
         if self.position_ids:
-            places = np.arange(firsts.shape[1])
-            begins = np.maximum.accumulate(np.where(firsts, places, 0), axis=1)
-            batch["position_ids"] = torch.from_numpy(places - begins)
+            columns = np.arange(firsts.shape[1])
+            starts = np.maximum.accumulate(np.where(firsts, columns, 0), axis=1)
+            batch["position_ids"] = torch.from_numpy(columns - starts)
         if self.cu_seqlens:
             firsts[:, 0] = True
             batch |= lengths(firsts)
@@ -78,14 +77,14 @@ class Format:
 
 
 def lengths(firsts: np.ndarray) -> Batch:
-    """``cu_seqlens`` and ``max_seqlen`` of a batch in which documents begin at ``firsts``, (B, S) bool."""
+    """Return ``cu_seqlens`` and ``max_seqlen`` of a batch with document starts ``firsts``, (B, S) bool."""
     ends = np.append(np.flatnonzero(firsts), firsts.size).astype(np.int32)
     longest = torch.tensor(int(np.diff(ends).max()))
     return {"cu_seqlens": torch.from_numpy(ends), "max_seqlen": longest}
 
 
 def pad(documents: list[np.ndarray], *, seq_len: int, pad_id: int) -> Batch:
-    """Documents, each (n,) int32 with n >= 1, as the rows of a padded batch.
+    """Return documents, each (n,) int32 with n >= 1, as the rows of a padded batch.
 
     >>> batch = pad([np.array([7, 8, 9], np.int32)], seq_len=4, pad_id=0)
     >>> batch["input_ids"].tolist(), batch["labels"].tolist()

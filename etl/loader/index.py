@@ -1,8 +1,8 @@
-"""What the loader knows of a token table without reading a token: files, row groups, token counts.
+"""The index of a token table: its files, row groups and token counts, read without any tokens.
 
-The files and their tokens come from the Delta log (``max.token_end``), the row groups from the footers,
-which are read once, in threads. The result is a few arrays: 8 bytes for each row group, so that ten
-million of them take 80 MB, and DataLoader workers get them by fork or pickle at no cost worth naming.
+Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers, which
+are read once, in threads. The result is a few arrays of 8 bytes per row group: ten million row groups take
+80 MB, and DataLoader workers inherit or unpickle them at negligible cost.
 """
 
 import hashlib
@@ -23,58 +23,59 @@ from etl.table import Table
 from schemas import TOKENS, TokenizerRecord
 
 _FOOTER_THREADS = 16
-_FEW_FILES = 1024  # of this machine: threads are no quicker when they are in memory, and keep 20 MB
-_MAX_GROUP_TOKENS = (1 << 31) - 1  # what the int32 offsets of list<int32> can address
+# Up to this many local files are read without threads, which are no faster for cached files and keep 20 MB.
+_FEW_FILES = 1024
+_MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
 
 @dataclass(frozen=True)
 class Index:
-    """The files of one table version, sorted by path, and their row groups; F files, G row groups."""
+    """The F files of a table version, sorted by path, and their G row groups."""
 
     url: str
     version: int
-    paths: np.ndarray  # (F,) bytes of UTF-8, inside the table
+    paths: np.ndarray  # (F,) UTF-8 bytes, relative to the table
     file_tokens: np.ndarray  # (F,) int64
     file_bytes: np.ndarray  # (F,) int64
     first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
     group_tokens: np.ndarray  # (G,) int32
-    group_documents: np.ndarray  # (G,) int32, those without tokens left out
-    remote: Remote | None = None  # how files are read; None: they are on this machine
-    vocab_size: int | None = None  # what every token must be below, if that is known
+    group_documents: np.ndarray  # (G,) int32, without empty documents
+    remote: Remote | None = None  # how remote files are read; None: the files are local
+    vocab_size: int | None = None  # all token ids must be lower, if it is known
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the table."""
+        """The number of tokens in the table."""
         return int(self.file_tokens.sum())
 
     def group(self, number: int) -> tuple[str, int]:
-        """The path of the file that holds a row group of the table, and the row group's place in it."""
+        """Return the path of the file that holds a row group, and the row group's number in that file."""
         file = self.file(number)
         return self.path(file), number - int(self.first_group[file])
 
     def path(self, file: int) -> str:
-        """The path of a file by its number."""
+        """Return the path of a file."""
         return bytes(self.paths[file]).decode()
 
     def file(self, group: int) -> int:
-        """The number of the file that holds a row group of the table."""
+        """Return the number of the file that holds a row group of the table."""
         return int(np.searchsorted(self.first_group, group, side="right")) - 1
 
     def open(self, group: int) -> AbstractContextManager[pa.NativeFile]:
-        """The file of a row group, for small reads; raises StorageError if it is not readable."""
+        """Open the file of a row group for small reads; raises StorageError if it is not readable."""
         file = self.file(group)
         uri = self.uri(self.path(file))
         ranges = None if self.remote is None else Ranges(self.remote)
         return open_file(uri, int(self.file_bytes[file]), ranges)
 
     def uri(self, path: str) -> str:
-        """The URI of a file of the table."""
+        """Return the URI of a file of the table."""
         return storage.join(self.url, path)
 
     def digest(self) -> str:
-        """A hash of the names and token counts of the files: what decides the rows of a version.
+        """Return a hash of the paths and token counts of the files, which identify the rows of a version.
 
-        Files of a Delta table never change, so that their row groups need not be in it.
+        Files of a Delta table never change, so the hash does not need their row groups.
         """
         digest = hashlib.sha256(b"\n".join(self.paths.tolist()))
         digest.update(self.file_tokens.astype("<i8").tobytes())
@@ -82,26 +83,26 @@ class Index:
 
 
 def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Index:
-    """Open the token table of a lake (or the table by its own URL) and read its log and footers.
+    """Read the log and the footers of the token table of a lake, or of the table at a URL.
 
     ``version`` is a number or the name of a release.
 
-    Raises LoaderError if there is no such table or version, or if it is no token table, StorageError if a
-    file cannot be read.
+    Raises LoaderError if the table or the version does not exist, or if it is not a token table, and
+    StorageError if a file cannot be read.
     """
     table = _open(lake, version)
     fragments = table.fragments(("size", "max.token_end"), is_sorted=False)
     if "max.token_end" not in fragments.column_names and fragments.num_rows:
         raise LoaderError(
-            "its log has no statistics of token_end",
+            "the log has no statistics for token_end",
             where=table.url,
-            hint="write it with `etl run`",
+            hint="write the table with `etl run`",
         )
-    # Sorted here: the first kernels of Arrow in a process take a millisecond.
+    # Sorted in Python: the first Arrow kernel in a process takes a millisecond.
     columns = ("path", "max.token_end", "size") if fragments.num_rows else ()
     files = sorted(zip(*(fragments[name].to_pylist() for name in columns), strict=True))
     uris = [storage.join(table.url, path) for path, _, _ in files]
-    file_tokens = [end or 0 for _, end, _ in files]  # no statistics: a file of no rows
+    file_tokens = [end or 0 for _, end, _ in files]  # no statistics: a file without rows
     file_bytes = [size for _, _, size in files]
     local = storage.is_local(table.url)
     read = partial(_read_groups, ranges=None if local else Ranges(remote))
@@ -110,7 +111,7 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Index
     else:
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
             groups = list(pool.map(read, uris, file_tokens, file_bytes))
-    first_group = np.cumsum([0, *(found.shape[1] for found in groups)], dtype=np.int64)
+    first_group = np.cumsum([0, *(counts.shape[1] for counts in groups)], dtype=np.int64)
     tokens, documents = np.concatenate([*groups, np.empty((2, 0), np.int32)], axis=1)
     return Index(
         table.url,
@@ -126,38 +127,39 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Index
 
 
 def damaged(uri: str, group: int, error: Exception) -> LoaderError:
-    """The error of a row group that cannot be decoded."""
+    """Return the error for a row group that cannot be decoded."""
     return LoaderError(f"row group {group} cannot be decoded ({error})", where=uri, hint=VERIFY)
 
 
 def read_tokenizers(index: Index) -> list[TokenizerRecord]:
-    """The tokenizers that the table's commits name in their lineage, the newest first, each once.
+    """Return the distinct tokenizers in the lineage of the table's commits, newest first.
 
-    What was committed before the table was last rebuilt is not of it any more.
+    Commits before the last rebuild do not count, because their rows are no longer in the table.
     """
-    found: list[TokenizerRecord] = []
+    records: list[TokenizerRecord] = []
     for entry in Table.open(index.url, index.version).history():
         lineage = entry.get("tokenlake") or {}
         if lineage.get("tokenizer") is not None:
             record = TokenizerRecord.model_validate(lineage["tokenizer"])
-            found += [] if record in found else [record]
+            records += [] if record in records else [record]
         if lineage.get("action") == "rebuild":
             break
-    return found
+    return records
 
 
 def _open(lake: str, version: int | str | None) -> Table:
     url = storage.normalize(lake)
-    inner = storage.join(url, "tokens")
-    found = next((place for place in (inner, url) if Table.exists(place)), None)
-    if found is None:
+    candidates = (storage.join(url, "tokens"), url)
+    table_url = next((candidate for candidate in candidates if Table.exists(candidate)), None)
+    if table_url is None:
         raise LoaderError(
-            "there is no token table, neither here nor in tokens/ below",
+            "no token table found here or in the folder tokens",
             where=url,
-            hint="give the URL of a lake whose recipe ends with `tokenize`",
+            hint="use the URL of a lake whose recipe ends with `tokenize`",
         )
     try:
-        table = Table.open(found, None if version is None else releases.version_of(found, version))
+        number = None if version is None else releases.version_of(table_url, version)
+        table = Table.open(table_url, number)
         if version is not None:
             table.check_files()
     except TableError as error:
@@ -167,18 +169,18 @@ def _open(lake: str, version: int | str | None) -> Table:
 
 
 def _check_schema(table: Table) -> None:
-    found = {field.name: _layout(field.type) for field in table.schema}
+    layouts = {field.name: _layout(field.type) for field in table.schema}
     for name, layout in ((field.name, _layout(field.type)) for field in TOKENS):
-        if found.get(name) != layout:
+        if layouts.get(name) != layout:
             raise LoaderError(
-                f"no token table: column {name} is {found.get(name, 'missing')}, not {layout}",
+                f"not a token table: column {name} is {layouts.get(name, 'missing')}, not {layout}",
                 where=table.url,
-                hint="give the URL of the lake, or of its table tokens",
+                hint="use the URL of the lake, or of its table tokens",
             )
 
 
 def _layout(kind: pa.DataType) -> str:
-    """A type without what differs from writer to writer: nullability, and the name of the elements."""
+    """Return a type without nullability and element names, which differ between writers."""
     if isinstance(kind, pa.ListType):
         return f"list of {_layout(kind.value_type)}"
     return str(kind)
@@ -187,14 +189,14 @@ def _layout(kind: pa.DataType) -> str:
 def _read_groups(
     uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
 ) -> np.ndarray:
-    """Tokens of each row group of a file, and documents with tokens, (2, groups) int32.
+    """Return the tokens and the non-empty documents of each row group of a file, (2, groups) int32.
 
-    The tokens are those that the statistics of token_end tell, the documents follow from the number of
-    values, of which an empty list is one.
+    The tokens come from the statistics of token_end. The documents follow from the number of values, because
+    an empty list counts as one.
     """
     footer = read_footer(uri, file_bytes, ranges)
     total, leaf = _columns(footer) if footer.num_row_groups else (0, 0)
-    found, before = np.zeros((2, footer.num_row_groups), np.int32), 0
+    counts, before = np.zeros((2, footer.num_row_groups), np.int32), 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if group.num_rows == 0:
@@ -207,23 +209,23 @@ def _read_groups(
         in_range = values - group.num_rows <= tokens <= min(values, _MAX_GROUP_TOKENS)
         if not in_range or group.num_rows > _MAX_GROUP_TOKENS:
             raise LoaderError(
-                f"token_end says {tokens} tokens in row group {number}, which has {values}",
+                f"row group {number} has {values} token values, but token_end implies {tokens}",
                 where=uri,
-                hint="only `etl` may write this table: other tools break the running total",
+                hint="write this table only with `etl`: other tools break the running total token_end",
             )
-        found[:, number] = tokens, group.num_rows - (values - tokens)
+        counts[:, number] = tokens, group.num_rows - (values - tokens)
     if before != file_tokens:
         raise LoaderError(
-            f"the file ends at token {before}, the log says {file_tokens}",
+            f"the file has {before} tokens, but the log records {file_tokens}",
             where=uri,
             hint=VERIFY,
         )
-    return found
+    return counts
 
 
 def _columns(footer: pq.FileMetaData) -> tuple[int, int]:
-    """The places of token_end and of the tokens among the columns of a file."""
-    # Not by footer.schema: the two hold each other until the collector comes, 35 kB for each file.
+    """Return the indices of the columns token_end and tokens in a file."""
+    # Without footer.schema: it forms a reference cycle of 35 kB per file with the footer.
     group = footer.row_group(0)
     names = [group.column(i).path_in_schema for i in range(group.num_columns)]
     return names.index("token_end"), next(i for i, n in enumerate(names) if n.startswith("tokens."))

@@ -1,8 +1,8 @@
-"""How a batch travels from a DataLoader worker: as bytes in the pipe, numbers in 4 bytes where they fit.
+"""Batches from DataLoader workers, sent as bytes through the pipe, as int32 where the values fit.
 
-torch sends each tensor as a file descriptor of shared memory, which costs about a millisecond whatever its
-size: 64 windows of 2,048 tokens are cheap so, 8 are not. Nor can /dev/shm, 64 MB in many containers, run
-out.
+torch sends each tensor as a file descriptor of shared memory, which costs about a millisecond regardless of
+its size. That is cheap for 64 windows of 2,048 tokens, but not for 8. Sending bytes also cannot exhaust
+/dev/shm, which has 64 MB in many containers.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +15,14 @@ Batch = dict[str, torch.Tensor]
 
 
 class Message(Batch):
-    """A batch that is a plain dictionary of the same tensors again where it is unpickled.
+    """A batch that unpickles as a plain dictionary of the same tensors.
 
     >>> import pickle
     >>> pickle.loads(pickle.dumps(Message(labels=torch.tensor([7, -100]))))
     {'labels': tensor([   7, -100])}
     """
 
-    def __copy__(self) -> Self:  # DataLoader copies what it collates, not by way of __reduce__
+    def __copy__(self) -> Self:  # DataLoader copies batches; the default would use __reduce__
         return type(self)(self)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -30,7 +30,7 @@ class Message(Batch):
 
 
 def _pack(values: Any) -> Any:
-    """A tensor as an array, of int32 if that holds all of its int64."""
+    """Return an int64 tensor as an array, of int32 if all its values fit; other values unchanged."""
     if not isinstance(values, torch.Tensor) or values.device.type != "cpu":
         return values
     if values.dtype != torch.int64:

@@ -25,13 +25,13 @@ Batch = dict[str, torch.Tensor]
 class TokenMixture(ShardedDataset):
     """Samples of several datasets in the proportions of their weights, in a reproducible order.
 
-    Batches have ``source`` besides, int64 (B,): the number of each row's dataset in ``names``. A source
-    that is used up begins anew with the order of its next epoch. An epoch of the mixture is
-    ``num_samples``, by default as many as it takes to use up the first source; the next epoch goes on in
-    all sources where this one ends. Ranks, workers, batches and state are as those of a TokenDataset;
-    the state has the samples taken of each source under ``sources``.
+    Batches also contain ``source``, int64 (B,): the index of each row's dataset in ``names``. An exhausted
+    source starts again with the order of its next epoch. An epoch of the mixture has ``num_samples``, by
+    default as many as exhaust the first source; the next epoch continues in all sources. Ranks, workers,
+    batches and state work as in a TokenDataset; the state also has the samples taken from each source, under
+    ``sources``.
 
-    Raises LoaderError if a weight is missing or not positive, or the datasets do not fit together.
+    Raises LoaderError if a weight is missing or not positive, or if the datasets are not compatible.
     """
 
     def __init__(
@@ -72,113 +72,117 @@ class TokenMixture(ShardedDataset):
 
     @classmethod
     def from_state(cls, lakes: Mapping[str, str], state: Mapping[str, Any], **options: Any) -> Self:
-        """The mixture that a state was saved of, at that place, from the lakes of its sources by name.
+        """Open the mixture of a saved state and resume there; ``lakes`` are its sources by name.
 
-        ``options`` are those of all its datasets, as ``rank``. Raises LoaderError if it is no state of a
+        ``options`` such as ``rank`` apply to all datasets. Raises LoaderError if the state is not of a
         mixture, or of one with other sources.
         """
-        found = find_state(state)
-        if "datasets" not in found:
+        own_state = find_state(state)
+        if "datasets" not in own_state:
             raise LoaderError(
-                "no state that names the datasets of a mixture",
-                hint="TokenDataset.from_state takes that of a single table",
+                "the state is not of a mixture",
+                hint="use TokenDataset.from_state for the state of a single table",
             )
-        if found["datasets"].keys() != lakes.keys():
+        if own_state["datasets"].keys() != lakes.keys():
             raise LoaderError(
-                f"lakes for {', '.join(lakes)} of sources {', '.join(found['datasets'])}",
-                hint="give each source its lake",
+                f"lakes are given for {', '.join(lakes)}, "
+                f"but the sources of the state are {', '.join(own_state['datasets'])}",
+                hint="give one lake for each source",
             )
         datasets = {
             name: TokenDataset.as_it_was(lakes[name], dataset, **options)
-            for name, dataset in found["datasets"].items()
+            for name, dataset in own_state["datasets"].items()
         }
         mixture = cls(
-            datasets, weights=found["shares"], seed=found["seed"], num_samples=found["samples"]
+            datasets,
+            weights=own_state["shares"],
+            seed=own_state["seed"],
+            num_samples=own_state["samples"],
         )
-        mixture.load_state_dict(found)
+        mixture.load_state_dict(own_state)
         return mixture
 
     @property
     def where(self) -> str:
-        """The names of the sources."""
+        """The names of the sources, for errors."""
         return ", ".join(self.names)
 
     @property
     def proportions(self) -> dict[str, float]:
-        """The share of each source in the samples: its weight, to a 4,096th."""
+        """The share of samples from each source: its normalized weight, rounded to a 4,096th."""
         return dict(zip(self.names, (self.mixing.shares / BLOCK).tolist(), strict=True))
 
     def state_dict(self, *, consumed: int | None = None) -> State:
-        """As that of a TokenDataset, with the samples taken of each source, over all ranks and epochs."""
+        """Return the state; ``sources`` has the samples taken from each, over all ranks and epochs."""
         state = super().state_dict(consumed=consumed)
-        if get_worker_info() is not None:  # whose state is asked for at every step
+        if get_worker_info() is not None:  # called at every step there, so it must be cheap
             return state
         counts = self.mixing.counts(state["epoch"] * self.num_samples + state["consumed"])
         return {**state, "sources": dict(zip(self.names, counts.tolist(), strict=True))}
 
     def reader(self, epoch: int) -> AbstractContextManager[Reader]:
-        """What makes batches of the samples of an epoch."""
+        """Return a reader of an epoch's batches."""
         return _MixtureReader(self, epoch * self.num_samples)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> tuple[str, list[Part]]:
-        """The source of a sample of an epoch (this one if not given), and the documents behind it.
+        """Return the source of a sample of an epoch (default: the current one), and its documents.
 
-        Raises LoaderError if there is no such sample.
+        Raises LoaderError if the sample is out of range.
         """
-        if not 0 <= sample < self.num_samples:
-            raise LoaderError(f"sample {sample} of {self.num_samples}", where=self.where)
+        self._check_sample(sample)
         before = (self.epoch if epoch is None else epoch) * self.num_samples
-        source, turn, own = _MixtureReader(self, before).find(sample)
-        return self.names[source], self.datasets[source].locate(own, epoch=turn)
+        source, source_epoch, source_sample = _MixtureReader(self, before).find(sample)
+        parts = self.datasets[source].locate(source_sample, epoch=source_epoch)
+        return self.names[source], parts
 
 
 class _MixtureReader:
-    """Finds the source of each sample, and keeps readers of the epochs that the sources are in."""
+    """A reader of a mixture's batches; keeps open readers for the current epochs of its sources."""
 
     def __init__(self, mixture: TokenMixture, before: int) -> None:
         self._mixture = mixture
         self._mixing = mixture.mixing
         self._before = before  # samples of earlier epochs
-        self._blocks: dict[
-            int, tuple[int, np.ndarray, np.ndarray]
-        ] = {}  # of each class, the latest
-        self._readers: dict[tuple[int, int], Reader] = {}  # of a source in one of its epochs
+        # Class -> the number of its latest block, its sources and their sample indices.
+        self._blocks: dict[int, tuple[int, np.ndarray, np.ndarray]] = {}
+        self._readers: dict[tuple[int, int], Reader] = {}  # by source and epoch
         self._open: dict[tuple[int, int], ExitStack] = {}
-        # Offsets into a flattened batch cannot be put together from parts of it; positions can.
+        # Offsets into a flattened batch cannot be merged from parts of the batch; positions can.
         self._format = mixture.format
         if self._format.cu_seqlens:
             self._format = replace(self._format, cu_seqlens=False, position_ids=True)
 
     def find(self, sample: int) -> tuple[int, int, int]:
-        """The source of a sample, the source's epoch, and its sample in that."""
+        """Return the source of a sample, the epoch of that source, and the sample in that epoch."""
         mixing = self._mixing
         position, group = divmod(self._before + sample, mixing.classes)
-        number, place = divmod(position, BLOCK)
-        known = self._blocks.get(group)
-        if known is None or known[0] != number:
-            known = self._blocks[group] = (number, *mixing.block(group, number))
-        source = int(known[1][place])
-        taken = number * int(mixing.shares[source]) + int(known[2][place])
+        number, offset = divmod(position, BLOCK)
+        block = self._blocks.get(group)
+        if block is None or block[0] != number:
+            block = self._blocks[group] = (number, *mixing.block(group, number))
+        _, sources, indices = block
+        source = int(sources[offset])
+        taken = number * int(mixing.shares[source]) + int(indices[offset])
         epoch, turn = divmod(taken, int(mixing.rounds[source]))
         return source, epoch, turn * mixing.classes + group
 
     def batch(self, samples: Sequence[int]) -> Batch:
-        """The samples as one batch, rows in their order, with ``source``."""
+        """Return samples as one batch with ``source``, rows in the order of the samples."""
         parts: dict[tuple[int, int], list[int]] = {}
         rows: dict[tuple[int, int], list[int]] = {}
         for row, sample in enumerate(samples):
-            source, epoch, own = self.find(sample)
-            parts.setdefault((source, epoch), []).append(own)
+            source, epoch, source_sample = self.find(sample)
+            parts.setdefault((source, epoch), []).append(source_sample)
             rows.setdefault((source, epoch), []).append(row)
-        found = [self._reader(*key).batch(own) for key, own in parts.items()]
+        batches = [self._reader(*key).batch(part) for key, part in parts.items()]
         order = np.argsort([row for part in rows.values() for row in part])
-        # In numpy: torch's threads would spin for what is a copy of some kilobytes.
+        # In numpy: torch's threads would spin to copy a few kilobytes.
         columns = {
-            name: np.concatenate([part[name].numpy() for part in found]) for name in found[0]
+            name: np.concatenate([batch[name].numpy() for batch in batches]) for name in batches[0]
         }
         columns["source"] = np.repeat([source for source, _ in rows], [*map(len, rows.values())])
-        batch = {name: torch.from_numpy(values[order]) for name, values in columns.items()}
-        return self._with_lengths(batch)
+        merged = {name: torch.from_numpy(values[order]) for name, values in columns.items()}
+        return self._with_lengths(merged)
 
     def _with_lengths(self, batch: Batch) -> Batch:
         wanted = self._mixture.format
@@ -211,26 +215,26 @@ class _MixtureReader:
 
 
 def _check(datasets: Mapping[str, TokenDataset], weights: Mapping[str, float]) -> None:
-    """Raise LoaderError unless each dataset has a weight, and all make the same kind of batches."""
+    """Raise LoaderError unless each dataset has a weight, and all have the same kind of batches."""
     if not datasets:
-        raise LoaderError("a mixture of nothing", hint="give one dataset or more")
+        raise LoaderError("a mixture needs at least one dataset")
     if datasets.keys() != weights.keys():
         raise LoaderError(
-            f"weights for {', '.join(weights)} of datasets {', '.join(datasets)}",
-            hint="give each dataset a weight",
+            f"weights are given for {', '.join(weights)}, but the datasets are {', '.join(datasets)}",
+            hint="give one weight for each dataset",
         )
     for name, weight in weights.items():
         if not 0 < weight < float("inf"):
-            raise LoaderError(f"weight {weight} of {name}", hint="give a number above 0")
+            raise LoaderError(f"the weight of {name} must be positive and finite, not {weight}")
 
-    def facts(dataset: TokenDataset) -> tuple[int, int, int, Format]:
+    def settings(dataset: TokenDataset) -> tuple[int, int, int, Format]:
         return dataset.seq_len, dataset.rank, dataset.world_size, dataset.format
 
-    first = next(iter(datasets.values()))
+    first_name, first = next(iter(datasets.items()))
     for name, dataset in datasets.items():
-        if facts(dataset) != facts(first):
+        if settings(dataset) != settings(first):
             raise LoaderError(
-                f"{name} has seq_len, rank, world_size, format {facts(dataset)}, "
-                f"{next(iter(datasets))} {facts(first)}",
-                hint="open them alike",
+                "the datasets differ in (seq_len, rank, world_size, format): "
+                f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
+                hint="open all datasets with the same values",
             )

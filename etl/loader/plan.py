@@ -1,23 +1,23 @@
-"""The order of an epoch: which window of which row groups is sample g. Arithmetic only, no reading.
+"""The order of an epoch: the window and row groups of each sample g, by arithmetic only.
 
-1. **Runs.** Row groups that follow each other in the table make a run of about ``run_tokens`` tokens,
-   which an object store gives in one request.
-2. **Stream.** An epoch's stream is all runs, in an order shuffled by (seed, epoch). Window i is the
-   stream's tokens [i * seq_len, i * seq_len + seq_len]: windows cross runs (at the end of a document),
-   so that all that is left over in an epoch is the stream's tail.
-3. **Lanes.** The stream's windows are cut into ``lanes`` equal shares, each read from front to back.
-4. **Blocks.** In a lane, each ``block_tokens`` worth of windows is shuffled among itself.
-5. **Samples** are dealt from the lanes in turn: sample g is the (g // lanes)-th of lane g % lanes.
+1. **Runs.** Consecutive row groups of the table form a run of about ``run_tokens`` tokens, which can be
+   fetched from an object store in one request.
+2. **Stream.** The stream of an epoch is all runs, shuffled by (seed, epoch). Window i is the stream's tokens
+   [i * seq_len, i * seq_len + seq_len]. Windows cross runs (at the end of a document), so an epoch drops
+   only the tail of the stream.
+3. **Lanes.** The windows of the stream are divided into ``lanes`` equal shares, each read from front to back.
+4. **Blocks.** In a lane, the windows of each ``block_tokens`` tokens are shuffled among themselves.
+5. **Samples** are taken from the lanes in turn: sample g is number g // lanes of lane g % lanes.
 
-All of it depends on (table version, seq_len, seed, epoch, shuffle settings) alone. Rank r of R takes the
-samples g = r (mod R), hence reads the lanes = r (mod gcd(lanes, R)): with ``lanes`` a multiple of R no two
-ranks read the same bytes. Memory is ``lanes / R`` blocks; what a batch mixes is ``lanes`` places of the
-table, each shuffled over one block. A lane's border may fall into a run, which both lanes then open: an
-epoch opens at most ``lanes`` row groups twice.
+The order depends only on (table version, seq_len, seed, epoch, shuffle settings). Rank r of R takes the
+samples g = r (mod R), and so reads the lanes = r (mod gcd(lanes, R)): if ``lanes`` is a multiple of R, no two
+ranks read the same bytes. A rank holds ``lanes / R`` blocks in memory. A batch mixes ``lanes`` regions of the
+table, each shuffled over one block. If the border of a lane falls into a run, both lanes open it: an epoch
+opens at most ``lanes`` row groups twice.
 
-Permutations sort the raw output of Philox, which NumPy keeps the same for good, not so the methods of
-``Generator`` (NEP 19). Cost of an order: 4 bytes and about 0.1 µs for each row group. What is longer than
-that is made in parts, so that building it takes no more.
+Permutations sort the raw output of Philox, which NumPy guarantees to keep, unlike the methods of
+``Generator`` (NEP 19). An order costs 4 bytes and about 0.1 µs per row group. Longer intermediate arrays are
+built in parts, which keeps the peak memory at that.
 """
 
 import hashlib
@@ -28,25 +28,25 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.random import Philox  # now: its 5 ms are no part of the first batch
+from numpy.random import Philox  # imported here: its 5 ms should not delay the first batch
 
 from etl.errors import LoaderError
 
-_FORMAT = 3  # raise it when the order changes: states of before are refused then
-_RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet: what a request should have (see remote.py)
-_RUNS_PER_LANE = 8  # at least, so that a small table is shuffled, too
-_MARK_EVERY = 256  # row groups between two running totals that are kept
-_PART = 1 << 20  # row groups that are looked at together
+_FORMAT = 3  # increase it when the order changes: older states are then refused
+_RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size (see remote.py)
+_RUNS_PER_LANE = 8  # at least, so that a small table is shuffled too
+_MARK_EVERY = 256  # row groups per stored running total
+_PART = 1 << 20  # row groups processed at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle:
-    """How far apart the windows of a batch lie in the table; see the module for the terms.
+    """The settings of the shuffle; the module documentation defines the terms.
 
-    More lanes mix better and need more memory: each that a rank reads holds a block and a page of its
-    file, 2 to 3 MB. A multiple of the number of ranks lets them share no row group. Longer runs make
-    greater requests to an object store and mix less over time; None takes 8 M tokens, or as many as leave
-    each lane 8 runs.
+    More lanes mix better but need more memory: each lane that a rank reads holds a block and a page of its
+    file, 2 to 3 MB. With a multiple of the world size, ranks share no row group. Longer runs make larger
+    requests to an object store but mix less over time. ``run_tokens=None`` means 8 M tokens, or fewer if a
+    lane would otherwise have fewer than 8 runs.
 
     >>> Shuffle(lanes=64).resolved(512_000_000).run_tokens
     1000000
@@ -59,30 +59,30 @@ class Shuffle:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value is not None and value < 1:
-                raise LoaderError(f"{name}={value} of Shuffle", hint="give 1 or more")
+                raise LoaderError(f"{name} of Shuffle must be at least 1, not {value}")
 
     def resolved(self, num_tokens: int) -> Self:
-        """The settings with the length of a run in a table of so many tokens."""
+        """Return the settings with the run length for a table of ``num_tokens`` tokens."""
         if self.run_tokens is not None:
             return self
-        most = num_tokens // (self.lanes * _RUNS_PER_LANE)
-        return replace(self, run_tokens=max(min(_RUN_TOKENS, most), 1))
+        max_run_tokens = num_tokens // (self.lanes * _RUNS_PER_LANE)
+        return replace(self, run_tokens=max(min(_RUN_TOKENS, max_run_tokens), 1))
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The row groups of an epoch in its order, those without tokens left out; G row groups.
+    """The G non-empty row groups of an epoch, in its order.
 
-    Of where they end, in tokens of the stream, every 256th is kept: 8 bytes each would be the most of it.
+    Only the start of every 256th row group is stored: 8 bytes each would be most of the stream's memory.
     """
 
     groups: np.ndarray  # (G,) int32, numbers of row groups in the table
     group_tokens: np.ndarray  # (row groups of the table,) int32
-    marks: np.ndarray  # (ceil(G / 256) + 1,) int64: where each 256th begins, and the stream's end
+    marks: np.ndarray  # (ceil(G / 256) + 1,) int64: the first token of each 256th, and the end
 
     @staticmethod
     def of(groups: np.ndarray, group_tokens: np.ndarray) -> "Stream":
-        """The stream of row groups in this order, (G,) int32."""
+        """Return the stream of row groups in a given order, (G,) int32."""
         totals = [np.zeros(1, np.int64)]
         for part in _parts(len(groups)):
             tokens = group_tokens[groups[part]]
@@ -90,14 +90,14 @@ class Stream:
             totals.append(np.add.reduceat(tokens, firsts, dtype=np.int64))
         return Stream(groups, group_tokens, np.cumsum(np.concatenate(totals)))
 
-    def start(self, place: int) -> int:
-        """The first token of the row group at a place of the stream, or its end behind the last one."""
-        mark = place // _MARK_EVERY
-        before = self.groups[mark * _MARK_EVERY : place]
+    def start(self, index: int) -> int:
+        """Return the first token of the row group at an index; the stream's end for index G."""
+        mark = index // _MARK_EVERY
+        before = self.groups[mark * _MARK_EVERY : index]
         return int(self.marks[mark]) + int(self.group_tokens[before].sum(dtype=np.int64))
 
     def place(self, token: int) -> int:
-        """The place of the row group that holds a token of the stream."""
+        """Return the index of the row group that holds a token of the stream."""
         mark = int(np.searchsorted(self.marks, token, side="right")) - 1
         first = mark * _MARK_EVERY
         ends = np.cumsum(
@@ -106,91 +106,93 @@ class Stream:
         return first + int(np.searchsorted(ends, token - int(self.marks[mark]), side="right"))
 
     def places(self, start: int, stop: int) -> range:
-        """The places of the row groups that hold the stream's tokens [start, stop)."""
+        """Return the indices of the row groups that hold the stream's tokens [start, stop)."""
         return range(self.place(start), self.place(stop - 1) + 1)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The samples of any epoch, as a pure function of what is given here.
+    """The samples of any epoch, a pure function of these fields.
 
-    Raises LoaderError if the table has no window of this length.
+    Raises LoaderError if the table is too small for one window.
     """
 
-    group_tokens: np.ndarray  # (G,) int32, in the table's order
+    group_tokens: np.ndarray  # (G,) int32, in the order of the table
     seq_len: int
     seed: int
-    shuffle: Shuffle | None  # None: the table's own order
-    overlap: int = 1  # tokens that a window shares with the next: the label of its last one
+    shuffle: Shuffle | None  # None: the order of the table
+    overlap: int = 1  # tokens that a window shares with the next: the label of its last token
 
     def __post_init__(self) -> None:
         if self.seq_len < 1:
-            raise LoaderError(f"seq_len={self.seq_len}", hint="give 1 or more")
+            raise LoaderError(f"seq_len must be at least 1, not {self.seq_len}")
         if self.num_samples < 1:
             raise LoaderError(
-                f"a window takes {self.seq_len + self.overlap} tokens, "
-                f"the table has {self.num_tokens}",
-                hint="give a smaller seq_len, or a table with more tokens",
+                f"a window needs {self.seq_len + self.overlap} tokens, "
+                f"but the table has only {self.num_tokens}",
+                hint="use a smaller seq_len, or a table with more tokens",
             )
 
     @cached_property
     def num_tokens(self) -> int:
-        """Tokens of the table."""
+        """The number of tokens in the table."""
         return int(self.group_tokens.sum(dtype=np.int64))
 
     @property
     def num_samples(self) -> int:
-        """Windows of an epoch, over all ranks; the last one needs a token behind it as its label."""
+        """The number of windows of an epoch over all ranks; the last one needs one more token as label."""
         return max(self.num_tokens - self.overlap, 0) // self.seq_len
 
     @property
     def dropped_tokens(self) -> int:
-        """Tokens at the end of an epoch's stream that are in no window."""
+        """The number of tokens at the end of an epoch's stream that are in no window."""
         return self.num_tokens - self.num_samples * self.seq_len - self.overlap
 
     @cached_property
     def lanes(self) -> int:
-        """Lanes in use: no more than there are runs or samples."""
+        """The number of lanes in use, at most the number of runs and of samples."""
         if self.shuffle is None:
             return 1
-        most = min(self.shuffle.lanes, self.num_samples)
-        # A run is shorter than this.
-        longest = self._run_tokens + int(self.group_tokens.max())
-        return most if most <= self.num_tokens // longest else min(most, len(self.runs()))
+        max_lanes = min(self.shuffle.lanes, self.num_samples)
+        # Every run is shorter than this, so there are at least this many without counting them.
+        max_run_tokens = self._run_tokens + int(self.group_tokens.max())
+        if max_lanes <= self.num_tokens // max_run_tokens:
+            return max_lanes
+        return min(max_lanes, len(self.runs()))
 
     @cached_property
     def block_windows(self) -> int:
-        """Windows of a block."""
+        """The number of windows of a full block."""
         return max((self.shuffle or Shuffle()).block_tokens // self.seq_len, 1)
 
     @property
     def _run_tokens(self) -> int:
         assert self.shuffle is not None
-        found = self.shuffle.resolved(self.num_tokens).run_tokens
-        assert found is not None
-        return found
+        run_tokens = self.shuffle.resolved(self.num_tokens).run_tokens
+        assert run_tokens is not None
+        return run_tokens
 
     def runs(self) -> np.ndarray:
-        """The first row group of each run, (R,) int32, rising from 0; one run if nothing is shuffled."""
+        """Return the first row group of each run, (R,) int32, ascending from 0; one run without shuffle."""
         if self.shuffle is None:
             return np.zeros(1, np.int32)
-        found, before, last = [], 0, -1
+        firsts, before, last = [], 0, -1
         for part in _parts(len(self.group_tokens)):
             tokens = self.group_tokens[part]
             ends = before + np.cumsum(tokens, dtype=np.int64)
             bins = (ends - tokens) // self._run_tokens
             is_first = np.diff(bins, prepend=last) != 0
-            found.append((np.flatnonzero(is_first) + part.start).astype(np.int32))
+            firsts.append((np.flatnonzero(is_first) + part.start).astype(np.int32))
             before, last = int(ends[-1]), int(bins[-1])
-        return np.concatenate(found)
+        return np.concatenate(firsts)
 
     def lane_start(self, lane: int) -> int:
-        """The first window of a lane; lanes differ by one window at most, the longer ones first."""
+        """Return the first window of a lane; lanes differ by at most one window, longer ones first."""
         size, longer = divmod(self.num_samples, self.lanes)
         return lane * size + min(lane, longer)
 
     def block(self, epoch: int, lane: int, number: int) -> tuple[int, np.ndarray]:
-        """A block of a lane: its first window, and the order in which its windows are dealt."""
+        """Return the first window of a block of a lane, and the shuffled order of its windows."""
         start = self.lane_start(lane) + number * self.block_windows
         size = min(self.block_windows, self.lane_start(lane + 1) - start)
         if self.shuffle is None:
@@ -198,14 +200,14 @@ class Plan:
         return start, permutation(size, self.seed, epoch, "block", lane, number)
 
     def window(self, epoch: int, sample: int) -> int:
-        """The window of the epoch's stream that a sample is."""
+        """Return the window of the epoch's stream for a sample."""
         position, lane = divmod(sample, self.lanes)
-        number, place = divmod(position, self.block_windows)
+        number, turn = divmod(position, self.block_windows)
         start, order = self.block(epoch, lane, number)
-        return start + int(order[place])
+        return start + int(order[turn])
 
     def stream(self, epoch: int) -> Stream:
-        """The order of the row groups in an epoch."""
+        """Return the row groups of an epoch in its order."""
         groups = self._order(epoch)
         if not self.group_tokens.all():
             kept = (groups[part] for part in _parts(len(groups)))
@@ -213,49 +215,47 @@ class Plan:
         return Stream.of(groups, self.group_tokens)
 
     def _order(self, epoch: int) -> np.ndarray:
-        """All row groups in the order of an epoch, (G,) int32."""
+        """Return all row groups in the order of an epoch, (G,) int32."""
         if self.shuffle is None:
             return np.arange(len(self.group_tokens), dtype=np.int32)
         runs = self.runs()
         lengths = np.diff(runs, append=np.int32(len(self.group_tokens)))
-        turn = permutation(len(runs), self.seed, epoch, "runs")
-        return _members(runs[turn], lengths[turn])
+        order = permutation(len(runs), self.seed, epoch, "runs")
+        return _members(runs[order], lengths[order])
 
     def fingerprint(self, table_digest: str) -> str:
-        """What a saved state must agree with: 16 hex digits over all that decides the order."""
+        """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
         shuffle = None if self.shuffle is None else asdict(self.shuffle.resolved(self.num_tokens))
         parts = [_FORMAT, table_digest, self.seq_len, self.seed, shuffle]
-        if (
-            self.overlap == 0
-        ):  # of documents, whose table and settings may else look like one of tokens
+        if self.overlap == 0:  # a plan of documents could otherwise equal a plan of tokens
             parts.append("documents")
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def permutation(size: int, *key: object) -> np.ndarray:
-    """A permutation of range(size), (size,) int64, that depends on size and key alone.
+    """Return a permutation of range(size), (size,) int64, that depends only on size and key.
 
-    Random numbers are sorted with their places in the lowest bits, which needs neither a stable sort nor
-    an array of places.
+    Sorts random numbers that carry their index in the lowest bits, which needs neither a stable sort nor an
+    array of indices.
     """
-    places = np.uint64((1 << size.bit_length()) - 1)
+    index_bits = np.uint64((1 << size.bit_length()) - 1)
     raw = _raw(size, key)
-    raw &= ~places
+    raw &= ~index_bits
     for part in _parts(size):
         raw[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
     raw.sort()
-    raw &= places
+    raw &= index_bits
     return raw.view(np.int64)
 
 
 def _members(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers of ranges, one range behind the other: (sum of lengths,) int32.
+    """Return the concatenated members of ranges, (sum of lengths,) int32.
 
     >>> _members(np.array([5, 0, 3], np.int32), np.array([1, 3, 2], np.int32))
     array([5, 0, 1, 2, 3, 4], dtype=int32)
     """
     ends = np.cumsum(lengths, dtype=np.int32)
-    # By one, and from the last of a range to the first of the next.
+    # Steps of one, and from the last member of a range to the first of the next.
     steps = np.ones(ends[-1], np.int32)
     steps[0] = firsts[0]
     steps[ends[:-1]] = firsts[1:] - firsts[:-1] - lengths[:-1] + 1
@@ -263,12 +263,12 @@ def _members(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def _parts(size: int) -> Iterator[slice]:
-    """Slices of range(size) that are looked at one by one, to have no copy of all of it."""
+    """Return slices that cover range(size), for processing in parts without a full copy."""
     return (slice(start, min(start + _PART, size)) for start in range(0, size, _PART))
 
 
 def uniform(size: int, *key: object) -> np.ndarray:
-    """Numbers in [0, 1), (size,) float64, that depend on size and key alone."""
+    """Return numbers in [0, 1), (size,) float64, that depend only on size and key."""
     return (_raw(size, key) >> np.uint64(11)) * 2.0**-53
 
 

@@ -1,6 +1,6 @@
-"""A batch again: the documents and the input rows behind it, and their text where the tokenizer is at hand.
+"""Replay of a batch: its documents and input rows, and their text if a tokenizer is given.
 
-It reads the batch's own tokens and four small columns of the row groups that they lie in.
+Reads the tokens of the batch and four small columns of their row groups.
 """
 
 import hashlib
@@ -25,26 +25,26 @@ class Passage:
     """Consecutive tokens of one document in a row of a batch."""
 
     part: Part
-    text: str | None  # None: the tokenizer is not at hand
+    text: str | None  # None without a tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of a batch: its sample's place in the order of the epoch, and what it is made of."""
+    """A row of a batch and its documents; ``sample`` is the index in the order of the epoch."""
 
     sample: int
-    source: str | None  # of a mixture, its name
+    source: str | None  # its name in a mixture
     passages: list[Passage]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A table that the batch is made from."""
+    """A table with samples in the batch."""
 
-    name: str | None  # in a mixture
+    name: str | None  # its name in a mixture
     table: str
     version: int
-    tokenizer: TokenizerRecord | None  # that of the lineage
+    tokenizer: TokenizerRecord | None  # from the lineage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +65,10 @@ def replay(
     step: int = 0,
     tokenizer: str | None = None,
 ) -> Replay:
-    """The batch that this rank gets ``step`` steps after where the dataset stands (before, if negative).
+    """Return the batch of this rank ``step`` steps after the dataset's state (before it, if negative).
 
-    ``tokenizer`` is the URL of the tokenizer.json that decodes the text, if it is at hand. Raises LoaderError
-    if the epoch has no such batch, or if it is another tokenizer than that which made the ids.
+    ``tokenizer`` is the URL of a tokenizer.json that decodes the text. Raises LoaderError if the batch is
+    outside the epoch, or if the tokenizer is not the one of the table.
     """
     consumed = int(dataset.state_dict()["consumed"])
     start = consumed + step * batch_size * dataset.world_size
@@ -76,18 +76,19 @@ def replay(
     samples = range(start, stop)[dataset.rank :: dataset.world_size]
     if start < 0 or not samples or batch_size < 1:
         raise LoaderError(
-            f"no batch {step:+d} steps from sample {consumed:,} of {dataset.num_samples:,}",
+            f"the epoch has no batch of {batch_size} samples {step:+d} steps from sample index "
+            f"{consumed:,}: it has {dataset.num_samples:,} samples",
             where=dataset.where,
-            hint="the epoch ends there, or begins later",
+            hint="choose a step within the epoch, and a batch size of at least 1",
         )
     sources = _sources(dataset)
-    decoder = None if tokenizer is None else _load(tokenizer, sources)
+    decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)
     with dataset.reader(dataset.epoch) as reader:
         batch = reader.batch(samples)
     rows = []
     for row, sample in enumerate(samples):
         ids = [*batch["input_ids"][row].tolist(), int(batch["labels"][row, -1])]
-        name, parts = _located(dataset, sample)
+        name, parts = _locate(dataset, sample)
         passages = [_passage(part, ids, decoder) for part in parts]
         rows.append(Row(sample=sample, source=name, passages=passages))
     return Replay(
@@ -102,24 +103,27 @@ def replay(
 def open_saved(
     lakes: Sequence[str], state: State, *, rank: int, world_size: int
 ) -> TokenDataset | TokenMixture:
-    """What a state was saved of: ``lakes`` is one URL, or of a mixture NAME=URL for each source.
+    """Open the dataset of a saved state; ``lakes`` is one URL, or NAME=URL for each source of a mixture.
 
-    Raises LoaderError if they are not those of the state.
+    Raises LoaderError if the lakes do not match the state.
     """
     if "datasets" not in state:
         if len(lakes) != 1:
-            raise LoaderError("the state of a single table", hint="give one lake")
+            raise LoaderError(
+                f"the state is of a single table, but {len(lakes)} lakes are given",
+                hint="give one lake",
+            )
         return TokenDataset.from_state(lakes[0], state, rank=rank, world_size=world_size)
     named = dict(lake.split("=", 1) for lake in lakes if "=" in lake)
     if len(named) != len(lakes):
         raise LoaderError(
-            f"the state of a mixture of {', '.join(state['datasets'])}",
+            f"the state is of a mixture of {', '.join(state['datasets'])}",
             hint="give each source as NAME=LAKE",
         )
     return TokenMixture.from_state(named, state, rank=rank, world_size=world_size)
 
 
-def _located(dataset: TokenDataset | TokenMixture, sample: int) -> tuple[str | None, list[Part]]:
+def _locate(dataset: TokenDataset | TokenMixture, sample: int) -> tuple[str | None, list[Part]]:
     if isinstance(dataset, TokenMixture):
         return dataset.locate(sample)
     return None, dataset.locate(sample)
@@ -134,37 +138,37 @@ def _sources(dataset: TokenDataset | TokenMixture) -> list[Source]:
 
 
 def read_state(path: str) -> State:
-    """The dataset's state in a file: JSON, or what ``torch.save`` made of a checkpoint that holds one.
+    """Return the dataset state in a file: JSON, or a checkpoint written by ``torch.save``.
 
-    Raises LoaderError if there is none in it, StorageError if it cannot be read.
+    Raises LoaderError if the file contains no state, StorageError if it cannot be read.
     """
     url = storage.normalize(path)
     with storage.open_input(url) as file:
         is_json = file.read(1) == b"{"
         file.seek(0)
         try:
-            saved: Any = json.loads(file.read()) if is_json else _unpickled(file)
+            saved: Any = json.loads(file.read()) if is_json else _load_checkpoint(file)
         except ValueError as error:
-            raise LoaderError(f"no JSON ({error})", where=url) from error
+            expected = "JSON" if is_json else "JSON or a checkpoint of plain values and tensors"
+            raise LoaderError(f"not valid {expected} ({error})", where=url) from error
     try:
         return find_state(saved)
     except LoaderError as error:
         raise LoaderError(error.what, where=url, hint=error.hint) from error
 
 
-def _unpickled(file: Any) -> Any:
+def _load_checkpoint(file: Any) -> Any:
     import pickle
 
     try:
-        # weights_only: what is in a checkpoint must not run.
+        # weights_only: loading a checkpoint must not run code.
         return torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise ValueError(f"nor a checkpoint of plain values and tensors: {reason}") from error
+        raise ValueError(str(error).split("\n", 1)[0]) from error
 
 
-def _load(path: str, sources: Sequence[Source]) -> Any:
-    """The tokenizer at a URL, which must be that of each lineage that names one."""
+def _load_tokenizer(path: str, sources: Sequence[Source]) -> Any:
+    """Return the tokenizer at a URL; raises LoaderError if the lineage of a source names another one."""
     from tokenizers import Tokenizer
 
     url = storage.normalize(path)
@@ -173,9 +177,9 @@ def _load(path: str, sources: Sequence[Source]) -> Any:
     for record in (source.tokenizer for source in sources):
         if record is not None and hashlib.sha256(content).hexdigest() != record.sha256:
             raise LoaderError(
-                "not the tokenizer that made the ids",
+                "this is not the tokenizer of the table",
                 where=url,
-                hint=f"the lineage names {record.name} with sha256 {record.sha256}",
+                hint=f"use {record.name} with sha256 {record.sha256}, which the lineage names",
             )
     return Tokenizer.from_buffer(content)
 
@@ -183,6 +187,6 @@ def _load(path: str, sources: Sequence[Source]) -> Any:
 def _passage(part: Part, ids: Sequence[int], tokenizer: Any | None) -> Passage:
     if tokenizer is None:
         return Passage(part=part, text=None)
-    own = ids[part.start : part.start + part.count]
-    text = tokenizer.decode([token for token in own if token >= 0], skip_special_tokens=False)
+    part_ids = ids[part.start : part.start + part.count]
+    text = tokenizer.decode([token for token in part_ids if token >= 0], skip_special_tokens=False)
     return Passage(part=part, text=text)

@@ -1,4 +1,4 @@
-"""Which rank of how many this process is."""
+"""Rank and world size of this process."""
 
 import os
 
@@ -8,10 +8,12 @@ from etl.errors import LoaderError
 
 
 def resolve_shard(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size: as given, else of torch.distributed if it is initialised, else of the
-    environment (``RANK``, ``WORLD_SIZE``, as torchrun sets them), else 0 of 1.
+    """Return rank and world size, by default those of this process.
 
-    Raises LoaderError if only one of the two is known, or the rank is not below the world size.
+    Defaults come from torch.distributed if it is initialised, else from the environment variables ``RANK``
+    and ``WORLD_SIZE``, as torchrun sets them, else they are 0 and 1.
+
+    Raises LoaderError if only one of the two is known, or if the rank is not below the world size.
 
     >>> resolve_shard(1, 4)
     (1, 4)
@@ -26,9 +28,9 @@ def resolve_shard(rank: int | None, world_size: int | None) -> tuple[int, int]:
             return 0, 1
     if rank is None or world_size is None or not 0 <= rank < world_size:
         raise LoaderError(
-            f"rank {rank} of {world_size}",
+            f"rank {rank} is not valid for world size {world_size}",
             where=where,
-            hint="give both, with 0 <= rank < world_size",
+            hint="set both, with 0 <= rank < world_size",
         )
     return rank, world_size
 
@@ -40,4 +42,4 @@ def _variable(name: str) -> int | None:
     try:
         return int(value)
     except ValueError as error:
-        raise LoaderError(f"{name}={value!r} is no number", where="the environment") from error
+        raise LoaderError(f"{name}={value!r} is not an integer", where="the environment") from error

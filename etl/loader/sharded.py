@@ -1,9 +1,9 @@
-"""What all datasets of the loader share: ranks, DataLoader workers, epochs, the state.
+"""The base of all datasets: distribution over ranks and DataLoader workers, epochs, and the state.
 
-Each sample is of an epoch exactly once; its place in the order depends on neither ranks, workers nor batch
-size. Rank r of R takes the samples r, r + R, r + 2R ..., so that the batches of one step, over all ranks,
-are the next samples of that order. What does not fill a step of R samples at the end of an epoch is left
-out, and ``dropped_samples`` says how many.
+Each sample occurs exactly once per epoch; its index in the order depends on neither ranks, workers nor batch
+size. Rank r of R takes the samples r, r + R, r + 2R ..., so the batches of one step, over all ranks, are the
+next samples in that order. An incomplete step of fewer than R samples at the end of an epoch is dropped;
+``dropped_samples`` is its size.
 """
 
 from abc import abstractmethod
@@ -23,86 +23,86 @@ from etl.loader.waiting import ahead
 
 Batch = dict[str, torch.Tensor]
 
-_WHOLE = ("cu_seqlens", "max_seqlen")  # of a batch, not of its rows
+_PER_BATCH = ("cu_seqlens", "max_seqlen")  # tensors without a row dimension
 
 
 class Reader(Protocol):
-    """Makes batches of an epoch's samples."""
+    """A reader of an epoch's batches."""
 
     def batch(self, samples: Sequence[int]) -> Batch:
-        """The samples as tensors, a row for each."""
+        """Return samples as tensors with one row each."""
 
 
 class ShardedDataset(IterableDataset[Batch]):
-    """Samples in a reproducible order, dealt to ranks and DataLoader workers, resumable anywhere."""
+    """Samples in a reproducible order, distributed over ranks and DataLoader workers, resumable."""
 
     def __init__(self, *, num_samples: int, identity: State, rank: int, world_size: int) -> None:
         self.num_samples = num_samples
-        """Samples of an epoch, over all ranks."""
+        """The number of samples of an epoch, over all ranks."""
         self.rank, self.world_size = rank, world_size
         self.waited = 0.0
-        """Seconds that this process has waited for batches."""
+        """The seconds that this process has waited for batches."""
         self.identity = identity
-        """``plan``, the fingerprint of the order, and what it was made from."""
-        # Epoch and first sample; in shared memory, so that persistent workers see set_epoch. Forked ones
-        # share the mapping; for spawned ones torch moves it when it is pickled, and not before: 5 ms.
+        """``plan``, the fingerprint of the order, and the values that it covers."""
+        # Epoch and first sample, in shared memory: persistent workers must see set_epoch. Forked workers
+        # share the mapping. For spawned ones torch moves it to shared memory when it is pickled, in 5 ms.
         self._begin = torch.frombuffer(mmap(-1, 16), dtype=torch.int64)
         self._consumed = 0
-        self._stride = 0  # samples of a step over all ranks, once iterating has begun
-        self._resumed: State | None = None  # in a worker: the state that a StatefulDataLoader gave
+        self._stride = 0  # samples of a step over all ranks, once iteration has begun
+        self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """What errors name: the URL of the table."""
+        """The location that errors name: the URL of the table."""
 
     @abstractmethod
     def reader(self, epoch: int) -> AbstractContextManager[Reader]:
-        """What makes batches of the samples of an epoch."""
+        """Return a reader of an epoch's batches."""
 
     @property
     def epoch(self) -> int:
-        """The epoch that iterating goes through."""
+        """The current epoch."""
         return int(self._begin[0])
 
     @property
     def dropped_samples(self) -> int:
-        """Samples at the end of a whole epoch that no rank gets, so that all take the same steps."""
+        """The samples at the end of an epoch that no rank gets, so that all ranks take equal steps."""
         return self.num_samples % self.world_size
 
     def __len__(self) -> int:
-        """Samples of this rank in a whole epoch."""
+        """Return the number of samples of this rank in an epoch."""
         return self.num_samples // self.world_size
 
     def __iter__(self) -> Iterator[Batch]:
-        """The samples of this rank, each a dictionary of tensors without the batch's dimension."""
+        """Yield the samples of this rank, each a dictionary of tensors without a batch dimension."""
         batches = iter(self.batches(1, drop_last=False))
         return (
-            {name: values if name in _WHOLE else values[0] for name, values in batch.items()}
+            {name: values if name in _PER_BATCH else values[0] for name, values in batch.items()}
             for batch in batches
         )
 
     def batches(self, batch_size: int, *, drop_last: bool = True, prefetch: int = 0) -> "Batches":
-        """The samples of this rank as batches, an iterable of its own; see ``Batches``.
+        """Return the samples of this rank as an iterable of batches; see ``Batches``.
 
-        Raises LoaderError if the batch size is not positive.
+        Raises LoaderError if the batch size is not positive or ``prefetch`` is negative.
         """
         return Batches(self, batch_size, drop_last=drop_last, prefetch=prefetch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go through another epoch, from its beginning; the same one again changes nothing."""
+        """Move to the beginning of an epoch, or do nothing if it is the current one."""
         if epoch < 0:
-            raise LoaderError(f"epoch {epoch}", hint="epochs count from 0")
+            raise LoaderError(f"epoch must be at least 0, not {epoch}")
         if epoch != self.epoch:
             self._start_at(epoch, 0)
 
     def state_dict(self, *, consumed: int | None = None) -> State:
-        """Where this epoch stands: a few integers, the same on all ranks after the same step.
+        """Return the position in this epoch: a few integers, equal on all ranks after the same step.
 
-        ``consumed`` counts the samples of the epoch that all ranks together have got. In this process
-        the dataset counts them itself, up to the batch handed out last. The workers of a plain DataLoader
-        go ahead of the training loop, which alone knows: give ``steps * batch_size * world_size``, or use
-        torchdata's StatefulDataLoader.
+        ``consumed`` is the number of samples of the epoch that all ranks together have received. In this
+        process the dataset counts them, up to the batch returned last. The workers of a plain DataLoader run
+        ahead of the training loop: pass ``steps * batch_size * world_size``, or use torchdata's
+        StatefulDataLoader.
         """
         worker: Any = get_worker_info()
         epoch = self.epoch if self._resumed is None else self._resumed["epoch"]
@@ -115,13 +115,13 @@ class ShardedDataset(IterableDataset[Batch]):
         )
 
     def load_state_dict(self, state: State) -> None:
-        """Go on where a state was saved, at any world size, batch size and number of workers.
+        """Resume from a saved state, at any world size, batch size and number of workers.
 
-        It may be the state of a StatefulDataLoader, or a checkpoint that holds it. Call it before a
-        DataLoader is iterated. Raises LoaderError if it is the state of another order of samples.
+        The state may be that of a StatefulDataLoader, or a checkpoint that contains it. Call this before
+        iterating a DataLoader. Raises LoaderError if the state belongs to another order of samples.
         """
         if get_worker_info() is not None:
-            # In a StatefulDataLoader's worker, of the state's own number: the loader sees to that.
+            # In a worker of a StatefulDataLoader, which gives each worker its own state.
             check_state(state, self.state_dict(), where=self.where)
             self._resumed = state
             return
@@ -130,7 +130,7 @@ class ShardedDataset(IterableDataset[Batch]):
         self._start_at(int(state["epoch"]), int(state["consumed"]))
 
     def steps(self, batch_size: int, *, drop_last: bool) -> Generator[tuple[int, Batch]]:
-        """Batches, each with the position after it; inside a DataLoader worker, of W, every W-th."""
+        """Return the batches, each with the position after it; a DataLoader worker of W gets every W-th."""
         worker: Any = get_worker_info()
         first, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         self._stride = batch_size * self.world_size
@@ -147,23 +147,31 @@ class ShardedDataset(IterableDataset[Batch]):
                     start, stop = step * batch_size, min((step + 1) * batch_size, count)
                     samples = range(begin + start * self.world_size, begin + stop * self.world_size)
                     batch = reader.batch(samples[self.rank :: self.world_size])
-                    ahead = begin + (step + workers) * self._stride  # where this worker goes on
-                    yield samples.stop if worker is None else ahead, batch
+                    next_begin = begin + (step + workers) * self._stride  # of this worker
+                    yield samples.stop if worker is None else next_begin, batch
 
         return read()
 
     def reach(self, position: int) -> None:
-        """Note that the samples before a position have been handed out."""
+        """Record that the samples before a position have been returned."""
         self._consumed = position
 
+    def _check_sample(self, sample: int) -> None:
+        if not 0 <= sample < self.num_samples:
+            raise LoaderError(
+                f"sample index {sample} is out of range: the dataset has {self.num_samples} samples",
+                where=self.where,
+            )
+
     def _resumed_at(self, worker: int) -> tuple[int, int]:
-        """Epoch and first sample of the loader's workers, from the state of this one."""
+        """Return the epoch and first sample of all workers, computed from the state of this worker."""
         assert self._resumed is not None
         stride = self._resumed["stride"]
         if stride != self._stride:
             raise LoaderError(
-                f"a step of {stride} samples over all ranks when saved, of {self._stride} here",
-                hint="give the loader's state to dataset.load_state_dict, before the loader starts",
+                f"the state was saved with {stride} samples per step over all ranks, "
+                f"but this loader has {self._stride}",
+                hint="pass the loader's state to dataset.load_state_dict, before the loader starts",
             )
         return int(self._resumed["epoch"]), int(self._resumed["consumed"]) - worker * stride
 
@@ -173,31 +181,31 @@ class ShardedDataset(IterableDataset[Batch]):
 
 
 class Batches(IterableDataset[Batch]):
-    """The batches of a dataset: iterate it, or hand it to ``DataLoader(..., batch_size=None)``.
+    """The batches of a dataset: iterate it, or pass it to ``DataLoader(..., batch_size=None)``.
 
-    ``prefetch`` batches are made ahead by a thread of this process; the order and the state are the same.
-    It has the dataset's state, for torchdata's StatefulDataLoader.
+    A thread of this process prepares ``prefetch`` batches ahead; this changes neither order nor state. The
+    state methods are those of the dataset, for torchdata's StatefulDataLoader.
     """
 
     def __init__(
         self, dataset: ShardedDataset, batch_size: int, *, drop_last: bool, prefetch: int
     ) -> None:
         if batch_size < 1:
-            raise LoaderError(f"batch_size={batch_size}", hint="give 1 or more")
+            raise LoaderError(f"batch_size must be at least 1, not {batch_size}")
         if prefetch < 0:
-            raise LoaderError(f"prefetch={prefetch}", hint="give 0 for no thread, or 1 or more")
+            raise LoaderError(f"prefetch must be at least 0, not {prefetch}")
         self.dataset = dataset
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.prefetch = prefetch
 
     def __iter__(self) -> Iterator[Batch]:
-        # The position is read now, not at the first batch: a StatefulDataLoader asks in between.
+        # Read the position now, not at the first batch: a StatefulDataLoader saves it in between.
         steps = self.dataset.steps(self.batch_size, drop_last=self.drop_last)
-        return self._hand_out(ahead(steps, self.prefetch) if self.prefetch else steps)
+        return self._iterate(ahead(steps, self.prefetch) if self.prefetch else steps)
 
-    def _hand_out(self, steps: Generator[tuple[int, Batch]]) -> Iterator[Batch]:
-        """The batches, each noted by the dataset when it leaves, not when it is made."""
+    def _iterate(self, steps: Generator[tuple[int, Batch]]) -> Iterator[Batch]:
+        """Yield the batches; the dataset records each when it is returned, not when it is prepared."""
         in_worker = get_worker_info() is not None
         with closing(steps):
             while True:
@@ -211,14 +219,14 @@ class Batches(IterableDataset[Batch]):
                 yield Message(batch) if in_worker else batch
 
     def __len__(self) -> int:
-        """Batches of this rank in a whole epoch."""
+        """Return the number of batches of this rank in an epoch."""
         full, rest = divmod(len(self.dataset), self.batch_size)
         return full + (0 if self.drop_last or not rest else 1)
 
     def state_dict(self) -> State:
-        """The state of the dataset."""
+        """Return the state of the dataset."""
         return self.dataset.state_dict()
 
     def load_state_dict(self, state: State) -> None:
-        """Go on where a state was saved, as ``dataset.load_state_dict`` does."""
+        """Resume from a saved state, as ``dataset.load_state_dict`` does."""
         self.dataset.load_state_dict(state)

@@ -1,8 +1,8 @@
-"""What is saved of a dataset: a handful of integers, by itself or inside what torchdata makes of it.
+"""The saved state of a dataset: a few integers, alone or within a checkpoint or a torchdata state.
 
-Steps are dealt to DataLoader workers in turn, so that a worker's state is the place where *it* goes on.
-The places of all W workers are W steps that follow each other; the first of them is where the training
-loop stands, and a state that holds at any number of workers and ranks.
+DataLoader workers take the steps in turn, so the state of a worker is the step where *it* continues. The
+states of all W workers are W consecutive steps; the first is the position of the training loop, which is
+valid for any number of workers and ranks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,56 +13,61 @@ from etl.errors import LoaderError
 STATE_FORMAT = 2
 State = dict[str, Any]
 
-_KEYS = {"format", "plan", "epoch", "consumed"}  # what every state has
-_WORKER_KEYS = {"worker", "workers", "stride"}  # what that of a DataLoader worker has besides
+_KEYS = {"format", "plan", "epoch", "consumed"}  # in every state
+_WORKER_KEYS = {"worker", "workers", "stride"}  # also in the state of a DataLoader worker
 
 
 def worker_state(state: State, *, worker: int, workers: int, stride: int) -> State:
-    """The state of one of the workers; ``stride`` is the samples of a step over all ranks."""
+    """Return the state of a DataLoader worker; ``stride`` is the samples per step over all ranks."""
     return {**state, "worker": worker, "workers": workers, "stride": stride}
 
 
 def find_state(saved: Mapping[str, Any]) -> State:
-    """The state of the dataset in what was saved: the state itself, or a checkpoint that holds one, as
-    that of a StatefulDataLoader, whose workers each have their own.
+    """Return the dataset state in a saved object: a state, or a checkpoint that contains one.
 
-    Raises LoaderError if there is none, or the workers do not stand at one step.
+    A StatefulDataLoader saves one state per worker, from which the common state is computed.
+
+    Raises LoaderError if it finds no state, or if the workers are not at consecutive steps.
 
     >>> find_state({"model": {}, "data": {"format": 2, "plan": "a", "epoch": 0, "consumed": 8}})["consumed"]
     8
     """
-    found = list(_states(saved))
-    if not found:
+    states = list(_states(saved))
+    if not states:
         raise LoaderError(
-            "no state of a TokenDataset in it",
+            "the saved object contains no state of a TokenDataset",
             hint="save dataset.state_dict(), or the state_dict() of a StatefulDataLoader over it",
         )
     if _steps_since_snapshot(saved):
         raise LoaderError(
-            "the state of a StatefulDataLoader between two snapshots",
-            hint="give it to that loader, or save with snapshot_every_n_steps=1",
+            "the StatefulDataLoader was saved between two snapshots",
+            hint="load the state into that loader, or save with snapshot_every_n_steps=1",
         )
-    first = found[0]
+    first = states[0]
     if not first.keys() >= _WORKER_KEYS:
-        if any(state != first for state in found):
-            raise LoaderError(f"{len(found)} states of datasets", hint="give one of them")
+        if any(state != first for state in states):
+            raise LoaderError(
+                f"the saved object contains {len(states)} dataset states that differ",
+                hint="pass one of them",
+            )
         return first
-    steps = sorted(int(state["consumed"]) for state in found)
+    steps = sorted(int(state["consumed"]) for state in states)
     expected = [steps[0] + number * first["stride"] for number in range(first["workers"])]
     if steps != expected:
         raise LoaderError(
-            "the DataLoader workers do not stand at one step: no other number of workers can go on",
-            hint="give the state to a loader with as many workers, or use dataset.batches()",
+            "the DataLoader workers are not at consecutive steps, "
+            "so only a loader with as many workers can resume",
+            hint="load the state into such a loader, or save from a loader over dataset.batches()",
         )
-    behind = min(found, key=lambda state: int(state["consumed"]))
-    return {name: value for name, value in behind.items() if name not in _WORKER_KEYS}
+    last_behind = min(states, key=lambda state: int(state["consumed"]))
+    return {name: value for name, value in last_behind.items() if name not in _WORKER_KEYS}
 
 
 def check_state(state: State, own: State, *, where: str) -> None:
-    """Raise LoaderError unless a state is of the same order of samples as one's own."""
+    """Raise LoaderError unless a state belongs to the same order of samples as the dataset's own."""
     if state["format"] != own["format"]:
         raise LoaderError(
-            f"a state of format {state['format']}, not {own['format']}",
+            f"the state has format {state['format']}, but this version reads format {own['format']}",
             hint="load it with the version of Tokenlake that saved it",
         )
     if state["plan"] == own["plan"]:
@@ -70,12 +75,12 @@ def check_state(state: State, own: State, *, where: str) -> None:
     names = [
         name for name in state if name not in _KEYS | _WORKER_KEYS and not _is_nested(state[name])
     ]
-    changed = [f"{n}={state[n]} here {own.get(n)}" for n in names if state[n] != own.get(n)]
-    then = ", ".join(f"{name}={state[name]}" for name in names)
+    changed = [f"{n}={state[n]}, here {own.get(n)}" for n in names if state[n] != own.get(n)]
+    saved = ", ".join(f"{name}={state[name]}" for name in names)
     raise LoaderError(
-        f"the state of another order of samples ({', '.join(changed) or 'another table'})",
+        f"the state belongs to another order of samples ({'; '.join(changed) or 'another table'})",
         where=where,
-        hint=f"open the dataset as it was then: {then}",
+        hint=f"open the dataset with {saved}",
     )
 
 

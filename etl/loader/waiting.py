@@ -1,7 +1,7 @@
-"""Waiting for data: items made ahead by a thread, and the seconds that a reader waits.
+"""Prefetch by a thread, and a count of the seconds spent waiting for items.
 
-A thread is enough: what takes time, reading and decompressing, releases the interpreter's lock. Workers of
-a DataLoader cost a message besides, about a millisecond for 64 KB.
+A thread is enough, because the slow work, reading and decompressing, releases the GIL. DataLoader workers
+would add the cost of a message, about a millisecond for 64 KB.
 """
 
 import queue
@@ -12,14 +12,14 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 _Item = TypeVar("_Item")
-_Queue = queue.Queue[Any]  # items, at their end an exception or None
+_Queue = queue.Queue[Any]  # items, then an exception or None
 
 
 class Timed(Generic[_Item]):
-    """An iterable whose ``waited`` counts the seconds that its reader has waited for items, in all.
+    """An iterable that counts in ``waited`` the total seconds that its reader waited for items.
 
-    ``dataset.waited`` is such a count for batches made in this process; what DataLoader workers make
-    is waited for in the loader: ``loader = Timed(DataLoader(...))``.
+    ``dataset.waited`` is such a count for batches read in this process. For DataLoader workers, wrap the
+    loader: ``loader = Timed(DataLoader(...))``.
 
     >>> timed = Timed([1, 2])
     >>> list(timed), timed.items, timed.waited < 1
@@ -46,11 +46,13 @@ class Timed(Generic[_Item]):
 
 
 def ahead(items: Generator[_Item], size: int) -> Generator[_Item]:
-    """The same items, up to ``size`` of them made ahead by a thread that ends with the iterator."""
+    """Yield items, up to ``size`` of them prepared ahead by a thread that ends with the iterator."""
     ready: _Queue = queue.Queue(size)
     stopped = threading.Event()
     arguments = (items, ready, stopped)
-    thread = threading.Thread(target=_make, args=arguments, name="tokenlake-prefetch", daemon=True)
+    thread = threading.Thread(
+        target=_produce, args=arguments, name="tokenlake-prefetch", daemon=True
+    )
     thread.start()
     try:
         while (item := ready.get()) is not None:
@@ -62,21 +64,21 @@ def ahead(items: Generator[_Item], size: int) -> Generator[_Item]:
         thread.join()
 
 
-def _make(items: Generator[_Item], ready: _Queue, stopped: threading.Event) -> None:
-    """What the thread does: items, and at the end None or the error that ended them."""
+def _produce(items: Generator[_Item], ready: _Queue, stopped: threading.Event) -> None:
+    """Put all items into the queue, then None or the exception that ended them; the body of the thread."""
     end: BaseException | None = None
     try:
         with closing(items):
             for item in items:
                 if not _put(ready, item, stopped):
                     return
-    except BaseException as error:  # noqa: BLE001 - it is raised where the items are read
+    except BaseException as error:  # noqa: BLE001 - it is raised in the reading thread
         end = error
     _put(ready, end, stopped)
 
 
 def _put(ready: _Queue, item: Any, stopped: threading.Event) -> bool:
-    """Whether an item got into the queue before the reader went away."""
+    """Put an item into the queue; return False if the reader stopped first."""
     while not stopped.is_set():
         try:
             ready.put(item, timeout=0.1)

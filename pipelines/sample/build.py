@@ -1,7 +1,7 @@
-"""Builds the sample from packages of Debian 12: ``python pipelines/sample/build.py``.
+"""Build the sample from packages of Debian 12: ``python pipelines/sample/build.py``.
 
-Needs ``apt-get`` and ``dpkg``, and installs nothing. The same packages give the same bytes:
-documents come in a fixed order and no file carries a time. README.md says what comes from where.
+Requires ``apt-get`` and ``dpkg``, and installs nothing. The same packages produce the same bytes: documents
+have a fixed order, and no file contains a timestamp. README.md lists the sources.
 """
 
 import gzip
@@ -29,9 +29,9 @@ PARQUET = {  # file -> translations of the handbook
     "handbook-00000.parquet": ("en-US", "de-DE", "fr-FR", "es-ES"),
     "handbook-00001.parquet": ("ja-JP", "zh-CN", "ru-RU", "ar-MA", "pt-BR"),
 }
-JSON_LINES = ("nl-NL",)  # most of it is still English: natural duplicates of the first file
+JSON_LINES = ("nl-NL",)  # mostly still in English: natural duplicates of the first file
 ROW_GROUP_ROWS = 64
-BOOKS = {  # the program's abbreviation -> name
+BOOKS = {  # abbreviation of the program `bible` -> name
     "Ge": "Genesis",
     "1Sm": "1 Samuel",
     "2Sm": "2 Samuel",
@@ -51,7 +51,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 class Document(NamedTuple):
-    """One row of the sample; ``lang`` is what the publisher declares, not what the text is in."""
+    """A row of the sample; ``lang`` is declared by the publisher and may differ from the text."""
 
     doc_id: str
     content: str | None
@@ -64,10 +64,10 @@ SCHEMA = pa.schema([(name, pa.string()) for name in Document._fields])
 
 
 class PageText(HTMLParser):
-    """The text of a page: a paragraph per block element, white space as it would be shown.
+    """A parser that extracts the text of a page: a paragraph per block element, whitespace as rendered.
 
-    The handbook's own banner and its rows of previous and next links are left out; tables of
-    contents and listings stay, as they do in any crawl.
+    The handbook's banner and its rows of previous and next links are removed; tables of contents and
+    listings stay, as in any crawl.
     """
 
     BLOCKS = (
@@ -91,7 +91,7 @@ class PageText(HTMLParser):
     VOID = ("br", "hr", "img", "meta", "link", "input", "col")
 
     def __init__(self) -> None:
-        """An empty page; ``feed`` it."""
+        """Create a parser for one page."""
         super().__init__(convert_charrefs=True)
         self.title = ""
         self._paragraphs: list[str] = []
@@ -100,7 +100,7 @@ class PageText(HTMLParser):
         self._skip_from: int | None = None  # the depth at which a skipped element began
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Ends the paragraph before a block, and begins to skip at the furniture."""
+        """End the paragraph before a block, and start skipping at a banner, navigation or script."""
         if tag in self.VOID:
             return
         if tag in self.BLOCKS:
@@ -112,7 +112,7 @@ class PageText(HTMLParser):
             self._skip_from = len(self._open)
 
     def handle_endtag(self, tag: str) -> None:
-        """Ends the paragraph of a block, and the skipping where it began."""
+        """End the paragraph of a block, and stop skipping at the end of a skipped element."""
         if tag in self.VOID:
             return
         if tag in self.CELLS:
@@ -124,7 +124,7 @@ class PageText(HTMLParser):
             self._skip_from = None
 
     def handle_data(self, data: str) -> None:
-        """Keeps the characters that a reader sees."""
+        """Keep visible text."""
         if self._skip_from is None:
             self._pieces.append(data)
 
@@ -139,12 +139,12 @@ class PageText(HTMLParser):
 
     @property
     def text(self) -> str:
-        """The paragraphs with a blank line between them."""
+        """The paragraphs, separated by blank lines."""
         return "\n\n".join(self._paragraphs)
 
 
 def handbook(root: Path, folder: str) -> Iterator[Document]:
-    """The pages of one translation of the handbook, by file name."""
+    """Yield the pages of one translation of the handbook, in the order of file names."""
     for path in sorted((root / folder).glob("*.html")):
         page = PageText()
         page.feed(path.read_text(encoding="utf-8"))
@@ -159,7 +159,7 @@ def handbook(root: Path, folder: str) -> Iterator[Document]:
 
 
 def bible(program: Path, folder: Path) -> Iterator[Document]:
-    """The chapters of the chosen books, in the Bible's order; a verse a line, without numbers."""
+    """Yield the chapters of the chosen books in order; one verse per line, without numbers."""
     command: list[str | Path] = [program, "-p", folder, "-f", "Gen1:1-Rev22:21"]
     verses = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, check=True, encoding="ascii"
@@ -181,7 +181,7 @@ def bible(program: Path, folder: Path) -> Iterator[Document]:
 
 
 def write_parquet(path: Path, documents: Iterable[Document]) -> None:
-    """Small row groups, so that even this file is read as several splits."""
+    """Write documents in small row groups, so that even this file has several splits."""
     table = pa.Table.from_pylist([document._asdict() for document in documents], schema=SCHEMA)
     pq.write_table(
         table, path, compression="zstd", compression_level=19, row_group_size=ROW_GROUP_ROWS
@@ -189,12 +189,12 @@ def write_parquet(path: Path, documents: Iterable[Document]) -> None:
 
 
 def json_lines(documents: Iterable[Document]) -> list[str]:
-    """A JSON object a line, characters as they are."""
+    """Return one JSON object per line, with non-ASCII characters unescaped."""
     return [json.dumps(document._asdict(), ensure_ascii=False) for document in documents]
 
 
 def with_junk(lines: list[str]) -> list[str]:
-    """The same lines, and what every crawl has: no text, empty text, and a line cut short."""
+    """Add typical damage to lines: a null text, an empty text, and a truncated line."""
     null = Document("junk/null", None, None, "en", "A page whose text was never fetched")
     empty = Document("junk/empty", "", None, "en", "A page without text")
     cut = lines[10][: len(lines[10]) // 2]
@@ -202,7 +202,7 @@ def with_junk(lines: list[str]) -> list[str]:
 
 
 def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
-    """Byte-level BPE with GPT-2's pattern (Radford et al. 2019); id 0 ends a text."""
+    """Train byte-level BPE with GPT-2's pattern (Radford et al. 2019); id 0 ends a text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -217,7 +217,7 @@ def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
 
 
 def unpack(folder: Path) -> None:
-    """Downloads the packages at their versions and unpacks them; nothing is installed."""
+    """Download the packages at their versions and unpack them, without installing them."""
     names = [f"{name}={version}" for name, version in PACKAGES.items()]
     subprocess.run(["apt-get", "download", *names], cwd=folder, check=True)
     for package in sorted(folder.glob("*.deb")):
@@ -225,7 +225,7 @@ def unpack(folder: Path) -> None:
 
 
 def main() -> None:
-    """Writes the sample beside this file."""
+    """Write the sample to the folder of this file."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         unpack(root)

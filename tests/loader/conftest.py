@@ -1,4 +1,4 @@
-"""One small lake for the tests that only read it."""
+"""A small lake, shared by the tests that only read it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Small token tables whose every token is known: token i of a table is the number i."""
+"""Small token tables with known tokens: token i of a table is the number i."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ WRITERS: dict[str, dict[str, object]] = {
     "dictionary": {"use_dictionary": True},
     "pages v2": {"data_page_version": "2.0", "compression": "zstd"},
 }
-"""What may differ in how a token column is written; the loader has two ways to read it."""
+"""Variants of how a token column is written; the loader has two ways to read it."""
 
 MIXED = Shuffle(lanes=3, block_tokens=28, run_tokens=20)
 """Settings that shuffle even a table of a few hundred tokens."""
@@ -54,7 +54,7 @@ MIXED = Shuffle(lanes=3, block_tokens=28, run_tokens=20)
 
 @dataclass(frozen=True)
 class Document:
-    """Where a document stands: its address, its file's number, its row group, its tokens."""
+    """The location of a document: its address, its file's number, its row group, its tokens."""
 
     source: str
     row: int
@@ -80,10 +80,10 @@ def group_tokens(shape: Shape) -> list[int]:
 
 
 def make_lake(folder: UPath, shape: Shape, *, framed: bool = False, **options: Any) -> str:
-    """A lake whose token table has this shape; file i of it is ``i.parquet``, in the table's order.
+    """Create a lake whose token table has this shape; file i of it is ``i.parquet``, in table order.
 
-    ``framed`` documents have 1 as their first token and 0 as their last one, not what is said above.
-    Pages are tiny, so that row groups have many; ``options`` are those of pq.ParquetWriter.
+    ``framed`` documents have 1 as their first token and 0 as their last one instead of their numbers.
+    Pages are tiny, so row groups have many; ``options`` are those of pq.ParquetWriter.
     """
     options = {"use_dictionary": False, "data_page_size": 64, "write_batch_size": 2, **options}
     lake = folder / "lake"
@@ -134,14 +134,14 @@ def _write(
 
 
 def stream_of(shape: Shape, groups: Sequence[int]) -> np.ndarray:
-    """The tokens of the table's row groups in a given order."""
+    """Return the tokens of the table's row groups in a given order."""
     ends = np.cumsum([0, *group_tokens(shape)])
     parts = [np.arange(ends[g], ends[g + 1]) for g in groups]
     return np.concatenate([*parts, np.empty(0, np.int64)])
 
 
 def rows_of(dataset: TokenDataset, batch_size: int = 1) -> list[list[int]]:
-    """The windows that a rank gets, each as seq_len + 1 tokens."""
+    """Return the windows that a rank gets, each as seq_len + 1 tokens."""
     rows = []
     for batch in dataset.batches(batch_size, drop_last=False):
         inputs, labels = batch["input_ids"].tolist(), batch["labels"].tolist()
@@ -150,13 +150,13 @@ def rows_of(dataset: TokenDataset, batch_size: int = 1) -> list[list[int]]:
 
 
 def expected_rows(dataset: TokenDataset, shape: Shape, epoch: int = 0) -> list[list[int]]:
-    """All windows of an epoch in the plan's order, cut from the table with lists."""
+    """Return all windows of an epoch in the order of the plan, cut from the table with lists."""
     plan, size = dataset._plan, dataset.seq_len
     stream = stream_of(shape, plan.stream(epoch).groups.tolist()).tolist()
     starts = [plan.window(epoch, g) * size for g in range(plan.num_samples)]
     return [stream[start : start + size + 1] for start in starts]
 
 
-def dealt(ranks: list[list[list[int]]]) -> list[list[int]]:
-    """The rows of all ranks in the order of the plan: one of each rank in turn."""
+def interleaved(ranks: list[list[list[int]]]) -> list[list[int]]:
+    """Return the rows of all ranks in the order of the plan: one of each rank in turn."""
     return [row for rows in zip_longest(*ranks) for row in rows if row is not None]

@@ -1,4 +1,4 @@
-"""Batches made ahead by a thread: the same ones, the same state, no thread left; and the waiting."""
+"""Prefetch by a thread: same batches, same state, no thread left behind; and the time spent waiting."""
 
 import threading
 import time
@@ -22,22 +22,24 @@ def open_dataset(lake):
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 50])
-def test_the_thread_keeps_order_and_state(lake, prefetch):
+def test_prefetch_keeps_order_and_state(lake, prefetch):
     dataset = open_dataset(lake)
     whole = [row[:-1] for row in expected_rows(dataset, SMALL)]
     rows, states = [], []
     for batch in dataset.batches(2, drop_last=False, prefetch=prefetch):
         rows += batch["input_ids"].tolist()
-        states.append(dataset.state_dict())  # of what was handed out, however far the thread is
+        states.append(
+            dataset.state_dict()
+        )  # of the batches returned, however far ahead the thread is
     assert rows == whole
     assert threads() == []
     for steps, state in enumerate(states, 1):
-        again = open_dataset(lake)
-        again.load_state_dict(state)
-        assert [row[:-1] for row in rows_of(again)] == whole[2 * steps :]
+        resumed = open_dataset(lake)
+        resumed.load_state_dict(state)
+        assert [row[:-1] for row in rows_of(resumed)] == whole[2 * steps :]
 
 
-def test_a_reader_that_leaves_ends_the_thread(lake):
+def test_closing_the_iterator_ends_the_thread(lake):
     batches = iter(open_dataset(lake).batches(1, prefetch=2))
     next(batches)
     assert len(threads()) == 1
@@ -45,7 +47,7 @@ def test_a_reader_that_leaves_ends_the_thread(lake):
     assert threads() == []
 
 
-def test_an_error_of_the_thread_is_raised_where_batches_are_read(place):
+def test_an_error_in_the_thread_is_raised_in_the_reader(place):
     lake = make_lake(place, [[[20]] for _ in range(6)])
     dataset = TokenDataset(lake, seq_len=5, shuffle=False)
     file = at(lake) / "tokens" / "003.parquet"
@@ -56,10 +58,11 @@ def test_an_error_of_the_thread_is_raised_where_batches_are_read(place):
     assert threads() == []
 
 
-def test_the_first_window_of_a_lane_needs_its_own_pages_alone(place):
+def test_the_first_window_of_a_lane_needs_only_its_own_pages(place):
     shape = [[[20] * 400]]
-    lake = make_lake(place, shape, data_page_size=2000, compression="NONE")  # of 500 tokens
-    shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=1)  # all of it in one block
+    # Pages of 500 tokens, and the whole table in one block.
+    lake = make_lake(place, shape, data_page_size=2000, compression="NONE")
+    shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=1)
     dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle)
     first = expected_rows(dataset, shape)[0]
     assert first[0] > 1000
@@ -74,7 +77,7 @@ def test_the_first_window_of_a_lane_needs_its_own_pages_alone(place):
         next(batches)
 
 
-def test_waiting_is_counted(lake):
+def test_the_time_spent_waiting_is_counted(lake):
     dataset = open_dataset(lake)
     assert dataset.waited == 0
     counts = [dataset.waited for _ in dataset.batches(1)]
@@ -96,6 +99,6 @@ def test_waiting_is_counted(lake):
     assert timed.waited >= 0.03
 
 
-def test_settings_are_checked(lake):
-    with pytest.raises(LoaderError, match="prefetch=-1"):
+def test_a_negative_prefetch_is_refused(lake):
+    with pytest.raises(LoaderError, match="prefetch must be at least 0, not -1"):
         open_dataset(lake).batches(2, prefetch=-1)

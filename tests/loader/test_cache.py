@@ -1,4 +1,4 @@
-"""The cache of remote ranges: what is kept is right or not there, within its limit, for all processes."""
+"""The cache of remote ranges: entries are correct or missing, within the limit, for all processes."""
 
 import multiprocessing
 import os
@@ -26,8 +26,8 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*/*"))
 
 
-def from_afar(lake: str, folder: Path, cache_bytes: int = 1 << 20) -> TokenDataset:
-    """A dataset whose files are read as remote ones are."""
+def open_as_remote(lake: str, folder: Path, cache_bytes: int = 1 << 20) -> TokenDataset:
+    """Open a dataset that reads its local files like remote ones."""
     remote = Remote(request_bytes=600, cache=str(folder), cache_bytes=cache_bytes, attempts=1)
     dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
     dataset._index = replace(dataset._index, remote=remote)
@@ -38,34 +38,34 @@ def from_afar(lake: str, folder: Path, cache_bytes: int = 1 << 20) -> TokenDatas
 @settings(max_examples=60)
 @example([("a", "put"), ("a", "damage"), ("a", "get")])
 @example([("a", "put"), ("a", "cut"), ("a", "get"), ("a", "put"), ("a", "get")])
-def test_a_cache_gives_what_was_put_or_nothing(tmp_path_factory, steps):
+def test_a_cache_returns_the_stored_data_or_none(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("cache")
-    one, other = Cache(str(folder), 1 << 20), Cache(str(folder), 1 << 20)  # two processes' views
-    whole: set[str] = set()
+    writer, reader = Cache(str(folder), 1 << 20), Cache(str(folder), 1 << 20)  # as in two processes
+    intact: set[str] = set()
     for key, step in steps:
-        path = one._path(key)
+        path = writer._path(key)
         if step == "put":
-            one.put(key, content(key))
-            whole.add(key)
+            writer.put(key, content(key))
+            intact.add(key)
         elif step == "get":
-            assert other.get(key, 1000) == (content(key) if key in whole else None)
+            assert reader.get(key, 1000) == (content(key) if key in intact else None)
         elif path.exists():
             data = path.read_bytes()
             path.write_bytes(data[:500] + b"?" + data[501:] if step == "damage" else data[:-9])
-            whole.discard(key)
+            intact.discard(key)
     assert not [path for path in files(folder) if path.suffix == ".part"]
 
 
-def test_a_file_under_another_name_is_none(tmp_path):
+def test_a_file_under_the_name_of_another_key_is_ignored(tmp_path):
     cache = Cache(str(tmp_path), 1 << 20)
     cache.put("a", content("a"))
     cache._path("b").parent.mkdir(exist_ok=True)
     cache._path("a").replace(cache._path("b"))
     assert cache.get("b", 1000) is None
-    assert files(tmp_path) == []  # and it is gone
+    assert files(tmp_path) == []  # it was deleted
 
 
-def test_what_was_used_longest_ago_makes_room(tmp_path):
+def test_the_least_recently_used_entries_are_evicted(tmp_path):
     cache = Cache(str(tmp_path), 10_500)
     for age, key in enumerate("abcdefghi"):
         cache.put(key, content(key))
@@ -77,16 +77,16 @@ def test_what_was_used_longest_ago_makes_room(tmp_path):
     os.utime(abandoned, (1000, 1000))
     with cache._path("b").open("rb") as reading:
         cache.put("j", content("j"))
-        assert reading.read()[:1000] == content("b")  # whoever reads it reads it to its end
-    found = {key for key in "abcdefghij" if cache.get(key, 1000) is not None}
-    assert found == set("acdefghij")
+        assert reading.read()[:1000] == content("b")  # an open file stays readable
+    kept = {key for key in "abcdefghij" if cache.get(key, 1000) is not None}
+    assert kept == set("acdefghij")
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 10_500
     assert not abandoned.exists()
 
 
-def test_the_second_epoch_needs_no_store(tmp_path):
+def test_the_second_epoch_needs_only_the_cache(tmp_path):
     lake = make_lake(tmp_path, SMALL)
-    dataset = from_afar(lake, tmp_path / "cache")
+    dataset = open_as_remote(lake, tmp_path / "cache")
     expected = [expected_rows(dataset, SMALL, epoch) for epoch in (0, 1)]
     assert rows_of(dataset) == expected[0]
     for path in Path(lake, "tokens").glob("*.parquet"):
@@ -101,7 +101,7 @@ def test_the_second_epoch_needs_no_store(tmp_path):
 
 
 def read(dataset: TokenDataset, rank: int) -> None:
-    """What each of two processes does with a cache that is too small for the table."""
+    """Read three epochs with a cache that is too small for the table."""
     for epoch in range(rank, rank + 3):
         dataset.set_epoch(epoch)
         assert rows_of(dataset) == expected_rows(dataset, SMALL, epoch)
@@ -111,21 +111,21 @@ def test_processes_share_a_cache_that_is_too_small(tmp_path):
     lake = make_lake(tmp_path, SMALL)
     context = multiprocessing.get_context("fork")
     folder = tmp_path / "cache"
-    dataset = from_afar(lake, folder, cache_bytes=9000)
-    both = [context.Process(target=read, args=(dataset, rank)) for rank in (0, 1)]
-    for process in both:
+    dataset = open_as_remote(lake, folder, cache_bytes=9000)
+    processes = [context.Process(target=read, args=(dataset, rank)) for rank in (0, 1)]
+    for process in processes:
         process.start()
-    for process in both:
+    for process in processes:
         process.join()
-    assert [process.exitcode for process in both] == [0, 0]
+    assert [process.exitcode for process in processes] == [0, 0]
     assert 0 < sum(path.stat().st_size for path in files(folder)) <= 9000 + 2 * 3000
     assert not [path for path in files(folder) if path.suffix == ".part"]
 
 
-def test_a_process_that_died_leaves_nothing_wrong(tmp_path):
+def test_a_killed_process_does_not_damage_the_cache(tmp_path):
     lake = make_lake(tmp_path, SMALL)
     folder = tmp_path / "cache"
-    dataset = from_afar(lake, folder, cache_bytes=9000)
+    dataset = open_as_remote(lake, folder, cache_bytes=9000)
     process = multiprocessing.get_context("fork").Process(target=read, args=(dataset, 0))
     process.start()
     while not files(folder) and process.is_alive():
@@ -135,9 +135,9 @@ def test_a_process_that_died_leaves_nothing_wrong(tmp_path):
     read(dataset, 1)
 
 
-def test_a_folder_that_cannot_be_used_is_named(tmp_path):
-    (tmp_path / "file").write_text("no folder")
+def test_the_error_names_an_unusable_folder(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
     with pytest.raises(
-        StorageError, match=r"file/cache: the cache cannot be used(.|\n)*hint: give"
+        StorageError, match=r"file/cache: the cache cannot be used(.|\n)*hint: set Remote\(cache="
     ):
         Cache(str(tmp_path / "file" / "cache"), 1000)

@@ -1,4 +1,4 @@
-"""TokenDataset on real tables: the order, ranks and workers, boundaries, the way back."""
+"""TokenDataset on real tables: order, ranks and workers, and the documents behind a sample."""
 
 import pytest
 import torch
@@ -13,10 +13,10 @@ from tests.loader.tables import (
     SHAPES,
     SMALL,
     WRITERS,
-    dealt,
     documents,
     expected_rows,
     group_tokens,
+    interleaved,
     make_lake,
     rows_of,
 )
@@ -28,7 +28,7 @@ each_table = settings(max_examples=20)
 
 @each_table
 @given(SHAPES, st.integers(1, 30), SETTINGS, st.sampled_from([*WRITERS]), st.integers(0, 2))
-def test_every_window_once_and_in_order_for_any_table(
+def test_every_window_comes_once_and_in_order_for_any_table(
     new_place, shape, seq_len, shuffle, writer, epoch
 ):
     assume(sum(group_tokens(shape)) > seq_len)
@@ -44,7 +44,7 @@ def test_every_window_once_and_in_order_for_any_table(
             assert len(ranks[-1]) == len(dataset)
         expected = expected_rows(dataset, shape, epoch)
         kept = len(expected) - dataset.dropped_samples
-        assert dealt(ranks) == expected[:kept]
+        assert interleaved(ranks) == expected[:kept]
         tokens = sorted(token for row in expected for token in row[:-1])
         assert len(set(tokens)) == len(tokens) == dataset.num_samples * seq_len
         assert len(tokens) + 1 + dataset.dropped_tokens == dataset.num_tokens
@@ -59,13 +59,13 @@ def test_labels_are_the_inputs_shifted_by_one(lake):
         assert torch.equal(batch["input_ids"][:, 1:], batch["labels"][:, :-1])
 
 
-def test_shuffling_off_reads_the_table_from_front_to_back(lake):
+def test_without_shuffling_the_table_is_read_from_front_to_back(lake):
     dataset = TokenDataset(lake, seq_len=10, shuffle=False)
     assert rows_of(dataset) == [list(range(i, i + 11)) for i in range(0, 260, 10)]
     assert dataset.dropped_tokens == 5
 
 
-def test_samples_and_batches_are_the_same(lake):
+def test_samples_and_batches_have_the_same_rows(lake):
     dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED)
     samples = [sample["input_ids"].tolist() for sample in dataset]
     batches = [row for batch in dataset.batches(4) for row in batch["input_ids"].tolist()]
@@ -87,7 +87,7 @@ def test_workers_keep_the_order(lake, world_size, workers):
         )
         ranks.append([row for batch in loader for row in batch["input_ids"].tolist()])
     expected = [row[:-1] for row in expected_rows(dataset, SMALL)]
-    assert dealt(ranks) == expected[: len(expected) - dataset.dropped_samples]
+    assert interleaved(ranks) == expected[: len(expected) - dataset.dropped_samples]
 
 
 @many_workers
@@ -102,7 +102,7 @@ def test_a_plain_dataloader_gets_each_sample_once(lake, workers):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_persistent_workers_see_the_epoch(lake, method):
+def test_persistent_workers_see_set_epoch(lake, method):
     dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
     loader = DataLoader(
         dataset.batches(2),
@@ -121,7 +121,7 @@ def test_persistent_workers_see_the_epoch(lake, method):
 
 @each_table
 @given(SHAPES, st.integers(1, 30), st.integers(0, 2))
-def test_locate_names_each_token(new_place, shape, seq_len, epoch):
+def test_locate_returns_the_document_of_each_token(new_place, shape, seq_len, epoch):
     assume(sum(group_tokens(shape)) > seq_len)
     lake = make_lake(new_place("table"), shape)
     dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
@@ -142,7 +142,7 @@ def test_locate_names_each_token(new_place, shape, seq_len, epoch):
             assert (part.file, part.row_group) == (f"{doc.file:03d}.parquet", doc.row_group)
 
 
-def test_more_ranks_than_lanes(lake):
+def test_there_may_be_more_ranks_than_lanes(lake):
     for seq_len in (1, 7):
         ranks = [
             rows_of(TokenDataset(lake, seq_len=seq_len, shuffle=MIXED, rank=rank, world_size=8))
@@ -150,7 +150,7 @@ def test_more_ranks_than_lanes(lake):
         ]
         dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
         expected = expected_rows(dataset, SMALL)
-        assert dealt(ranks) == expected[: len(expected) // 8 * 8]
+        assert interleaved(ranks) == expected[: len(expected) // 8 * 8]
 
 
 def test_samples_may_be_taken_in_any_order(place):

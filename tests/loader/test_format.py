@@ -1,4 +1,4 @@
-"""What stands in a batch besides the tokens, and documents padded one a row, against lists."""
+"""Document boundaries in packed batches, and padded documents, compared with plain lists."""
 
 from itertools import pairwise
 
@@ -38,17 +38,17 @@ def test_boundaries_are_those_of_the_documents(new_place, shape, seq_len, writer
         ends = []
         for row in range(batch_size):
             document, position = 0, 0
-            for place, token in enumerate(batch["input_ids"][row].tolist()):
-                if place and token in begins:
+            for column, token in enumerate(batch["input_ids"][row].tolist()):
+                if column and token in begins:
                     document, position = document + 1, 0
                 if position == 0:
-                    ends.append(row * seq_len + place)
-                assert batch["document_ids"][row, place] == document
-                assert batch["position_ids"][row, place] == position
+                    ends.append(row * seq_len + column)
+                assert batch["document_ids"][row, column] == document
+                assert batch["position_ids"][row, column] == position
                 position += 1
-                label = bare["labels"][row, place].item()
+                label = bare["labels"][row, column].item()
                 expected = -100 if label in begins else label
-                assert batch["labels"][row, place] == expected
+                assert batch["labels"][row, column] == expected
         ends.append(batch_size * seq_len)
         assert batch["cu_seqlens"].tolist() == ends
         assert batch["cu_seqlens"].dtype == torch.int32
@@ -56,7 +56,7 @@ def test_boundaries_are_those_of_the_documents(new_place, shape, seq_len, writer
         assert batch["max_seqlen"].item() == longest
 
 
-def test_each_is_made_only_where_it_is_asked_for(lake):
+def test_a_batch_contains_only_the_requested_tensors(lake):
     names = {"document_ids", "position_ids", "cu_seqlens"}
     for name in names:
         dataset = TokenDataset(lake, seq_len=9, format=Format(**{name: True}))
@@ -107,7 +107,7 @@ def test_each_document_is_a_row(new_place, shape, seq_len, shuffle, writer, epoc
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
-def test_padded_documents_are_dealt_and_go_on_as_windows_do(lake):
+def test_padded_documents_are_distributed_and_resumed_like_windows(lake):
     def open_dataset(rank=0, world_size=1):
         return TokenDataset(
             lake, seq_len=12, shuffle=MIXED, format=PADDED, rank=rank, world_size=world_size
@@ -123,16 +123,16 @@ def test_padded_documents_are_dealt_and_go_on_as_windows_do(lake):
     workers = DataLoader(open_dataset().batches(2), batch_size=None, num_workers=3)
     assert firsts(workers) == whole
     for consumed in range(len(whole)):
-        again = open_dataset()
-        again.load_state_dict(again.state_dict(consumed=consumed))
-        assert firsts(again.batches(1)) == whole[consumed:]
-    state = again.state_dict(consumed=5)
+        resumed = open_dataset()
+        resumed.load_state_dict(resumed.state_dict(consumed=consumed))
+        assert firsts(resumed.batches(1)) == whole[consumed:]
+    state = resumed.state_dict(consumed=5)
     assert firsts(TokenDataset.from_state(lake, state).batches(1)) == whole[5:]
     windows = TokenDataset(lake, seq_len=12, shuffle=MIXED)
     with pytest.raises(LoaderError, match="another order"):
         windows.load_state_dict(open_dataset().state_dict())
 
 
-def test_a_format_of_two_minds_is_refused():
+def test_padding_and_packing_options_cannot_be_combined():
     with pytest.raises(LoaderError, match="pad_id=0"):
         Format(pad_id=0, cu_seqlens=True)

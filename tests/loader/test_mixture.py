@@ -1,4 +1,4 @@
-"""Mixtures: shares, order, ranks and state against a reference that deals samples one by one."""
+"""Mixtures: shares, order, ranks and state, compared with a reference that counts samples one by one."""
 
 from collections import Counter
 from functools import cache
@@ -15,7 +15,7 @@ from etl.errors import LoaderError
 from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
 from etl.loader.decode import Tape
 from etl.loader.mixing import BLOCK, Mixing, shares_of
-from tests.loader.tables import dealt, make_lake
+from tests.loader.tables import interleaved, make_lake
 
 SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
 WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}
@@ -50,7 +50,7 @@ def rows_of(mixture, batch_size=1):
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12))
-def test_shares_are_the_weights_to_a_sample(weights):
+def test_shares_are_within_one_sample_of_the_weights(weights):
     shares = shares_of(np.array(weights))
     assert shares.sum() == BLOCK
     assert shares.min() >= 1
@@ -66,7 +66,7 @@ def test_shares_are_the_weights_to_a_sample(weights):
     st.integers(0, 3),
     st.data(),
 )
-def test_the_order_is_that_of_samples_dealt_one_by_one(weights, classes, seed, data):
+def test_counts_equal_those_of_samples_taken_one_by_one(weights, classes, seed, data):
     sizes = np.array(data.draw(st.lists(st.integers(64, 900), min_size=len(weights), max_size=4)))
     sizes = np.resize(sizes, len(weights))
     mixing = Mixing(shares_of(np.array(weights, np.float64)), sizes, classes, seed)
@@ -87,7 +87,7 @@ def test_the_order_is_that_of_samples_dealt_one_by_one(weights, classes, seed, d
         assert np.bincount(sources).tolist() == mixing.shares.tolist()
 
 
-def test_sources_come_in_their_own_order_and_go_round(lakes):
+def test_each_source_keeps_its_own_order_and_repeats(lakes):
     mixture = mixture_of(lakes, num_samples=4096)
     rows = rows_of(mixture, 8)
     assert mixture.proportions == pytest.approx(WEIGHTS, abs=1 / BLOCK)
@@ -98,8 +98,8 @@ def test_sources_come_in_their_own_order_and_go_round(lakes):
         for group in range(3):
             own = [
                 ids
-                for place, (source, ids) in enumerate(rows)
-                if source == number and place % 3 == group
+                for sample, (source, ids) in enumerate(rows)
+                if source == number and sample % 3 == group
             ]
             expected = []
             for epoch in range(6):
@@ -107,10 +107,10 @@ def test_sources_come_in_their_own_order_and_go_round(lakes):
                 samples = [sample["input_ids"].tolist() for sample in dataset]
                 expected += samples[group : len(samples) // 3 * 3 : 3]
             assert own == expected[: len(own)]
-            assert len(own) > len(samples) // 3 or number != 1  # the small one begins anew
+            assert len(own) > len(samples) // 3 or number != 1  # the small one repeats
 
 
-def test_a_batch_is_mixed(lakes):
+def test_each_batch_contains_several_sources(lakes):
     sources = [source for source, _ in rows_of(mixture_of(lakes), 8)]
     windows = [sources[i : i + 30] for i in range(0, 1500, 30)]
     assert all(5 <= window.count(0) <= 25 for window in windows)
@@ -118,16 +118,16 @@ def test_a_batch_is_mixed(lakes):
 
 @pytest.mark.parametrize("pad_id", [None, 0])
 def test_each_token_is_read_about_once(place, monkeypatch, pad_id):
-    """Though samples of a source come a little out of order, across the borders of its blocks."""
+    """Even if samples of a source come slightly out of order, across the borders of its blocks."""
     copied = 0
     copy = Tape.copy
 
-    def counting(tape, start, tokens, *rest):
+    def copy_and_count(tape, start, tokens, *rest):
         nonlocal copied
         copied += len(tokens)
         copy(tape, start, tokens, *rest)
 
-    monkeypatch.setattr(Tape, "copy", counting)
+    monkeypatch.setattr(Tape, "copy", copy_and_count)
     shuffle = Shuffle(lanes=4, block_tokens=100, run_tokens=4000)  # three lanes, four classes
     datasets = {
         name: TokenDataset(
@@ -139,35 +139,35 @@ def test_each_token_is_read_about_once(place, monkeypatch, pad_id):
         for name in ("a", "b", "c")
     }
     mixture = TokenMixture(datasets, weights={"a": 5, "b": 4, "c": 3})
-    given = sum(batch["input_ids"].numel() for batch in mixture.batches(8))
-    assert given > 20_000
-    assert copied < 1.05 * given  # 1.15 if lanes kept one block only
+    used = sum(batch["input_ids"].numel() for batch in mixture.batches(8))
+    assert used > 20_000
+    assert copied < 1.05 * used  # 1.15 if lanes kept only one block
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 6])
-def test_ranks_share_the_same_order(lakes, world_size):
+def test_ranks_share_one_order(lakes, world_size):
     whole = rows_of(mixture_of(lakes))
     ranks = [rows_of(mixture_of(lakes, rank, world_size), 4) for rank in range(world_size)]
-    assert dealt(ranks) == whole[: 1500 // world_size * world_size]
+    assert interleaved(ranks) == whole[: 1500 // world_size * world_size]
 
 
-def test_a_state_goes_on_anywhere(lakes):
+def test_a_mixture_resumes_at_any_sample(lakes):
     mixture = mixture_of(lakes)
     whole = rows_of(mixture)
     mixture.set_epoch(1)
     whole += rows_of(mixture)
     assert len(whole) == 3000
     for consumed in (0, 1, 700, 1499, 1500, 1501, 2999):
-        epoch, place = divmod(consumed, 1500)
-        state = {**mixture.state_dict(consumed=place), "epoch": epoch}
-        again = mixture_of(lakes)
-        again.load_state_dict(state)
-        rest = rows_of(again, 7)
+        epoch, in_epoch = divmod(consumed, 1500)
+        state = {**mixture.state_dict(consumed=in_epoch), "epoch": epoch}
+        resumed = mixture_of(lakes)
+        resumed.load_state_dict(state)
+        rest = rows_of(resumed, 7)
         assert rest == whole[consumed : 1500 * (epoch + 1)]
         counts = Counter(source for source, _ in whole[:consumed])
-        again.load_state_dict(state)
-        found = again.state_dict()["sources"]
-        assert found == {name: counts[number] for number, name in enumerate(again.names)}
+        resumed.load_state_dict(state)
+        sources = resumed.state_dict()["sources"]
+        assert sources == {name: counts[number] for number, name in enumerate(resumed.names)}
     workers = DataLoader(mixture_of(lakes).batches(4), batch_size=None, num_workers=2)
     rows = [ids for batch in workers for ids in batch["input_ids"].tolist()]
     assert rows == [ids for _, ids in whole[:1500]]
@@ -177,7 +177,7 @@ def test_a_state_goes_on_anywhere(lakes):
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 calls it
-def test_a_stateful_loader_goes_on_and_hands_over(lakes):
+def test_a_stateful_loader_resumes_and_its_state_fits_a_dataset(lakes):
     torchdata = pytest.importorskip("torchdata.stateful_dataloader")
 
     def loader(mixture, workers):
@@ -190,9 +190,9 @@ def test_a_stateful_loader_goes_on_and_hands_over(lakes):
     whole = [ids for _, ids in rows_of(mixture_of(lakes))]
     first = loader(mixture_of(lakes), 2)
     before = take(first, 5)
-    again = loader(mixture_of(lakes), 2)
-    again.load_state_dict(first.state_dict())
-    assert before + take(again) == whole
+    resumed = loader(mixture_of(lakes), 2)
+    resumed.load_state_dict(first.state_dict())
+    assert before + take(resumed) == whole
     alone = mixture_of(lakes)
     alone.load_state_dict(first.state_dict())
     assert before + take(alone.batches(3, drop_last=False)) == whole
@@ -207,11 +207,11 @@ def test_a_sample_is_located_in_its_source(lakes):
         assert name == mixture.names[source]
         length = {"web": 40, "code": 13, "books": 500}[name]
         assert parts[0].row == ids[0] % {"web": 2000, "code": 1950, "books": 9999}[name] // length
-    with pytest.raises(LoaderError, match="sample 1500 of 1500"):
+    with pytest.raises(LoaderError, match="sample index 1500 is out of range.* has 1500 samples"):
         mixture.locate(1500)
 
 
-def test_formats_pass_through(lakes):
+def test_a_mixture_keeps_the_format_of_its_datasets(lakes):
     wanted = Format(cu_seqlens=True, ignore_boundaries=True)
     both = Format(cu_seqlens=True, ignore_boundaries=True, position_ids=True)
     batches = []
@@ -232,19 +232,20 @@ def test_formats_pass_through(lakes):
         assert batch["attention_mask"].shape == (4, 9)
 
 
-def test_mistakes_are_named(lakes):
+def test_errors_state_the_mistake(lakes):
     datasets = {name: TokenDataset(lake, seq_len=5) for name, lake in lakes.items()}
     for weights, message in (
-        ({"web": 1}, "weights for web of datasets web, code, books"),
-        ({**WEIGHTS, "code": 0}, "weight 0 of code"),
-        ({**WEIGHTS, "code": float("nan")}, "weight nan of code"),
+        ({"web": 1}, "weights are given for web, but the datasets are web, code, books"),
+        ({**WEIGHTS, "code": 0}, "weight of code must be positive and finite, not 0"),
+        ({**WEIGHTS, "code": float("nan")}, "weight of code must be .*, not nan"),
     ):
         with pytest.raises(LoaderError, match=message):
             TokenMixture(datasets, weights=weights)
-    with pytest.raises(LoaderError, match="nothing"):
+    with pytest.raises(LoaderError, match="at least one dataset"):
         TokenMixture({}, weights={})
     other = {**datasets, "code": TokenDataset(lakes["code"], seq_len=6)}
-    with pytest.raises(LoaderError, match=r"code has seq_len.*\(6, 0, 1"):
+    with pytest.raises(LoaderError, match=r"differ in \(seq_len.*code has \(6, 0, 1"):
         TokenMixture(other, weights=WEIGHTS)
-    used = TokenMixture(datasets, weights=WEIGHTS)
-    assert used.num_samples == 384 * 4096 // 1229  # of six classes, 384 samples of the smallest
+    mixture = TokenMixture(datasets, weights=WEIGHTS)
+    # With six classes, 384 samples of the smallest source.
+    assert mixture.num_samples == 384 * 4096 // 1229

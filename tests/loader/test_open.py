@@ -1,4 +1,4 @@
-"""Opening a table: its version, where it stands, who this process is, and what is wrong with it."""
+"""Opening a table: its version and location, the rank of this process, and errors."""
 
 import gc
 import threading
@@ -29,24 +29,24 @@ def test_the_version_is_pinned(place):
     newest = TokenDataset(f"{url}/tokens", seq_len=10)
     assert (newest.version, newest.num_tokens) == (2, 212)
     assert rows_of(TokenDataset(url, seq_len=10, version=1)) == rows_of(dataset)
-    with pytest.raises(LoaderError, match=r"version=1 here 2(.|\n)*hint: open .* version=1"):
+    with pytest.raises(LoaderError, match=r"version=1, here 2(.|\n)*hint: open .* version=1"):
         newest.load_state_dict(dataset.state_dict())
 
 
-def test_mistakes_are_named(place, lake):
+def test_errors_state_the_mistake(place, lake):
     with pytest.raises(LoaderError, match=r"no token table(.|\n)*hint"):
         TokenDataset(str(place), seq_len=10)
     with pytest.raises(LoaderError, match="has no version 7"):
         TokenDataset(lake, seq_len=10, version=7)
-    with pytest.raises(LoaderError, match=r"takes 268 tokens(.|\n)*hint: give a smaller seq_len"):
+    with pytest.raises(LoaderError, match=r"needs 268 tokens(.|\n)*hint: use a smaller seq_len"):
         TokenDataset(lake, seq_len=267)
-    with pytest.raises(LoaderError, match="rank 2 of 2"):
+    with pytest.raises(LoaderError, match="rank 2 is not valid for world size 2"):
         TokenDataset(lake, seq_len=10, rank=2, world_size=2)
     other = Table.create(str(place / "duplicates"), DUPLICATES, DUPLICATES_LAYOUT)
     with pytest.raises(LoaderError, match="column tokens is missing"):
         TokenDataset(other.url, seq_len=10)
     dataset = TokenDataset(lake, seq_len=10)
-    for seed, shuffle, message in ((1, True, "seed=0 here 1"), (0, False, "lanes=16 here 0")):
+    for seed, shuffle, message in ((1, True, "seed=0, here 1"), (0, False, "lanes=16, here 0")):
         with pytest.raises(LoaderError, match=message):
             TokenDataset(lake, seq_len=10, seed=seed, shuffle=shuffle).load_state_dict(
                 dataset.state_dict()
@@ -62,30 +62,30 @@ def test_mistakes_are_named(place, lake):
             mistake()
 
 
-@pytest.mark.here  # of a store's file the footer is asked for where the log says it is
-def test_a_running_total_that_others_broke_is_found(place):
+@pytest.mark.here  # in a store, the footer is read at the offset that the log implies
+def test_a_running_total_broken_by_another_tool_is_refused(place):
     lake, other = (make_lake(place / str(last), [[[3, 4], [last]]]) for last in (5, 6))
     file, another = (at(url) / "tokens" / "000.parquet" for url in (lake, other))
     file.write_bytes(another.read_bytes())
-    with pytest.raises(LoaderError, match="the file ends at token 13, the log says 12"):
+    with pytest.raises(LoaderError, match="the file has 13 tokens, but the log records 12"):
         TokenDataset(lake, seq_len=2)
     rows = opened(file).read().cast(TOKENS)
-    column = pa.array([3, 7, 6], pa.int64())  # as if two files had been put together
+    column = pa.array([3, 7, 6], pa.int64())  # as if two files had been merged
     with file.open("wb") as written:
         pq.write_table(rows.set_column(5, TOKENS.field(5), column), written)
-    with pytest.raises(LoaderError, match="token_end says 7 tokens in row group 0, which has 13"):
+    with pytest.raises(LoaderError, match="0 has 13 token values, but token_end implies 7"):
         TokenDataset(lake, seq_len=2)
 
 
 def test_rank_comes_from_the_environment(lake, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    with pytest.raises(LoaderError, match="rank 1 of None"):
+    with pytest.raises(LoaderError, match="rank 1 is not valid for world size None"):
         TokenDataset(lake, seq_len=10)
     monkeypatch.setenv("WORLD_SIZE", "2")
     dataset = TokenDataset(lake, seq_len=10)
     assert (dataset.rank, dataset.world_size) == (1, 2)
     monkeypatch.setenv("RANK", "one")
-    with pytest.raises(LoaderError, match="RANK='one'"):
+    with pytest.raises(LoaderError, match="RANK='one' is not an integer"):
         TokenDataset(lake, seq_len=10)
 
 
@@ -110,18 +110,18 @@ def test_a_lake_may_be_in_object_storage(s3):
     assert dataset.tokenizer() is None
 
 
-def test_a_dataset_may_be_opened_from_a_state(place):
+def test_a_dataset_can_be_opened_from_a_state(place):
     url = make_lake(place, SMALL)
     for shuffle in (MIXED, False):
         dataset = TokenDataset(url, seq_len=7, seed=3, shuffle=shuffle)
         whole = rows_of(dataset)
         Table.open(f"{url}/tokens").commit([], transactions={}, lineage={})  # a newer version
         state = dataset.state_dict(consumed=11)
-        again = TokenDataset.from_state(url, {"step": 11, "data": state})
-        assert rows_of(again) == whole[11:]
+        resumed = TokenDataset.from_state(url, {"step": 11, "data": state})
+        assert rows_of(resumed) == whole[11:]
 
 
-def test_a_release_is_a_version(place):
+def test_a_version_can_be_given_as_a_release(place):
     url = make_lake(place, SMALL)
     releases.create(url, "small", version=1)
     Table.open(f"{url}/tokens").commit([], remove=["000.parquet"], transactions={}, lineage={})
@@ -130,20 +130,20 @@ def test_a_release_is_a_version(place):
     again = TokenDataset.from_state(url, dataset.state_dict())
     assert rows_of(again) == rows_of(TokenDataset(f"{url}/tokens", seq_len=10, version="small"))
     assert dataset.state_dict()["version"] == 1
-    with pytest.raises(LoaderError, match="version=1 here 2"):
+    with pytest.raises(LoaderError, match="version=1, here 2"):
         TokenDataset(url, seq_len=10).load_state_dict(dataset.state_dict())
     with pytest.raises(LoaderError, match=r"no release 'other'(.|\n)*small"):
         TokenDataset(url, seq_len=10, version="other")
 
 
-def test_footers_are_let_go_without_the_collector(lake):
+def test_footers_are_freed_without_the_garbage_collector(lake):
     gc.collect()
-    before = _footers()  # what tests before may have left
+    before = _footers()  # earlier tests may have left some
     gc.disable()
     try:
         dataset = TokenDataset(lake, seq_len=10)
         rows_of(dataset)
-        for thread in threading.enumerate():  # one that has just given a footer holds it a moment
+        for thread in threading.enumerate():  # a thread holds its last footer for a moment
             if thread.name == "tokenlake-fetch":
                 thread.join()
         assert [footer for footer in _footers() if not any(footer is old for old in before)] == []
@@ -152,4 +152,4 @@ def test_footers_are_let_go_without_the_collector(lake):
 
 
 def _footers():
-    return [found for found in gc.get_objects() if type(found) is pq.FileMetaData]
+    return [footer for footer in gc.get_objects() if type(footer) is pq.FileMetaData]

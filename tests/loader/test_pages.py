@@ -1,4 +1,4 @@
-"""Pages against pyarrow: the same tokens for every writer, or a clear no."""
+"""Pages compared with pyarrow: the same tokens for every writer, or a clear refusal."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ NULLABLE = pa.schema([pa.field("tokens", pa.list_(pa.int32()))])
 
 
 def make_file(path, lengths, schema=REQUIRED, **options):
-    """A file of one row group, and its tokens."""
+    """Write a file of one row group; return its path and its tokens."""
     generator = np.random.default_rng(len(lengths))
     rows = [generator.integers(-(2**31), 2**31 - 1, n).tolist() for n in lengths]
     options = {"use_dictionary": False, "data_page_size": 256, "write_batch_size": 3, **options}
@@ -35,7 +35,9 @@ def open_chunk(path):
     st.sampled_from(["none", "lz4", "zstd", "snappy"]),
     st.booleans(),
 )
-def test_tokens_are_those_written(tmp_path_factory, lengths, schema, compression, statistics):
+def test_the_tokens_read_equal_those_written(
+    tmp_path_factory, lengths, schema, compression, statistics
+):
     path, tokens = make_file(
         tmp_path_factory.mktemp("file") / "a.parquet",
         lengths,
@@ -46,25 +48,25 @@ def test_tokens_are_those_written(tmp_path_factory, lengths, schema, compression
     source, chunk = open_chunk(path)
     with source:
         assert is_plain(source, chunk)
-        found: list[int] = []
-        for place, values in read_pages(source, chunk):
-            assert place == len(found)
-            found += values.tolist()
-    assert found == tokens
+        read: list[int] = []
+        for start, values in read_pages(source, chunk):
+            assert start == len(read)
+            read += values.tolist()
+    assert read == tokens
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=30), st.data())
-def test_skipping_leaves_out_whole_pages_only(tmp_path_factory, lengths, data):
+def test_skipping_omits_only_whole_pages(tmp_path_factory, lengths, data):
     path, tokens = make_file(tmp_path_factory.mktemp("file") / "a.parquet", lengths)
     skip = data.draw(st.integers(0, len(tokens) - 1))
     source, chunk = open_chunk(path)
     with source:
         pages = list(read_pages(source, chunk, skip=skip))
-        whole = list(read_pages(source, chunk))
-    place, first = pages[0]
-    assert place <= skip < place + len(first)
-    assert [token for _, values in pages for token in values] == tokens[place:]
-    assert len(pages) == sum(p >= place and len(v) > 0 for p, v in whole)
+        all_pages = list(read_pages(source, chunk))
+    start, first = pages[0]
+    assert start <= skip < start + len(first)
+    assert [token for _, values in pages for token in values] == tokens[start:]
+    assert len(pages) == sum(s >= start and len(v) > 0 for s, v in all_pages)
 
 
 @pytest.mark.parametrize(
@@ -77,31 +79,33 @@ def test_skipping_leaves_out_whole_pages_only(tmp_path_factory, lengths, data):
         {"compression": "gzip"},
     ],
 )
-def test_what_is_written_otherwise_is_refused(tmp_path, options):
+def test_other_layouts_are_refused(tmp_path, options):
     path, _ = make_file(tmp_path / "a.parquet", [3, 0, 500], **options)
     source, chunk = open_chunk(path)
     with source:
         assert not is_plain(source, chunk)
 
 
-def test_what_is_no_page_is_an_error(tmp_path):
+def test_an_invalid_page_header_is_an_error(tmp_path):
     path, _ = make_file(tmp_path / "a.parquet", [300, 300])
     source, chunk = open_chunk(path)
     content = bytearray(path.read_bytes())
-    content[chunk.data_page_offset] = 0x1B  # a map, which no page header has
+    content[chunk.data_page_offset] = 0x1B  # a map, which page headers do not use
     path.write_bytes(content)
-    with pa.OSFile(str(path), "rb") as damaged, pytest.raises(OSError, match="no page header"):
+    with pa.OSFile(str(path), "rb") as damaged, pytest.raises(OSError, match="invalid page header"):
         list(read_pages(damaged, chunk))
     source.close()
 
 
-@pytest.mark.parametrize(("byte", "bits"), [(3, 0x01), (4, 0x40)])  # below 0; beyond the column
+@pytest.mark.parametrize(
+    ("byte", "bits"), [(3, 0x01), (4, 0x40)]
+)  # negative; larger than the column
 def test_a_page_of_an_impossible_size_is_an_error(tmp_path, byte, bits):
     path, _ = make_file(tmp_path / "a.parquet", [300, 300], compression="lz4")
     source, chunk = open_chunk(path)
     content = bytearray(path.read_bytes())
-    content[chunk.data_page_offset + byte] ^= bits  # of the size before compression, which has two
+    content[chunk.data_page_offset + byte] ^= bits  # the uncompressed size, of two bytes
     path.write_bytes(content)
-    with pa.OSFile(str(path), "rb") as damaged, pytest.raises(OSError, match="or size"):
+    with pa.OSFile(str(path), "rb") as damaged, pytest.raises(OSError, match="invalid page size"):
         list(read_pages(damaged, chunk))
     source.close()

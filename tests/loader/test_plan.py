@@ -1,4 +1,4 @@
-"""The order of an epoch against a reference that makes it with lists."""
+"""The order of an epoch, compared with a reference that builds it with lists."""
 
 import hashlib
 from itertools import groupby
@@ -26,44 +26,44 @@ def make_plan(groups, seq_len, *, seed=0, shuffle=None):
 
 
 def naive_order(plan: Plan, epoch: int) -> list[int]:
-    """Windows in the order of samples, by the five steps that plan.py names."""
+    """Return the windows in the order of samples, by the five steps described in plan.py."""
     if plan.shuffle is None:
         return list(range(plan.num_samples))
     windows = list(range(plan.num_samples))
     lanes = [part.tolist() for part in np.array_split(windows, plan.lanes)]
-    dealt: list[list[int]] = []
+    shuffled: list[list[int]] = []
     size = plan.block_windows
     for number, lane in enumerate(lanes):
         blocks = [lane[i : i + size] for i in range(0, len(lane), size)]
-        dealt.append([])
-        for place, block in enumerate(blocks):
-            turn = permutation(len(block), plan.seed, epoch, "block", number, place)
-            dealt[-1] += [block[i] for i in turn]
-    rounds = max(map(len, dealt))
-    return [lane[i] for i in range(rounds) for lane in dealt if i < len(lane)]
+        shuffled.append([])
+        for index, block in enumerate(blocks):
+            order = permutation(len(block), plan.seed, epoch, "block", number, index)
+            shuffled[-1] += [block[i] for i in order]
+    rounds = max(map(len, shuffled))
+    return [lane[i] for i in range(rounds) for lane in shuffled if i < len(lane)]
 
 
 def naive_groups(plan: Plan, epoch: int) -> list[int]:
-    """Row groups in the order of the stream."""
+    """Return the row groups in the order of the stream."""
     groups = list(range(len(plan.group_tokens)))
     ends = np.cumsum(plan.group_tokens).tolist()
     starts = [0, *ends[:-1]]
     if plan.shuffle is not None:
         size = plan.shuffle.run_tokens
         runs = [list(run) for _, run in groupby(groups, key=lambda g: starts[g] // size)]
-        turn = permutation(len(runs), plan.seed, epoch, "runs")
-        groups = [g for i in turn for g in runs[i]]
+        order = permutation(len(runs), plan.seed, epoch, "runs")
+        groups = [g for i in order for g in runs[i]]
     return [g for g in groups if plan.group_tokens[g]]
 
 
 @given(GROUPS, st.integers(1, 30), SHUFFLES | st.none(), st.integers(0, 3), st.integers(0, 2))
-def test_order_is_that_of_the_reference(groups, seq_len, shuffle, seed, epoch):
+def test_order_equals_the_reference(groups, seq_len, shuffle, seed, epoch):
     assume(sum(groups) > seq_len)
     plan = make_plan(groups, seq_len, seed=seed, shuffle=shuffle)
     assert [plan.window(epoch, g) for g in range(plan.num_samples)] == naive_order(plan, epoch)
     stream = plan.stream(epoch)
     assert stream.groups.tolist() == naive_groups(plan, epoch)
-    starts = [stream.start(place) for place in range(len(stream.groups) + 1)]
+    starts = [stream.start(index) for index in range(len(stream.groups) + 1)]
     assert starts == [0, *np.cumsum(plan.group_tokens[stream.groups]).tolist()]
 
 
@@ -78,7 +78,7 @@ def test_each_window_comes_once_and_the_tail_is_counted(groups, seq_len, shuffle
 
 
 @given(GROUPS, st.integers(0, 400), st.integers(1, 60))
-def test_places_are_the_row_groups_of_a_span(groups, start, length):
+def test_places_returns_the_row_groups_of_a_span(groups, start, length):
     stop = min(start + length, sum(groups))
     assume(start < stop)
     stream = make_plan(groups, 1).stream(0) if sum(groups) > 1 else None
@@ -109,19 +109,19 @@ def test_shuffling_differs_by_seed_and_epoch_and_mixes():
     shuffle = Shuffle(lanes=8, block_tokens=200, run_tokens=100)
 
     def order(seed, epoch):
-        """The first token of each sample, by its number in the table."""
+        """Return the first token of each sample, by its number in the table."""
         plan = make_plan(groups, 10, seed=seed, shuffle=shuffle)
         tokens = np.array([plan.window(epoch, g) for g in range(plan.num_samples)]) * 10
         return plan.stream(epoch).groups[tokens // 100] * 100 + tokens % 100
 
     orders = [order(0, 0), order(0, 1), order(1, 0), np.arange(1999) * 10]
-    for place, one in enumerate(orders):
-        assert all(np.mean(one == other) < 0.01 for other in orders[place + 1 :])
-    # Sixteen samples in a row come from all eight lanes, hence from eight row groups or more.
+    for index, order_tokens in enumerate(orders):
+        assert all(np.mean(order_tokens == other) < 0.01 for other in orders[index + 1 :])
+    # Sixteen consecutive samples come from all eight lanes, and so from eight row groups or more.
     assert all(len(set(orders[0][i : i + 16] // 100)) >= 8 for i in range(0, 1900, 16))
 
 
-def test_ranks_share_no_row_group_but_at_the_borders_of_lanes():
+def test_ranks_share_row_groups_only_at_lane_borders():
     plan = make_plan([100] * 400, 10, shuffle=Shuffle(lanes=8, block_tokens=200, run_tokens=100))
     stream = plan.stream(0)
     opened: list[set[int]] = []
@@ -131,7 +131,7 @@ def test_ranks_share_no_row_group_but_at_the_borders_of_lanes():
     assert sum(map(len, opened)) <= 400 + 8
 
 
-def test_ten_million_row_groups_are_small():
+def test_ten_million_row_groups_fit_in_100_mb():
     plan = make_plan(np.full(1_000_000, 1_500_000, np.int32), 2048, shuffle=Shuffle())
     stream = plan.stream(0)
     assert plan.num_tokens == 1_500_000_000_000
@@ -143,22 +143,22 @@ def test_ten_million_row_groups_are_small():
 @pytest.mark.parametrize(
     ("groups", "seq_len", "message"),
     [
-        ([5, 5], 10, "a window takes 11 tokens, the table has 10"),
-        ([], 1, "has 0"),
-        ([5], 0, "seq_len=0"),
+        ([5, 5], 10, "a window needs 11 tokens, but the table has only 10"),
+        ([], 1, "has only 0"),
+        ([5], 0, "seq_len must be at least 1, not 0"),
     ],
 )
-def test_a_table_without_a_window_is_refused(groups, seq_len, message):
+def test_a_table_too_small_for_one_window_is_refused(groups, seq_len, message):
     with pytest.raises(LoaderError, match=message):
         make_plan(groups, seq_len)
 
 
 def test_settings_must_be_positive():
-    with pytest.raises(LoaderError, match="lanes=0"):
+    with pytest.raises(LoaderError, match="lanes of Shuffle must be at least 1, not 0"):
         Shuffle(lanes=0)
 
 
-def test_fingerprint_names_all_that_decides_the_order():
+def test_fingerprint_depends_on_everything_that_decides_the_order():
     groups = np.array([30, 12, 55], np.int32)
     prints = {
         Plan(groups, seq_len, seed, shuffle).fingerprint(digest)

@@ -1,4 +1,4 @@
-"""The loader in other processes: ranks of torch.distributed, and what an import costs."""
+"""The loader in other processes: ranks of torch.distributed, imports, and messages of workers."""
 
 import json
 import pickle
@@ -18,9 +18,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def train(rank: int, folder: str) -> None:
-    """One rank: read its share, and meet the others at every step."""
+    """Read the share of one rank, with an all-reduce at every step."""
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
     )
     dataset = TokenDataset(f"{folder}/lake", seq_len=7, shuffle=MIXED)
     rows = []
@@ -41,7 +41,7 @@ def test_two_ranks_of_torch_distributed_share_the_epoch(tmp_path):
     assert rows == expected[: len(expected) // 2 * 2]
 
 
-def test_reading_tokens_loads_no_pipeline(tmp_path):
+def test_reading_tokens_imports_no_pipeline_libraries(tmp_path):
     lake = make_lake(tmp_path, SMALL)
     code = f"""
 import sys
@@ -58,20 +58,20 @@ print(len(batches), *sorted(set(sys.modules) & set(heavy)))
     assert result.stdout.split() == ["13"]
 
 
-def test_what_workers_send_is_a_dictionary_again_with_the_same_numbers():
+def test_a_message_unpickles_as_a_dictionary_of_equal_tensors():
     big = torch.tensor([1 << 40, -1])
     batch = {
         "ids": torch.arange(6).reshape(2, 3),
         "big": big,
         "ends": torch.zeros(2, dtype=torch.int32),
     }
-    found = pickle.loads(pickle.dumps(Message(batch)))
-    assert type(found) is dict
-    assert {name: values.dtype for name, values in found.items()} == {
+    received = pickle.loads(pickle.dumps(Message(batch)))
+    assert type(received) is dict
+    assert {name: values.dtype for name, values in received.items()} == {
         "ids": torch.int64,
         "big": torch.int64,
         "ends": torch.int32,
     }
-    assert all(torch.equal(found[name], batch[name]) for name in batch)
-    found["ids"] += 1  # writable, as those of this process
-    assert type(default_convert(Message(batch))) is Message  # a DataLoader does not undo it
+    assert all(torch.equal(received[name], batch[name]) for name in batch)
+    received["ids"] += 1  # writable, like a tensor of this process
+    assert type(default_convert(Message(batch))) is Message  # a DataLoader keeps the type

@@ -1,4 +1,4 @@
-"""Tables in an object store: the same samples, whatever the store does; few requests; bounded patience."""
+"""Tables in an object store: the same samples despite faults, few requests, and a limited wait."""
 
 import os
 import time
@@ -36,18 +36,18 @@ SMALL_REQUESTS = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=5)
 
 
 def upload(lake: str, bucket: str) -> str:
-    """Copy a lake into a bucket: the paths of its log are relative."""
+    """Copy a lake into a bucket; the paths in its log are relative."""
     return str(copy(lake, at(f"{bucket}/lake")))
 
 
 def as_if_remote(dataset: TokenDataset, remote: Remote) -> TokenDataset:
-    """The dataset with files of this machine read as remote ones are."""
+    """Make a dataset read its local files like remote ones."""
     dataset._index = replace(dataset._index, remote=remote)
     return dataset
 
 
 @pytest.fixture
-def far(s3, lake):
+def remote_lake(s3, lake):
     return upload(lake, s3)
 
 
@@ -62,22 +62,24 @@ def far(s3, lake):
     st.sampled_from([*WRITERS]),
     st.tuples(st.sampled_from([0, 300, 5000]), st.sampled_from([1, 700, 1 << 20])),
 )
-def test_read_ahead_changes_no_sample(tmp_path_factory, shape, opening, writer, ahead_request):
+def test_read_ahead_changes_no_sample(tmp_path_factory, shape, opening, writer, sizes):
     seq_len, shuffle, batch_format = opening
     assume(sum(group_tokens(shape)) > seq_len)
     lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
 
-    def opened():
+    def open_dataset():
         return TokenDataset(lake, seq_len=seq_len, shuffle=shuffle, format=batch_format)
 
-    near = opened()
-    remote = Remote(ahead_bytes=ahead_request[0], request_bytes=ahead_request[1])
-    far = as_if_remote(opened(), remote)
-    for dataset in (near, far):
-        dataset.load_state_dict(dataset.state_dict(consumed=near.num_samples // 3))
+    ahead_bytes, request_bytes = sizes
+    local = open_dataset()
+    remote = as_if_remote(
+        open_dataset(), Remote(ahead_bytes=ahead_bytes, request_bytes=request_bytes)
+    )
+    for dataset in (local, remote):
+        dataset.load_state_dict(dataset.state_dict(consumed=local.num_samples // 3))
     rows = [
         [{k: v.tolist() for k, v in b.items()} for b in d.batches(3, drop_last=False)]
-        for d in (near, far)
+        for d in (local, remote)
     ]
     assert rows[0] == rows[1]
 
@@ -86,24 +88,25 @@ def test_samples_may_be_taken_in_any_order(tmp_path):
     shape = [[[30] * 2] * 6] * 3
     lake = make_lake(tmp_path, shape)
     shuffle = Shuffle(lanes=2, block_tokens=20, run_tokens=400)
-    near = TokenDataset(lake, seq_len=7, shuffle=shuffle)
-    remote = Remote(request_bytes=1, ahead_bytes=4000)
-    far = as_if_remote(TokenDataset(lake, seq_len=7, shuffle=shuffle), remote)
+    local = TokenDataset(lake, seq_len=7, shuffle=shuffle)
+    remote = as_if_remote(
+        TokenDataset(lake, seq_len=7, shuffle=shuffle), Remote(request_bytes=1, ahead_bytes=4000)
+    )
     samples = [0, 1, 40, 41, 120, 3, 2, 90, *range(150, -1, -7), *range(0, 150, 11)]
-    found = []
-    for dataset in (near, far):
+    labels = []
+    for dataset in (local, remote):
         with dataset.reader(0) as reader:
-            found.append([reader.batch([sample])["labels"].tolist() for sample in samples])
-    assert found[0] == found[1]
+            labels.append([reader.batch([sample])["labels"].tolist() for sample in samples])
+    assert labels[0] == labels[1]
 
 
-def test_what_is_ahead_stays_within_the_budget(tmp_path):
+def test_read_ahead_stays_within_the_budget_and_serves_the_lane_that_runs_out_first(tmp_path):
     lake = make_lake(tmp_path, [[[60] * 3] * 8] * 4)
     dataset = as_if_remote(
         TokenDataset(lake, seq_len=5, shuffle=Shuffle(lanes=4, block_tokens=40, run_tokens=300)),
         Remote(ahead_bytes=9000, request_bytes=2000),
     )
-    seen, late = set(), []
+    counts, late = set(), []
     with dataset.reader(0) as reader:
         files = reader._files
         size_of = files._parcels.num_bytes
@@ -111,24 +114,24 @@ def test_what_is_ahead_stays_within_the_budget(tmp_path):
             reader.batch([0, 1, 2, 3, 4] if sample == 4 else [sample])
             ahead = [parcel for lane in files._lanes for parcel, _ in lane.ahead]
             assert sum(map(size_of, ahead)) == 9000 - files._free_bytes <= 9000
-            seen.add(len(ahead))
-            going = [lane for lane in files._lanes if lane.upcoming is not None]
+            counts.add(len(ahead))
+            unfinished = [lane for lane in files._lanes if lane.upcoming is not None]
             for lane in (lane for lane in files._lanes if lane.ahead):
-                # It was the one that ran out first when its last parcel was asked for.
-                before = int(lane._reach[lane._next - 2]) if lane._next > 1 else 0
-                late.append(any(before > other.reach for other in going))
+                # When its last parcel was requested, this lane was the one to run out first.
+                before = int(lane._ends[lane._next - 2]) if lane._next > 1 else 0
+                late.append(any(before > other.reach for other in unfinished))
         assert len(files._lanes) == 4
         assert ahead == []
         lanes = list(files._lanes)
-    assert max(seen) >= 3
+    assert max(counts) >= 3
     assert (len(late) > 100, sum(late)) == (True, 0)
-    assert [lane._held for lane in lanes] == [None] * 4  # closed: nothing is held on to
+    assert [lane._held for lane in lanes] == [None] * 4  # closing releases the parcels
 
 
 @given(SHAPES, st.integers(1, 200), st.integers(1, 5000))
 @example([[[0, 1, 0, 0, 0, 5, 40, 40], [1], []]], 2, 40)
 @settings(max_examples=30)
-def test_parcels_are_neighbours_of_one_file_and_run(
+def test_parcels_are_neighbours_in_one_file_and_run(
     tmp_path_factory, shape, run_tokens, request_bytes
 ):
     assume(sum(group_tokens(shape)) > 1)
@@ -149,7 +152,7 @@ def test_parcels_are_neighbours_of_one_file_and_run(
         assert parcels.num_bytes(number) == int(sum(size[g] for g in part))
     for parts in units.values():
         total, most = (f(size[g] for part in parts for g in part) for f in (sum, max))
-        # As many as it takes, alike but for half a row group at either end.
+        # As many as necessary, equal except for half a row group at either end.
         assert len(parts) <= max(np.ceil(total / request_bytes), 1)
         assert len(parts) * (request_bytes + most) >= total
         for part in parts:
@@ -157,7 +160,7 @@ def test_parcels_are_neighbours_of_one_file_and_run(
 
 
 @pytest.mark.parametrize("bytes_per_token", [1.1, 1.7])
-def test_requests_of_a_large_table_have_eight_megabytes(bytes_per_token):
+def test_requests_to_a_large_table_have_eight_to_twenty_megabytes(bytes_per_token):
     counts = np.random.default_rng(0).integers(1_300_000, 1_500_000, 20 * 85, dtype=np.int32)
     files = counts.reshape(20, 85).sum(axis=1, dtype=np.int64)
     index = Index(
@@ -175,14 +178,16 @@ def test_requests_of_a_large_table_have_eight_megabytes(bytes_per_token):
     assert sum(sizes) == pytest.approx(index.file_bytes.sum(), rel=1e-6)
     assert np.median(sizes) > 8e6
     assert max(sizes) < 20e6
-    assert np.mean(np.array(sizes) < 8e6) < 0.2  # where files or runs begin and end
+    assert np.mean(np.array(sizes) < 8e6) < 0.2  # at the borders of files and runs
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_epoch_through_a_failing_store_is_exact(far, s3_endpoint, monkeypatch, seed, prefetch):
+def test_an_epoch_through_a_failing_store_is_exact(
+    remote_lake, s3_endpoint, monkeypatch, seed, prefetch
+):
     remote = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=1.5)
-    dataset = TokenDataset(far, seq_len=7, shuffle=MIXED, remote=remote)
+    dataset = TokenDataset(remote_lake, seq_len=7, shuffle=MIXED, remote=remote)
     with faulty(s3_endpoint, seeded(seed, share=0.35, most=2)) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
         batches = dataset.batches(2, drop_last=False, prefetch=prefetch)
@@ -192,9 +197,9 @@ def test_an_epoch_through_a_failing_store_is_exact(far, s3_endpoint, monkeypatch
 
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
-def test_workers_read_a_remote_table(far, tmp_path, method, workers):
+def test_workers_read_a_remote_table(remote_lake, tmp_path, method, workers):
     remote = replace(SMALL_REQUESTS, cache=str(tmp_path / "cache"))
-    dataset = TokenDataset(far, seq_len=7, shuffle=MIXED, remote=remote)
+    dataset = TokenDataset(remote_lake, seq_len=7, shuffle=MIXED, remote=remote)
     next(iter(dataset.batches(2)))  # this process has a client, and threads, before it forks
     batches = dataset.batches(2, drop_last=False)
     loader = DataLoader(
@@ -204,7 +209,7 @@ def test_workers_read_a_remote_table(far, tmp_path, method, workers):
     assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
 
 
-def test_neighbours_are_fetched_together_and_once(s3, s3_endpoint, tmp_path, monkeypatch):
+def test_neighbours_are_fetched_together_and_only_once(s3, s3_endpoint, tmp_path, monkeypatch):
     shape = [[[50] * 4] * 10] * 2
     lake = upload(make_lake(tmp_path, shape), s3)
     for request_bytes, parcels in ((1 << 20, 2), (1, 20)):
@@ -218,54 +223,53 @@ def test_neighbours_are_fetched_together_and_once(s3, s3_endpoint, tmp_path, mon
             assert len({(r.path, r.range) for r in proxy.gets(".parquet")}) == parcels + 2
 
 
-def test_what_the_store_does_not_give_is_named(far, s3_endpoint, monkeypatch):
+def test_a_failing_store_is_reported_with_file_and_range(remote_lake, s3_endpoint, monkeypatch):
     remote = replace(SMALL_REQUESTS, timeout_s=0.3, attempts=2)
     names = r"s3://.*/lake/tokens/000\.parquet: bytes [\d,]+ to [\d,]+ cannot be read"
-    dataset = TokenDataset(far, seq_len=7, shuffle=False, remote=remote)
+    dataset = TokenDataset(remote_lake, seq_len=7, shuffle=False, remote=remote)
     with faulty(s3_endpoint, always("500"), pause_s=2) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
         for fault in FAULTS:
             proxy.schedule = always(fault, path="000.parquet")
             begin = time.monotonic()
             last = {"stall": "Timeout", "slow": "Timeout"}.get(fault, "")
-            with pytest.raises(StorageError, match=rf"{names}, at 2 attempts; the last: .*{last}"):
+            message = rf"{names} after 2 attempts; the last error: .*{last}"
+            with pytest.raises(StorageError, match=message):
                 rows_of(dataset)
             assert time.monotonic() - begin < 30
         proxy.schedule = always("503")
         with pytest.raises(
             StorageError, match=r"tokens/000\.parquet: (.|\n)*hint: run `etl verify`"
         ):
-            read_footer(f"{far}/tokens/000.parquet", 1900, Ranges(remote))
+            read_footer(f"{remote_lake}/tokens/000.parquet", 1900, Ranges(remote))
 
 
-def test_files_that_are_missing_or_damaged_are_named(s3, tmp_path):
-    near = make_lake(tmp_path, SMALL)
-    lake = upload(near, s3)
+def test_missing_and_damaged_files_are_reported(s3, tmp_path):
+    local_lake = make_lake(tmp_path, SMALL)
+    lake = upload(local_lake, s3)
     remote = replace(SMALL_REQUESTS, attempts=2)
     dataset = TokenDataset(lake, seq_len=7, shuffle=False, remote=remote)
     files = s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    path, content = f"{lake}/tokens/002.parquet", Path(near, "tokens", "002.parquet").read_bytes()
-    damages = {
-        "cannot be read": lambda: files.rm(path),
-        "came": lambda: files.pipe(path, content[: len(content) // 3]),
-        "cannot be decoded": lambda: files.pipe(
-            path, content[:4] + bytes(len(content) - 8) + b"PAR1"
-        ),
-    }
-    for message, damage in damages.items():
+    path = f"{lake}/tokens/002.parquet"
+    content = Path(local_lake, "tokens", "002.parquet").read_bytes()
+    for damage in (
+        lambda: files.rm(path),
+        lambda: files.pipe(path, content[: len(content) // 3]),
+        lambda: files.pipe(path, content[:4] + bytes(len(content) - 8) + b"PAR1"),
+    ):
         damage()
         for use in (lambda: rows_of(dataset), lambda: TokenDataset(lake, seq_len=7, remote=remote)):
             with pytest.raises(TokenlakeError, match=r"002\.parquet: (.|\n)*etl verify") as caught:
                 use()
-        del caught, message
-    Path(near, "tokens", "002.parquet").unlink()
+        del caught
+    Path(local_lake, "tokens", "002.parquet").unlink()
     with pytest.raises(
         StorageError, match=r"002\.parquet: cannot be read(.|\n)*hint: run `etl ver"
     ):
-        TokenDataset(near, seq_len=7)
+        TokenDataset(local_lake, seq_len=7)
 
 
 @pytest.mark.parametrize("name", ["request_bytes", "cache_bytes", "timeout_s", "attempts"])
-def test_settings_are_positive(name):
-    with pytest.raises(LoaderError, match=f"{name}=0 of Remote"):
+def test_settings_must_be_positive(name):
+    with pytest.raises(LoaderError, match=f"{name} of Remote must be positive, not 0"):
         Remote(**{name: 0})

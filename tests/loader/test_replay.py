@@ -1,4 +1,4 @@
-"""`etl replay`: the documents behind a batch are those that it was made of, and their text is theirs."""
+"""Replay of a batch, also by `etl replay`: its documents, and their text."""
 
 import json
 
@@ -17,19 +17,19 @@ from tests.job.corpus import records, write_jsonl
 from tests.loader.tables import MIXED, SMALL, documents, make_lake
 
 
-def test_each_passage_is_that_of_its_tokens(lake):
+def test_each_passage_belongs_to_the_document_of_its_tokens(lake):
     dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
     owner = {token: doc for doc in documents(SMALL) for token in doc.tokens}
     for step, batch in enumerate(dataset.batches(3)):
         fresh = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
-        found = replay(fresh, batch_size=3, step=step)
-        assert replay(dataset, batch_size=3, step=-1) == found  # the dataset stands behind it
-        assert (found.rank, found.world_size) == (1, 2)
-        assert [(s.name, s.table, s.tokenizer) for s in found.sources] == [
+        replayed = replay(fresh, batch_size=3, step=step)
+        assert replay(dataset, batch_size=3, step=-1) == replayed  # the dataset is one step further
+        assert (replayed.rank, replayed.world_size) == (1, 2)
+        assert [(s.name, s.table, s.tokenizer) for s in replayed.sources] == [
             (None, dataset.where, None)
         ]
-        assert [row.sample for row in found.rows] == [6 * step + 2 * i + 1 for i in range(3)]
-        for row, ids in zip(found.rows, batch["input_ids"].tolist(), strict=True):
+        assert [row.sample for row in replayed.rows] == [6 * step + 2 * i + 1 for i in range(3)]
+        for row, ids in zip(replayed.rows, batch["input_ids"].tolist(), strict=True):
             starts = [passage.part.start for passage in row.passages]
             docs = [owner[ids[start]] for start in starts if start < 9]
             rows = [(p.part.source, p.part.row) for p in row.passages if p.part.start < 9]
@@ -39,7 +39,7 @@ def test_each_passage_is_that_of_its_tokens(lake):
             replay(dataset, batch_size=3, step=step)
 
 
-def test_a_state_is_found_in_json_and_in_checkpoints(tmp_path, lake):
+def test_a_state_is_read_from_json_and_from_checkpoints(tmp_path, lake):
     dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED)
     next(iter(dataset.batches(4)))
     state = dataset.state_dict()
@@ -47,11 +47,15 @@ def test_a_state_is_found_in_json_and_in_checkpoints(tmp_path, lake):
     torch.save({"model": {"w": torch.ones(2)}, "loader": state}, tmp_path / "all.pt")
     for name in ("state.json", "all.pt"):
         assert read_state(str(tmp_path / name)) == state
-    (tmp_path / "broken.pt").write_bytes(b"PK no checkpoint")
+    (tmp_path / "broken.pt").write_bytes(b"PK not a checkpoint")
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "other.json").write_text("{}")
-    for name in ("broken.pt", "broken.json", "other.json"):
-        with pytest.raises(LoaderError, match=f"{name}: "):
+    for name, message in (
+        ("broken.pt", "not valid JSON or a checkpoint"),
+        ("broken.json", "not valid JSON"),
+        ("other.json", "no state of a TokenDataset"),
+    ):
+        with pytest.raises(LoaderError, match=f"{name}: .*{message}"):
             read_state(str(tmp_path / name))
 
 
@@ -59,23 +63,21 @@ def test_a_mixture_is_replayed_from_its_state(place, tmp_path, lake):
     lakes = {"web": lake, "code": make_lake(place, [[[40, 7]], [[90, 31]]])}
     where = {"rank": 1, "world_size": 2}
     datasets = {
-        name: TokenDataset(url, seq_len=4, shuffle=MIXED, seed=place, **where)
-        for place, (name, url) in enumerate(lakes.items())
+        name: TokenDataset(url, seq_len=4, shuffle=MIXED, seed=seed, **where)
+        for seed, (name, url) in enumerate(lakes.items())
     }
     mixture = TokenMixture(datasets, weights={"web": 1, "code": 2}, num_samples=200, seed=3)
     steps = mixture.batches(3)
     batch = [next(each) for each in [iter(steps)] for _ in range(4)][-1]
-    found = replay(mixture, batch_size=3, step=-1)
+    replayed = replay(mixture, batch_size=3, step=-1)
     state = tmp_path / "state.json"
     state.write_text(json.dumps({"loader": mixture.state_dict()}))
-    assert (
-        replay(TokenMixture.from_state(lakes, mixture.state_dict(), **where), batch_size=3, step=-1)
-        == found
-    )
-    assert [row.source for row in found.rows] == [mixture.names[n] for n in batch["source"]]
-    assert [source.name for source in found.sources] == ["web", "code"]
+    resumed = TokenMixture.from_state(lakes, mixture.state_dict(), **where)
+    assert replay(resumed, batch_size=3, step=-1) == replayed
+    assert [row.source for row in replayed.rows] == [mixture.names[n] for n in batch["source"]]
+    assert [source.name for source in replayed.sources] == ["web", "code"]
     shapes = {"web": SMALL, "code": [[[40, 7]], [[90, 31]]]}
-    for row, ids in zip(found.rows, batch["input_ids"].tolist(), strict=True):
+    for row, ids in zip(replayed.rows, batch["input_ids"].tolist(), strict=True):
         owner = {token: doc for doc in documents(shapes[str(row.source)]) for token in doc.tokens}
         inside = [p.part for p in row.passages if p.part.start < 4]
         docs = [owner[ids[part.start]] for part in inside]
@@ -86,21 +88,21 @@ def test_a_mixture_is_replayed_from_its_state(place, tmp_path, lake):
         return CliRunner().invoke(app, ["replay", *lakes, "--state", str(state), *where])
 
     shown = run(*(f"{name}={url}" for name, url in lakes.items()))
-    assert f"(sample {found.rows[0].sample}) of {found.rows[0].source}" in shown.stdout
+    assert f"(sample {replayed.rows[0].sample}) of {replayed.rows[0].source}" in shown.stdout
     for mistake, message in (
         ([lake], "mixture of web, code"),
-        ([f"web={lake}"], "lakes for web of sources web, code"),
+        ([f"web={lake}"], "lakes are given for web, but the sources of the state are web, code"),
     ):
         assert message in run(*mistake).stderr
     with pytest.raises(LoaderError, match="give one lake"):
         open_saved([lake, lake], datasets["web"].state_dict(), **where)
-    with pytest.raises(LoaderError, match="no state that names the datasets"):
+    with pytest.raises(LoaderError, match="the state is not of a mixture"):
         TokenMixture.from_state(lakes, datasets["web"].state_dict())
 
 
 @pytest.fixture(scope="module")
 def tokenized(new_place, tiny_tokenizer):
-    """A lake that a recipe made, its input's texts by row, and the tokenizer."""
+    """A lake written by a recipe, the input texts by row, and the tokenizer."""
     from etl.job.run import run
 
     folder = new_place("tokenized")
@@ -119,24 +121,24 @@ def tokenized(new_place, tiny_tokenizer):
     return str(folder / "lake"), [doc["body"] for doc in docs], tiny_tokenizer
 
 
-def test_the_text_is_that_of_the_input(tokenized, tmp_path):
+def test_the_decoded_text_equals_the_input(tokenized, tmp_path):
     lake, texts, tokenizer = tokenized
     dataset = TokenDataset(lake, seq_len=64, format=Format(pad_id=0))
-    found = replay(dataset, batch_size=4, tokenizer=str(tokenizer))
-    for row in found.rows:
+    replayed = replay(dataset, batch_size=4, tokenizer=str(tokenizer))
+    for row in replayed.rows:
         (passage,) = row.passages
-        whole = Tokenizer.from_file(str(tokenizer)).encode(texts[passage.part.row]).ids
+        ids = Tokenizer.from_file(str(tokenizer)).encode(texts[passage.part.row]).ids
         assert passage.part.id == f"doc-{passage.part.row:05d}"
-        assert passage.part.count == min(len(whole), 65)
+        assert passage.part.count == min(len(ids), 65)
         assert passage.text
         assert texts[passage.part.row].startswith(passage.text.rstrip("\N{REPLACEMENT CHARACTER}"))
     other = tmp_path / "tokenizer.json"
     other.write_text(tokenizer.read_text() + "\n")
-    with pytest.raises(LoaderError, match="not the tokenizer that made the ids"):
+    with pytest.raises(LoaderError, match="not the tokenizer of the table"):
         replay(dataset, batch_size=4, tokenizer=str(other))
 
 
-def test_the_command_tells_a_batch_by_numbers_or_by_state(tokenized, tmp_path):
+def test_the_command_takes_a_state_or_explicit_settings(tokenized, tmp_path):
     lake, _, tokenizer = tokenized
     dataset = TokenDataset(lake, seq_len=32, seed=5, rank=1, world_size=2)
     dataset.set_epoch(1)
@@ -145,18 +147,18 @@ def test_the_command_tells_a_batch_by_numbers_or_by_state(tokenized, tmp_path):
     state = tmp_path / "state.json"
     state.write_text(json.dumps(dataset.state_dict()))
     where = ["--rank", "1", "--world-size", "2", "--batch-size", "2"]
-    told = ["--seq-len", "32", "--seed", "5", "--epoch", "1", "--step", "1", "--version", "1"]
+    settings = ["--seq-len", "32", "--seed", "5", "--epoch", "1", "--step", "1", "--version", "1"]
 
     def run(*words):
         return CliRunner().invoke(app, ["replay", lake, *where, *words])
 
     by_state = run("--state", str(state), "--json")
     assert by_state.exit_code == 0, by_state.output
-    by_numbers = run(*told, "--json")
-    assert by_state.stdout == by_numbers.stdout
+    by_settings = run(*settings, "--json")
+    assert by_state.stdout == by_settings.stdout
     rows = json.loads(by_state.stdout)["rows"]
     assert [row["sample"] for row in rows] == [5, 7]
-    shown = run(*told, "--tokenizer", str(tokenizer))
+    shown = run(*settings, "--tokenizer", str(tokenizer))
     assert f"row 0 (sample {rows[0]['sample']})" in shown.stdout
     first = rows[0]["passages"][0]["part"]
     assert f"{first['source']} row {first['row']} (id {first['id']})" in shown.stdout

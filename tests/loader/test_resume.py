@@ -1,19 +1,18 @@
-"""State: what is saved goes on anywhere, and nothing that was consumed is read again."""
+"""Saved states: they resume anywhere, and consumed samples are not read again."""
 
 import pytest
 from torch.utils.data import DataLoader
 
 from etl.loader import Shuffle, TokenDataset
-from tests.loader.tables import MIXED, SMALL, dealt, expected_rows, make_lake, rows_of
+from tests.loader.tables import MIXED, SMALL, expected_rows, interleaved, make_lake, rows_of
 
-EMPTY_DOCUMENTS = [
-    [[0, 0, 0, 30, 0, 30, 0, 0, 30]] * 2
-]  # their pages count more values than tokens
+# The pages of a table with empty documents have more values than tokens.
+EMPTY_DOCUMENTS = [[[0, 0, 0, 30, 0, 30, 0, 0, 30]] * 2]
 
 
 @pytest.mark.parametrize("shuffle", [MIXED, False])
 @pytest.mark.parametrize("shape", [SMALL, EMPTY_DOCUMENTS])
-def test_resuming_anywhere_equals_going_on(place, shape, shuffle):
+def test_resuming_at_any_sample_equals_continuing(place, shape, shuffle):
     lake = make_lake(place, shape)
 
     def fresh() -> TokenDataset:
@@ -25,18 +24,18 @@ def test_resuming_anywhere_equals_going_on(place, shape, shuffle):
     states = [dataset.state_dict()] + [dataset.state_dict() for _ in dataset.batches(1)]
     assert len(states) == len(whole) + 1
     for consumed, state in enumerate(states):
-        again = fresh()
-        again.load_state_dict(state)
-        assert again.epoch == 2
-        assert again.state_dict() == state
-        assert rows_of(again, 2) == whole[consumed:]
-    again.set_epoch(2)  # as a training loop does for the epoch it is in
-    assert rows_of(again) == []
-    again.set_epoch(3)
-    assert rows_of(again) == expected_rows(again, shape, 3)
+        resumed = fresh()
+        resumed.load_state_dict(state)
+        assert resumed.epoch == 2
+        assert resumed.state_dict() == state
+        assert rows_of(resumed, 2) == whole[consumed:]
+    resumed.set_epoch(2)  # as a training loop does for its current epoch
+    assert rows_of(resumed) == []
+    resumed.set_epoch(3)
+    assert rows_of(resumed) == expected_rows(resumed, shape, 3)
 
 
-def test_a_state_goes_on_at_another_world_size(lake):
+def test_a_state_resumes_at_another_world_size(lake):
     def ranks(world_size: int) -> list[TokenDataset]:
         return [
             TokenDataset(lake, seq_len=5, shuffle=MIXED, rank=rank, world_size=world_size)
@@ -52,7 +51,7 @@ def test_a_state_goes_on_at_another_world_size(lake):
         iterators = [iter(dataset.batches(batch_size, drop_last=False)) for dataset in datasets]
         for _ in range(steps):
             batches = [next(iterator)["input_ids"].tolist() for iterator in iterators]
-            rows += dealt(batches)
+            rows += interleaved(batches)
             states = [dataset.state_dict() for dataset in datasets]
             assert all(each == states[0] for each in states)
             state = states[0]
@@ -61,41 +60,41 @@ def test_a_state_goes_on_at_another_world_size(lake):
     assert rows == [row[:-1] for row in expected_rows(datasets[0], SMALL)]
 
 
-def test_the_training_loop_counts_for_workers(lake):
+def test_with_workers_the_training_loop_passes_the_consumed_samples(lake):
     dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=1, world_size=2)
     whole = rows_of(dataset)
     state = dataset.state_dict(consumed=3 * 2 * 2)  # three steps of two on two ranks
-    again = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=1, world_size=2)
-    again.load_state_dict(state)
-    loader = DataLoader(again.batches(2, drop_last=False), batch_size=None, num_workers=2)
+    resumed = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=1, world_size=2)
+    resumed.load_state_dict(state)
+    loader = DataLoader(resumed.batches(2, drop_last=False), batch_size=None, num_workers=2)
     rows = [row for batch in loader for row in batch["input_ids"].tolist()]
     assert rows == [row[:-1] for row in whole[6:]]
 
 
-def test_resuming_reads_no_row_group_that_is_consumed(place):
+def test_resuming_reads_no_consumed_row_group(place):
     shape = [[[20]] for _ in range(6)]  # a file, a row group, a document of twenty tokens each
     lake = make_lake(place, shape)
-    shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=10)  # all of it in one block
+    shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=10)  # the whole table in one block
     dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle)
     whole = expected_rows(dataset, shape)
     for consumed in range(len(whole), 0, -1):
         needed = {token // 20 for row in whole[consumed:] for token in row}
-        gone = sorted(set(range(6)) - needed)
-        again = TokenDataset(lake, seq_len=5, shuffle=shuffle)
-        again.load_state_dict(dataset.state_dict(consumed=consumed))
-        paths = [place / "lake" / "tokens" / f"{file:03d}.parquet" for file in gone]
-        kept = [path.read_bytes() for path in paths]
+        consumed_files = sorted(set(range(6)) - needed)
+        resumed = TokenDataset(lake, seq_len=5, shuffle=shuffle)
+        resumed.load_state_dict(dataset.state_dict(consumed=consumed))
+        paths = [place / "lake" / "tokens" / f"{file:03d}.parquet" for file in consumed_files]
+        contents = [path.read_bytes() for path in paths]
         for path in paths:
             path.unlink()
-        assert rows_of(again, 3) == whole[consumed:]
-        for path, content in zip(paths, kept, strict=True):
+        assert rows_of(resumed, 3) == whole[consumed:]
+        for path, content in zip(paths, contents, strict=True):
             path.write_bytes(content)
 
 
-def test_state_is_a_handful_of_integers(lake):
+def test_a_state_consists_of_a_few_integers(lake):
     state = TokenDataset(lake, seq_len=10).state_dict()
     assert state.pop("plan") == TokenDataset(lake, seq_len=10).state_dict()["plan"]
     shuffle = {"lanes": 16, "block_tokens": 1 << 18, "run_tokens": 2}
-    place = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0, "padded": 0}
-    assert state == {"format": 2, **place, **shuffle}
+    position = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0, "padded": 0}
+    assert state == {"format": 2, **position, **shuffle}
     assert all(type(value) is int for value in state.values())

@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader: it goes on by itself, and its state holds at other W and world sizes."""
+"""torchdata's StatefulDataLoader: it resumes, also with other numbers of workers and ranks."""
 
 from itertools import islice
 
@@ -7,7 +7,7 @@ import pytest
 from etl.errors import LoaderError
 from etl.loader import TokenDataset
 from etl.loader.state import find_state
-from tests.loader.tables import MIXED, SMALL, dealt, expected_rows
+from tests.loader.tables import MIXED, SMALL, expected_rows, interleaved
 
 torchdata = pytest.importorskip(
     "torchdata.stateful_dataloader", reason="torchdata is not installed"
@@ -37,7 +37,7 @@ def flat(batches):
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(0, 0), (0, 3), (1, 0), (2, 0), (3, 0)])
-def test_the_loader_goes_on_by_itself(lake, workers, prefetch):
+def test_the_loader_resumes_from_its_own_state(lake, workers, prefetch):
     whole = [row[:-1] for row in expected_rows(open_dataset(lake), SMALL)]
 
     def fresh():
@@ -48,15 +48,15 @@ def test_the_loader_goes_on_by_itself(lake, workers, prefetch):
         loader = fresh()
         iterator = iter(loader)
         before = flat(next(iterator)["input_ids"].tolist() for _ in range(count))
-        again = fresh()
-        again.load_state_dict(loader.state_dict())
-        rest = flat(batch["input_ids"].tolist() for batch in again)
+        resumed = fresh()
+        resumed.load_state_dict(loader.state_dict())
+        rest = flat(batch["input_ids"].tolist() for batch in resumed)
         assert before + rest == whole
         del iterator
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_samples_collated_by_the_loader_go_on_too(lake, workers):
+def test_a_loader_that_collates_samples_resumes_too(lake, workers):
     def fresh():
         return torchdata.StatefulDataLoader(open_dataset(lake), batch_size=4, num_workers=workers)
 
@@ -67,15 +67,15 @@ def test_samples_collated_by_the_loader_go_on_too(lake, workers):
     loader = fresh()
     before = take(loader, 3)
     state = loader.state_dict()
-    again = fresh()
-    again.load_state_dict(state)
-    assert before + take(again, 99) == whole
-    if workers:  # one worker has given two batches, the other one: no prefix of the order
-        with pytest.raises(LoaderError, match="do not stand at one step"):
+    resumed = fresh()
+    resumed.load_state_dict(state)
+    assert before + take(resumed, 99) == whole
+    if workers:  # one worker has returned two batches, the other one: not a prefix of the order
+        with pytest.raises(LoaderError, match="not at consecutive steps"):
             open_dataset(lake).load_state_dict(state)
 
 
-def test_a_state_goes_on_at_other_workers_and_world_sizes(lake):
+def test_a_state_resumes_with_other_numbers_of_workers_and_ranks(lake):
     state, rows = None, []
     for world_size, workers, batch_size, steps in (
         (1, 2, 2, 3),
@@ -94,19 +94,19 @@ def test_a_state_goes_on_at_other_workers_and_world_sizes(lake):
             loader = loader_of(dataset, workers, batch_size)
             step_rows.append(take(loader, steps))
             states.append(loader.state_dict())
-        rows += [row for step in zip(*step_rows, strict=True) for row in dealt(list(step))]
+        rows += [row for step in zip(*step_rows, strict=True) for row in interleaved(list(step))]
         state = {"model": [1.0], "loader": states[0]}
         assert all(find_state(each) == find_state(states[0]) for each in states)
     assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
 
 
-def test_what_does_not_fit_is_refused(lake):
+def test_a_state_that_does_not_fit_is_refused(lake):
     dataset = open_dataset(lake)
     loader = loader_of(dataset, 2)
     take(loader, 3)
     other = loader_of(open_dataset(lake), 2, batch_size=3)
     other.load_state_dict(loader.state_dict())
-    with pytest.raises(LoaderError, match="2 samples over all ranks when saved, of 3 here"):
+    with pytest.raises(LoaderError, match="saved with 2 samples per step .* this loader has 3"):
         take(other, 1)
     rare = loader_of(dataset, 2, snapshot_every_n_steps=3)
     iterator = iter(rare)
@@ -116,5 +116,5 @@ def test_what_does_not_fit_is_refused(lake):
     with pytest.raises(LoaderError, match="no state of a TokenDataset"):
         dataset.load_state_dict({"model": {"epoch": 1}})
     state = dataset.state_dict()
-    with pytest.raises(LoaderError, match="2 states"):
+    with pytest.raises(LoaderError, match="2 dataset states that differ"):
         dataset.load_state_dict({"a": state, "b": {**state, "epoch": 1}})
