@@ -38,13 +38,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
 
-from etl.cluster import Cluster
-from etl.job import near
+from etl.compute.cluster import Cluster
+from etl.dedup import minhash
 from etl.job.progress import Progress
 from etl.job.run import run
-from etl.kernels.minhash import band_keys, jaccard, shingles
-from etl.kernels.utf8 import texts
-from etl.recipe import Recipe
+from etl.kernels.bytes.utf8 import texts
+from etl.kernels.hashing.minhash import band_keys, jaccard, shingles
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
 
 Pairs = dict[tuple[int, int], float]
@@ -76,7 +76,7 @@ def candidates(stage: DedupMinhash, numbers: np.ndarray) -> set[tuple[int, int]]
         "address": np.repeat(rows, stage.bands),
         "rank": np.zeros(len(rows) * stage.bands),
     }
-    pairs = near.candidates(pd.DataFrame(bands))
+    pairs = minhash.candidates(pd.DataFrame(bands))
     return set(zip(pairs["better"].tolist(), pairs["worse"].tolist(), strict=True))
 
 

@@ -39,17 +39,17 @@ from distributed import Client
 from numpy.typing import NDArray
 from token_data import data_folder
 
-from etl.cluster import Cluster
-from etl.job import near, rounds
-from etl.job.files import address, file_of
-from etl.job.keys import keys_of_bands
-from etl.job.likeness import ALIKE
+from etl.compute.cluster import Cluster
+from etl.compute.shuffle import partitions_for, shuffle_by_range
+from etl.dedup import choose_keepers, minhash
+from etl.dedup.key_lookup import keys_of_bands
+from etl.dedup.numbered_files import address, file_of
+from etl.dedup.similarity import SIMILAR_PAIRS
+from etl.delta.table import Table
 from etl.job.progress import Progress
 from etl.job.run import run
-from etl.job.shuffle import by_range, partitions_for
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
-from etl.table import Table
 
 RUNS, WORDS = 8, 15  # of a document: runs of neighbouring words, and words of each
 PER_FILE = 20_000
@@ -139,7 +139,7 @@ def compared(folder: Path) -> int:
     keys = keys_of_bands(stage, pa.array(signatures, pa.binary()))
     rows = np.repeat(np.arange(len(keys)), stage.bands)
     bands = pd.DataFrame({"key": keys.ravel(), "address": rows, "rank": 0.0})
-    return len(near.candidates(bands))
+    return len(minhash.candidates(bands))
 
 
 def barrier(folder: Path) -> str:
@@ -162,8 +162,10 @@ def keys(rows: int) -> Iterator[str]:
         begun = time.monotonic()
         parts = range(0, rows, KEYS_PER_TASK)
         made = dd.from_map(_make_keys, parts, rows=rows, meta=_make_keys(0, rows=0))
-        ranged = by_range(made, "key", partitions_for(rows))
-        found = rounds.choose(client, ranged.map_partitions(_alike, meta=ALIKE))
+        ranged = shuffle_by_range(made, "key", partitions_for(rows))
+        found = choose_keepers.choose_keepers(
+            client, ranged.map_partitions(_alike, meta=SIMILAR_PAIRS)
+        )
         seconds = time.monotonic() - begun
         worker, driver = max(client.run(peak).values()), peak()
     number = np.arange(9, rows, 10)
@@ -188,8 +190,10 @@ def _addresses(number: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _alike(bands: pd.DataFrame) -> pd.DataFrame:
     """All pairs of equal keys."""
-    pairs = near.candidates(bands)
-    return pairs.assign(similarity=1.0, bucket=file_of(pairs["better"].to_numpy()))[ALIKE.columns]
+    pairs = minhash.candidates(bands)
+    return pairs.assign(similarity=1.0, bucket=file_of(pairs["better"].to_numpy()))[
+        SIMILAR_PAIRS.columns
+    ]
 
 
 def main() -> None:

@@ -30,12 +30,12 @@ import pyarrow.parquet as pq
 from distributed import Client
 from filters_vs_peers import megabytes, peer
 
-from etl.job.keys import keys_of_bands
-from etl.job.near import candidates
+from etl.dedup.key_lookup import keys_of_bands
+from etl.dedup.minhash import candidates
+from etl.delta.table import Table
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
-from etl.table import Table
 
 RENSA = ("rensa==0.5.0", "pyarrow")
 

@@ -19,11 +19,11 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 from token_data import data_folder
 
-from etl.sources import list_splits, read
-from etl.sources.source import Source
+from etl.sources import list_splits, read_split
+from etl.sources.settings import Source
 from etl.stages import Extract
-from etl.stages.page_child import extractor
-from etl.stages.pages import Extractor
+from etl.text.html import Extractor
+from etl.text.html_worker import extractor
 
 
 def bare(file: Path, name: Extractor) -> int:
@@ -42,7 +42,7 @@ def tokenlake(file: Path, name: Extractor) -> int:
     """The same by a source and a stage."""
     source, stage, pages = Source(path=str(file)), Extract(extractor=name), 0
     for split in list_splits(source):
-        for table in read(split, source):
+        for table in read_split(split, source):
             found = stage.apply(table)
             assert found["reason"].null_count == found.num_rows, "a page is rejected"
             pages += found.num_rows

@@ -33,12 +33,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-import schemas
-from etl.sources import Columns, Source, list_splits, read
+from etl import schemas
+from etl.sources import Columns, Source, list_splits, read_split
 from etl.stages import C4, Filter, FinewebQuality, GopherQuality, GopherRepetition
 from etl.stages.apply import apply
 from etl.stages.base import Stage
-from etl.stages.signals import compute
+from etl.stages.signal_kernels import compute_signals
 
 HERE = Path(__file__).parent
 PEER = ("datatrove[processing]==0.10.1", "spacy==3.8.18", "pyarrow")
@@ -86,13 +86,13 @@ def documents(data: Path, most: int) -> pa.Table:
 def _english(sources: list[Source]) -> Iterator[pa.Table]:
     for source in sources:
         for split in list_splits(source):
-            for batch in read(split, source):
+            for batch in read_split(split, source):
                 good = batch.filter(
                     pc.and_(
                         pc.is_null(batch["reason"]), pc.greater(pc.binary_length(batch["text"]), 0)
                     )
                 )
-                lang = compute(good.select(["text"]), ["lang"])["lang"]
+                lang = compute_signals(good.select(["text"]), ["lang"])["lang"]
                 yield good.filter(pc.equal(lang, "en")).slice(0, 3000)
 
 
@@ -121,7 +121,7 @@ def rejections(table: pa.Table) -> dict[str, np.ndarray]:
     found = {}
     for stage in FINEWEB:
         if isinstance(stage, Filter):
-            frame = pl.DataFrame(compute(table.select(["text"]), stage.signals()))
+            frame = pl.DataFrame(compute_signals(table.select(["text"]), stage.signals()))
             for name, rule in stage.rules().items():
                 verdict = frame.select(rule.fill_null(value=False).alias("rule"))["rule"]
                 found[f"{stage.kind}.{name}"] = verdict.to_numpy()

@@ -30,11 +30,12 @@ import numpy as np
 from token_data import CACHE, corpus, data_folder, write_table
 from torch.utils.data import DataLoader
 
-import schemas
-from etl.fragment import TOKENS, Fragment
+from etl import schemas
+from etl.delta.data_file import DataFile
+from etl.delta.table import Table
+from etl.lake.tables import TOKENS
 from etl.loader import Shuffle, TokenDataset
-from etl.loader.plan import Plan
-from etl.table import Table
+from etl.loader.order.epoch import EpochPlan
 
 BATCH, SEQ_LEN = 8, 2048
 _LOOK_EVERY = 500
@@ -50,7 +51,7 @@ def memory(name: str = "RssAnon") -> float:
 def linked(lake: Path, into: Path, size: int) -> None:
     """A lake of about so many bytes whose data files are links to those of another."""
     table = Table.create(str(into / "tokens"), schemas.TOKENS, TOKENS)
-    files: list[dict[str, Any]] = Table.open(str(lake / "tokens")).fragments().to_pylist()
+    files: list[dict[str, Any]] = Table.open(str(lake / "tokens")).data_files().to_pylist()
     fragments = []
     for copy in range(max(size // sum(file["size"] for file in files), 1)):
         for file in files:
@@ -60,7 +61,7 @@ def linked(lake: Path, into: Path, size: int) -> None:
                 "numRecords": file["rows"],
                 "maxValues": {"token_end": file["max.token_end"]},
             }
-            found = Fragment(path, file["size"], file["rows"], {}, json.dumps(statistics))
+            found = DataFile(path, file["size"], file["rows"], {}, json.dumps(statistics))
             fragments.append(found)
     table.commit(fragments, transactions={}, lineage={"format": 1})
 
@@ -111,7 +112,7 @@ def order(row_groups: int) -> dict[str, float]:
     counts = np.random.default_rng(0).integers(750_000, 1_500_000, row_groups, dtype=np.int32)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, cpu = memory("VmRSS"), time.process_time()
-    plan = Plan(counts, SEQ_LEN, 0, Shuffle())
+    plan = EpochPlan(counts, SEQ_LEN, 0, Shuffle())
     stream = plan.stream(0)
     plan.window(0, plan.num_samples - 1)
     cpu = time.process_time() - cpu

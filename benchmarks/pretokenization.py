@@ -36,9 +36,9 @@ import torch
 from token_data import CACHE, CORPORA, Corpus, corpus, data_folder, tokenizer, write_table
 
 from etl.loader import Format, TokenDataset
-from etl.loader.format import IGNORED, pad
+from etl.loader.batches.batch_format import IGNORED, pad
+from etl.pipelines.gpt import GPT, Shape
 from etl.stages.tokenize import Encoder, Tokenize
-from pipelines.gpt import GPT, Shape
 
 SEQ_LEN, BATCH, PAD = 2048, 8, 0
 _VOCAB = 2048

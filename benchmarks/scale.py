@@ -28,25 +28,24 @@ import psutil
 import pyarrow as pa
 from distributed import Client
 
-import schemas
-from etl import storage
-from etl.cluster import Cluster
-from etl.compact import Spilled
-from etl.fragment import DOCUMENTS, DUPLICATES, Fragment, FragmentWriter
-from etl.job import dedup, keys
-from etl.job.cadence import Cadence
-from etl.job.compared import Compared
-from etl.job.decisions import Decisions
-from etl.job.files import Lake
-from etl.job.record import counts, input_files, record
-from etl.job.tasks import Result
-from etl.job.waves import stream
-from etl.key_table import KeyTable
-from etl.ledger import Entry, Ledger
-from etl.plan import kept_units, split_key
-from etl.recipe import Recipe
+from etl import schemas, storage
+from etl.compact_collections import SpilledList
+from etl.compute.cluster import Cluster
+from etl.compute.submit import map_unordered
+from etl.dedup import key_writer, passes
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.numbered_files import ComparisonSet
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.job.commit_policy import CommitPolicy
+from etl.lake.dedup_decisions import DedupDecisions
+from etl.lake.keys_table import KeysTable
+from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.lineage_record import count_results, input_files, run_record
+from etl.lake.tables import DOCUMENTS, DUPLICATES
+from etl.lake.work_units import WorkResult, kept_units, split_key
+from etl.recipe.recipe import Recipe
 from etl.sources import Split
-from etl.stages.apply import schema_of
+from etl.stages.document_columns import documents_schema
 
 ROWS = 10_000  # of a simulated split
 TOKENS = 4.5e12  # of FineWeb-Edu, FineWeb2 and other corpora of today: some trillions
@@ -62,7 +61,7 @@ class Work:
         self._url = url
 
     def __call__(self, split: Split, key: str) -> str:
-        """The ``Result`` as JSON."""
+        """The ``WorkResult`` as JSON."""
         path = f"verdict=kept/{key}-000000000000-0.parquet"
         with storage.open_output(storage.join(self._url, path)) as file:
             file.write(b"x")
@@ -70,8 +69,8 @@ class Work:
         high = {"source": split.uri, "row": (split.first_row or 0) + ROWS - 1}
         nulls = {"source": 0, "row": 0}
         numbers = {"numRecords": ROWS, "minValues": low, "maxValues": high, "nullCount": nulls}
-        fragment = Fragment(path, 1, ROWS, {"verdict": "kept"}, json.dumps(numbers))
-        return Result(key, split.uri, ROWS, ROWS, documents=[fragment]).to_json()
+        fragment = DataFile(path, 1, ROWS, {"verdict": "kept"}, json.dumps(numbers))
+        return WorkResult(key, split.uri, ROWS, ROWS, documents=[fragment]).to_json()
 
 
 def splits(count: int) -> Iterator[Split]:
@@ -116,9 +115,9 @@ def _memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Spilled[Split]) -> str:
+def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: SpilledList[Split]) -> str:
     """All splits through the scheduler, if there is one, into the log; returns what the commits took."""
-    commits, seconds, finished, cadence = 0, 0.0, list[Result](), Cadence()
+    commits, seconds, finished, cadence = 0, 0.0, list[WorkResult](), CommitPolicy()
     units, waiting = ((split, split_key(ledger, split)) for split in todo), dict[str, Split]()
 
     def commit() -> None:
@@ -133,11 +132,11 @@ def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Spilled
 
     work = Work(ledger.url)
     here = ((unit, work(*unit)) for unit in units)
-    answers = here if client is None else stream(client, work, units, label="work")
+    answers = here if client is None else map_unordered(client, work, units, label="work")
     for place, ((split, key), answer) in enumerate(answers, 1):
         assert isinstance(answer, str), answer
         waiting[key] = split
-        finished.append(Result.from_json(answer))
+        finished.append(WorkResult.from_json(answer))
         if cadence.is_due(len(finished)):
             commit()
         if place % max(1, len(todo) // 10) == 0:
@@ -149,20 +148,22 @@ def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Spilled
 
 
 def _commit(
-    ledger: Ledger, recipe: Recipe, results: list[Result], splits: Mapping[str, Split]
+    ledger: Ledger, recipe: Recipe, results: list[WorkResult], splits: Mapping[str, Split]
 ) -> None:
     entries = [
-        Entry(result.key, result.documents, (), {result.source: splits[result.key].fingerprint})
+        LedgerEntry(
+            result.key, result.documents, (), {result.source: splits[result.key].fingerprint}
+        )
         for result in results
     ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     fields = {
         "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",
         "generation": 1, "input_files": input_files(results, splits), "input_tables": [],
-        "num_fragments": len(results), "counts": counts(results), "tokenizer": None,
+        "num_fragments": len(results), "counts": count_results(results), "tokenizer": None,
         "started": now, "committed": now,
     }  # fmt: skip
-    ledger.commit(entries, lambda _entries, _generation: record(recipe, "documents", **fields))
+    ledger.commit(entries, lambda _entries, _generation: run_record(recipe, "documents", **fields))
 
 
 def reckon(seconds_per_split: float, mb_per_core_second: float, price: float) -> None:
@@ -189,38 +190,40 @@ def barrier(lake: str, count: int, workers: int) -> None:
     }
     documents, duplicates = ledgers["documents"], ledgers["duplicates"]
     layout = schemas.duplicates(has_references=False, has_cuts=False)
-    documents.begin(schema_of(recipe.stages), DOCUMENTS, lambda _: {})
+    documents.begin(documents_schema(recipe.stages), DOCUMENTS, lambda _: {})
     duplicates.begin(layout, DUPLICATES, lambda _: {})
     rng = random.Random(0)  # noqa: S311 (no secret)
     todo = splits(count)
     while entries := [
-        Entry(key, _few_rows(documents.url, key, split, rng, 4 * count))
+        LedgerEntry(key, _few_rows(documents.url, key, split, rng, 4 * count))
         for split in islice(todo, 10_000)
         for key in [split_key(documents, split)]
     ]:
         documents.commit(entries, lambda *_: {})
     del entries
-    tables = Lake(documents.url, duplicates.url)
+    tables = DocumentReader(documents.url, duplicates.url)
     with Cluster(workers=workers).connect() as client:
         clock = Clock(count)
-        decisions = Decisions(duplicates)
+        decisions = DedupDecisions(duplicates)
         assert documents.table is not None
-        units = Spilled(kept_units(documents.table))
+        units = SpilledList(kept_units(documents.table))
         clock.tell("list what is kept")
-        compared = Compared(units, decisions, KeyTable(duplicates), ())
+        compared = ComparisonSet(units, decisions, KeysTable(duplicates), ())
         clock.tell("number its data files")
         names = (duplicates.key(unit.key) for unit in units)
         name = next(names)
-        fragments = dedup.find(client, compared.files, tables, name=name, keys=compared.keys)
+        fragments = passes.find_duplicates(
+            client, compared.files, tables, name=name, keys=compared.keys
+        )
         clock.tell("find duplicates")
-        entries = [Entry(name, fragments), *map(Entry, names)]
+        entries = [LedgerEntry(name, fragments), *map(LedgerEntry, names)]
         duplicates.commit(entries, lambda *_: {}, retry=False)
         del entries
         clock.tell("commit")
-        decisions = Decisions(duplicates)
+        decisions = DedupDecisions(duplicates)
         looked = sum(len(decisions.files(unit.source)) for unit in units)
         clock.tell("which of them bear on each split")
-        keys.update(
+        key_writer.update_keys(
             client, documents, duplicates, lake=tables, lineage=lambda *_, **__: lambda *_: {}
         )
         clock.tell("write keys")
@@ -230,14 +233,14 @@ def barrier(lake: str, count: int, workers: int) -> None:
     print(f"largest memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
 
 
-def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) -> list[Fragment]:
+def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) -> list[DataFile]:
     """Four documents, whose texts are some of so many."""
     hashes = [rng.randrange(texts).to_bytes(16, "little") for _ in range(4)]
     first = split.first_row or 0
     columns: dict[str, Sequence[object]] = {name: [None] * 4 for name in DOCUMENT.names}
     columns |= {"source": [split.uri] * 4, "row": [first + k for k in range(4)]}
     columns |= {"text": ["text"] * 4, "content_hash": hashes, "verdict": ["kept"] * 4}
-    writer = FragmentWriter(url, DOCUMENT, DOCUMENTS, name=key, partition={"verdict": "kept"})
+    writer = DataFileWriter(url, DOCUMENT, DOCUMENTS, name=key, partition={"verdict": "kept"})
     writer.append(pa.table(columns, schema=DOCUMENT))
     return writer.close()
 
@@ -268,9 +271,9 @@ def measure(lake: str, count: int, workers: int) -> float:
         name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["gopher_quality"]
     )
     ledger = Ledger(recipe.table_url("documents"), fingerprint=recipe.fingerprint("documents"))
-    ledger.begin(schema_of(recipe.stages), DOCUMENTS, lambda _: {})
+    ledger.begin(documents_schema(recipe.stages), DOCUMENTS, lambda _: {})
     clock = Clock(count)
-    todo = Spilled(splits(count))
+    todo = SpilledList(splits(count))
     clock.tell("list the splits")
     with Cluster(workers=workers).connect() if workers else nullcontext() as client:
         clock.tell("start the cluster")
@@ -281,7 +284,7 @@ def measure(lake: str, count: int, workers: int) -> float:
     assert all(ledger.is_done(split_key(ledger, split)) for split in splits(count))
     clock.tell("plan again: nothing to do")
     assert ledger.table is not None
-    assert len(Spilled(kept_units(ledger.table))) == count
+    assert len(SpilledList(kept_units(ledger.table))) == count
     clock.tell("units of the second pass")
     log = Path(lake) / "documents" / "_delta_log"
     sizes = {path.name: path.stat().st_size for path in log.iterdir()}

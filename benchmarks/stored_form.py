@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from token_data import Corpus, corpus, data_folder, write_table
 
-from etl.fragment import ARCHIVED_TOKENS, TOKENS, Layout
-from etl.loader.decode import RowGroups
-from etl.loader.files import LocalFiles
-from etl.loader.index import read_index
-from etl.loader.remote import Remote
+from etl.delta.layout import Layout
+from etl.lake.tables import ARCHIVED_TOKENS, TOKENS
+from etl.loader.fetch.remote import Remote
+from etl.loader.fetch.row_group_files import LocalFiles
+from etl.loader.fetch.table_index import read_index
+from etl.loader.fetch.token_stream import RowGroups
 
 FORMS: dict[str, Layout] = {
     "none": replace(TOKENS, compression="none", compression_level=None),

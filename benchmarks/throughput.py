@@ -32,17 +32,17 @@ for _name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import schemas
-from etl import storage
-from etl.cluster import Cluster
-from etl.fragment import DOCUMENTS, TOKENS, FragmentWriter
+from etl import schemas, storage
+from etl.compute.cluster import Cluster
+from etl.delta.data_file import DataFileWriter
 from etl.job.run import run
-from etl.recipe import Recipe
-from etl.sources import Source, list_splits, read
+from etl.lake.tables import DOCUMENTS, TOKENS
+from etl.recipe.recipe import Recipe
+from etl.sources import Source, list_splits, read_split
 from etl.stages import GopherQuality, Language, Tokenize
 from etl.stages.apply import apply
 from etl.stages.dedup_exact import content_hash
-from etl.stages.signals import compute
+from etl.stages.signal_kernels import compute_signals
 from etl.stages.tokenize import Encoder, tokenize
 
 ENGLISH = "win32*.parquet"
@@ -60,7 +60,7 @@ def batches(data: Path, pattern: str) -> Iterator[pa.Table]:
     """Batches of 16 MB of text from the bench files."""
     source = Source(path=str(data / "bench" / pattern), columns={"text": "text", "id": "id"})
     for split in list_splits(source):
-        yield from read(split, source)
+        yield from read_split(split, source)
 
 
 def take(data: Path, pattern: str) -> Batches:
@@ -105,7 +105,7 @@ def stage_read(data: Path, pattern: str) -> dict[str, float]:
 def stage_signals(data: Path, pattern: str) -> dict[str, float]:
     """All signals of gopher_quality, the kernel alone."""
     names = GopherQuality().signals()
-    return measure(lambda batch: compute(batch, names), take(data, pattern))
+    return measure(lambda batch: compute_signals(batch, names), take(data, pattern))
 
 
 def stage_gopher_quality(data: Path, pattern: str) -> dict[str, float]:
@@ -116,7 +116,7 @@ def stage_gopher_quality(data: Path, pattern: str) -> dict[str, float]:
 def stage_language(data: Path, pattern: str) -> dict[str, float]:
     """The lid.176 model."""
     names = Language(keep=("en",)).signals()
-    return measure(lambda batch: compute(batch, names), take(data, pattern))
+    return measure(lambda batch: compute_signals(batch, names), take(data, pattern))
 
 
 def stage_hash(data: Path, pattern: str) -> dict[str, float]:
@@ -139,7 +139,7 @@ def stage_write_documents(data: Path, pattern: str) -> dict[str, float]:
     given = [apply(batch, []) for batch in take(data, pattern)]
     with tempfile.TemporaryDirectory() as folder:
         url = storage.normalize(folder)
-        writer = FragmentWriter(url, schemas.documents([]), DOCUMENTS, name="bench")
+        writer = DataFileWriter(url, schemas.documents([]), DOCUMENTS, name="bench")
         found = measure(writer.append, given)
         writer.close()
     return found
@@ -152,7 +152,7 @@ def stage_write_tokens(data: Path, pattern: str) -> dict[str, float]:
     rows = [tokenize(batch, encoder) for batch in given]
     with tempfile.TemporaryDirectory() as folder:
         url = storage.normalize(folder)
-        writer = FragmentWriter(url, schemas.TOKENS, TOKENS, name="bench")
+        writer = DataFileWriter(url, schemas.TOKENS, TOKENS, name="bench")
         begun = time.process_time()
         for table in rows:
             writer.append(table)

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import schemas
-from etl import storage
-from etl.fragment import TOKENS, FragmentWriter, Layout
-from etl.stages.encoder import lists_of
+from etl import schemas, storage
+from etl.delta.data_file import DataFileWriter
+from etl.delta.layout import Layout
+from etl.delta.table import Table
+from etl.lake.tables import TOKENS
 from etl.stages.tokenize import Encoder, Tokenize
-from etl.table import Table
+from etl.text.tokenizer import lists_of
 
 CACHE = Path(__file__).parent / ".peers"
 CORPORA = {
@@ -93,7 +94,7 @@ def write_table(given: Corpus, lake: Path, layout: Layout = TOKENS) -> int:
     while start < len(given.ends):
         stop = int(np.searchsorted(given.ends, begins[start] + _FILE_TOKENS, side="right"))
         stop = max(stop, start + 1)
-        writer = FragmentWriter(table.url, schemas.TOKENS, layout, name=f"{start:032x}")
+        writer = DataFileWriter(table.url, schemas.TOKENS, layout, name=f"{start:032x}")
         for first in range(start, stop, _BATCH_DOCUMENTS):
             bounds = begins[first : min(first + _BATCH_DOCUMENTS, stop) + 1]
             rows = range(first, first + len(bounds) - 1)
@@ -109,4 +110,4 @@ def write_table(given: Corpus, lake: Path, layout: Layout = TOKENS) -> int:
         fragments += writer.close()
         start = stop
     table.commit(fragments, transactions={}, lineage={"format": 1})
-    return sum(storage.size(storage.join(table.url, f.path)) or 0 for f in fragments)
+    return sum(storage.file_size(storage.join(table.url, f.path)) or 0 for f in fragments)

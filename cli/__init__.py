@@ -5,6 +5,6 @@ Exit codes: 0 done; 1 an error, or problems found by ``verify``; 2 a mistake in 
 with input that could not be read; 130 interrupted.
 """
 
-from cli.app import main
+from etl.cli.app import main
 
 __all__ = ["main"]

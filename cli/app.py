@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import pipelines
-from cli import audit, care, options
+from etl import pipelines
+from etl.cli import audit, care, options
 from etl.errors import TokenlakeError
 
 _QUARANTINED = 3
@@ -117,11 +117,11 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 
     Running again goes on where a run was stopped, and takes up new input files.
     """
-    from cli import render
-    from cli.progress import ProgressLine
-    from etl.cluster import Cluster
+    from etl.cli import render
+    from etl.cli.progress import ProgressLine
+    from etl.compute.cluster import Cluster
     from etl.job.run import run as run_recipe
-    from etl.recipe import Recipe
+    from etl.recipe.recipe import Recipe
 
     loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
     _tell_code(loaded, forbidden=no_python)
@@ -163,9 +163,9 @@ def plan(  # noqa: PLR0913 - as above
     as_json: options.AsJson = False,
 ) -> None:
     """Say what a run would do, and do nothing."""
-    from cli import render
-    from etl.plan import make_plan
-    from etl.recipe import Recipe
+    from etl.cli import render
+    from etl.job.plan import make_plan
+    from etl.recipe.recipe import Recipe
 
     loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
     _tell_code(loaded, forbidden=no_python)
@@ -189,7 +189,7 @@ def recipes(
     as_json: options.AsJson = False,
 ) -> None:
     """List the shipped recipes, or print one to begin your own with."""
-    from cli import render
+    from etl.cli import render
 
     names = pipelines.names()
     if name is None:
@@ -225,7 +225,7 @@ def certificates(
 
     Every machine needs the folder; keep it as you keep a password.
     """
-    from etl.certificates import make
+    from etl.compute.certificates import make
 
     for path in make(folder, days=days):
         typer.echo(str(path))
@@ -238,8 +238,8 @@ def certificates(
 )
 def schema() -> None:
     """Print the JSON Schema of recipe files, for editors."""
-    from cli import render
-    from etl.recipe import json_schema
+    from etl.cli import render
+    from etl.recipe.json_schema import json_schema
 
     typer.echo(render.as_json(json_schema()))
 

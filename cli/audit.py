@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import options
+from etl.cli import options
 
 app = typer.Typer()
 
@@ -16,8 +16,8 @@ app = typer.Typer()
 )
 def history(table: options.TableArgument, *, as_json: options.AsJson = False) -> None:
     """List the versions of a table, newest first: who made each, and what came with it."""
-    from cli import render
-    from etl.audit.lineage import history as read_history
+    from etl.audit.lineage_graph import history as read_history
+    from etl.cli import render
 
     render.output(read_history(table), render.versions, to_json=as_json)
 
@@ -42,9 +42,9 @@ def show(
     as_json: options.AsJson = False,
 ) -> None:
     """Print the schema, the size and the first rows of a table."""
-    from cli import render
-    from etl.audit.lookup import head
-    from etl.table import Table
+    from etl.audit.row_lookup import first_rows
+    from etl.cli import render
+    from etl.delta.table import Table
 
     if at_version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both")
@@ -53,7 +53,7 @@ def show(
     )
     if at_version is not None or timestamp is not None:
         opened.check_files()
-    rows = head(opened, limit, columns.split(",") if columns else None)
+    rows = first_rows(opened, limit, columns.split(",") if columns else None)
     render.output(render.table_facts(opened, rows), render.table, to_json=as_json)
 
 
@@ -70,9 +70,9 @@ def diff(
     as_json: options.AsJson = False,
 ) -> None:
     """Say what changed between two versions of a table, and why."""
-    from cli import render
-    from etl.audit.lineage import diff as compare
-    from etl.releases import version_of
+    from etl.audit.diff import diff as compare
+    from etl.cli import render
+    from etl.lake.releases import version_of
 
     found = compare(table, version_of(table, old), version_of(table, new))
     render.output(found, render.difference, to_json=as_json)
@@ -94,9 +94,9 @@ def lineage(
     as_json: options.AsJson = False,
 ) -> None:
     """Draw what a table was made from, down to the input files."""
-    from cli import render
-    from etl.audit.lineage import graph
+    from etl.audit.lineage_graph import graph
     from etl.audit.openlineage import run_events
+    from etl.cli import render
 
     node = graph(table, _number(table, at_version))
     if openlineage:
@@ -128,8 +128,8 @@ def trace(
     as_json: options.AsJson = False,
 ) -> None:
     """Follow one document from its input file to its tokens, or to the reason why it has none."""
-    from cli import render
-    from etl.audit.lineage import trace as follow
+    from etl.audit.lineage_graph import trace as follow
+    from etl.cli import render
 
     if (document is None) == (source is None) or (source is None) != (row is None):
         raise typer.BadParameter("give --id ID, or --source URI and --row N")
@@ -154,8 +154,8 @@ def verify(
 
     Prints each problem and the data file that has it; the exit code is 1 if there is any.
     """
-    from cli import render
-    from etl.audit.verify import verify as check
+    from etl.audit.verify.verify import verify as check
+    from etl.cli import render
 
     problems = check(lake, quick=quick)
     render.output(problems, render.problems, to_json=as_json)
@@ -170,8 +170,8 @@ def verify(
 )
 def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> None:
     """Count what is in a lake: rows, reasons, duplicates, tokens, languages, input files."""
-    from cli import render
-    from etl.audit.report import report as count
+    from etl.audit.lake_report import report as count
+    from etl.cli import render
 
     render.output(count(lake), render.lake_report, to_json=as_json)
 
@@ -192,8 +192,8 @@ def duplicates(
 
     A ~ stands before an estimate.
     """
-    from cli import render, render_duplicates
-    from etl.audit.duplicates import duplicates as count
+    from etl.audit.duplicates.duplicate_report import duplicates as count
+    from etl.cli import render, render_duplicates
 
     render.output(count(lake, top=top), render_duplicates.duplicates, to_json=as_json)
 
@@ -218,9 +218,9 @@ def tune(
 
     Counts are those that a run with these settings gives; a ~ stands before an estimate.
     """
-    from cli import render, render_tuning
-    from etl.audit.tune import sweep
-    from etl.audit.tune import tune as judge
+    from etl.audit.tune.tune import sweep
+    from etl.audit.tune.tune import tune as judge
+    from etl.cli import render, render_tuning
 
     if over is not None:
         found = sweep(lake, over, settings or ())
@@ -280,7 +280,7 @@ def replay(  # noqa: PLR0913 - a command has as many parameters as options
     The batch is told by a saved state, or, if it is of one table and was shuffled as is the default, by the
     numbers that the loader was opened with.
     """
-    from cli import render, render_replay
+    from etl.cli import render, render_replay
     from etl.loader import TokenDataset, TokenMixture
     from etl.loader import replay as again
 
@@ -309,7 +309,7 @@ def replay(  # noqa: PLR0913 - a command has as many parameters as options
 
 def _number(table: str, at_version: str | None) -> int | None:
     """A version as it was given: its number, a release, or none for the newest."""
-    from etl.releases import version_of
+    from etl.lake.releases import version_of
 
     return None if at_version is None else version_of(table, at_version)
 

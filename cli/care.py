@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli import options
+from etl.cli import options
 
 app = typer.Typer()
 
@@ -34,13 +34,15 @@ def release(
 
     Whatever takes a version takes the name too.
     """
-    from cli import render, render_care
-    from etl import releases
+    from etl.cli import render, render_care
+    from etl.lake import releases
 
     if remove and at_version is not None:
         raise typer.BadParameter("give --version or --remove, not both")
     found = (
-        releases.remove(lake, name) if remove else releases.create(lake, name, version=at_version)
+        releases.remove_release(lake, name)
+        if remove
+        else releases.create_release(lake, name, version=at_version)
     )
     render.output(found, lambda one: render_care.releases([one]), to_json=as_json)
 
@@ -48,10 +50,10 @@ def release(
 @app.command("releases", epilog=options.examples("etl releases lake"))
 def list_releases(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> None:
     """List the releases of a lake, oldest first."""
-    from cli import render, render_care
-    from etl import releases
+    from etl.cli import render, render_care
+    from etl.lake import releases
 
-    render.output(releases.list_all(lake), render_care.releases, to_json=as_json)
+    render.output(releases.list_releases(lake), render_care.releases, to_json=as_json)
 
 
 @app.command(
@@ -73,8 +75,8 @@ def vacuum(
 
     Without --yes it only says which.
     """
-    from cli import render, render_care
-    from etl.care.vacuum import vacuum as clear
+    from etl.cli import render, render_care
+    from etl.maintenance.vacuum import vacuum as clear
 
     found = clear(lake, retain=_duration(retain), delete=yes)
     render.output(found, render_care.vacuum, to_json=as_json)
@@ -93,8 +95,8 @@ def repair(
 
     Without --yes it only says what. The exit code is 1 if something cannot be mended.
     """
-    from cli import render, render_care
-    from etl.care.repair import repair as mend
+    from etl.cli import render, render_care
+    from etl.maintenance.repair import repair as mend
 
     found = mend(lake, drop=yes)
     render.output(found, render_care.repair, to_json=as_json)
@@ -120,8 +122,8 @@ def optimize(
 
     It may run while a run of the recipe or a training goes on.
     """
-    from cli import render, render_care
-    from etl.care.optimize import optimize as put_together
+    from etl.cli import render, render_care
+    from etl.maintenance.optimize import optimize as put_together
 
     found = put_together(lake, target_bytes=target_mb << 20)
     render.output(found, render_care.optimized, to_json=as_json)

@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cli.progress import duration
+from etl.cli.progress import duration
 from etl.errors import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from etl.audit.cuts import Cut
-    from etl.audit.lineage import Difference, Trace, Version
-    from etl.audit.report import LakeReport
-    from etl.audit.trace import Duplicate, Place
-    from etl.audit.verify import Problem
-    from etl.job.costs import StageCost
+    from etl.audit.diff import Difference
+    from etl.audit.lake_report import LakeReport
+    from etl.audit.lineage_graph import Trace, Version
+    from etl.audit.trace_records import Cut, RowLocation, TracedDuplicate
+    from etl.audit.verify.verify import Problem
+    from etl.delta.table import Table
+    from etl.job.plan import Plan
     from etl.job.progress import RunReport
-    from etl.job.quarantine import Quarantined
-    from etl.plan import Plan
-    from etl.table import Table
+    from etl.lake.quarantine import Quarantined
+    from etl.lake.stage_costs import StageCost
 
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
@@ -129,7 +129,7 @@ def versions(found: Sequence["Version"]) -> Iterator[str]:
 
 def table_facts(table: "Table", rows: "pa.Table") -> dict[str, Any]:
     """A table as data: where it is, its schema, its size, and the given rows."""
-    files = table.fragments()
+    files = table.data_files()
     return {
         "url": table.url,
         "version": table.version,
@@ -319,7 +319,7 @@ def _trace(found: "Trace") -> Iterator[str]:
         yield f"  text        {cell(found.text)}"
 
 
-def _duplicate(found: "Duplicate") -> Iterator[str]:
+def _duplicate(found: "TracedDuplicate") -> Iterator[str]:
     name = f" (id {found.keeper_id})" if found.keeper_id is not None else ""
     yield f"  {found.kind:<11} duplicate of {found.keeper_source} row {found.keeper_row}{name}"
     if found.keeper_lake is not None:
@@ -334,7 +334,7 @@ def _cut(cut: "Cut") -> Iterator[str]:
         yield f"    - {cell(text)}"
 
 
-def _place(place: "Place") -> str:
+def _place(place: "RowLocation") -> str:
     where = f"row {place.row} of {place.file}"
     if place.commit is None:
         return where

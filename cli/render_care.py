@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from etl.care.optimize import Optimized
-from etl.care.repair import Repair
-from etl.care.vacuum import Vacuum
-from etl.releases import Release
+from etl.lake.releases import Release
+from etl.maintenance.optimize import Optimized
+from etl.maintenance.repair import Repair
+from etl.maintenance.vacuum import Vacuum
 
 _MAX_FILES_SHOWN = 20
 

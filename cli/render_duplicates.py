@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cli.render import cell, columns
+from etl.cli.render import cell, columns
 
 if TYPE_CHECKING:
-    from etl.audit.cut_totals import CutTotals
-    from etl.audit.duplicates import Cluster, DuplicateReport, Saved
+    from etl.audit.duplicates.duplicate_report import Cluster, DuplicateReport, Saved
+    from etl.audit.duplicates.removed_passages import CutTotals
 
 
 def duplicates(report: "DuplicateReport") -> Iterator[str]:

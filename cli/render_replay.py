@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cli.render import cell
+from etl.cli.render import cell
 
 if TYPE_CHECKING:
     from etl.loader.replay import Passage, Replay

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cli.render import columns
+from etl.cli.render import columns
 
 if TYPE_CHECKING:
-    from etl.audit.tallies import Amount, Counted
-    from etl.audit.tune import Tuning
+    from etl.audit.tune.kept_counts import Amount, Counted
+    from etl.audit.tune.tune import Tuning
 
 _MAX_ROWS = 20
 

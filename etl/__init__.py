@@ -9,47 +9,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etl.audit.lineage import diff, graph, history, trace
-    from etl.audit.report import report
-    from etl.audit.tune import sweep, tune
-    from etl.audit.verify import verify
-    from etl.care.optimize import optimize
-    from etl.care.repair import repair
-    from etl.care.vacuum import vacuum
-    from etl.cluster import Cluster
+    from etl.audit.diff import diff
+    from etl.audit.lake_report import report
+    from etl.audit.lineage_graph import graph, history, trace
+    from etl.audit.tune.tune import sweep, tune
+    from etl.audit.verify.verify import verify
+    from etl.compute.cluster import Cluster
+    from etl.dataframe import apply, read, read_table, write
+    from etl.delta.table import Table
     from etl.errors import TokenlakeError
-    from etl.frames import apply, read, read_table, write
     from etl.job.progress import RunReport
     from etl.job.run import run
-    from etl.recipe import Recipe
+    from etl.maintenance.optimize import optimize
+    from etl.maintenance.repair import repair
+    from etl.maintenance.vacuum import vacuum
+    from etl.recipe.recipe import Recipe
     from etl.sources import Columns, Source
-    from etl.table import Table
 
 # Names are imported on first use: `import etl` stays fast, and the loader does not import Dask.
 _MODULES = {
-    "Cluster": "etl.cluster",
+    "Cluster": "etl.compute.cluster",
     "Columns": "etl.sources",
-    "Recipe": "etl.recipe",
+    "Recipe": "etl.recipe.recipe",
     "RunReport": "etl.job.progress",
     "Source": "etl.sources",
-    "Table": "etl.table",
+    "Table": "etl.delta.table",
     "TokenlakeError": "etl.errors",
-    "apply": "etl.frames",
-    "diff": "etl.audit.lineage",
-    "graph": "etl.audit.lineage",
-    "history": "etl.audit.lineage",
-    "optimize": "etl.care.optimize",
-    "read": "etl.frames",
-    "read_table": "etl.frames",
-    "repair": "etl.care.repair",
-    "report": "etl.audit.report",
+    "apply": "etl.dataframe",
+    "diff": "etl.audit.lineage_graph",
+    "graph": "etl.audit.lineage_graph",
+    "history": "etl.audit.lineage_graph",
+    "optimize": "etl.maintenance.optimize",
+    "read": "etl.dataframe",
+    "read_table": "etl.dataframe",
+    "repair": "etl.maintenance.repair",
+    "report": "etl.audit.lake_report",
     "run": "etl.job.run",
-    "sweep": "etl.audit.tune",
-    "trace": "etl.audit.lineage",
-    "tune": "etl.audit.tune",
-    "vacuum": "etl.care.vacuum",
-    "verify": "etl.audit.verify",
-    "write": "etl.frames",
+    "sweep": "etl.audit.tune.tune",
+    "trace": "etl.audit.lineage_graph",
+    "tune": "etl.audit.tune.tune",
+    "vacuum": "etl.maintenance.vacuum",
+    "verify": "etl.audit.verify.verify",
+    "write": "etl.dataframe",
 }
 
 __all__ = [

@@ -33,10 +33,10 @@ def one_line(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     r"""Return an exception's message on one line, or the name of its type if it has no message.
 
-    >>> said(OSError("disk\n  full")), said(KeyboardInterrupt())
+    >>> error_line(OSError("disk\n  full")), said(KeyboardInterrupt())
     ('disk full', 'KeyboardInterrupt')
     """
     return " ".join(_MARKUP.sub("", str(error)).split()) or type(error).__name__

@@ -1,6 +1,6 @@
 """A tour of the lake that `make demo` creates: counts, history, two traces, three batches.
 
-python -m pipelines.tour LAKE
+python -m etl.pipelines.tour LAKE
 """
 
 import sys
@@ -10,7 +10,7 @@ from importlib import resources
 from tokenizers import Tokenizer
 
 import etl
-from cli import render
+from etl.cli import render
 from etl.loader import TokenDataset
 
 
@@ -39,7 +39,7 @@ def main(lake: str) -> None:
         show(render.traces(etl.trace(lake, source=document.source, row=int(document.row))))
 
     title("Three packed training batches")
-    tokenizer = Tokenizer.from_file(str(resources.files("pipelines") / "sample/tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(resources.files("etl.pipelines") / "sample/tokenizer.json"))
     dataset = TokenDataset(lake, seq_len=512, seed=0)
     for step, batch in zip(range(3), dataset.batches(8), strict=False):
         ids, labels = batch["input_ids"], batch["labels"]

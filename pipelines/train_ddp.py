@@ -1,6 +1,6 @@
 """Train a small GPT on a lake with DistributedDataParallel, with exact resumption after a kill.
 
-torchrun --standalone --nproc-per-node 2 -m pipelines.train_ddp LAKE --out runs/a --steps 200
+torchrun --standalone --nproc-per-node 2 -m etl.pipelines.train_ddp LAKE --out runs/a --steps 200
 
 Uses gloo on CPUs; on GPUs NCCL and, if supported, bfloat16. A run resumes from the last checkpoint in
 ``--out``, with the same or another number of processes: model, optimizer and loader state, so no window is
@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from etl.errors import LoaderError
 from etl.loader import TokenDataset
-from pipelines.gpt import GPT, Shape
+from etl.pipelines.gpt import GPT, Shape
 
 # Dense bfloat16 without sparsity, in FLOP/s, from NVIDIA's data sheets.
 _PEAK_FLOPS = {

@@ -5,8 +5,15 @@ A lake is a URL prefix with up to three Delta tables, ``documents``, ``duplicate
 and the ordinal of the record in it. This package imports only pyarrow and pydantic.
 """
 
-from schemas.lineage import FORMAT_VERSION, Counts, InputFile, InputTable, Lineage, TokenizerRecord
-from schemas.tables import (
+from etl.schemas.lineage import (
+    FORMAT_VERSION,
+    Counts,
+    InputFile,
+    InputTable,
+    Lineage,
+    TokenizerRecord,
+)
+from etl.schemas.tables import (
     ADDRESS,
     CUT,
     CUTS,

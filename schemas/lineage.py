@@ -45,7 +45,7 @@ class Counts(_Record):
     duplicates: int = 0
     tokens: int = 0
     text_bytes: int = 0
-    costs: dict[str, float] = {}  # worker seconds by part of the work: etl/job/costs.py
+    costs: dict[str, float] = {}  # worker seconds by part of the work: etl/lake/stage_costs.py
 
 
 class TokenizerRecord(_Record):

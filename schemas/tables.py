@@ -83,7 +83,7 @@ KEYS = pa.schema(
 )
 """Table ``keys``: the keys by which later duplicates of kept documents are found. For kind exact, ``key`` and
 ``check`` are the first and last 8 bytes of the content hash; for kind near, ``key`` is the key of a band of
-the signature and ``check`` is 0. ``file`` is ``etl.job.files.file_id`` of the data file of ``documents`` that
+the signature and ``check`` is 0. ``file`` is ``etl.lake.keys_table.file_id`` of the data file of ``documents`` that
 holds ``row``."""
 
 

@@ -73,7 +73,7 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def client() -> Iterator["Client"]:
     """Start a Dask cluster inside this process; folders whose tests need processes override it."""
-    from tests.inside import cluster  # most tests need no Dask
+    from tests.inside import cluster
 
     with cluster() as client:
         yield client

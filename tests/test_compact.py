@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl import compact
-from etl.compact import KeySet, Spilled
+from etl import compact_collections
+from etl.compact_collections import PackedKeySet, SpilledList
 from etl.errors import WriteError
 from etl.sources import Split
 
@@ -22,9 +22,9 @@ def test_a_spilled_list_equals_the_plain_list(
     items: list[str], batch_items: int, memory_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compact, "_BATCH_ITEMS", batch_items)
-        patch.setattr(compact, "_MAX_MEMORY_BYTES", memory_bytes)
-        spilled = Spilled(iter(items))
+        patch.setattr(compact_collections, "_BATCH_ITEMS", batch_items)
+        patch.setattr(compact_collections, "_MAX_MEMORY_BYTES", memory_bytes)
+        spilled = SpilledList(iter(items))
     assert len(spilled) == len(items)
     assert list(spilled) == items
     assert list(zip(spilled, spilled, strict=True)) == list(zip(items, items, strict=True))
@@ -35,12 +35,12 @@ def test_a_spilled_list_returns_equal_splits() -> None:
         Split(uri=f"s3://a/{k}", size=k, fingerprint="f", format="parquet", partition=(("x", k),))
         for k in range(3000)
     ]
-    assert list(Spilled(splits)) == splits
+    assert list(SpilledList(splits)) == splits
 
 
 @given(st.lists(KEYS), st.lists(KEYS))
 def test_a_key_set_contains_exactly_its_keys(keys: Sequence[str], others: Sequence[str]) -> None:
-    key_set = KeySet(keys)
+    key_set = PackedKeySet(keys)
     assert all(key in key_set for key in keys)
     assert [key in key_set for key in others] == [key in set(keys) for key in others]
 
@@ -52,6 +52,6 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(compact, "SpooledTemporaryFile", lambda **_: Full())
+    monkeypatch.setattr(compact_collections, "SpooledTemporaryFile", lambda **_: Full())
     with pytest.raises(WriteError, match=r"No space left(.|\n)*TMPDIR"):
-        Spilled([1])
+        SpilledList([1])

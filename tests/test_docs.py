@@ -35,7 +35,7 @@ def shell(block: str) -> None:
         command, _, shown = part.partition("\n")
         program, *words = shlex.split(command)
         assert program == "etl", command
-        code = "from cli import main; main()"
+        code = "from etl.cli import main; main()"
         result = subprocess.run(
             [sys.executable, "-c", code, *words],
             env={**os.environ, "PYTHONPATH": str(ROOT)},

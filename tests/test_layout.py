@@ -1,8 +1,4 @@
-"""Layers of the code: imports point downward only, and few modules import each large library.
-
-A layer is a group of modules. A module imports only from its own layer or lower ones, and there are no
-import cycles. A new module of ``etl`` must be added to LAYERS, or the first test fails.
-"""
+"""The architecture of the package: which packages import which, and who may import a library."""
 
 import ast
 import subprocess
@@ -15,200 +11,191 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("schemas", "pipelines", "etl", "cli")
+LINKS = ("cli", "pipelines", "schemas")
 
 LAYERS = (
-    # common to all
-    ("schemas.*", "pipelines", "pipelines.sample.*", "etl.errors"),
-    # files, and kernels over arrays
-    ("etl.storage", "etl.compact", "etl.kernels.*"),
-    # tables, sources, stages
-    (
-        *(
-            "etl.fragment",
-            "etl.transactions",
-            "etl.foreign",
-            "etl.checkpoint",
-            "etl.log",
-            "etl.snapshot",
-            "etl.table",
-            "etl.ledger",
-            "etl.key_table",
-        ),
-        *("etl.lease", "etl.releases"),
-    ),
-    ("etl.sources.*", "etl.stages.*"),
-    # recipes and plans
-    ("etl.recipe_file", "etl.recipe", "etl.references", "etl.plan"),
-    # jobs
-    (
-        "etl.certificates",
-        "etl.cluster",
-        "etl.job",
-        "etl.job.cadence",
-        "etl.job.costs",
-        "etl.job.decisions",
-        "etl.job.limits",
-        "etl.job.quarantine",
-    ),
-    (
-        "etl.job.tasks",
-        "etl.job.files",
-        "etl.job.likeness",
-        "etl.job.listed",
-        "etl.job.merged",
-        "etl.job.shuffle",
-        "etl.job.progress",
-        "etl.job.record",
-        "etl.job.replaced",
-        "etl.job.waves",
-    ),
-    ("etl.job.keys", "etl.job.commits", "etl.job.compared", "etl.job.rounds"),
-    ("etl.job.near", "etl.job.paragraphs", "etl.job.dedup", "etl.job.run", "etl.frames"),
-    # inspection, maintenance, training
-    ("etl.audit.*",),
-    ("etl.care.*",),
-    ("etl.loader.*",),
-    # the public API and the entry points
-    ("etl",),
-    ("cli.*", "pipelines.tour", "pipelines.gpt", "pipelines.train_ddp"),
+    ("errors", "schemas", "kernels"),
+    ("storage", "compact_collections"),
+    ("compute", "delta", "text"),
+    ("sources",),
+    ("stages",),
+    ("pipelines",),
+    ("recipe",),
+    ("lake",),
+    ("dedup", "audit", "loader", "dataframe"),
+    ("job", "maintenance"),
+    ("cli",),
 )
-"""Patterns of modules, lowest layer first; ``package.*`` is a package and its modules."""
+"""Packages and modules of ``etl`` from the bottom up. Each may import itself and the layers below."""
 
-ALLOWED_MODULES: dict[str, tuple[str, ...]] = {
-    "etl.kernels.*": ("etl.kernels.*",),
-    "etl.loader.*": (
-        *("schemas.*", "etl.errors", "etl.storage", "etl.table", "etl.releases"),
-        "etl.loader.*",
-    ),
-    "schemas.*": ("schemas.*",),
-    "pipelines": (),
+EXAMPLES = ("etl.pipelines.tour", "etl.pipelines.gpt", "etl.pipelines.train_ddp")
+"""Example programs, which may import everything, as a user's program does."""
+
+ONLY: dict[str, tuple[str, ...]] = {
+    "etl.delta": ("errors", "compact_collections", "storage"),
+    "etl.kernels": (),
+    "etl.loader": ("errors", "schemas", "storage", "delta", "lake.releases", "lake.leases"),
+    "etl.schemas": (),
 }
-"""Modules -> the only modules of this project that they may import, where layers allow more."""
-
-DASK = (
-    *("etl.job.run", "etl.job.waves", "etl.job.dedup", "etl.job.near", "etl.job.keys"),
-    *("etl.job.paragraphs", "etl.job.rounds", "etl.job.commits"),
-    *("etl.cluster", "etl.frames"),
-)
+"""Packages that may import less than their layer allows: only themselves and these."""
 
 LIBRARIES = {
-    "deltalake": ("etl.table", "etl.foreign"),
-    "dask": (*DASK, "etl.job.shuffle", "etl.job.listed"),
-    "distributed": DASK,
-    "fsspec": ("etl.storage",),
-    "s3fs": ("etl.storage",),
+    "dask": ("etl.compute.*", "etl.dedup.*", "etl.dataframe"),
+    "deltalake": ("etl.delta.*",),
+    "distributed": ("etl.compute.*", "etl.dedup.*", "etl.job.run", "etl.job.run_commits"),
+    "cryptography": ("etl.compute.certificates",),
+    "fsspec": ("etl.storage.filesystem",),
+    "llvmlite": ("etl.kernels.bytes.simd",),
     "numba": ("etl.kernels.*",),
-    "llvmlite": ("etl.kernels.machine",),
-    "torch": ("etl.loader.*", "pipelines.gpt", "pipelines.train_ddp"),
-    "cryptography": ("etl.certificates",),
-    "typer": ("cli.*",),
+    "s3fs": ("etl.storage.*",),
+    "torch": ("etl.loader.*", *EXAMPLES),
+    "typer": ("etl.cli.*",),
+    "yaml": ("etl.recipe.*",),
 }
-"""Library -> the only modules that may import it."""
+"""Libraries that only these modules import."""
 
-ALLOWED_LIBRARIES = {
-    "schemas.*": {"pyarrow", "pydantic"},
-    "etl.kernels.*": {"numpy", "numba", "llvmlite", "pyarrow"},
+SPARSE = {
+    "etl.schemas": {"pyarrow", "pydantic"},
+    "etl.kernels": {"numpy", "numba", "llvmlite", "pyarrow"},
     "etl.errors": set[str](),
 }
-"""Modules -> the only libraries that they may import besides the standard library."""
+"""Packages that import these libraries only, besides the standard library."""
 
-HEAVY_LIBRARIES = ("dask", "distributed", "numba", "pandas", "polars", "tokenizers", "fasttext")
-"""Libraries that a training process must not import: each costs tens of MB or hundreds of ms."""
+HEAVY = ("dask", "distributed", "numba", "pandas", "polars", "tokenizers", "fasttext")
+"""Libraries that a training process must not load: tens of MB, or hundreds of milliseconds each."""
 
 
-def _name(path: Path) -> str:
+def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "etl" else ("etl", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 FILES = {
-    _name(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
+    module_name(path): path
+    for folder in ("etl", *LINKS)
+    for path in sorted((ROOT / folder).rglob("*.py"))
 }
 
 
-def _matches(module: str, patterns: tuple[str, ...]) -> bool:
+def package(module: str) -> str:
+    """The package or module of ``etl`` that a module belongs to."""
+    return module.split(".")[1]
+
+
+def is_in(module: str, patterns: tuple[str, ...]) -> bool:
     return any(
         fnmatch(module, pattern) or module == pattern.removesuffix(".*") for pattern in patterns
     )
 
 
-def _layer(module: str) -> int | None:
-    layers = [layer for layer, patterns in enumerate(LAYERS) if _matches(module, patterns)]
-    return layers[0] if layers else None
-
-
-def _imports(module: str) -> Iterator[str]:
-    """Yield all imports of a file: modules of this project by full name, libraries by top-level name."""
+def imported_modules(module: str) -> Iterator[str]:
+    """The modules that a file imports anywhere in it: full names in ``etl``, top names of others."""
     tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}:{node.lineno}: import is not absolute"
+            assert node.level == 0, f"{module}:{node.lineno}: use absolute imports"
             base = node.module or ""
-            targets = [f"{base}.{alias.name}" for alias in node.names]
-            names = [target if target in FILES else base for target in targets]
+            submodules = [f"{base}.{alias.name}" for alias in node.names]
+            names = [name if name in FILES else base for name in submodules]
         else:
             continue
-        yield from (n if n.split(".")[0] in PACKAGES else n.split(".")[0] for n in names)
+        yield from (n if n.split(".")[0] == "etl" else n.split(".")[0] for n in names)
 
 
-EDGES = [(module, target) for module in FILES for target in sorted(set(_imports(module)))]
-INTERNAL_EDGES = [(module, target) for module, target in EDGES if target.split(".")[0] in PACKAGES]
+IMPORTS = [(module, target) for module in FILES for target in sorted(set(imported_modules(module)))]
+INTERNAL = [(module, target) for module, target in IMPORTS if target.split(".")[0] == "etl"]
+ACROSS = [
+    (module, target)
+    for module, target in INTERNAL
+    if "etl" not in (module, target)
+    and module not in EXAMPLES
+    and package(module) != package(target)
+]
 
 
-def test_every_module_has_a_layer() -> None:
-    assert [module for module in FILES if _layer(module) is None] == []
+def test_every_package_has_a_layer() -> None:
+    known = {name for layer in LAYERS for name in layer}
+    assert {package(module) for module in FILES if module != "etl"} == known
 
 
-def test_imports_point_downward() -> None:
-    upward = [
+def test_imports_point_to_lower_layers() -> None:
+    layer_of = {name: index for index, layer in enumerate(LAYERS) for name in layer}
+    wrong = [
         (module, target)
-        for module, target in INTERNAL_EDGES
-        if (_layer(module) or 0) < (_layer(target) or 0)
+        for module, target in ACROSS
+        if layer_of[package(target)] >= layer_of[package(module)]
     ]
-    assert upward == []
+    assert wrong == []
 
 
-def test_there_are_no_import_cycles() -> None:
+def test_modules_do_not_import_each_other_in_a_cycle() -> None:
     graph: dict[str, set[str]] = {module: set() for module in FILES}
-    for module, target in INTERNAL_EDGES:
-        graph[module].add(target)
+    for module, target in INTERNAL:
+        if module != "etl":  # imports lazily
+            graph[module].add(target)
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
-@pytest.mark.parametrize("modules", ALLOWED_MODULES)
-def test_some_modules_import_few_others(modules: str) -> None:
-    forbidden = {
+@pytest.mark.parametrize("restricted", ONLY)
+def test_restricted_packages_import_nothing_else_of_etl(restricted: str) -> None:
+    allowed = tuple(f"etl.{name}.*" for name in ONLY[restricted])
+    wrong = [
         (module, target)
-        for module, target in INTERNAL_EDGES
-        if _matches(module, (modules,)) and not _matches(target, ALLOWED_MODULES[modules])
-    }
-    assert forbidden == set()
+        for module, target in ACROSS
+        if is_in(module, (f"{restricted}.*",)) and not is_in(target, allowed)
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_few_modules_import_a_library(library: str) -> None:
-    importers = [module for module, target in EDGES if target == library]
-    assert [module for module in importers if not _matches(module, LIBRARIES[library])] == []
+    importers = [module for module, target in IMPORTS if target == library]
+    assert [module for module in importers if not is_in(module, LIBRARIES[library])] == []
 
 
-@pytest.mark.parametrize("modules", ALLOWED_LIBRARIES)
-def test_some_modules_import_few_libraries(modules: str) -> None:
-    allowed = ALLOWED_LIBRARIES[modules] | sys.stdlib_module_names | set(PACKAGES)
-    forbidden = {
-        (module, target)
-        for module, target in EDGES
-        if _matches(module, (modules,)) and target.split(".")[0] not in allowed
+@pytest.mark.parametrize("sparse", SPARSE)
+def test_some_packages_need_few_libraries(sparse: str) -> None:
+    known = SPARSE[sparse] | sys.stdlib_module_names | {"etl"}
+    libraries = {
+        target.split(".")[0] for module, target in IMPORTS if is_in(module, (f"{sparse}.*",))
     }
-    assert forbidden == set()
+    assert libraries <= known
 
 
-@pytest.mark.parametrize("module", ["etl.loader", "schemas", "etl.errors"])
-def test_a_training_process_imports_no_heavy_library(module: str) -> None:
-    code = f"import sys, {module}; print(*sorted({{*sys.modules}} & {{*{HEAVY_LIBRARIES}}}))"
+@pytest.mark.parametrize("module", ["etl.loader", "etl.schemas", "etl.errors", "etl.delta.table"])
+def test_a_training_process_loads_no_heavy_library(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({{*sys.modules}} & {{*{HEAVY}}}))"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize("folder", LINKS)
+def test_a_top_level_folder_is_linked_into_the_package(folder: str) -> None:
+    link = ROOT / "etl" / folder
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / folder
+
+
+def test_nothing_imports_a_top_level_folder_by_its_own_name() -> None:
+    """That would load a second copy of each module."""
+    modules = [
+        *FILES.values(),
+        *(ROOT / "tests").rglob("*.py"),
+        *(ROOT / "benchmarks").rglob("*.py"),
+    ]
+    for path in modules:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            tops = {name.split(".")[0] for name in names}
+            assert not tops & {*LINKS}, f"{path}:{node.lineno}: import etl.{tops.pop()} instead"

@@ -5,39 +5,42 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from upath import UPath
 
-from etl import lease
 from etl.errors import StorageError
+from etl.lake import leases
 
 
 def test_a_lease_is_held_inside_its_block(place: UPath) -> None:
     lake = str(place)
-    with lease.hold(lake, "run") as first, lease.hold(lake, "optimize") as second:
-        assert lease.leases(lake) == [first, second]
+    with leases.hold_lease(lake, "run") as first, leases.hold_lease(lake, "optimize") as second:
+        assert leases.active_leases(lake) == [first, second]
         assert (first.kind, second.kind) == ("run", "optimize")
-    assert lease.leases(lake) == []
+    assert leases.active_leases(lake) == []
 
 
 def test_a_lease_is_renewed(place: UPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
-    with lease.hold(str(place), "run") as held:
-        while (current := lease.leases(str(place))[0]).renewed == held.renewed:
+    monkeypatch.setattr(leases, "_RENEW_SECONDS", 0.01)
+    with leases.hold_lease(str(place), "run") as held:
+        while (current := leases.active_leases(str(place))[0]).renewed == held.renewed:
             pass
         assert current.since == held.since < datetime.fromisoformat(held.started)
 
 
 def test_the_lease_of_a_dead_job_expires(place: UPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    with lease.hold(str(place), "run") as held:
+    with leases.hold_lease(str(place), "run") as held:
         renewed = datetime.fromisoformat(held.renewed)
-        assert held.is_alive(renewed + lease.LIFETIME / 2)
-        assert not held.is_alive(renewed + lease.LIFETIME)
+        assert held.is_alive(renewed + leases.LIFETIME / 2)
+        assert not held.is_alive(renewed + leases.LIFETIME)
         long_ago = datetime.now(UTC) - timedelta(hours=1)
-        monkeypatch.setattr(lease, "_now", long_ago.isoformat)
-        with lease.hold(str(place), "run"):
-            assert lease.leases(str(place)) == [held]
+        monkeypatch.setattr(leases, "_now", long_ago.isoformat)
+        with leases.hold_lease(str(place), "run"):
+            assert leases.active_leases(str(place)) == [held]
 
 
 @pytest.mark.here  # in an object store, a file cannot block a folder
 def test_a_lease_on_an_unwritable_lake_is_refused(place: UPath) -> None:
     (place / "lake").write_text("in the way")
-    with pytest.raises(StorageError, match="cannot be"), lease.hold(str(place / "lake"), "run"):
+    with (
+        pytest.raises(StorageError, match="cannot be"),
+        leases.hold_lease(str(place / "lake"), "run"),
+    ):
         pass

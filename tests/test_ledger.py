@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
-import schemas
-from etl import storage
+from etl import schemas, storage
+from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import ConflictError, MismatchError
-from etl.fragment import DUPLICATES, Fragment, FragmentWriter
-from etl.ledger import Entry, Ledger
+from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.tables import DUPLICATES
 from tests.conftest import NewPlace
 from tests.place import at
 
 SCHEMA = schemas.DUPLICATES
 
 
-def entry(ledger: Ledger, unit: str, rows: int = 1) -> Entry:
+def entry(ledger: Ledger, unit: str, rows: int = 1) -> LedgerEntry:
     """Write the rows of a unit, with the unit's name as their source, and return its entry."""
     key = ledger.key(unit)
-    writer = FragmentWriter(ledger.url, SCHEMA, DUPLICATES, name=key)
+    writer = DataFileWriter(ledger.url, SCHEMA, DUPLICATES, name=key)
     values = {
         "source": [unit] * rows,
         "row": list(range(rows)),
@@ -37,7 +37,7 @@ def entry(ledger: Ledger, unit: str, rows: int = 1) -> Entry:
         "file": ["f"] * rows,
     }
     writer.append(pa.table(values, schema=SCHEMA))
-    return Entry(key, writer.close())
+    return LedgerEntry(key, writer.close())
 
 
 def open_ledger(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
@@ -83,7 +83,7 @@ def test_a_concurrent_commit_after_ours_is_detected(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, other = open_ledger(place), open_ledger(place)
-    create = storage.create
+    create = storage.create_if_absent
 
     def create_before_the_other_commit(uri: str, content: bytes) -> bool:
         created = create(uri, content)
@@ -91,7 +91,7 @@ def test_a_concurrent_commit_after_ours_is_detected(
         assert other.commit([entry(other, "two")], describe)
         return created
 
-    monkeypatch.setattr(storage, "create", create_before_the_other_commit)
+    monkeypatch.setattr(storage, "create_if_absent", create_before_the_other_commit)
     ledger.commit([entry(ledger, "one")], describe)
     assert ledger.commit([entry(ledger, "two")], describe) == []
     assert sources(place) == ["one", "two"]
@@ -154,13 +154,15 @@ def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath
 def test_a_changed_file_is_detected_until_its_rows_are_replaced(place: UPath) -> None:
     ledger = open_ledger(place)
     unit = entry(ledger, "old")
-    ledger.commit([Entry(unit.key, unit.fragments, files={"s3://raw/a": "etag1"})], describe)
+    ledger.commit([LedgerEntry(unit.key, unit.fragments, files={"s3://raw/a": "etag1"})], describe)
     ledger = open_ledger(place)
     assert not ledger.has_changed("s3://raw/a", "etag1")
     assert not ledger.has_changed("s3://raw/b", "etag1")
     assert ledger.has_changed("s3://raw/a", "etag2")
     new, old_paths = entry(ledger, "new", rows=2), [f.path for f in unit.fragments]
-    ledger.commit([Entry(new.key, new.fragments, old_paths, {"s3://raw/a": "etag2"})], describe)
+    ledger.commit(
+        [LedgerEntry(new.key, new.fragments, old_paths, {"s3://raw/a": "etag2"})], describe
+    )
     assert sources(place) == ["new", "new"]
     assert not open_ledger(place).has_changed("s3://raw/a", "etag2")
 
@@ -169,9 +171,9 @@ def test_two_contents_of_one_file_are_not_mixed(place: UPath) -> None:
     stale = open_ledger(place)
     slow, fast = entry(stale, "first content"), entry(stale, "second content")
     fast_ledger = open_ledger(place)
-    fast_ledger.commit([Entry(fast.key, fast.fragments, files={"s3://raw/a": "2"})], describe)
+    fast_ledger.commit([LedgerEntry(fast.key, fast.fragments, files={"s3://raw/a": "2"})], describe)
     with pytest.raises(MismatchError, match="different content"):
-        stale.commit([Entry(slow.key, slow.fragments, files={"s3://raw/a": "1"})], describe)
+        stale.commit([LedgerEntry(slow.key, slow.fragments, files={"s3://raw/a": "1"})], describe)
     assert sources(place) == ["second content"]
 
 
@@ -179,16 +181,16 @@ def test_a_replacement_removes_rows_committed_concurrently(place: UPath) -> None
     ledger = open_ledger(place)
     uri = "s3://raw/a"  # the source of all rows of this file
     first, late, new = (entry(ledger, f"{name} of a") for name in ("first", "late", "new"))
-    ledger.commit([Entry(first.key, _with_source(first, uri), files={uri: "1"})], describe)
+    ledger.commit([LedgerEntry(first.key, _with_source(first, uri), files={uri: "1"})], describe)
     replacing, other = open_ledger(place), open_ledger(place)
-    other.commit([Entry(late.key, _with_source(late, uri), files={uri: "1"})], describe)
+    other.commit([LedgerEntry(late.key, _with_source(late, uri), files={uri: "1"})], describe)
     old_paths = [fragment.path for fragment in _with_source(first, uri)]
     assert replacing.has_changed(uri, "2")
-    replacing.commit([Entry(new.key, new.fragments, old_paths, {uri: "2"})], describe)
+    replacing.commit([LedgerEntry(new.key, new.fragments, old_paths, {uri: "2"})], describe)
     assert sources(place) == ["new of a"]
 
 
-def _with_source(unit: Entry, uri: str) -> list[Fragment]:
+def _with_source(unit: LedgerEntry, uri: str) -> list[DataFile]:
     """Return the fragments of a unit with another input file as the source in their statistics."""
     return [
         replace(f, statistics=f.statistics.replace(json.dumps(_source_of(f)), json.dumps(uri)))
@@ -196,7 +198,7 @@ def _with_source(unit: Entry, uri: str) -> list[Fragment]:
     ]
 
 
-def _source_of(fragment: Fragment) -> str:
+def _source_of(fragment: DataFile) -> str:
     return str(json.loads(fragment.statistics)["minValues"]["source"])
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from cli.app import app
-from etl.recipe import Recipe
+from etl.cli.app import app
+from etl.recipe.recipe import Recipe
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

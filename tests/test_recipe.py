@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pipelines
+from etl import pipelines
 from etl.errors import RecipeError
-from etl.recipe import Recipe, json_schema
-from etl.recipe_file import nearest
+from etl.recipe.json_schema import json_schema
+from etl.recipe.nearest import nearest
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupExact, GopherQuality, Language, Where
 
 GOOD = """\

@@ -12,8 +12,8 @@ import pytest
 import s3fs
 
 from etl import storage
+from etl.delta.table import Table
 from etl.errors import StorageError
-from etl.table import Table
 from tests.conftest import guarded
 
 
@@ -22,7 +22,7 @@ def test_a_file_is_written_listed_and_read(s3: str) -> None:
     with storage.open_output(uri) as file:
         file.write(b"hello")
 
-    (entry,) = storage.find(s3)
+    (entry,) = storage.find_files(s3)
 
     assert (entry.uri, entry.size) == (uri, 5)
     assert entry.fingerprint
@@ -31,7 +31,7 @@ def test_a_file_is_written_listed_and_read(s3: str) -> None:
 
 
 def test_each_test_has_an_empty_bucket(s3: str) -> None:
-    assert storage.find(s3) == []
+    assert storage.find_files(s3) == []
 
 
 def test_a_missing_file_is_a_storage_error(s3: str) -> None:
@@ -59,7 +59,9 @@ def test_wrong_credentials_are_a_storage_error(s3: str, monkeypatch: pytest.Monk
     deltalake.write_deltalake(
         url, pa.table({"row": [0]}), storage_options=storage.delta_options(url)
     )
-    assert list(storage.sizes(storage.join(url, "_delta_log"))) == ["00000000000000000000.json"]
+    assert list(storage.file_sizes(storage.join(url, "_delta_log"))) == [
+        "00000000000000000000.json"
+    ]
     table = Table.open(url)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     s3fs.S3FileSystem.clear_instance_cache()  # their credentials are those of the old environment
@@ -68,32 +70,32 @@ def test_wrong_credentials_are_a_storage_error(s3: str, monkeypatch: pytest.Monk
     with pytest.raises(StorageError, match="cannot be listed"):
         next(table.history())
     with pytest.raises(StorageError, match=r"cannot be read .*Forbidden"):
-        storage.read(storage.join(url, "_delta_log", "00000000000000000000.json"))
+        storage.read_bytes(storage.join(url, "_delta_log", "00000000000000000000.json"))
     s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_files_written_after_a_listing_are_read(s3: str) -> None:
     folder = storage.join(s3, "folder")
-    storage.write(storage.join(folder, "a"), b"1")
-    assert storage.sizes(folder) == {"a": 1}
+    storage.write_bytes(storage.join(folder, "a"), b"1")
+    assert storage.file_sizes(folder) == {"a": 1}
     other = s3fs.S3FileSystem(skip_instance_cache=True)  # like another process
     other.pipe_file(storage.join(folder, "a"), b"12")
     other.pipe_file(storage.join(folder, "b"), b"3")
-    assert storage.read(storage.join(folder, "a")) == b"12"
-    assert storage.read(storage.join(folder, "b")) == b"3"
+    assert storage.read_bytes(storage.join(folder, "a")) == b"12"
+    assert storage.read_bytes(storage.join(folder, "b")) == b"3"
 
 
 def test_threads_read_and_list_concurrently(s3: str) -> None:
     folder = storage.join(s3, "folder")
     uris = [storage.join(folder, str(number)) for number in range(16)]
     for uri in uris:
-        storage.write(uri, b"1")
+        storage.write_bytes(uri, b"1")
 
     def list_and_read(number: int) -> int:
-        num_files = len(storage.sizes(folder))
+        num_files = len(storage.file_sizes(folder))
         for uri in uris[number % 8 :: 4]:
-            assert storage.read(uri) == b"1"
-            assert storage.size(uri) == 1
+            assert storage.read_bytes(uri) == b"1"
+            assert storage.file_size(uri) == 1
         return num_files
 
     interval = sys.getswitchinterval()

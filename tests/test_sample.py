@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-import pipelines
-from pipelines.sample.build import SCHEMA, PageText
+from etl import pipelines
+from etl.pipelines.sample.build import SCHEMA, PageText
 
 SAMPLE = Path(pipelines.__file__).parent / "sample"
 MAX_BYTES = 8_000_000

@@ -17,10 +17,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl import checkpoint, log, snapshot, storage
+from etl import storage
+from etl.delta import actions, checkpoint, log_segment, snapshot
+from etl.delta.data_file import DataFile
+from etl.delta.layout import Layout
+from etl.delta.table import Table
 from etl.errors import TableError, WriteError
-from etl.fragment import Fragment, Layout
-from etl.table import Table
 from tests.conftest import NewPlace
 
 SCHEMA = pa.schema(
@@ -35,19 +37,19 @@ STEPS = st.one_of(
 )
 
 
-def file_of(table: Table, number: int, low: int) -> Fragment:
+def file_of(table: Table, number: int, low: int) -> DataFile:
     """Write a data file of one byte, and return its fragment with statistics for the log."""
     kind = ("kept", "größe 💾", "a=b/c")[number % 3]
     partition = {"kind": kind} if is_partitioned_table(table) else {}
     path = f"part-{number}.parquet"
-    storage.write(storage.join(table.url, path), b"x")
+    storage.write_bytes(storage.join(table.url, path), b"x")
     statistics = {
         "numRecords": low,
         "minValues": {"source": f"s3://a b/\n{number}", "row": low},
         "maxValues": {"source": "2020-01-01T00:00:00Z"} | ({"row": 1 << 62} if low % 2 else {}),
         "nullCount": {"source": 0, "row": low},
     }
-    return Fragment(path, 1, low, partition, json.dumps(statistics) if low else "")
+    return DataFile(path, 1, low, partition, json.dumps(statistics) if low else "")
 
 
 def is_partitioned_table(table: Table) -> bool:
@@ -90,7 +92,7 @@ def test_every_version_equals_that_of_delta_rs(
                 ).create_checkpoint()
             continue
         new = {f"{index:032x}": index, "last": index}
-        add: list[Fragment] = []
+        add: list[DataFile] = []
         remove: list[str] = []
         overwrite = None
         if step == "add":
@@ -104,7 +106,7 @@ def test_every_version_equals_that_of_delta_rs(
         table = table.commit(add, remove=remove, transactions=new, lineage={}, overwrite=overwrite)
         names |= new
     for opened in (table, Table.open(table.url)):
-        files = {row["path"]: without_nulls(row) for row in opened.fragments().to_pylist()}
+        files = {row["path"]: without_nulls(row) for row in opened.data_files().to_pylist()}
         assert files == files_by_delta_rs(table)
         assert files.keys() == {f"part-{number}.parquet" for number in live}
         transactions = opened.transactions()
@@ -116,28 +118,28 @@ def test_every_version_equals_that_of_delta_rs(
 def test_files_are_listed_with_selected_columns(place: UPath) -> None:
     table = Table.create(str(place), SCHEMA, replace(LAYOUT, partition_by=("kind",)))
     table = table.commit([file_of(table, 1, 5)], transactions={}, lineage={})
-    assert table.fragments(["rows", "path", "min.row"]).to_pylist() == [
+    assert table.data_files(["rows", "path", "min.row"]).to_pylist() == [
         {"path": "part-1.parquet", "rows": 5, "min.row": 5}
     ]
-    assert table.fragments(["partition.kind"])["partition.kind"].to_pylist() == ["größe 💾"]
+    assert table.data_files(["partition.kind"])["partition.kind"].to_pylist() == ["größe 💾"]
 
 
 def test_checkpoints_are_written_automatically_and_all_versions_stay_readable(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.table._MAX_ENTRIES", 4)
+    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 4)
     table = Table.create(str(place), SCHEMA, LAYOUT)
     for number in range(10):
         table = table.commit(
             [file_of(table, number, 1)], transactions={f"{number:032x}": 1}, lineage={}
         )
-    checkpoints = [name for name in log.names(table.url) if ".checkpoint" in name]
+    checkpoints = [name for name in log_segment.list_log_files(table.url) if ".checkpoint" in name]
     assert [int(name[:20]) for name in checkpoints] == [3, 7]
-    assert log.head(table.url).checkpoint == (checkpoints[-1],)
-    assert len(log.head(table.url).entries) == 3
+    assert log_segment.read_log_segment(table.url).checkpoint == (checkpoints[-1],)
+    assert len(log_segment.read_log_segment(table.url).entries) == 3
     for version in range(11):
         older = Table.open(table.url, version)
-        assert older.fragments().num_rows == version
+        assert older.data_files().num_rows == version
         assert [older.transactions().get(f"{number:032x}") for number in range(10)] == [
             1 if number < version else None for number in range(10)
         ]
@@ -159,19 +161,19 @@ def test_a_version_is_opened_by_a_point_in_time(place: UPath) -> None:
 def test_a_commit_succeeds_without_its_checkpoint(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.table._MAX_ENTRIES", 1)
+    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 1)
     table = Table.create(str(place), SCHEMA, LAYOUT)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise WriteError("disk full")
 
-    monkeypatch.setattr(checkpoint, "write", refuse)
+    monkeypatch.setattr(checkpoint, "write_checkpoint", refuse)
     table = table.commit([], transactions={"a": 1}, lineage={})
     assert Table.open(table.url).transactions().get("a") == 1
     monkeypatch.undo()
-    monkeypatch.setattr("etl.table._MAX_ENTRIES", 1)
+    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 1)
     table.commit([], transactions={"b": 1}, lineage={})
-    assert [name for name in log.names(table.url) if ".checkpoint" in name]
+    assert [name for name in log_segment.list_log_files(table.url) if ".checkpoint" in name]
     assert Table.open(table.url).transactions().get("a") == 1
 
 
@@ -185,26 +187,26 @@ def test_a_multi_part_checkpoint_needs_all_its_parts(tmp_path: Path) -> None:
     first, second = (folder / f"{1:020}.checkpoint.{i:010}.{2:010}.parquet" for i in (1, 2))
     first.write_bytes(whole.read_bytes())
     whole.unlink()
-    assert log.head(table.url).checkpoint == ()
-    checkpoint.write(  # the second part, without further actions
+    assert log_segment.read_log_segment(table.url).checkpoint == ()
+    checkpoint.write_checkpoint(  # the second part, without further actions
         table.url + "/_delta_log",
         1,
         before=[],
         protocol={"minReaderVersion": 1, "minWriterVersion": 2},
-        metadata=snapshot.read(log.head(table.url)).metadata,
+        metadata=snapshot.read_snapshot(log_segment.read_log_segment(table.url)).metadata,
         changes={
             kind: pa.nulls(0, layout)
             for kind, layout in (
-                ("add", checkpoint.ADD),
-                ("remove", checkpoint.REMOVE),
-                ("txn", checkpoint.TXN),
+                ("add", actions.ADD),
+                ("remove", actions.REMOVE),
+                ("txn", actions.TXN),
             )
         },
     )
     whole.rename(second)
-    assert log.head(table.url).checkpoint == (first.name, second.name)
+    assert log_segment.read_log_segment(table.url).checkpoint == (first.name, second.name)
     table = Table.open(table.url)
-    assert table.fragments()["path"].to_pylist() == ["part-1.parquet"]
+    assert table.data_files()["path"].to_pylist() == ["part-1.parquet"]
     assert table.transactions().get("b") == 2
 
 
@@ -221,7 +223,7 @@ def test_a_multi_part_checkpoint_needs_all_its_parts(tmp_path: Path) -> None:
 def test_a_damaged_log_entry_is_named(tmp_path: Path, content: bytes, match: str) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     table.commit([], transactions={}, lineage={})
-    entry = tmp_path / "_delta_log" / log.entry_name(1)
+    entry = tmp_path / "_delta_log" / log_segment.commit_file_name(1)
     entry.write_bytes(content)
     with pytest.raises(TableError, match=match) as caught:
         Table.open(table.url)
@@ -234,14 +236,14 @@ def test_damaged_statistics_are_reported(tmp_path: Path, statistics: str) -> Non
     file = replace(file_of(table, 1, 1), statistics=statistics)
     table = table.commit([file], transactions={}, lineage={})
     with pytest.raises(TableError, match="statistics of data files in the log are damaged"):
-        table.fragments()
-    assert table.fragments(["size"])["size"].to_pylist() == [1]
+        table.data_files()
+    assert table.data_files(["size"])["size"].to_pylist() == [1]
 
 
 def test_a_full_disk_does_not_lose_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.table._MAX_ENTRIES", 1)
+    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 1)
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))  # smaller than a checkpoint
@@ -253,8 +255,8 @@ def test_a_full_disk_does_not_lose_a_commit(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert Table.open(table.url).transactions().get("a") == 1
     assert sorted(p.name for p in (tmp_path / "_delta_log").iterdir()) == [
-        log.entry_name(0),
-        log.entry_name(1),
+        log_segment.commit_file_name(0),
+        log_segment.commit_file_name(1),
     ]
 
 
@@ -262,7 +264,7 @@ def test_a_gap_in_the_log_is_reported(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     for _ in range(3):
         table = table.commit([], transactions={}, lineage={})
-    (tmp_path / "_delta_log" / log.entry_name(2)).unlink()
+    (tmp_path / "_delta_log" / log_segment.commit_file_name(2)).unlink()
     with pytest.raises(TableError, match="entry of version 2 is missing"):
         Table.open(table.url)
     assert Table.open(table.url, 1).version == 1

@@ -23,7 +23,7 @@ def _make(folder: Path, *names: str) -> None:
 
 def _names(folder: Path, pattern: str) -> list[str]:
     root = storage.normalize(folder) + "/"
-    return [file.uri.removeprefix(root) for file in storage.find(f"{folder}/{pattern}")]
+    return [file.uri.removeprefix(root) for file in storage.find_files(f"{folder}/{pattern}")]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_links_to_files_are_listed_as_files(tmp_path) -> None:
     (tmp_path / "snapshot").mkdir()
     (tmp_path / "snapshot/a.txt").symlink_to(tmp_path / "blobs/1")
     (tmp_path / "snapshot/folder").symlink_to(tmp_path / "blobs/sub")
-    [file] = storage.find(f"{tmp_path}/snapshot")
+    [file] = storage.find_files(f"{tmp_path}/snapshot")
     assert (file.uri, file.size) == (f"file://{tmp_path}/snapshot/a.txt", len("blobs/1"))
     assert _names(tmp_path, "snapshot/*.txt") == ["snapshot/a.txt"]
 
@@ -93,30 +93,30 @@ def test_links_to_files_are_listed_as_files(tmp_path) -> None:
 def test_the_fingerprint_of_a_link_changes_with_its_target(tmp_path) -> None:
     _make(tmp_path, "blob")
     (tmp_path / "a.txt").symlink_to(tmp_path / "blob")
-    before = storage.find(f"{tmp_path}/a.*")[0].fingerprint
+    before = storage.find_files(f"{tmp_path}/a.*")[0].fingerprint
     os.utime(tmp_path / "blob", ns=(1, 1_000_000_000))
-    assert storage.find(f"{tmp_path}/a.*")[0].fingerprint != before
+    assert storage.find_files(f"{tmp_path}/a.*")[0].fingerprint != before
 
 
 def test_a_rewritten_file_has_another_fingerprint(tmp_path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one")
-    [before] = storage.find(path)
-    assert storage.find(path) == [before] == storage.find(tmp_path)
-    assert storage.info(before.uri) == before
+    [before] = storage.find_files(path)
+    assert storage.find_files(path) == [before] == storage.find_files(tmp_path)
+    assert storage.file_info(before.uri) == before
     path.write_text("two")
     os.utime(path, ns=(1, 1_000_000_000))
-    [after] = storage.find(path)
+    [after] = storage.find_files(path)
     assert after.size == before.size
     assert after.fingerprint != before.fingerprint
 
 
 def test_size_and_info_are_none_for_a_missing_file_or_a_folder(tmp_path) -> None:
     _make(tmp_path, "a.txt")
-    assert storage.size(f"file://{tmp_path}/a.txt") == 5
+    assert storage.file_size(f"file://{tmp_path}/a.txt") == 5
     for name in ("none", ""):
-        assert storage.size(f"file://{tmp_path}/{name}") is None
-        assert storage.info(f"file://{tmp_path}/{name}") is None
+        assert storage.file_size(f"file://{tmp_path}/{name}") is None
+        assert storage.file_info(f"file://{tmp_path}/{name}") is None
 
 
 def test_a_written_file_can_be_read(tmp_path) -> None:
@@ -125,7 +125,7 @@ def test_a_written_file_can_be_read(tmp_path) -> None:
         file.write(b"0123456789")
     with storage.open_input(uri) as file:
         assert (file.size(), file.seek(4), file.read()) == (10, 4, b"456789")
-    assert storage.size(uri) == 10
+    assert storage.file_size(uri) == 10
 
 
 def test_arrow_can_decompress_an_open_file(tmp_path) -> None:
@@ -161,7 +161,7 @@ def test_an_error_in_the_with_block_is_not_converted(tmp_path) -> None:
 
 def test_the_error_for_an_unknown_protocol_lists_supported_ones() -> None:
     with pytest.raises(StorageError, match=r"no filesystem for nothing://.*\n.*hint: local paths"):
-        storage.find("nothing://bucket/a")
+        storage.find_files("nothing://bucket/a")
 
 
 def test_other_filesystems_are_supported() -> None:
@@ -169,12 +169,12 @@ def test_other_filesystems_are_supported() -> None:
     memory.pipe({"/lake/a.txt": b"one", "/lake/_x/b.txt": b"two", "/lake/c/d.txt": b"three"})
     try:
         for pattern in ("memory://lake", "memory://lake/**/*.txt"):
-            files = storage.find(pattern)
+            files = storage.find_files(pattern)
             assert [file.uri for file in files] == [
                 "memory:///lake/a.txt",
                 "memory:///lake/c/d.txt",
             ]
-            assert [storage.size(file.uri) for file in files] == [3, 5]
+            assert [storage.file_size(file.uri) for file in files] == [3, 5]
         with storage.open_output("memory://lake/e.txt") as file:
             file.write(b"four")
         with storage.open_input("memory:///lake/e.txt") as file:
@@ -187,55 +187,55 @@ def test_files_in_an_object_store_are_listed_written_and_read(s3: str) -> None:
     for name in ("a/b.txt", "a/_c/d.txt", "e.txt"):
         with storage.open_output(f"{s3}/{name}") as file:
             file.write(name.encode())
-    files = storage.find(s3)
+    files = storage.find_files(s3)
     assert [file.uri for file in files] == [f"{s3}/a/b.txt", f"{s3}/e.txt"]
-    assert storage.find(f"{s3}/a/*.txt") == [files[0]] == storage.find(f"{s3}/a/b.txt")
-    assert storage.info(files[0].uri) == files[0]
+    assert storage.find_files(f"{s3}/a/*.txt") == [files[0]] == storage.find_files(f"{s3}/a/b.txt")
+    assert storage.file_info(files[0].uri) == files[0]
     with storage.open_output(f"{s3}/a/b.txt") as file:
         file.write(b"A/B.TXT")
-    [after] = storage.find(f"{s3}/a")
+    [after] = storage.find_files(f"{s3}/a")
     assert (after.size, after.fingerprint != files[0].fingerprint) == (7, True)
     with storage.open_input(f"{s3}/a/b.txt") as file:
         assert (file.seek(2), file.read(3)) == (2, b"B.T")
-    assert storage.size(f"{s3}/none") is None
-    assert storage.find(f"{s3}/none") == []
+    assert storage.file_size(f"{s3}/none") is None
+    assert storage.find_files(f"{s3}/none") == []
 
 
 def test_a_small_file_is_created_once(tmp_path) -> None:
     uri = storage.normalize(tmp_path / "a" / "b.json")
-    assert storage.read(uri) is None
-    assert storage.create(uri, b"one")
-    assert not storage.create(uri, b"two")
-    assert storage.read(uri) == b"one"
-    storage.write(uri, b"three")
-    assert (storage.read(uri), [p.name for p in (tmp_path / "a").iterdir()]) == (
+    assert storage.read_bytes(uri) is None
+    assert storage.create_if_absent(uri, b"one")
+    assert not storage.create_if_absent(uri, b"two")
+    assert storage.read_bytes(uri) == b"one"
+    storage.write_bytes(uri, b"three")
+    assert (storage.read_bytes(uri), [p.name for p in (tmp_path / "a").iterdir()]) == (
         b"three",
         ["b.json"],
     )
     storage.remove(uri)
     storage.remove(uri)
-    assert storage.read(uri) is None
+    assert storage.read_bytes(uri) is None
     with pytest.raises(StorageError, match="cannot be written"):
-        storage.create(storage.normalize(Path("/proc/none/x")), b"")
+        storage.create_if_absent(storage.normalize(Path("/proc/none/x")), b"")
 
 
 def test_a_small_object_is_created_once(s3: str) -> None:
     uri = f"{s3}/a/b.json"
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda n: storage.create(uri, b"%d" % n), range(8)))
+        results = list(pool.map(lambda n: storage.create_if_absent(uri, b"%d" % n), range(8)))
     assert results.count(True) == 1
-    assert storage.read(uri) == b"%d" % results.index(True)
-    storage.write(uri, b"x")
-    assert storage.read(uri) == b"x"
+    assert storage.read_bytes(uri) == b"%d" % results.index(True)
+    storage.write_bytes(uri, b"x")
+    assert storage.read_bytes(uri) == b"x"
     storage.remove(uri)
-    assert storage.read(uri) is None
+    assert storage.read_bytes(uri) is None
 
 
 def test_info_has_the_time_of_the_last_write(tmp_path, s3: str) -> None:
     before = datetime.now(UTC) - timedelta(seconds=2)
     for uri in (storage.normalize(tmp_path / "x"), f"{s3}/x"):
-        storage.write(uri, b"x")
-        file = storage.info(uri)
+        storage.write_bytes(uri, b"x")
+        file = storage.file_info(uri)
         assert file is not None
         assert file.modified is not None
         assert before < file.modified < datetime.now(UTC) + timedelta(seconds=2)
@@ -244,11 +244,11 @@ def test_info_has_the_time_of_the_last_write(tmp_path, s3: str) -> None:
 def test_a_local_name_may_look_like_a_credential(tmp_path) -> None:
     path = tmp_path / "a?key=b.jsonl"
     path.touch()
-    (file,) = storage.find(str(tmp_path))
+    (file,) = storage.find_files(str(tmp_path))
     assert file.uri == storage.normalize(file.uri) == f"file://{path}"
 
 
 def test_a_name_that_is_not_utf_8_is_refused(tmp_path) -> None:
     (tmp_path / os.fsdecode(b"bad\xff.jsonl")).touch()
     with pytest.raises(StorageError, match=r"bad\\udcff.jsonl: .* not UTF-8(.|\n)*rename the file"):
-        storage.find(str(tmp_path))
+        storage.find_files(str(tmp_path))

@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-import schemas
-from etl import storage
+from etl import schemas, storage
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.layout import Layout
+from etl.delta.table import Table
 from etl.errors import ConflictError, StorageError, TableError
-from etl.fragment import ARCHIVED_TOKENS, TOKENS, Fragment, FragmentWriter, Layout
-from etl.loader.pages import is_plain, read_pages
-from etl.table import Table
+from etl.lake.tables import ARCHIVED_TOKENS, TOKENS
+from etl.loader.fetch.parquet_pages import is_plain, read_pages
 from tests.conftest import NewPlace
 from tests.place import at, opened
 
@@ -37,8 +38,8 @@ def token_rows(lengths: list[int], source: str = "s3://raw/a") -> pa.Table:
     )
 
 
-def write(url: str, tables: list[pa.Table], layout: Layout = TOKENS) -> list[Fragment]:
-    writer = FragmentWriter(url, schemas.TOKENS, layout, name="k" * 32)
+def write(url: str, tables: list[pa.Table], layout: Layout = TOKENS) -> list[DataFile]:
+    writer = DataFileWriter(url, schemas.TOKENS, layout, name="k" * 32)
     for table in tables:
         writer.append(table)
     return writer.close()
@@ -103,7 +104,7 @@ def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
     )
     assert table.version == 1
     assert next(table.history())["tokenlake"] == {"n": {"x": [1]}}
-    assert table.fragments()["max.token_end"].to_pylist() == [5]
+    assert table.data_files()["max.token_end"].to_pylist() == [5]
     expected = [[0, 1, 2], [], [0, 1]]
     assert table.dataset().to_table()["tokens"].to_pylist() == expected
     path = str(tmp_path / "tokens")
@@ -150,7 +151,7 @@ def test_a_truncated_or_missing_fragment_is_not_committed(place: UPath) -> None:
 def test_remove_and_add_create_one_version(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
     table = table.commit(write(table.url, [token_rows([1])]), transactions={}, lineage={})
-    old = table.fragments()["path"].to_pylist()
+    old = table.data_files()["path"].to_pylist()
     table = table.commit(
         write(table.url, [token_rows([2, 3])]), remove=old, transactions={}, lineage={}
     )
@@ -167,7 +168,7 @@ def test_overwrite_replaces_all_rows_and_the_schema(place: UPath) -> None:
         [], transactions={"b": 2}, lineage={}, overwrite=(schemas.DUPLICATES, layout)
     )
     assert table.schema.names == schemas.DUPLICATES.names
-    assert table.fragments().num_rows == 0
+    assert table.data_files().num_rows == 0
     assert [table.transactions().get(name) for name in "abc"] == [1, 2, None]
     assert Table.open(table.url, 1).schema.names == schemas.TOKENS.names
 
@@ -215,4 +216,4 @@ def test_a_long_source_keeps_its_statistics(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
     source = "s3://raw/" + "x" * 1000
     table = table.commit(write(table.url, [token_rows([1], source)]), transactions={}, lineage={})
-    assert table.fragments()["min.source"].to_pylist() == [source]
+    assert table.data_files()["min.source"].to_pylist() == [source]

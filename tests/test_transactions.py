@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.transactions import Transactions
+from etl.delta.set_transactions import SetTransactions
 
 _EDGE_CASES = [
     "0" * 32,
@@ -25,7 +25,7 @@ _VERSIONS = st.dictionaries(_NAMES, st.integers(0, 2**63 - 1), max_size=30)
 def test_transactions_equal_a_dictionary(
     steps: list[tuple[bool, dict[str, int]]], others: list[str]
 ) -> None:
-    transactions, expected = Transactions(), dict[str, int]()
+    transactions, expected = SetTransactions(), dict[str, int]()
     for as_arrays, versions in steps:
         if as_arrays:
             names = pa.array(list(versions), pa.string())
@@ -47,7 +47,7 @@ def _digits_of(name: str, kind: str) -> str:
 
 
 def test_new_names_are_merged_as_they_accumulate() -> None:
-    transactions = Transactions()
+    transactions = SetTransactions()
     names = [f"{number * 0x9E3779B97F4A7C15 % 2**128:032x}" for number in range(40_000)]
     for start in range(0, len(names), 1000):
         transactions.update(dict.fromkeys(names[start : start + 1000], start))

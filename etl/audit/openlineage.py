@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from etl.audit.lineage import Node
-from etl.audit.versions import Version
-from etl.storage import is_local, local_path
+from etl.audit.lineage_graph import Node
+from etl.lake.table_versions import Version
+from etl.storage.urls import is_local, local_path
 
 _PRODUCER = "urn:tokenlake"
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"

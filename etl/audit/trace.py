@@ -1,98 +1,36 @@
-"""Trace a document from its input file to its tokens, or to the reason why it has none.
-
-Cost: the logs of the lake's tables, and only the row groups that may hold the document. By address, these
-are one or two per table; by ``id``, all whose range of ids contains it.
-"""
+"""TODO."""
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-import schemas
-from etl import storage
-from etl.audit.cuts import Cut, cut_of
-from etl.audit.lookup import Found, find
-from etl.audit.versions import (
+from etl import schemas, storage
+from etl.audit.row_lookup import FoundRow, find_rows
+from etl.audit.trace_records import (
+    Cut,
+    RowLocation,
+    Trace,
+    TracedCommit,
+    TracedDuplicate,
+    TracedTokens,
+    cut_of,
+)
+from etl.delta.table import Table
+from etl.errors import TableError, one_line
+from etl.lake.ledger import key_of
+from etl.lake.quarantine import Quarantine
+from etl.lake.table_versions import (
     Version,
     added_in,
-    current,
-    ledger_of,
+    current_versions,
+    find_ledger,
+    find_table,
+    latest_record,
     live_inputs,
-    newest,
-    table_of,
     versions_of,
 )
-from etl.errors import TableError, one_line
-from etl.job.quarantine import Quarantine
-from etl.ledger import key_of
-from etl.table import Table
 
 _PREVIEW_CHARS = 500
-
-
-@dataclass(frozen=True, kw_only=True)
-class Commit:
-    """The commit that added a row: the table's version, the run and the recipe."""
-
-    version: int
-    time: datetime  # UTC
-    run_id: str | None
-    recipe: str | None
-    fingerprint: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """The location of a row: data file (path inside its table), row in that file, and commit."""
-
-    file: str
-    row: int
-    commit: Commit | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Duplicate:
-    """The document that was kept instead of this one, and their similarity (1.0: identical)."""
-
-    keeper_source: str
-    keeper_row: int
-    keeper_id: str | None  # also None if the keeper is in another lake
-    keeper_lake: str | None  # URL, if the keeper is in another lake
-    kind: str  # exact or near
-    similarity: float
-    version: int  # version of ``duplicates`` with this decision
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tokens:
-    """The tokens of a document; ``first_token`` is an offset from the start of the data file."""
-
-    place: Place
-    first_token: int
-    num_tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trace:
-    """The complete record of one document in a lake."""
-
-    id: str | None
-    source: str
-    row: int
-    verdict: str
-    reason: str | None
-    url: str | None
-    lang: str | None
-    signals: dict[str, float]
-    text: str | None  # its first 500 characters; None for a rejected document
-    outcome: str  # one line: kept, rejected or left out
-    document: Place
-    duplicate: Duplicate | None
-    cut: Cut | None  # its units that occur in other documents
-    tokens: Tokens | None
-    input: schemas.InputFile | None
 
 
 def trace(
@@ -117,7 +55,7 @@ def trace(
     if source is not None and row is not None:
         wanted = {"source": storage.normalize(source), "row": row}
     tables = _Lake(storage.normalize(lake))
-    traces = [tables.trace(match) for match in find(tables.documents, wanted)]
+    traces = [tables.trace(match) for match in find_rows(tables.documents, wanted)]
     if not traces:
         raise tables.missing(wanted)
     return sorted(traces, key=lambda t: (t.source, t.row))
@@ -129,18 +67,18 @@ class _Lake:
     def __init__(self, url: str) -> None:
         self.url = url
         # Downstream first: the upstream versions that a table names exist when it is opened.
-        tokens = table_of(url, "tokens")
-        self._ledger = ledger_of(tokens) if tokens is not None else None
+        tokens = find_table(url, "tokens")
+        self._ledger = find_ledger(tokens) if tokens is not None else None
         self.tokens = self._ledger.table if self._ledger is not None else tokens
-        self.duplicates = table_of(url, "duplicates")
+        self.duplicates = find_table(url, "duplicates")
         self.documents = Table.open(storage.join(url, "documents"))
         self._versions = versions_of(self.documents)
         self._inputs = live_inputs(self._versions)
         self._token_versions = versions_of(self.tokens) if self.tokens else []
-        record = newest(self._token_versions)
+        record = latest_record(self._token_versions)
         self._token_inputs = {t.name: t.version for t in record.input_tables} if record else {}
 
-    def trace(self, match: Found) -> Trace:
+    def trace(self, match: FoundRow) -> Trace:
         """Trace one row of ``documents``."""
         values = match.values
         known = set(schemas.documents([], has_signature=True, has_units=True).names)
@@ -167,7 +105,7 @@ class _Lake:
             signals=signals,
             text=values["text"][:_PREVIEW_CHARS] if values["text"] is not None else None,
             outcome=self._outcome(values, duplicate or cut, tokens, done=done),
-            document=Place(
+            document=RowLocation(
                 file=match.path, row=match.number, commit=self._commit(match.path, values["source"])
             ),
             duplicate=duplicate,
@@ -201,11 +139,11 @@ class _Lake:
             hint = f"did you mean {one_line(near[0])}?"
         return TableError(f"the lake has no rows of {shown}", where=self.url, hint=hint)
 
-    def _commit(self, path: str, source: str) -> Commit | None:
+    def _commit(self, path: str, source: str) -> TracedCommit | None:
         """Return the commit that added a data file of ``documents``."""
         candidates = [
             version
-            for version in current(self._versions)
+            for version in current_versions(self._versions)
             if version.lineage and any(file.uri == source for file in version.lineage.input_files)
         ]
         return _as_commit(added_in(self.documents, path, candidates or self._versions[::-1]))
@@ -220,15 +158,15 @@ class _Lake:
         if done and self._token_inputs.get("duplicates", table.version) != table.version:
             old = Table.open(table.url, self._token_inputs["duplicates"])
             table = table if old.is_vacuumed else old
-        row = next(find(table, address), None)
+        row = next(find_rows(table, address), None)
         return None if row is None else (row.values, table)
 
-    def _duplicate(self, values: dict[str, Any], table: Table) -> Duplicate:
+    def _duplicate(self, values: dict[str, Any], table: Table) -> TracedDuplicate:
         keeper = {"source": values["keeper_source"], "row": values["keeper_row"]}
         other_lake = values.get("keeper_lake")
-        rows = find(self.documents, keeper, ["id"]) if other_lake is None else ()
+        rows = find_rows(self.documents, keeper, ["id"]) if other_lake is None else ()
         ids = [row.values["id"] for row in rows]
-        return Duplicate(
+        return TracedDuplicate(
             keeper_source=values["keeper_source"],
             keeper_row=values["keeper_row"],
             keeper_id=ids[0] if ids else None,
@@ -238,15 +176,15 @@ class _Lake:
             version=table.version,
         )
 
-    def _tokens_of(self, address: dict[str, Any]) -> Tokens | None:
+    def _tokens_of(self, address: dict[str, Any]) -> TracedTokens | None:
         if self.tokens is None:
             return None
-        row = next(find(self.tokens, address, ["num_tokens", "token_end"]), None)
+        row = next(find_rows(self.tokens, address, ["num_tokens", "token_end"]), None)
         if row is None:
             return None
         commit = _as_commit(added_in(self.tokens, row.path, self._token_versions[::-1]))
-        return Tokens(
-            place=Place(file=row.path, row=row.number, commit=commit),
+        return TracedTokens(
+            place=RowLocation(file=row.path, row=row.number, commit=commit),
             first_token=row.values["token_end"] - row.values["num_tokens"],
             num_tokens=row.values["num_tokens"],
         )
@@ -254,8 +192,8 @@ class _Lake:
     def _outcome(
         self,
         values: dict[str, Any],
-        replaced: Duplicate | Cut | None,
-        tokens: Tokens | None,
+        replaced: TracedDuplicate | Cut | None,
+        tokens: TracedTokens | None,
         *,
         done: bool,
     ) -> str:
@@ -264,7 +202,7 @@ class _Lake:
         if tokens is not None:
             cut = f"; {replaced.outcome}" if isinstance(replaced, Cut) else ""
             return f"kept; {tokens.num_tokens} tokens{cut}"
-        if isinstance(replaced, Duplicate):
+        if isinstance(replaced, TracedDuplicate):
             keeper = f"{replaced.keeper_source} row {replaced.keeper_row}"
             where = f" in {replaced.keeper_lake}" if replaced.keeper_lake is not None else ""
             return f"left out: {replaced.kind} duplicate of {keeper}{where}"
@@ -286,11 +224,11 @@ class _Lake:
                 yield note.error
 
 
-def _as_commit(version: Version | None) -> Commit | None:
+def _as_commit(version: Version | None) -> TracedCommit | None:
     if version is None:
         return None
     record = version.lineage
-    return Commit(
+    return TracedCommit(
         version=version.version,
         time=version.time,
         run_id=record.run_id if record else None,

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
-from etl.job.costs import StageCost
-from etl.job.quarantine import Quarantined
-from etl.job.tasks import Result
-from etl.recipe import Step
+from etl.lake.quarantine import Quarantined
+from etl.lake.stage_costs import StageCost
+from etl.lake.work_units import WorkResult
+from etl.recipe.recipe import Step
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Progress:
     text_bytes: int = 0
     seconds: float = 0.0
 
-    def after(self, result: Result, *, seconds: float) -> "Progress":
+    def after(self, result: WorkResult, *, seconds: float) -> "Progress":
         """Return the progress after one more result."""
         return replace(
             self,

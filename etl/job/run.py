@@ -14,29 +14,38 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-import schemas
-from etl import lease
-from etl.cluster import TIME_LIMIT, Cluster, lost_is_told
-from etl.compact import KeySet, Spilled, place_of
+from etl import schemas
+from etl.compact_collections import PackedKeySet, SpilledList, index_of
+from etl.compute.cluster import Cluster, raise_if_scheduler_lost
+from etl.compute.submit import map_unordered
+from etl.compute.time_limit import TIME_LIMIT
+from etl.dedup import key_writer, paragraphs, passes
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.numbered_files import ComparisonSet, number_files
 from etl.errors import ConflictError, WriteError
-from etl.fragment import DOCUMENTS, DUPLICATES, TOKENS
-from etl.job import dedup, keys, paragraphs
-from etl.job.cadence import Cadence
-from etl.job.commits import Commits, Place, reference
-from etl.job.compared import Compared
-from etl.job.decisions import Decisions
-from etl.job.files import Lake, data_files
-from etl.job.merged import take_apart
+from etl.job.commit_policy import CommitPolicy
+from etl.job.plan import Plan, make_plan
 from etl.job.progress import Progress, RunReport
-from etl.job.replaced import Replaced, fragments_of
-from etl.job.tasks import ReadSplit, Result, TokenizeUnit
-from etl.job.waves import stream
-from etl.key_table import KeyTable
-from etl.ledger import Entry, Ledger
-from etl.plan import Plan, Unit, kept_units, make_plan, split_key, stale_fragments
-from etl.recipe import Recipe, Step
-from etl.sources import Split, count_records, number
-from etl.stages.apply import schema_of
+from etl.job.replacements import FileReplacements
+from etl.job.run_commits import RunCommits, UnitLocation, load_reference_tokenizer
+from etl.job.tasks import ReadSplit, TokenizeUnit
+from etl.lake import leases
+from etl.lake.dedup_decisions import DedupDecisions
+from etl.lake.keys_table import KeysTable
+from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.rewrite_files import split_files
+from etl.lake.tables import DOCUMENTS, DUPLICATES, TOKENS
+from etl.lake.work_units import (
+    WorkResult,
+    WorkUnit,
+    data_files_of,
+    kept_units,
+    split_key,
+    stale_data_files,
+)
+from etl.recipe.recipe import Recipe, Step
+from etl.sources import Split, count_records, number_splits
+from etl.stages.document_columns import documents_schema
 
 
 def run(
@@ -62,12 +71,16 @@ def run(
     job = _Run(plan, on_progress, limit)
     if plan.has_work():
         if plan.recipe.tokenize_stage is not None:
-            reference(plan.recipe.tokenize_stage)  # fail early, and once, if it is not a tokenizer
+            load_reference_tokenizer(
+                plan.recipe.tokenize_stage
+            )  # fail early, and once, if it is not a tokenizer
         with nullcontext(where) if isinstance(where, Client) else where.connect() as client:
             if on_client is not None:
                 on_client(client)
-            held = lease.hold(str(plan.recipe.lake), "run")  # protects its files from a vacuum
-            with held, lost_is_told(client):
+            held = leases.hold_lease(
+                str(plan.recipe.lake), "run"
+            )  # protects its files from a vacuum
+            with held, raise_if_scheduler_lost(client):
                 job.execute(client)
     report = job.commits.report
     report.costs = job.commits.costs()
@@ -90,10 +103,10 @@ class _FirstRows:
     """A lookup from a split to the ordinal of its first record, in 24 bytes per split."""
 
     def __init__(
-        self, documents: Ledger, splits: Spilled[Split], counts: npt.NDArray[np.int64]
+        self, documents: Ledger, splits: SpilledList[Split], counts: npt.NDArray[np.int64]
     ) -> None:
         self._documents = documents
-        numbered = number(splits, map(int, counts))
+        numbered = number_splits(splits, map(int, counts))
         rows = (split.known_first_row for split in numbered)
         self._keys = np.fromiter(map(self._key, splits), "S16", len(splits))
         order = np.argsort(self._keys)
@@ -101,7 +114,7 @@ class _FirstRows:
         self._keys.sort()
 
     def __getitem__(self, split: Split) -> int:
-        index = place_of(self._keys, self._key(split))
+        index = index_of(self._keys, self._key(split))
         assert index is not None, "the split was not counted"
         return int(self._rows[index])
 
@@ -121,7 +134,7 @@ class _Run:
         self.plan = plan
         self.recipe = plan.recipe
         self.ledgers = plan.ledgers
-        self.commits = Commits(plan)
+        self.commits = RunCommits(plan)
         self._on_progress = on_progress
         self._time_limit = time_limit
 
@@ -134,13 +147,15 @@ class _Run:
             self._deduplicate(client)
             documents = self.ledgers["documents"]
             lineage = partial(self.commits.lineage, "keys")
-            keys.update(client, documents, duplicates, lake=self._lake(), lineage=lineage)
+            key_writer.update_keys(
+                client, documents, duplicates, lake=self._lake(), lineage=lineage
+            )
         if "tokens" in self.ledgers:
             self._tokenize(client)
 
     def _begin(self, step: Step) -> None:
         schema, layout = {
-            "documents": (schema_of(self.recipe.stages), DOCUMENTS),
+            "documents": (documents_schema(self.recipe.stages), DOCUMENTS),
             "duplicates": (
                 schemas.duplicates(
                     has_references=bool(self.recipe.references),
@@ -158,14 +173,16 @@ class _Run:
         documents = self.ledgers["documents"]
         # Without deduplication this pass writes tokens too.
         fused = None if "duplicates" in self.ledgers else self.ledgers.get("tokens")
-        splits = Spilled(self._numbered_splits(client))
+        splits = SpilledList(self._numbered_splits(client))
 
         def units() -> Iterator[tuple[Split, str, str]]:
             for split in splits:
                 key = split_key(documents, split)
                 yield split, key, "" if fused is None else fused.key(key)
 
-        replaced = Replaced(fragments_of(documents, self.plan.changed), (s.uri for s in splits))
+        replaced = FileReplacements(
+            data_files_of(documents, self.plan.changed), (s.uri for s in splits)
+        )
         task = ReadSplit(self.recipe, with_tokens=fused is not None)
         label = "-".join(stage.kind for stage in self.recipe.documents_stages) or "read"
         work = _Work(task, units(), len(splits), label)
@@ -180,10 +197,10 @@ class _Run:
                 del uncommitted[result.key]
 
     def _commit_documents(
-        self, results: Sequence[Result], replaced: Replaced, splits: Mapping[str, Split]
+        self, results: Sequence[WorkResult], replaced: FileReplacements, splits: Mapping[str, Split]
     ) -> None:
         entries = [
-            Entry(
+            LedgerEntry(
                 result.key,
                 result.documents,
                 replaced.paths(result.source),
@@ -194,7 +211,7 @@ class _Run:
         self.commits.commit("documents", entries, results, splits=splits)
 
     def _commit_fused_tokens(
-        self, results: Sequence[Result], replaced: Replaced, tokens: Ledger
+        self, results: Sequence[WorkResult], replaced: FileReplacements, tokens: Ledger
     ) -> None:
         """Commit the tokens of new files; the second pass tokenizes files that replace old rows."""
         new = [
@@ -202,7 +219,7 @@ class _Run:
             for result in results
             if not replaced.paths(result.source)
         ]
-        entries = [Entry(result.key, result.token_files) for result in new]
+        entries = [LedgerEntry(result.key, result.token_files) for result in new]
         self.commits.commit("tokens", entries, new)
 
     def _numbered_splits(self, client: Client) -> Iterator[Split]:
@@ -223,7 +240,7 @@ class _Run:
         counts = np.zeros(len(uncounted), np.int64)
         failed: set[str] = set()
         units = ((split, index) for index, split in enumerate(uncounted))
-        for (split, index), answer in stream(
+        for (split, index), answer in map_unordered(
             client, _count, units, label="count-records", time_limit=self._time_limit
         ):
             if isinstance(answer, BaseException):  # later splits of the file have no row numbers
@@ -237,17 +254,17 @@ class _Run:
         """Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit."""
         ledger, documents = self.ledgers["duplicates"], self.ledgers["documents"]
         while True:
-            decisions = Decisions(ledger)
+            decisions = DedupDecisions(ledger)
             documents.refresh()
             assert documents.table is not None
-            units = Spilled(kept_units(documents.table))
-            new = Spilled(unit for unit in units if not decisions.include(unit))
+            units = SpilledList(kept_units(documents.table))
+            new = SpilledList(unit for unit in units if not decisions.include(unit))
             if not len(new):
                 return
             unit_keys = (ledger.key(unit.key) for unit in new)
             first_key = next(unit_keys)
-            compared = Compared(units, decisions, KeyTable(ledger), self.plan.others)
-            fragments = dedup.find(
+            compared = ComparisonSet(units, decisions, KeysTable(ledger), self.plan.others)
+            fragments = passes.find_duplicates(
                 client,
                 compared.files,
                 self._lake(),
@@ -256,16 +273,16 @@ class _Run:
                 keys=compared.keys,
             )
             if self.recipe.paragraphs_stage is not None:
-                files = Spilled(data_files(units, decisions))
-                fragments += paragraphs.find(
+                files = SpilledList(number_files(units, decisions))
+                fragments += paragraphs.find_repeated_passages(
                     client, files, self._lake(), name=first_key, decided=fragments
                 )
             num_cut = paragraphs.num_cut(fragments)
             num_duplicates = sum(fragment.rows for fragment in fragments) - num_cut
             num_rows = sum(unit.rows for unit in new)
             num_kept = num_rows - num_duplicates
-            result = Result("", rows=num_rows, kept=num_kept, duplicates=num_duplicates)
-            entries = [Entry(first_key, fragments), *map(Entry, unit_keys)]
+            result = WorkResult("", rows=num_rows, kept=num_kept, duplicates=num_duplicates)
+            entries = [LedgerEntry(first_key, fragments), *map(LedgerEntry, unit_keys)]
             try:
                 ledger.commit(entries, self.commits.lineage("duplicates", [result]), retry=False)
             except ConflictError:  # another run committed first: start over from its decisions
@@ -274,11 +291,11 @@ class _Run:
             self.commits.report.cut += num_cut
             self._report(Progress("duplicates", len(new), len(new), num_rows, num_kept))
 
-    def _lake(self) -> Lake:
+    def _lake(self) -> DocumentReader:
         documents, duplicates = self.ledgers["documents"].url, self.ledgers["duplicates"].url
         references = bool(self.recipe.references)
         near, paragraphs_stage = self.recipe.minhash_stage, self.recipe.paragraphs_stage
-        return Lake(documents, duplicates, near, references, paragraphs_stage)
+        return DocumentReader(documents, duplicates, near, references, paragraphs_stage)
 
     def _tokenize(self, client: Client) -> None:
         """Second pass: tokenize the kept rows that are not duplicates into ``tokens``."""
@@ -286,18 +303,18 @@ class _Run:
         ledger.refresh()  # before documents, where every row of tokens was committed first
         documents.refresh()
         assert documents.table is not None
-        units = Spilled(kept_units(documents.table))
-        live = KeySet(ledger.key(unit.key) for unit in units)
+        units = SpilledList(kept_units(documents.table))
+        live = PackedKeySet(ledger.key(unit.key) for unit in units)
         self._split_mixed_files(live, units)
-        stale = stale_fragments(ledger, live)
-        duplicates = Decisions(self.ledgers.get("duplicates"))
+        stale = stale_data_files(ledger, live)
+        duplicates = DedupDecisions(self.ledgers.get("duplicates"))
         keyed = ((unit, ledger.key(unit.key)) for unit in units)
-        remaining = Spilled(
+        remaining = SpilledList(
             (unit, key)
             for unit, key in keyed
             if not ledger.is_done(key) and duplicates.include(unit)
         )
-        replaced = Replaced(stale, (unit.source for unit, _ in remaining))
+        replaced = FileReplacements(stale, (unit.source for unit, _ in remaining))
         work = _Work(
             TokenizeUnit(self.recipe),
             ((unit, key, duplicates.files(unit.source)) for unit, key in remaining),
@@ -306,26 +323,26 @@ class _Run:
         )
         for finished in self._batches(client, "tokens", work):
             results = replaced.ready(result for _, result in finished)
-            entries = [Entry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
+            entries = [LedgerEntry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
             self.commits.commit("tokens", entries, results)
         for source in sorted(stale.keys() - {unit.source for unit in units if stale}):
-            removal = Entry(ledger.key("removed", *stale[source]), remove=stale[source])
+            removal = LedgerEntry(ledger.key("removed", *stale[source]), remove=stale[source])
             self.commits.commit("tokens", [removal], [])
 
-    def _split_mixed_files(self, live: Container[str], units: Iterable[Unit]) -> None:
+    def _split_mixed_files(self, live: Container[str], units: Iterable[WorkUnit]) -> None:
         """Rewrite files of ``tokens`` that hold rows to replace together with other rows."""
         ledger, describe = self.ledgers["tokens"], self.commits.lineage("tokens", action="optimize")
-        while mixed := take_apart(ledger, live, units):
+        while mixed := split_files(ledger, live, units):
             ledger.rewrite(mixed, lambda _: describe([], ledger.generation))
 
     def _batches(
         self, client: Client, step: Step, work: _Work
-    ) -> Iterator[list[tuple[tuple[Any, ...], Result]]]:
+    ) -> Iterator[list[tuple[tuple[Any, ...], WorkResult]]]:
         """Run units and yield them with their results, one batch per commit; quarantine failed units."""
-        finished: list[tuple[tuple[Any, ...], Result]] = []
-        cadence, progress = Cadence(), Progress(step, 0, work.count)
+        finished: list[tuple[tuple[Any, ...], WorkResult]] = []
+        cadence, progress = CommitPolicy(), Progress(step, 0, work.count)
         begun = time.monotonic()
-        answers = stream(
+        answers = map_unordered(
             client, work.task, work.units, label=work.label, time_limit=self._time_limit
         )
         with closing(answers):
@@ -337,10 +354,10 @@ class _Run:
                         yield finished
                     raise answer
                 if isinstance(answer, BaseException):
-                    result = Result(unit[1], source, failed=True)
+                    result = WorkResult(unit[1], source, failed=True)
                     self.commits.put_aside(step, (source, part), answer)
                 else:
-                    result = Result.from_json(answer)
+                    result = WorkResult.from_json(answer)
                     self.commits.clear(step, (source, part))
                 finished.append((unit, result))
                 progress = progress.after(result, seconds=time.monotonic() - begun)
@@ -359,12 +376,12 @@ class _Run:
 
 
 def _count(split: Split, _index: int) -> str:
-    """Return the number of records in a part of a file, as text for ``stream``."""
+    """Return the number of records in a part of a file, as text for ``map_unordered``."""
     return str(count_records(split))
 
 
-def _source_and_part(unit: Split | Unit) -> Place:
+def _source_and_part(unit: Split | WorkUnit) -> UnitLocation:
     """Return the input file of a unit of work, and the part of it."""
-    if isinstance(unit, Unit):
+    if isinstance(unit, WorkUnit):
         return unit.source, unit.key
     return unit.uri, "" if unit.stop is None else f"{unit.start}-{unit.stop}"

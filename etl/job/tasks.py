@@ -1,60 +1,26 @@
-"""The tasks that workers run: read, filter and tokenize one unit of work, and write its fragments.
+"""TODO."""
 
-A task does not depend on Dask. It returns a small ``Result`` as JSON; the driver handles what it raises.
-"""
-
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-import schemas
-from etl import storage
-from etl.fragment import ARCHIVED_TOKENS, DOCUMENTS, TOKENS, Fragment, FragmentWriter
-from etl.job.costs import READ, TOKENIZE, WRITE, clock, clocked
-from etl.job.decisions import cut_rows, duplicate_rows
-from etl.plan import Unit
-from etl.recipe import Recipe
-from etl.sources import Split, read
-from etl.stages.apply import apply, schema_of
+from etl import schemas, storage
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.lake.dedup_decisions import cut_rows, duplicate_rows
+from etl.lake.stage_costs import READ, TOKENIZE, WRITE, clock, clocked
+from etl.lake.tables import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
+from etl.lake.work_units import WorkResult, WorkUnit
+from etl.recipe.recipe import Recipe
+from etl.sources import Split, read_split
+from etl.stages.apply import apply
+from etl.stages.document_columns import documents_schema
 from etl.stages.tokenize import Encoder, tokenize
 
 _BATCH_BYTES = 16 << 20  # of text; this bounds a worker's memory, whatever the size of its input
-
-
-@dataclass
-class Result:
-    """The result of one unit of work: its fragments and counts."""
-
-    key: str
-    source: str = ""
-    rows: int = 0
-    kept: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    duplicates: int = 0
-    tokens: int = 0
-    text_bytes: int = 0
-    documents: list[Fragment] = field(default_factory=list)
-    token_files: list[Fragment] = field(default_factory=list)
-    costs: dict[str, float] = field(default_factory=dict)  # part of the work -> seconds
-    failed: bool = False
-
-    def to_json(self) -> str:
-        """Return the result as JSON: workers return only text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Result":
-        """Parse the output of ``to_json``."""
-        fields: dict[str, Any] = json.loads(text)
-        for name in ("documents", "token_files"):
-            fields[name] = [Fragment(**fragment) for fragment in fields[name]]
-        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -65,23 +31,23 @@ class ReadSplit:
     with_tokens: bool
 
     def __call__(self, split: Split, key: str, tokens_key: str) -> str:
-        """Run the task for one split and return its ``Result`` as JSON."""
-        result = Result(key, source=split.uri)
+        """Run the task for one split and return its ``WorkResult`` as JSON."""
+        result = WorkResult(key, source=split.uri)
         self._run(split, tokens_key, result)
         return result.to_json()
 
-    def _run(self, split: Split, tokens_key: str, result: Result) -> None:
+    def _run(self, split: Split, tokens_key: str, result: WorkResult) -> None:
         recipe = self.recipe
-        schema = schema_of(recipe.stages)
+        schema = documents_schema(recipe.stages)
         url = recipe.table_url("documents")
         kept, rejected = (
-            FragmentWriter(url, schema, DOCUMENTS, name=result.key, partition={"verdict": verdict})
+            DataFileWriter(url, schema, DOCUMENTS, name=result.key, partition={"verdict": verdict})
             for verdict in schemas.VERDICTS
         )
         tokens = None
         if self.with_tokens and recipe.tokenize_stage is not None:
             tokens = _TokenWriter(recipe, tokens_key, result.costs)
-        batches = read(split, recipe.source, batch_bytes=_BATCH_BYTES)
+        batches = read_split(split, recipe.source, batch_bytes=_BATCH_BYTES)
         for batch in clocked(batches, result.costs, READ):
             table = apply(batch, recipe.stages, rejected=recipe.rejected, costs=result.costs)
             result.rows += batch.num_rows
@@ -111,16 +77,16 @@ class TokenizeUnit:
 
     recipe: Recipe
 
-    def __call__(self, unit: Unit, key: str, duplicates: Sequence[str]) -> str:
-        """Run the task for one unit and return its ``Result`` as JSON.
+    def __call__(self, unit: WorkUnit, key: str, duplicates: Sequence[str]) -> str:
+        """Run the task for one unit and return its ``WorkResult`` as JSON.
 
         ``duplicates`` are the data files that can list rows of the unit.
         """
-        result = Result(key, source=unit.source)
+        result = WorkResult(key, source=unit.source)
         self._run(unit, duplicates, result)
         return result.to_json()
 
-    def _run(self, unit: Unit, duplicates: Sequence[str], result: Result) -> None:
+    def _run(self, unit: WorkUnit, duplicates: Sequence[str], result: WorkResult) -> None:
         url = self.recipe.table_url("documents")
         dropped, cuts = np.empty(0, np.int64), None
         if duplicates:
@@ -160,7 +126,7 @@ class _TokenWriter:
         self._costs = costs
         self._encoder = Encoder.of(stage)
         layout = ARCHIVED_TOKENS if stage.archive else TOKENS
-        self._writer = FragmentWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
+        self._writer = DataFileWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
         self._tokens = 0
         self._checked = False
 
@@ -176,7 +142,7 @@ class _TokenWriter:
         with clock(self._costs, f"{TOKENIZE}.write"):
             self._writer.append(rows)
 
-    def close(self) -> tuple[int, list[Fragment]]:
+    def close(self) -> tuple[int, list[DataFile]]:
         """Close the writer and return the number of tokens and the files."""
         with clock(self._costs, f"{TOKENIZE}.write"):
             return self._tokens, self._writer.close()

@@ -26,21 +26,21 @@ replay.py    a batch -> its documents and their text
 shard.py     rank and world size of this process
 """
 
+from etl.loader.batches.batch_format import Format
+from etl.loader.batches.prefetch import Timed
+from etl.loader.check_table import Expect
 from etl.loader.dataset import TokenDataset
-from etl.loader.expect import Expect
-from etl.loader.format import Format
-from etl.loader.locate import Part
+from etl.loader.fetch.remote import Remote
+from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
-from etl.loader.plan import Shuffle
-from etl.loader.remote import Remote
-from etl.loader.sharded import Batches
-from etl.loader.waiting import Timed
+from etl.loader.order.shuffle import Shuffle
+from etl.loader.sharded_dataset import Batches
 
 __all__ = [
     "Batches",
+    "DocumentSpan",
     "Expect",
     "Format",
-    "Part",
     "Remote",
     "Shuffle",
     "Timed",

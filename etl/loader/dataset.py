@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import Any, Self
 
 from etl.errors import LoaderError
-from etl.loader import locate
-from etl.loader.documents import DocumentGatherer, document_plan
-from etl.loader.expect import Expect
-from etl.loader.format import Format
-from etl.loader.gather import IN_ORDER, Gatherer, Room
-from etl.loader.index import read_index, read_tokenizers
-from etl.loader.plan import Plan, Shuffle
-from etl.loader.remote import Remote
-from etl.loader.shard import resolve_shard
-from etl.loader.sharded import Reader, ShardedDataset
+from etl.loader import find_documents
+from etl.loader.batches.batch_format import Format
+from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
+from etl.loader.batches.padded import PaddedReader, document_plan
+from etl.loader.check_table import Expect
+from etl.loader.fetch.remote import Remote
+from etl.loader.fetch.table_index import read_index, read_tokenizers
+from etl.loader.order.epoch import EpochPlan
+from etl.loader.order.shuffle import Shuffle
+from etl.loader.sharded_dataset import Reader, ShardedDataset, resolve_shard
 from etl.loader.state import find_state
-from schemas import TokenizerRecord
+from etl.schemas import TokenizerRecord
 
 _PLAIN = Format()
 _DEFAULT_REMOTE = Remote()
@@ -72,7 +72,7 @@ class TokenDataset(ShardedDataset):
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
         settings = None if settings is None else settings.resolved(self._index.num_tokens)
         if format.pad_id is None:
-            self._plan = Plan(self._index.group_tokens, seq_len, seed, settings)
+            self._plan = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
         else:
             self._plan = document_plan(self._index, seed, settings)
         identity = {
@@ -126,9 +126,9 @@ class TokenDataset(ShardedDataset):
             **options,
         )
 
-    def room_in_mixture(self) -> Room:
+    def room_in_mixture(self) -> BlockBudget:
         """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
-        return Room.for_mixture(self._plan)
+        return BlockBudget.for_mixture(self._plan)
 
     @property
     def where(self) -> str:
@@ -155,11 +155,11 @@ class TokenDataset(ShardedDataset):
         return next(iter(read_tokenizers(self._index)), None)
 
     def reader(
-        self, epoch: int, batch_format: Format | None = None, room: Room = IN_ORDER
+        self, epoch: int, batch_format: Format | None = None, room: BlockBudget = IN_ORDER
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another."""
         if self.format.pad_id is not None:
-            return DocumentGatherer(
+            return PaddedReader(
                 self._index,
                 self._plan,
                 epoch=epoch,
@@ -167,7 +167,7 @@ class TokenDataset(ShardedDataset):
                 pad_id=self.format.pad_id,
                 room=room,
             )
-        return Gatherer(
+        return PackedReader(
             self._index,
             self._plan,
             epoch=epoch,
@@ -175,7 +175,7 @@ class TokenDataset(ShardedDataset):
             room=room,
         )
 
-    def locate(self, sample: int, *, epoch: int | None = None) -> list[locate.Part]:
+    def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.
 
         Row b of the batch at step s (from 0) of rank r is the sample ``(s * batch_size + b) *
@@ -186,7 +186,7 @@ class TokenDataset(ShardedDataset):
         window, stream = self._plan.window(epoch, sample), self._plan.stream(epoch)
         if self.format.pad_id is not None:
             max_tokens = self.seq_len + 1
-            return locate.locate_document(
+            return find_documents.locate_document(
                 self._index, stream, document=window, num_tokens=max_tokens
             )
-        return locate.locate(self._index, self._plan, stream, window=window)
+        return find_documents.locate(self._index, self._plan, stream, window=window)

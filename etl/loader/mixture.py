@@ -12,11 +12,11 @@ import torch
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
+from etl.loader.batches.batch_format import Format, lengths
 from etl.loader.dataset import TokenDataset
-from etl.loader.format import Format, lengths
-from etl.loader.locate import Part
-from etl.loader.mixing import BLOCK, Mixing, shares_of
-from etl.loader.sharded import Reader, ShardedDataset
+from etl.loader.find_documents import DocumentSpan
+from etl.loader.order.mixture_order import BLOCK, MixtureOrder, shares_of
+from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import State, find_state
 
 Batch = dict[str, torch.Tensor]
@@ -49,7 +49,7 @@ class TokenMixture(ShardedDataset):
         sizes = np.array([dataset.num_samples for dataset in self.datasets], np.int64)
         shares = shares_of(np.array([weights[name] for name in self.names], np.float64))
         lanes = max(dataset.state_dict()["lanes"] for dataset in self.datasets)
-        self.mixing = Mixing(shares, sizes, Mixing.classes_for(lanes, sizes), seed)
+        self.mixing = MixtureOrder(shares, sizes, MixtureOrder.classes_for(lanes, sizes), seed)
         if num_samples is None:
             used = self.mixing.rounds * self.mixing.classes
             num_samples = max(int((used * BLOCK // shares).min()), 1)
@@ -124,7 +124,7 @@ class TokenMixture(ShardedDataset):
         """Return a reader of an epoch's batches."""
         return _MixtureReader(self, epoch * self.num_samples)
 
-    def locate(self, sample: int, *, epoch: int | None = None) -> tuple[str, list[Part]]:
+    def locate(self, sample: int, *, epoch: int | None = None) -> tuple[str, list[DocumentSpan]]:
         """Return the source of a sample of an epoch (default: the current one), and its documents.
 
         Raises LoaderError if the sample is out of range.

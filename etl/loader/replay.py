@@ -14,17 +14,17 @@ import torch
 from etl import storage
 from etl.errors import LoaderError
 from etl.loader.dataset import TokenDataset
-from etl.loader.locate import Part
+from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
 from etl.loader.state import State, find_state
-from schemas import TokenizerRecord
+from etl.schemas import TokenizerRecord
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passage:
     """Consecutive tokens of one document in a row of a batch."""
 
-    part: Part
+    part: DocumentSpan
     text: str | None  # None without a tokenizer
 
 
@@ -38,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ReplaySource:
     """A table with samples in the batch."""
 
     name: str | None  # its name in a mixture
@@ -51,7 +51,7 @@ class Source:
 class Replay:
     """One batch of one rank."""
 
-    sources: list[Source]
+    sources: list[ReplaySource]
     epoch: int
     rank: int
     world_size: int
@@ -123,18 +123,20 @@ def open_saved(
     return TokenMixture.from_state(named, state, rank=rank, world_size=world_size)
 
 
-def _locate(dataset: TokenDataset | TokenMixture, sample: int) -> tuple[str | None, list[Part]]:
+def _locate(
+    dataset: TokenDataset | TokenMixture, sample: int
+) -> tuple[str | None, list[DocumentSpan]]:
     if isinstance(dataset, TokenMixture):
         return dataset.locate(sample)
     return None, dataset.locate(sample)
 
 
-def _sources(dataset: TokenDataset | TokenMixture) -> list[Source]:
+def _sources(dataset: TokenDataset | TokenMixture) -> list[ReplaySource]:
     if isinstance(dataset, TokenMixture):
         named = zip(dataset.names, dataset.datasets, strict=True)
         return [replace(_sources(each)[0], name=name) for name, each in named]
     where, version, tokenizer = dataset.where, dataset.version, dataset.tokenizer()
-    return [Source(name=None, table=where, version=version, tokenizer=tokenizer)]
+    return [ReplaySource(name=None, table=where, version=version, tokenizer=tokenizer)]
 
 
 def read_state(path: str) -> State:
@@ -167,7 +169,7 @@ def _load_checkpoint(file: Any) -> Any:
         raise ValueError(str(error).split("\n", 1)[0]) from error
 
 
-def _load_tokenizer(path: str, sources: Sequence[Source]) -> Any:
+def _load_tokenizer(path: str, sources: Sequence[ReplaySource]) -> Any:
     """Return the tokenizer at a URL; raises LoaderError if the lineage of a source names another one."""
     from tokenizers import Tokenizer
 
@@ -184,7 +186,7 @@ def _load_tokenizer(path: str, sources: Sequence[Source]) -> Any:
     return Tokenizer.from_buffer(content)
 
 
-def _passage(part: Part, ids: Sequence[int], tokenizer: Any | None) -> Passage:
+def _passage(part: DocumentSpan, ids: Sequence[int], tokenizer: Any | None) -> Passage:
     if tokenizer is None:
         return Passage(part=part, text=None)
     part_ids = ids[part.start : part.start + part.count]

@@ -1,185 +1,163 @@
-"""Records of a WARC file (ISO 28500, versions 0.17 to 1.1), skipping damaged stretches.
+"""Collect records into batches, and give bad records a reason."""
 
-A record is accepted only if its content length is correct: another record or the end of the file follows.
-Otherwise it counts as damaged, and the search for the next record starts inside it, so a wrong length does
-not swallow the records that follow.
-"""
-
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any
 
-from etl.sources.members import Members
+import pyarrow as pa
 
-_MAX_HEADER_BYTES = 1 << 16  # chosen here; headers written by crawlers have 1 KB
-_MAX_VERSION_BYTES = 64
-_EXCERPT_BYTES = 1000
-_MAGIC = b"WARC/"
-_BLANKS = re.compile(rb"[\r\n \t\0]*")
-_VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
-_HEADER_END = re.compile(rb"\n\r*\n")  # some tools add a carriage return
-_FIELD = re.compile(r"\n([^:\n]*):([^\n]*)")
-_CONTINUED = re.compile(r"\r?\n[ \t]+")
+from etl.schemas import RAW
+
+MAX_ROWS = 8192
+"""The maximum number of rows in a batch."""
 
 
-class Record(NamedTuple):
-    """A record, or a damaged stretch of the file; ``problem`` is the reason for a missing block."""
-
-    header: str = ""  # as written; of a stretch without a header, its first bytes
-    fields: Mapping[str, str] = MappingProxyType({})  # of the header, by lower-case name
-    block: bytes = b""
-    problem: str | None = None  # damaged | too_large
-    error: str = ""  # the problem in words
+_RAW_PREFIX_CHARS = 1000  # of a bad record, stored in ``metadata``
 
 
-def records(content: Members, *, max_bytes: int) -> Iterator[Record]:
-    """Yield all records in order; one longer than ``max_bytes`` has no block."""
-    return _Reader(content, max_bytes).records()
+_GATHER_BYTES = 1 << 20  # of Python strings, before they are converted to a table
 
 
-class _Reader:
-    def __init__(self, content: Members, max_bytes: int) -> None:
-        self._content = content
-        self._max = max_bytes
-        self._buffer = bytearray()
-        self._damage_reported = False  # whether a record has reported the current damage
-
-    def records(self) -> Iterator[Record]:
-        while True:
-            self._skip_blanks()
-            if self._buffer:
-                yield self._read_record()
-            elif self._content.damage is None:
-                return
-            else:
-                if not self._damage_reported:
-                    yield Record(problem="damaged", error=self._content.damage)
-                self._damage_reported = False
-                if not self._content.resume():
-                    return
-
-    def _read_more(self) -> bool:
-        more = self._content.read()
-        self._buffer += more
-        return bool(more)
-
-    def _skip_blanks(self) -> None:
-        while True:
-            del self._buffer[: _blanks_end(self._buffer, 0)]
-            if self._buffer or not self._read_more():
-                return
-
-    def _read_record(self) -> Record:
-        end = self._header_end()
-        if end is None:
-            error = "no record starts here"
-            return self._skip_damage(Record(header=_excerpt(self._buffer), error=error))
-        header = self._buffer[:end].decode("utf-8", "replace").strip()
-        record = Record(header=header, fields=_fields(header))
-        length = record.fields.get("content-length", "")
-        if not (length.isascii() and length.isdigit() and len(length) < 19):
-            return self._skip_damage(record, f"the content length {length!r} is not a valid number")
-        if int(length) > self._max:
-            return self._skip_block(record, end, int(length))
-        return self._read_block(record, end, int(length))
-
-    def _header_end(self) -> int | None:
-        """Return the end of the header that starts here; None if no header starts here."""
-        while True:
-            match = _HEADER_END.search(self._buffer, 0, _MAX_HEADER_BYTES)
-            if match and _VERSION.match(self._buffer):
-                return match.end()
-            if match or len(self._buffer) >= _MAX_HEADER_BYTES or not self._read_more():
-                return None
-
-    def _read_block(self, record: Record, start: int, length: int) -> Record:
-        end = start + length
-        while len(self._buffer) < end:
-            if not self._read_more():
-                error = _missing(len(self._buffer) - start, length)
-                damage = self._content.damage
-                return self._skip_damage(record, f"{error}; {damage}" if damage else error)
-        if not self._ends_at(end):
-            damage = self._content.damage
-            return self._skip_damage(record, damage or "no record follows: the length is wrong")
-        block = bytes(memoryview(self._buffer)[start:end])
-        del self._buffer[:end]
-        return record._replace(block=block)
-
-    def _ends_at(self, end: int) -> bool:
-        """Return whether a record or the end of the content follows ``end``.
-
-        Damage counts as the end of the content, unless it is in the record's own member.
-        """
-        while True:
-            start = _blanks_end(self._buffer, end)
-            if _VERSION.match(self._buffer, start):
-                return True
-            rest = self._buffer[start : start + _MAX_VERSION_BYTES]
-            if len(rest) == _MAX_VERSION_BYTES:
-                return False
-            if not self._read_more():  # the next header may be truncated in its first line
-                unproven = self._content.unproven if self._content.damage else 0
-                return unproven <= len(self._buffer) - end and _MAGIC.startswith(
-                    rest[: len(_MAGIC)]
-                )
-
-    def _skip_block(self, record: Record, start: int, length: int) -> Record:
-        """Skip a block that is too large; if the file ends inside it, its length may be wrong."""
-        skipped, end = 0, start + length
-        while len(self._buffer) < end - skipped:
-            skipped += len(self._buffer)
-            self._buffer.clear()
-            if not self._read_more():
-                return self._skip_damage(record, _missing(skipped - start, length))
-        del self._buffer[: end - skipped]
-        error = f"the record has {length} bytes, but the limit is {self._max}"
-        return record._replace(problem="too_large", error=error)
-
-    def _skip_damage(self, record: Record, error: str = "") -> Record:
-        """Skip to the start of the next record, or to the end of the stream or its next damage."""
-        start = 1
-        while True:
-            next_start = _find_record(self._buffer, start)
-            if next_start is not None:
-                del self._buffer[:next_start]
-                break
-            start = max(1, len(self._buffer) - _MAX_VERSION_BYTES)
-            if start > _MAX_HEADER_BYTES:
-                del self._buffer[: start - 1]
-                start = 1
-            if not self._read_more():
-                self._buffer.clear()
-                self._damage_reported = self._content.damage is not None
-                break
-        return record._replace(problem="damaged", error=error or record.error)
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def _missing(present: int, length: int) -> str:
-    return f"only {present} of {length} bytes are present"
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=str
+).encode
 
 
-def _blanks_end(content: bytearray, start: int) -> int:
-    match = _BLANKS.match(content, start)
-    assert match is not None
-    return match.end()
+def json_text(value: Any) -> str:
+    """Return a value as JSON with sorted keys; values that JSON lacks (NaN, dates) become strings.
+
+    >>> json_text({"b": float("nan"), "a": [1, None]})
+    '{"a":[1,null],"b":"nan"}'
+    """
+    try:
+        return _encode(value)
+    except ValueError:  # NaN or infinity
+        return _encode(_finite(value))
 
 
-def _find_record(content: bytearray, start: int) -> int | None:
-    for match in _VERSION.finditer(content, start):
-        if content[match.start() - 1] == ord("\n"):
-            return match.start()
-    return None
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _fields(header: str) -> dict[str, str]:
-    """Return the header's fields by name; the first value of a repeated field."""
-    if "\n " in header or "\n\t" in header:
-        header = _CONTINUED.sub(" ", header)
-    fields = reversed(_FIELD.findall(header))
-    return {name.strip().lower(): value.strip() for name, value in fields}
+def scalar_text(value: Any) -> str | None:
+    """Return an id or URL as text: numbers in decimal, nested values as JSON."""
+    return value if value is None or isinstance(value, str) else json_text(value).strip('"')
 
 
-def _excerpt(content: bytearray) -> str:
-    return bytes(content[:_EXCERPT_BYTES]).decode("utf-8", "replace")
+def readable(text: str) -> str:
+    """Return text with U+FFFD for each surrogate, such as a byte that could not be decoded."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def complaint(error: str, raw: str) -> str:
+    """Return the ``metadata`` of a bad record: the error and the start of the record."""
+    return json_text({"error": readable(error), "raw": readable(raw[:_RAW_PREFIX_CHARS])})
+
+
+def not_unicode(text: str) -> str | None:
+    """Return the ``metadata`` of a text decoded with ``surrogateescape``; None if the text is valid."""
+    match = _SURROGATES.search(text)
+    if match is None:
+        return None
+    code = ord(match[0])
+    kind = f"byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"surrogate U+{code:04X}"
+    return complaint(f"{kind} at character {match.start()} is not UTF-8", text)
+
+
+def table(uri: str, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table of schema RAW from ``row``, ``text`` and other columns; missing columns are null."""
+    count = len(columns["row"])
+    given = {"source": pa.repeat(pa.scalar(uri), count), **columns}
+    arrays = [given[f.name] if f.name in given else pa.nulls(count, f.type) for f in RAW]
+    return pa.Table.from_arrays(arrays, schema=RAW)
+
+
+class RecordBuffer:
+    """A buffer of records as Python values, to be converted to tables of about ``max_bytes`` of text.
+
+    A table is seldom larger.
+    """
+
+    def __init__(self, uri: str, *, max_bytes: int = _GATHER_BYTES) -> None:
+        self._uri = uri
+        self._max = max_bytes - (max_bytes >> 4)  # leaves room for the record that fills it
+        self._records: list[tuple[int, str | bytes | None, str | None, str | None, str | None]] = []
+        self._reasons: list[str | None] = []
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether there are enough records for a table."""
+        return self._size >= self._max or len(self._reasons) >= MAX_ROWS
+
+    def add(
+        self,
+        row: int,
+        text: str | bytes | None,
+        *,
+        key: str | None = None,
+        url: str | None = None,
+        metadata: str | None = None,
+    ) -> None:
+        """Add a record; ``key`` is its id. In a str, bytes that are not UTF-8 are surrogates."""
+        self._records.append((row, text, key, url, metadata))
+        self._reasons.append(None)
+        self._size += len(text or b"") + len(metadata or "")
+
+    def reject(
+        self,
+        row: int,
+        reason: str,
+        error: str,
+        *,
+        raw: str,
+        key: str | None = None,
+        url: str | None = None,
+    ) -> None:
+        """Add a bad record: its content, the error, and its id and URL if it has them."""
+        self._records.append((row, None, key, url, complaint(error, raw)))
+        self._reasons.append(f"source.{reason}")
+
+    def take(self) -> Iterator[pa.Table]:
+        """Yield the table of the gathered records, if there are any, and clear the buffer."""
+        records, self._records = self._records, []
+        reasons, self._reasons = self._reasons, []
+        self._size = 0
+        if not records:
+            return
+        row, text, key, url, metadata = map(list, zip(*records, strict=True))
+        strings = {"text": text, "id": key, "url": url, "metadata": metadata}
+        try:
+            # As binary, because encoded text is valid UTF-8 and need not be checked again.
+            arrays = {
+                name: pa.array(values, pa.binary()).view(pa.string())
+                for name, values in strings.items()
+            }
+        except UnicodeEncodeError:
+            arrays = _without_surrogates(strings, reasons)
+        arrays |= {"row": pa.array(row, pa.int64()), "reason": pa.array(reasons, pa.string())}
+        yield table(self._uri, arrays)
+
+
+def _without_surrogates(
+    strings: dict[str, list[Any]], reasons: list[str | None]
+) -> dict[str, pa.Array]:
+    """Return the columns as arrays without surrogates; a text that has any gets a reason instead."""
+    for index, text in enumerate(strings["text"]):
+        if text is not None and (error := not_unicode(text)) is not None:
+            strings["text"][index] = None
+            strings["metadata"][index] = error
+            reasons[index] = "source.invalid_utf8"
+    return {
+        name: pa.array([v if v is None else readable(v) for v in values], pa.string())
+        for name, values in strings.items()
+    }

@@ -5,27 +5,27 @@ from typing import Annotated
 from pydantic import Field
 
 from etl.stages.base import Filter, Stage, Transform
-from etl.stages.c4 import C4
-from etl.stages.decontaminate import Decontaminate
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
-from etl.stages.extract import Extract
-from etl.stages.fasttext import FastText
-from etl.stages.fineweb_quality import FinewebQuality
-from etl.stages.gopher_quality import GopherQuality
-from etl.stages.gopher_repetition import GopherRepetition
-from etl.stages.language import Language
-from etl.stages.length import Length
-from etl.stages.line_dedup import LineDedup
-from etl.stages.paragraph_dedup import ParagraphDedup
-from etl.stages.pii import Pii
-from etl.stages.python import Python
-from etl.stages.sample import Sample
+from etl.stages.filters.decontaminate import Decontaminate
+from etl.stages.filters.fasttext import FastText
+from etl.stages.filters.fineweb_quality import FinewebQuality
+from etl.stages.filters.gopher_quality import GopherQuality
+from etl.stages.filters.gopher_repetition import GopherRepetition
+from etl.stages.filters.language import Language
+from etl.stages.filters.length import Length
+from etl.stages.filters.python import Python
+from etl.stages.filters.sample import Sample
+from etl.stages.filters.url import Url
+from etl.stages.filters.where import Where
 from etl.stages.tokenize import Tokenize
-from etl.stages.unicode import Unicode
-from etl.stages.url import Url
-from etl.stages.where import Where
+from etl.stages.transforms.c4 import C4
+from etl.stages.transforms.extract import Extract
+from etl.stages.transforms.pii import Pii
+from etl.stages.transforms.repeated_lines import RepeatedLines
+from etl.stages.transforms.repeated_paragraphs import RepeatedParagraphs
+from etl.stages.transforms.unicode import Unicode
 
 AnyStage = Annotated[
     Url
@@ -43,8 +43,8 @@ AnyStage = Annotated[
     | Python
     | Unicode
     | Pii
-    | LineDedup
-    | ParagraphDedup
+    | RepeatedLines
+    | RepeatedParagraphs
     | DedupExact
     | DedupMinhash
     | DedupParagraphs
@@ -68,8 +68,8 @@ STAGES: dict[str, type[Stage]] = {
     "python": Python,
     "unicode": Unicode,
     "pii": Pii,
-    "line_dedup": LineDedup,
-    "paragraph_dedup": ParagraphDedup,
+    "repeated_lines": RepeatedLines,
+    "repeated_paragraphs": RepeatedParagraphs,
     "dedup_exact": DedupExact,
     "dedup_minhash": DedupMinhash,
     "dedup_paragraphs": DedupParagraphs,
@@ -93,10 +93,10 @@ __all__ = [
     "GopherRepetition",
     "Language",
     "Length",
-    "LineDedup",
-    "ParagraphDedup",
     "Pii",
     "Python",
+    "RepeatedLines",
+    "RepeatedParagraphs",
     "Sample",
     "Stage",
     "Tokenize",

@@ -1,117 +1,29 @@
-"""Documents through the filters and transforms of a recipe: signals first, verdicts after.
-
-The cost of a batch is one pass of each group of signals over the text between two transforms, and one
-Polars expression per filter. Signals are computed and text is rewritten for documents that a filter has
-rejected, too, so that the table alone can tell what other thresholds would keep. Stages marked as costly
-see only what is still kept; so do all, if the recipe does without the signals of rejected documents.
-"""
+"""TODO."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict
 
-import schemas
+from etl import schemas
 from etl.errors import StageError, TokenlakeError
-from etl.kernels.utf8 import one_chunk
+from etl.kernels.bytes.utf8 import one_chunk
 from etl.stages.base import Filter, Stage, Transform
 from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
-from etl.stages.signals import COSTLY, GROUPS, SIGNALS, compute, with_needs
+from etl.stages.document_columns import PlacedStage, documents_schema, split_at_transforms
+from etl.stages.rejected_rows import Rejected
+from etl.stages.signal_kernels import GROUPS, compute_signals
+from etl.stages.signals import COSTLY, SIGNALS, with_needs
 
-_FIXED: Final = frozenset(schemas.documents([]).names)  # of every table; lang and its score too
 _LASTING: Final = frozenset({"language"})  # what a rewritten text does not change
+
+
 _REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
-
-
-class Rejected(BaseModel):
-    """What the table holds of rejected documents besides their address and reason.
-
-    ``signals``: all of them, also those that a document would have come to after its rejection; without
-    them a run is faster, and ``etl tune`` cannot tell about these documents. ``text``: as it was when it
-    came to the stage that rejected it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    signals: bool = True
-    text: bool = False
-
-
-class Step(NamedTuple):
-    """A filter or transform in its place."""
-
-    place: int  # from 1, among the filters and transforms
-    stage: Filter | Transform
-    columns: Mapping[str, str]  # signal that it reads or makes -> the column that holds it
-
-
-def runs(stages: Iterable[Stage]) -> list[list[Step]]:
-    """The filters and transforms, cut so that a transform begins a run: a run judges one and the same text.
-
-    A signal has the column of its name. If filters before a transform have taken that one already, the
-    signal of the rewritten text has a column named after the transform: ``c4_num_words``.
-
-    >>> from etl.stages.where import Where
-    >>> [[step]] = runs([Where(keep="num_words > 50 AND url IS NOT NULL")])
-    >>> step.columns
-    {'num_words': 'num_words'}
-    """
-    cut: list[list[Filter | Transform]] = [[]]
-    for stage in stages:
-        if isinstance(stage, Transform):
-            cut.append([])
-        if isinstance(stage, Filter | Transform):
-            cut[-1].append(stage)
-    found: list[list[Step]] = []
-    taken: set[str] = set()
-    place = 0
-    for run in cut:
-        asked = {name for stage in run for name in stage.signals()} - _FIXED
-        shared = {name: _free_name(name, run[0].kind, taken) for name in SIGNALS if name in asked}
-        taken |= {*shared.values()}
-        steps = []
-        for stage in run:
-            place += 1
-            reads = {name: shared[name] for name in stage.signals() if name in shared}
-            steps.append(Step(place, stage, reads | {name: name for name in stage.columns()}))
-        found.append(steps)
-    return found
-
-
-def _free_name(name: str, kind: str, taken: set[str]) -> str:
-    names = (name, f"{kind}_{name}", *(f"{kind}{n}_{name}" for n in range(2, len(taken) + 2)))
-    return next(free for free in names if free not in taken)
-
-
-def signal_names(stages: Iterable[Stage]) -> list[str]:
-    """The float columns of these stages: for each run those of ``SIGNALS`` in that order, then the own ones.
-
-    >>> from etl.stages.where import Where
-    >>> signal_names([Where(keep="num_words > 50 AND num_chars < 1e6")])
-    ['num_chars', 'num_words']
-    """
-    names: dict[str, None] = {}
-    for run in runs(stages):
-        shared = {name: column for step in run for name, column in step.columns.items()}
-        names |= dict.fromkeys(shared[name] for name in SIGNALS if name in shared)
-        names |= dict.fromkeys(column for step in run for column in step.stage.columns())
-    return [*names]
-
-
-def schema_of(stages: Iterable[Stage]) -> pa.Schema:
-    """The schema of ``documents`` that these stages give."""
-    stages = tuple(stages)
-    return schemas.documents(
-        signal_names(stages),
-        has_signature=any(isinstance(stage, DedupMinhash) for stage in stages),
-        has_units=any(isinstance(stage, DedupParagraphs) for stage in stages),
-    )
 
 
 def apply(
@@ -121,7 +33,7 @@ def apply(
     rejected: Rejected | None = None,
     costs: dict[str, float] | None = None,
 ) -> pa.Table:
-    """The same rows in the same order, judged: columns of ``schema_of(stages)``.
+    """The same rows in the same order, judged: columns of ``documents_schema(stages)``.
 
     ``table`` has the columns of ``schemas.RAW``; a row that has a reason already stays rejected. Stages
     that need more than a batch (deduplication, tokenize) are passed over, but DedupExact says how
@@ -131,10 +43,10 @@ def apply(
     (``"signals.words"``) are added. Raises StageError that names stage, source and rows.
     """
     rejected = rejected or Rejected()
-    batch = _Batch(table, schema_of(stages), rejected)
+    batch = _Batch(table, documents_schema(stages), rejected)
     clock = _Clock(costs if costs is not None else {})
     computed: set[str] = set()  # groups of signals that stand for the text as it is
-    for run in runs(stages):
+    for run in split_at_transforms(stages):
         computed &= _LASTING
         for step in run:
             rows = batch.seen_by(step.stage)
@@ -164,19 +76,19 @@ def apply(
     return result
 
 
-def _groups(run: Sequence[Step], step: Step) -> set[str]:
+def _groups(run: Sequence[PlacedStage], step: PlacedStage) -> set[str]:
     """What to compute before a filter: all cheap groups of its run, and the costly ones it reads."""
     cheap = {SIGNALS[name].group for other in run for name in _signals(other)} - COSTLY
     return cheap | {SIGNALS[name].group for name in _signals(step)}
 
 
-def _asked(run: Sequence[Step], group: str) -> dict[str, str]:
+def _asked(run: Sequence[PlacedStage], group: str) -> dict[str, str]:
     """The signals of a group that any filter of the run reads, and their columns."""
     asked = {name: step.columns.get(name, name) for step in run for name in _signals(step)}
     return {name: asked[name] for name in SIGNALS if name in asked and SIGNALS[name].group == group}
 
 
-def _signals(step: Step) -> list[str]:
+def _signals(step: PlacedStage) -> list[str]:
     return with_needs(step.stage.signals())
 
 
@@ -216,11 +128,11 @@ class _Batch:
 
     def compute(self, names: Mapping[str, str], rows: pa.BooleanArray) -> None:
         """Put signals of the text into their columns."""
-        found = compute(_rows(self.documents.select(["text", "lang"]), rows), [*names])
+        found = compute_signals(_rows(self.documents.select(["text", "lang"]), rows), [*names])
         for name, column in names.items():
             self._put(column, rows, found[name])
 
-    def judge(self, step: Step, rows: pa.BooleanArray) -> None:
+    def judge(self, step: PlacedStage, rows: pa.BooleanArray) -> None:
         """Measure what the filter itself measures, and reject what its rules say."""
         stage = step.stage
         seen = _rows(self._view(step), rows)
@@ -276,7 +188,7 @@ class _Batch:
             documents = documents.set_column(documents.column_names.index("text"), "text", text)
         return documents.select(self._schema.names).cast(self._schema)
 
-    def _view(self, step: Step) -> pa.Table:
+    def _view(self, step: PlacedStage) -> pa.Table:
         """The columns that a filter reads, signals under their own names; all, if it names none."""
         reads = step.stage.signals() or [
             name for name in self.documents.column_names if name not in step.columns.values()
@@ -320,7 +232,7 @@ class _Clock:
         self._seconds = seconds
 
     @contextmanager
-    def of(self, what: Step | str) -> Iterator[None]:
+    def of(self, what: PlacedStage | str) -> Iterator[None]:
         label = what if isinstance(what, str) else f"{what.place} {what.stage.kind}"
         start = time.perf_counter()
         yield

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import xxhash
 
-from etl.kernels import space
-from etl.kernels.utf8 import texts as buffers
-from etl.stages.against import Against
+from etl.kernels.bytes import whitespace
+from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages.base import Stage
+from etl.stages.reference_list import Against
 
 Normalize = Literal["whitespace", "none"]
 
@@ -47,7 +47,7 @@ def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.
     documents = buffers(texts)
     offsets, data = documents.offsets, documents.data
     if normalize == "whitespace":
-        offsets, data = space.collapse(documents)
+        offsets, data = whitespace.collapse(documents)
     view, ends = data.data, offsets.tolist()
     digests = [  # 0.1 us a document, and 0.01 us a kilobyte
         xxhash.xxh3_128_digest(view[start:end]) for start, end in pairwise(ends)

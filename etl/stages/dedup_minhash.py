@@ -8,10 +8,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from etl.kernels.minhash import Shingling, signatures
-from etl.kernels.utf8 import texts as buffers
-from etl.stages.against import Against
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.hashing.minhash import Shingling, signatures
 from etl.stages.base import Stage
+from etl.stages.reference_list import Against
 
 _MAX_PERMUTATIONS: Final = 4096
 _SIMILARITIES: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # of the curve that a plan shows
@@ -19,7 +19,7 @@ _SIMILARITIES: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # of the cur
 Count = Annotated[int, Field(ge=1)]
 
 
-class Best(BaseModel):
+class KeepRule(BaseModel):
     """Which of several documents that are alike is best; exactly one of the fields is set.
 
     ``highest`` and ``lowest`` name a number column of ``documents`` (null is worst); ``sources`` are
@@ -33,7 +33,7 @@ class Best(BaseModel):
     sources: Annotated[tuple[str, ...], Field(strict=False)] | None = None
 
     @model_validator(mode="after")
-    def _check_one(self) -> "Best":
+    def _check_one(self) -> "KeepRule":
         if sum(value is not None for value in (self.highest, self.lowest, self.sources)) != 1:
             raise ValueError("say one of highest, lowest, sources")
         return self
@@ -52,7 +52,7 @@ class DedupMinhash(Stage):
     ``min_similarity`` are passed over; `etl plan` shows the curves of both.
 
     Of those alike the first by address stays, or the longest, or the best by a column or a list of
-    sources: see ``Best``. Each duplicate is like the document that is kept for it; chains do not
+    sources: see ``KeepRule``. Each duplicate is like the document that is kept for it; chains do not
     collapse. What has tokens already always stays.
 
     Documents that are like one that a lake in ``against`` keeps go: a URL, or ``{lake: URL, version: N}``
@@ -69,7 +69,7 @@ class DedupMinhash(Stage):
     rows: Count = 8
     min_similarity: Annotated[float, Field(gt=0, le=1)] = 0.8  # Rae et al. 2021 (Gopher), A.1.1
     verify: Literal["estimate", "exact"] = "estimate"
-    keep: Literal["first", "longest"] | Best = "first"
+    keep: Literal["first", "longest"] | KeepRule = "first"
     fold_digits: bool = True
     fold_accents: bool = True
     seed: Annotated[int, Field(ge=0)] = 0
@@ -94,7 +94,7 @@ class DedupMinhash(Stage):
     @property
     def keep_column(self) -> str | None:
         """The column of ``documents`` that says which is best, if one does."""
-        if not isinstance(self.keep, Best):
+        if not isinstance(self.keep, KeepRule):
             return None
         return self.keep.highest if self.keep.highest is not None else self.keep.lowest
 

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from etl.kernels import units as kernel
-from etl.kernels.rewrite import keep
-from etl.kernels.units import LINES, PARAGRAPHS, SENTENCES, Cutting
-from etl.kernels.utf8 import one_chunk
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.utf8 import one_chunk
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.lines import text_units as kernel
+from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
+from etl.schemas import UNITS
 from etl.stages.base import Stage
-from etl.stages.repeats import Ignore, bits_of
-from schemas import UNITS
+from etl.stages.transforms.rewrite import Ignore, bits_of
 
 Unit = Literal["paragraphs", "lines", "sentences"]
 

@@ -1,116 +1,140 @@
-"""Signals: the numbers about a document that rules compare with thresholds.
+"""TODO."""
 
-Each is a column of ``documents``; in rules it is a Polars column: ``num_words < 50``. A group of signals
-is computed in one pass over the text.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from etl.kernels import counts, paragraphs, quality, repetition, stopwords
-from etl.kernels.utf8 import Texts, one_chunk, texts
-from etl.stages import lid
+from etl.kernels.signals import stop_words
+from etl.text import language_id
 
 num_chars = pl.col("num_chars")
 """Code points. Group: words."""
 
+
 num_lines = pl.col("num_lines")
 """Lines as ``str.splitlines`` splits them, blank ones included. Group: words."""
 
+
 num_segments = pl.col("num_segments")
-"""Words, numbers, punctuation marks and symbols, as ``etl.kernels.spacy`` cuts them. Group: words."""
+"""Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` cuts them. Group: words."""
+
 
 num_words = pl.col("num_words")
 """Segments that are not just punctuation. Group: words."""
 
+
 mean_word_length = pl.col("mean_word_length")
 """Code points per word. Group: words."""
+
 
 symbol_word_ratio = pl.col("symbol_word_ratio")
 """'#' per segment. Group: words."""
 
+
 ellipsis_word_ratio = pl.col("ellipsis_word_ratio")
 """'...' and '…' per segment. Group: words."""
+
 
 bullet_line_ratio = pl.col("bullet_line_ratio")
 """Lines that begin, after white space, with '-' or '•', per line. Group: words."""
 
+
 ellipsis_line_ratio = pl.col("ellipsis_line_ratio")
 """Lines that end, before white space, in '...' or '…', per line. Group: words."""
+
 
 alpha_word_ratio = pl.col("alpha_word_ratio")
 """Words with a letter, per segment. Group: words."""
 
+
 newline_word_ratio = pl.col("newline_word_ratio")
 """Line feeds per segment. Group: words."""
+
 
 num_stop_words = pl.col("num_stop_words")
 """Distinct ones among the, be, to, of, and, that, have, with, as they stand. Group: words."""
 
+
 duplicate_line_ratio = pl.col("duplicate_line_ratio")
 """Lines equal to one before, per line that is not empty. Group: lines."""
+
 
 duplicate_line_char_ratio = pl.col("duplicate_line_char_ratio")
 """Code points in lines equal to one before, per code point. Group: lines."""
 
+
 duplicate_paragraph_ratio = pl.col("duplicate_paragraph_ratio")
 """Paragraphs (between blank lines) equal to one before, per paragraph. Group: lines."""
+
 
 duplicate_paragraph_char_ratio = pl.col("duplicate_paragraph_char_ratio")
 """Code points in paragraphs equal to one before, per code point. Group: lines."""
 
+
 terminal_line_ratio = pl.col("terminal_line_ratio")
 """Lines that end in a character which ends a sentence, per line that is not blank. Group: lines."""
+
 
 quoted_line_ratio = pl.col("quoted_line_ratio")
 """Lines that end in such a character, or in \" or ', per line that is not blank. Group: lines."""
 
+
 short_line_ratio = pl.col("short_line_ratio")
 """Lines of at most 30 code points, per line that is not blank. Group: lines."""
+
 
 duplicate_text_ratio = pl.col("duplicate_text_ratio")
 """Code points in full lines equal to one before, per code point that is no line feed. Group: lines."""
 
+
 top_2gram_char_ratio = pl.col("top_2gram_char_ratio")
 """Code points in the most frequent run of 2 segments, per code point. Group: words."""
+
 
 top_3gram_char_ratio = pl.col("top_3gram_char_ratio")
 """Code points in the most frequent run of 3 segments, per code point. Group: words."""
 
+
 top_4gram_char_ratio = pl.col("top_4gram_char_ratio")
 """Code points in the most frequent run of 4 segments, per code point. Group: words."""
+
 
 duplicate_5gram_char_ratio = pl.col("duplicate_5gram_char_ratio")
 """Code points in runs of 5 segments seen before, per code point. Group: words."""
 
+
 duplicate_6gram_char_ratio = pl.col("duplicate_6gram_char_ratio")
 """Code points in runs of 6 segments seen before, per code point. Group: words."""
+
 
 duplicate_7gram_char_ratio = pl.col("duplicate_7gram_char_ratio")
 """Code points in runs of 7 segments seen before, per code point. Group: words."""
 
+
 duplicate_8gram_char_ratio = pl.col("duplicate_8gram_char_ratio")
 """Code points in runs of 8 segments seen before, per code point. Group: words."""
+
 
 duplicate_9gram_char_ratio = pl.col("duplicate_9gram_char_ratio")
 """Code points in runs of 9 segments seen before, per code point. Group: words."""
 
+
 duplicate_10gram_char_ratio = pl.col("duplicate_10gram_char_ratio")
 """Code points in runs of 10 segments seen before, per code point. Group: words."""
+
 
 lang = pl.col("lang")
 """The most likely language, a code of lid.176 (ISO 639-1, else -3); a string. Group: language."""
 
+
 lang_score = pl.col("lang_score")
 """The probability of ``lang``, 0 to 1. Group: language."""
 
+
 num_lang_stop_words = pl.col("num_lang_stop_words")
-"""Distinct stop words of the document's language (``etl.kernels.stopwords``); 0 if it has no list. Group:
+"""Distinct stop words of the document's language (``etl.kernels.signals.stop_words``); 0 if it has no list. Group:
 stop_words."""
 
 
@@ -150,8 +174,10 @@ _WORDS: Final[dict[str, Signal]] = {
     "duplicate_10gram_char_ratio": Signal("words", "share of code points"),
 }
 
+
 SPACED: Final = "spaced_"
 """The prefix of a signal whose words are what stands between white space."""
+
 
 SIGNALS: Final[dict[str, Signal]] = {
     **_WORDS,
@@ -184,30 +210,6 @@ def of_words(signal: pl.Expr, words: Words) -> pl.Expr:
     return signal if words == "segments" else pl.col(SPACED + signal.meta.output_name())
 
 
-def compute(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The table with the named signals of its column ``text`` appended, or put in place of old ones.
-
-    Signals are float64, ``lang`` a string; null where the text is null. Each group is computed once.
-
-    >>> table = pa.table({"text": ["To be, or not to be?", None]})
-    >>> compute(table, ["num_words", "num_stop_words"]).select([1, 2]).to_pylist()[0]
-    {'num_words': 6.0, 'num_stop_words': 2.0}
-    """
-    wanted = [name for name in with_needs(names) if name in names or name not in table.column_names]
-    groups = {SIGNALS[name].group for name in wanted}
-    found: Columns = {name: table[name] for name in table.column_names if name not in wanted}
-    for group, compute_group in GROUPS.items():
-        if group in groups:
-            found |= compute_group(found, wanted)
-    for name in names:
-        at = table.column_names.index(name) if name in table.column_names else None
-        if at is None:
-            table = table.append_column(name, found[name])
-        else:
-            table = table.set_column(at, name, found[name])
-    return table
-
-
 def with_needs(names: Iterable[str]) -> list[str]:
     """The signals among some names, each after those that it needs.
 
@@ -221,106 +223,9 @@ def with_needs(names: Iterable[str]) -> list[str]:
 def identity(names: Iterable[str]) -> dict[str, Any]:
     """What decides these signals besides the code: a model, or lists of words, by their sha256."""
     groups = {SIGNALS[name].group for name in with_needs(names)}
-    found = lid.identity() if "language" in groups else {}
-    return found | stopwords.identity() if "stop_words" in groups else found
+    found = language_id.identity() if "language" in groups else {}
+    return found | stop_words.identity() if "stop_words" in groups else found
 
-
-_REPEATED: Final = (
-    *(f"top_{n}gram_char_ratio" for n in repetition.TOP),
-    *(f"duplicate_{n}gram_char_ratio" for n in repetition.DUPLICATE),
-)
-_OF_WORDS: Final = ("num_words", "mean_word_length", "alpha_word_ratio", "num_stop_words")
-_OF_PARAGRAPHS: Final = frozenset({"duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio"})
-_MARKED: Final = (
-    *("symbol_word_ratio", "ellipsis_word_ratio"),
-    *("num_lines", "bullet_line_ratio", "ellipsis_line_ratio"),
-)
-
-
-def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) -> Columns:
-    documents = texts(columns["text"])
-    prefix = SPACED if by_space else ""
-    asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-    repeated = not asked.isdisjoint(_REPEATED)
-    found, repetitions = counts.count(
-        documents,
-        by_space=by_space,
-        words=not asked.isdisjoint(_OF_WORDS),
-        marks=not asked.isdisjoint(_MARKED),
-        repeated=repeated,
-    )
-    count = dict(zip(quality.COUNTS, found.astype(np.float64), strict=True))
-    segments, lines, chars = count["segments"], count["lines"], count["chars"]
-    values = {
-        "num_chars": chars,
-        "num_lines": lines,
-        "num_segments": segments,
-        "num_words": count["words"],
-        "mean_word_length": _per(count["word_chars"], count["words"]),
-        "symbol_word_ratio": _per(count["hashes"], segments),
-        "ellipsis_word_ratio": _per(count["ellipses"], segments),
-        "bullet_line_ratio": _per(count["bullet_lines"], lines),
-        "ellipsis_line_ratio": _per(count["ellipsis_lines"], lines),
-        "alpha_word_ratio": _per(count["alpha_words"], segments),
-        "newline_word_ratio": _per(count["newlines"], segments),
-        "num_stop_words": count["stop_words"],
-    }
-    if repeated:
-        values |= dict(zip(_REPEATED, _per(repetitions.astype(np.float64), chars), strict=True))
-    return {prefix + name: array for name, array in _columns(values, documents).items()}
-
-
-def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
-    return _words(columns, names, by_space=True)
-
-
-def _lines(columns: Columns, names: Sequence[str]) -> Columns:
-    documents, folds = texts(columns["text"]), not _OF_PARAGRAPHS.isdisjoint(names)
-    found = paragraphs.count(documents, paragraphs=folds).astype(np.float64)
-    count = dict(zip(paragraphs.COUNTS, found, strict=True))
-    chars, full = count["chars"], count["full_lines"]
-    values = {
-        "duplicate_line_ratio": _per(count["duplicate_lines"], count["lines"]),
-        "duplicate_line_char_ratio": _per(count["duplicate_line_chars"], chars),
-        "duplicate_paragraph_ratio": _per(count["duplicate_paragraphs"], count["paragraphs"]),
-        "duplicate_paragraph_char_ratio": _per(count["duplicate_paragraph_chars"], chars),
-        "terminal_line_ratio": _per(count["terminal_lines"], full),
-        "quoted_line_ratio": _per(count["quoted_lines"], full),
-        "short_line_ratio": _per(count["short_lines"], full),
-        "duplicate_text_ratio": _per(count["duplicate_full_line_chars"], chars - count["feeds"]),
-    }
-    return _columns(values, documents)
-
-
-def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> Columns:
-    null = None if documents.valid is None else ~documents.valid
-    return {name: pa.array(array, pa.float64(), mask=null) for name, array in values.items()}
-
-
-def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A ratio, which is 0 where the whole is."""
-    return count / np.maximum(whole, 1)
-
-
-def _language(columns: Columns, _: Sequence[str]) -> Columns:
-    labels, scores = lid.identify(columns["text"])
-    return {"lang": labels, "lang_score": scores}
-
-
-def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
-    documents = texts(columns["text"])
-    found = stopwords.count(documents, one_chunk(columns["lang"]))
-    return _columns({"num_lang_stop_words": found.astype(np.float64)}, documents)
-
-
-GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
-    "words": _words,
-    "spaced": _spaced,
-    "lines": _lines,
-    "language": _language,
-    "stop_words": _stop_words,
-}
-"""Group -> the one pass over the texts that gives its signals, at least those named; in this order."""
 
 COSTLY: Final = frozenset({"language", "stop_words"})
 """Groups that are worth waiting for the verdicts before: they are computed for what is still kept."""

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from etl import storage
 from etl.errors import StorageError, TokenizerError
+from etl.schemas import TOKENS, TokenizerRecord
 from etl.stages.base import Stage
-from etl.stages.encoder import LISTS, Engine, lists_of
-from schemas import TOKENS, TokenizerRecord
+from etl.text.tokenizer import LISTS, TokenizerEngine, lists_of
 
 # How the tokenizers of the field name the token that ends a document, and the one that begins it.
 _EOS = (
@@ -76,7 +76,7 @@ class Encoder:
         self._stage = stage
         self._sha256 = _sha256(data)
         try:
-            self.engine = Engine(data, fast=stage.fast)
+            self.engine = TokenizerEngine(data, fast=stage.fast)
         except TokenizerError as error:
             raise TokenizerError(error.what, where=stage.tokenizer, hint=error.hint) from error
         self.fallback = self.engine.fallback
@@ -198,7 +198,7 @@ def _read(path: str) -> bytes:
     """The bytes of a tokenizer file; from the store once per process, unless the file changes."""
     try:
         uri = storage.normalize(path)
-        files = [file for file in storage.find(path) if file.uri == uri]
+        files = [file for file in storage.find_files(path) if file.uri == uri]
         if files:
             return _content(files[0])
     except StorageError as error:

@@ -7,7 +7,7 @@ from distributed import Client
 from upath import UPath
 
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from tests.conftest import NewPlace
 from tests.job.corpus import records, write_jsonl, write_parquet
 from tests.place import copy

@@ -15,11 +15,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from cli.app import app
-from cli.progress import ProgressLine
 from etl import storage
-from etl.recipe import Recipe, json_schema
-from etl.table import Table
+from etl.cli.app import app
+from etl.cli.progress import ProgressLine
+from etl.delta.table import Table
+from etl.recipe.json_schema import json_schema
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_jsonl, write_parquet
 from tests.place import at
 
@@ -48,7 +49,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     """Start a command in a separate process."""
     environment = {name: v for name, v in os.environ.items() if not name.startswith("TOKENLAKE_")}
     return subprocess.Popen(
-        [sys.executable, "-c", "from cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", "from etl.cli import main; main()", *map(str, arguments)],
         env={**environment, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -76,7 +77,7 @@ def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
 def test_help_imports_no_heavy_library() -> None:
     code = (
         "import sys; sys.argv = ['etl', '--help']\n"
-        "from cli import main\n"
+        "from etl.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = 'dask distributed polars pyarrow pandas numpy torch numba pydantic deltalake'\n"

@@ -4,13 +4,13 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-import schemas
-from cli import render
-from etl.audit.lineage import history
-from etl.audit.report import report
-from etl.job.costs import StageCost, clock, clocked, stage_costs
+from etl import schemas
+from etl.audit.lake_report import report
+from etl.audit.lineage_graph import history
+from etl.cli import render
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.lake.stage_costs import StageCost, clock, clocked, stage_costs
+from etl.recipe.recipe import Recipe
 
 STAGES = [
     {"kind": "where", "name": "url"},

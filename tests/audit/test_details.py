@@ -6,11 +6,11 @@ from pathlib import Path
 from distributed import Client
 from upath import UPath
 
-from etl.audit.lineage import diff
-from etl.audit.report import report
+from etl.audit.diff import diff
+from etl.audit.lake_report import report
+from etl.delta.table import Table
 from etl.job.run import run
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.recipe.recipe import Recipe
 
 QUIZ = [" ".join(f"{item}{word}" for word in range(20)) for item in ("a", "b", "c")]
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 from upath import UPath
 
-from cli.app import app
 from etl import storage
-from etl.audit import clusters
-from etl.audit import duplicates as module
-from etl.audit.duplicates import Pair, duplicates
-from etl.audit.lineage import trace
-from etl.audit.report import report
-from etl.audit.verify import verify
+from etl.audit.duplicates import clusters
+from etl.audit.duplicates import duplicate_report as module
+from etl.audit.duplicates.duplicate_report import Pair, duplicates
+from etl.audit.lake_report import report
+from etl.audit.lineage_graph import trace
+from etl.audit.verify.verify import verify
+from etl.cli.app import app
 from etl.errors import TableError
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from tests.audit.test_verify import _rewrite, opened
 from tests.conftest import NewPlace
 from tests.job.corpus import write_jsonl
@@ -210,7 +210,7 @@ def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, place: U
                 row |= {"keeper_source": bad["source"], "keeper_row": bad["row"]}
         return pa.Table.from_pylist(changed_rows, table.schema)
 
-    files = opened(lake, "duplicates").fragments().to_pylist()
+    files = opened(lake, "duplicates").data_files().to_pylist()
     (path,) = [file["path"] for file in files if file["min.kind"] == "cut"]
     _rewrite(lake, "duplicates", change, path)
     assert any(problem in other.what for other in verify(str(lake.lake)))

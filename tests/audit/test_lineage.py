@@ -9,15 +9,16 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-import schemas
-from etl.audit.lineage import Trace, diff, graph, history, trace
+from etl import schemas
+from etl.audit.diff import diff
+from etl.audit.lake_report import report
+from etl.audit.lineage_graph import Trace, graph, history, trace
 from etl.audit.openlineage import run_events
-from etl.audit.report import report
-from etl.audit.versions import added_in, live_inputs
+from etl.delta.table import Table
 from etl.errors import TableError
 from etl.job.run import run
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.lake.table_versions import added_in, live_inputs
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_jsonl, write_parquet
 from tests.place import at, opened
 
@@ -111,7 +112,7 @@ def test_a_trace_has_the_document_its_file_and_its_commit(made: Recipe) -> None:
     assert newest.lineage is not None
     assert traced.document.commit.run_id == newest.lineage.run_id
     before = Table.open(url(made, "documents"), traced.document.commit.version - 1)
-    assert traced.document.file not in before.fragments()["path"].to_pylist()
+    assert traced.document.file not in before.data_files()["path"].to_pylist()
 
 
 def test_a_rejected_document_has_its_reason_and_no_tokens(made: Recipe) -> None:
@@ -157,7 +158,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
     assert expected.tokens is not None
     needed = {expected.document.file, expected.tokens.place.file}
     for name in ("documents", "tokens"):
-        for path in Table.open(url(lake, name)).fragments()["path"].to_pylist():
+        for path in Table.open(url(lake, name)).data_files()["path"].to_pylist():
             if path not in needed:
                 (at(url(lake, name)) / path).unlink()
     assert follow(lake, wanted) == expected
@@ -213,10 +214,10 @@ def test_the_commit_of_a_file_equals_that_of_a_linear_search(made: Recipe) -> No
         table = Table.open(url(made, name))
         versions = history(table.url)[::-1]
         live = {
-            v.version: set(Table.open(table.url, v.version).fragments()["path"].to_pylist())
+            v.version: set(Table.open(table.url, v.version).data_files()["path"].to_pylist())
             for v in versions
         }
-        for path in table.fragments()["path"].to_pylist():
+        for path in table.data_files()["path"].to_pylist():
             first = min(version for version, paths in live.items() if path in paths)
             added = added_in(table, path, versions)
             assert added is not None

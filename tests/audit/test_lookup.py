@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.audit.lookup import find, head, tally
+from etl.audit.row_lookup import find_rows, first_rows, tally
+from etl.delta.data_file import DataFileWriter
+from etl.delta.layout import Layout
+from etl.delta.table import Table
 from etl.errors import TableError
-from etl.fragment import FragmentWriter, Layout
-from etl.table import Table
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("row", pa.int64()), ("text", pa.string()), ("side", pa.string())]
@@ -39,7 +40,7 @@ def write(folder: Path, files: list[list[dict[str, Any]]]) -> tuple[Table, list[
     for number, rows in enumerate(files):
         for side in ("left", "right"):
             part = [row for row in rows if row["side"] == side]
-            writer = FragmentWriter(
+            writer = DataFileWriter(
                 table.url, SCHEMA, LAYOUT, name=f"{number:032}", partition={"side": side}
             )
             for row in part:  # one by one, to fill several row groups
@@ -58,7 +59,7 @@ def test_find_equals_a_full_scan(files: list[list[dict[str, Any]]], id_: str, ro
         table, rows = write(Path(folder) / "table", files)
         queries: list[dict[str, str | int]] = [{"id": id_}, {"row": row}, {"id": id_, "row": row}]
         for wanted in queries:
-            matches = list(find(table, wanted))
+            matches = list(find_rows(table, wanted))
             expected = [r for r in rows if all(r[name] == value for name, value in wanted.items())]
             assert sorted(map(repr, (match.values for match in matches))) == sorted(
                 repr({name: r[name] for name in SCHEMA.names}) for r in expected
@@ -74,14 +75,14 @@ def test_find_equals_a_full_scan(files: list[list[dict[str, Any]]], id_: str, ro
 def test_head_and_tally_equal_a_full_scan(files: list[list[dict[str, Any]]], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table, rows = write(Path(folder) / "table", files)
-        assert head(table, limit).to_pylist() == rows[:limit]
-        assert head(table, limit, ["side", "id"]).to_pylist() == [
+        assert first_rows(table, limit).to_pylist() == rows[:limit]
+        assert first_rows(table, limit, ["side", "id"]).to_pylist() == [
             {"side": row["side"], "id": row["id"]} for row in rows[:limit]
         ]
-        assert tally(table, "id", table.fragments()) == Counter(row["id"] for row in rows)
+        assert tally(table, "id", table.data_files()) == Counter(row["id"] for row in rows)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     table, _ = write(tmp_path / "table", [])
     with pytest.raises(TableError, match="no column 'txt'"):
-        head(table, 1, ["txt"])
+        first_rows(table, 1, ["txt"])

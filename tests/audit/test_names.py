@@ -10,16 +10,16 @@ from distributed import Client
 from typer.testing import CliRunner
 from upath import UPath
 
-from cli.app import app
 from etl import storage
-from etl.audit.lineage import graph, trace
+from etl.audit.lineage_graph import graph, trace
 from etl.audit.openlineage import run_events
-from etl.audit.verify import verify
+from etl.audit.verify.verify import verify
+from etl.cli.app import app
+from etl.delta.table import Table
 from etl.errors import MismatchError, one_line
+from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.plan import make_plan
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.recipe.recipe import Recipe
 from tests.conftest import NewPlace
 from tests.job.corpus import prose
 
@@ -51,7 +51,7 @@ def write(folder: str, name: str, number: int) -> str:
     texts = (prose(number), prose(1000), "too short")
     lines = [json.dumps({"id": f"{number}-{k}", "text": text}) for k, text in enumerate(texts)]
     uri = storage.normalize(f"{folder}/{name}.jsonl")
-    storage.write(uri, "\n".join(lines).encode())
+    storage.write_bytes(uri, "\n".join(lines).encode())
     return uri
 
 
@@ -159,7 +159,7 @@ def test_new_changed_and_broken_files_are_reported_on_one_line(
     assert sorted(sources(recipe, "documents").values()) == [3, 3]
     assert trace(str(recipe.lake), source=uri, row=0)[0].id == "33-0"
     broken = storage.normalize(f"{place}/in/bro\nken.parquet")
-    storage.write(broken, b"PAR1 not a parquet file PAR1")
+    storage.write_bytes(broken, b"PAR1 not a parquet file PAR1")
     report = run(recipe, cluster=client)
     assert [note.source for note in report.quarantined] == [broken]
     (line,) = [x for x in etl("report", recipe.lake).split("\n") if x.startswith("quarantined")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from etl.errors import RecipeError
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from tests.audit.test_cli import etl
 from tests.job.corpus import records, write_jsonl
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.audit.replay import columns_of, judge_again, judges, reached, with_stages
+from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge, stored_filters, with_stages
 from etl.errors import TableError
 from etl.stages import (
     Filter,
@@ -23,7 +23,9 @@ from etl.stages import (
     Transform,
     Where,
 )
-from etl.stages.apply import Rejected, apply, runs
+from etl.stages.apply import apply
+from etl.stages.document_columns import split_at_transforms
+from etl.stages.rejected_rows import Rejected
 from tests.stages.test_golden import raw
 
 STAGES = str(Path(__file__).parent.parent / "stages")
@@ -118,10 +120,10 @@ def stored(texts: list[str | None], stages: list[Stage], **rejected: bool) -> pl
 def again(
     frame: pl.DataFrame, before: list[Stage], after: list[Stage], *, has_all_signals: bool = True
 ) -> pl.DataFrame:
-    made_by = judges(before, has_all_signals=has_all_signals)
+    made_by = stored_filters(before, has_all_signals=has_all_signals)
     changed = with_stages(made_by, after)
     frame = frame.select(columns_of(made_by, changed))
-    return judge_again(frame, reached(frame, made_by), changed)
+    return rejudge(frame, rejecting_stage(frame, made_by), changed)
 
 
 def is_same(then: str | None, reason: str | None) -> bool:
@@ -247,13 +249,13 @@ def test_unreadable_documents_stay_rejected():
 
 def test_signals_at_a_position_are_those_of_its_text():
     stages = [Where(keep="num_words > 0"), Lines(), Length()]
-    first, _, last = judges(stages, has_all_signals=True)
+    first, _, last = stored_filters(stages, has_all_signals=True)
     assert first.columns["num_words"] == "num_words"
     assert last.columns["num_words"] == "lines_num_words"
     assert first.missing() == last.missing() == []
     other = with_stages([first], [Where(keep="num_chars > 3 AND lang = 'en'")])[0]
     assert other.missing() == ["lang", "num_chars"]
-    assert [step.place for run in runs(stages) for step in run] == [1, 2, 3]
+    assert [step.place for run in split_at_transforms(stages) for step in run] == [1, 2, 3]
 
 
 def test_signals_that_do_not_give_the_stored_reasons_are_refused():

@@ -12,14 +12,14 @@ from distributed import Client
 from typer.testing import CliRunner
 from upath import UPath
 
-from cli.app import app
-from etl.audit.report import report
-from etl.audit.tune import Tuning, sweep, tune
+from etl.audit.lake_report import report
+from etl.audit.tune.tune import Tuning, sweep, tune
+from etl.cli.app import app
+from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import STAGES, Stage
-from etl.table import Table
 from tests.conftest import NewPlace
 from tests.job.corpus import prose, write_jsonl, write_parquet
 
@@ -251,7 +251,7 @@ def test_thresholds_before_and_after_a_transform_are_tuned(
                 {"c4": {"terminal_punctuation": False, "min_sentences": 3}},
                 {"fineweb_quality": {"max_short_line_ratio": 0.9}},
                 {"length": {"min_words": 20}},
-                {"line_dedup": {"min_chars": 100}},
+                {"repeated_lines": {"min_chars": 100}},
             ],
         }
         file = tmp_path / "recipe.yaml"
@@ -264,7 +264,7 @@ def test_thresholds_before_and_after_a_transform_are_tuned(
         [
             ("gopher_quality.min_words=5", "c4.min_sentences=2", "length.min_words=30"),
             ("gopher_repetition.max_top_4gram_char_ratio=null", "c4.min_sentences=6"),
-            ("fineweb_quality.max_short_line_ratio=0.2", "line_dedup.min_chars=700"),
+            ("fineweb_quality.max_short_line_ratio=0.2", "repeated_lines.min_chars=700"),
         ]
     ):
         tuning = tune(one, settings)
@@ -374,7 +374,7 @@ def test_a_lake_that_no_recipe_made_is_refused(place: UPath, lake: Lake) -> None
     with pytest.raises(TableError, match="no Delta table at this URL"):
         tune(str(place), ["a.b=1"])
     documents = Table.open(f"{lake()}/documents")
-    from etl.fragment import DOCUMENTS
+    from etl.lake.tables import DOCUMENTS
 
     Table.create(f"{place}/documents", documents.schema, DOCUMENTS)
     with pytest.raises(TableError, match="not made by a recipe"):

@@ -12,15 +12,16 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-import schemas
-from etl.audit.lineage import trace
-from etl.audit.report import report
-from etl.audit.verify import Problem, verify
+from etl import schemas
+from etl.audit.lake_report import report
+from etl.audit.lineage_graph import trace
+from etl.audit.verify.verify import Problem, verify
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.table import Table
 from etl.errors import TableError
-from etl.fragment import DUPLICATES, KEYS, TOKENS, Fragment, FragmentWriter
 from etl.job.run import run
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.lake.tables import DUPLICATES, KEYS, TOKENS
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_jsonl, write_parquet
 from tests.place import at, copy
 from tests.place import opened as parquet
@@ -34,7 +35,7 @@ def opened(recipe: Recipe, name: str) -> Table:
 
 def live(recipe: Recipe, name: str, verdict: str | None = None) -> list[str]:
     """Return the paths of a table's data files, most rows first."""
-    files = opened(recipe, name).fragments()
+    files = opened(recipe, name).data_files()
     if verdict is not None:
         files = files.filter(pc.equal(files["partition.verdict"], verdict))
     entries = files.select(["rows", "min.source", "path"]).to_pylist()
@@ -155,7 +156,7 @@ def _rewrite(
     with file_of(recipe, name, new).open("wb") as written:
         pq.write_table(rows, written)
     partition = {"verdict": folder.removeprefix("verdict=")} if folder else {}
-    before = table.fragments().filter(pc.equal(table.fragments()["path"], path)).to_pylist()[0]
+    before = table.data_files().filter(pc.equal(table.data_files()["path"], path)).to_pylist()[0]
     statistics = {
         "numRecords": before["rows"],
         **{
@@ -168,7 +169,7 @@ def _rewrite(
         },
     }
     size = file_of(recipe, name, new).stat().st_size
-    fragment = Fragment(new, size, before["rows"], partition, json.dumps(statistics))
+    fragment = DataFile(new, size, before["rows"], partition, json.dumps(statistics))
     table.commit([fragment], remove=[path], transactions={}, lineage={})
     return new
 
@@ -242,7 +243,7 @@ def test_a_rejected_row_without_a_reason_is_found(lake: Recipe) -> None:
 @pytest.mark.parametrize("name", ["documents", "tokens"])
 def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
     table = opened(lake, name)
-    files = table.fragments().to_pylist()
+    files = table.data_files().to_pylist()
     path = live(lake, name, "kept" if name == "documents" else None)[0]
     folder, _, file = path.rpartition("/")
     twin = f"{folder}/{file[:32]}-copy.parquet".lstrip("/")
@@ -254,7 +255,7 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
         "maxValues": {n: row[f"max.{n}"] for n in ("source", "row")},
     }
     partition = {"verdict": "kept"} if folder else {}
-    fragment = Fragment(twin, row["size"], row["rows"], partition, json.dumps(statistics))
+    fragment = DataFile(twin, row["size"], row["rows"], partition, json.dumps(statistics))
     table.commit([fragment], transactions={}, lineage={})
     problems = verify(str(lake.lake))
     repeated = {p.file for p in problems if "whose address occurs more than once" in p.what}
@@ -284,7 +285,7 @@ def test_missing_documents_are_found(lake: Recipe) -> None:
 
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
     table = opened(recipe, "duplicates")
-    writer = FragmentWriter(table.url, schemas.DUPLICATES, DUPLICATES, name="d" * 32)
+    writer = DataFileWriter(table.url, schemas.DUPLICATES, DUPLICATES, name="d" * 32)
     duplicate = {
         **{name: row[name] for name in ("source", "row", "id")},
         "keeper_source": keeper["source"],
@@ -309,13 +310,13 @@ def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
 def test_damaged_keys_are_found(lake: Recipe) -> None:
     """The keys are unsorted, one is missing, and one belongs to no document."""
     table = opened(lake, "keys")
-    path = max(table.fragments().to_pylist(), key=lambda file: file["rows"])["path"]
+    path = max(table.data_files().to_pylist(), key=lambda file: file["rows"])["path"]
     rows = read(lake, "keys", path)
     other = next(k for k in range(1, rows.num_rows) if rows["key"][k] != rows["key"][0])
     order = [other, *range(1, other), 0, *range(other + 1, rows.num_rows)]
     ids = rows["file"].to_pylist()
     damaged = rows.set_column(2, rows.schema.field(2), pa.array([1, *ids[1:]])).take(order)
-    writer = FragmentWriter(
+    writer = DataFileWriter(
         table.url, schemas.KEYS, KEYS, name=path.rsplit("/")[-1][:32], partition={"kind": "exact"}
     )
     writer.append(damaged)
@@ -374,7 +375,7 @@ def test_a_duplicate_that_names_the_wrong_file_is_found(lake: Recipe) -> None:
 
 def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
     table = opened(lake, "tokens")
-    writer = FragmentWriter(table.url, schemas.TOKENS, TOKENS, name="f" * 32)
+    writer = DataFileWriter(table.url, schemas.TOKENS, TOKENS, name="f" * 32)
     row = {
         "id": "x",
         "source": "s3://elsewhere/x.parquet",

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl import releases
-from etl.audit.verify import verify
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
 from etl.errors import TableError
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.lake import releases
+from etl.recipe.recipe import Recipe
 from tests.place import at, opened
 
 
@@ -24,7 +24,7 @@ def data_files(recipe: Recipe) -> list[UPath]:
     return [
         at(recipe.table_url(kind)) / path
         for kind in recipe.steps
-        for path in Table.open(recipe.table_url(kind)).fragments()["path"].to_pylist()
+        for path in Table.open(recipe.table_url(kind)).data_files()["path"].to_pylist()
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_missing_end_of_a_log_is_found(recipe: Recipe) -> None:
 
 
 def test_a_release_reveals_the_missing_end_of_the_last_log(recipe: Recipe) -> None:
-    releases.create(recipe.lake, "all")
+    releases.create_release(recipe.lake, "all")
     newest = Table.open(recipe.table_url("tokens")).version
     entry(recipe, "tokens", newest).unlink()
     what = f"its newest version is {newest - 1}, but the release 'all' names version {newest}"
@@ -140,7 +140,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_found_or_has_no_effect(
     made: Recipe, data: st.DataObject
 ) -> None:
     table = Table.open(made.table_url("documents"))
-    before = table.fragments()
+    before = table.data_files()
     folder = entry(made, "documents", 0).parent
     try:
         table.checkpoint()
@@ -150,7 +150,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_found_or_has_no_effect(
         content[offset] ^= 1 << data.draw(st.integers(0, 7))
         path.write_bytes(bytes(content))
         problems = [p for p in verify(made.lake, quick=True) if p.table == "documents"]
-        assert problems or Table.open(table.url).fragments().equals(before)
+        assert problems or Table.open(table.url).data_files().equals(before)
     finally:
         for path in [*folder.glob("*.checkpoint.parquet"), *folder.glob("_last_checkpoint")]:
             path.unlink()

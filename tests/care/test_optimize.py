@@ -9,22 +9,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl import fragment, lease, releases
-from etl.audit.lineage import trace
-from etl.audit.report import report
-from etl.audit.tune import tune
-from etl.audit.verify import verify
-from etl.care.optimize import optimize
-from etl.care.repair import repair
-from etl.care.vacuum import vacuum
+from etl.audit.lake_report import report
+from etl.audit.lineage_graph import trace
+from etl.audit.tune.tune import tune
+from etl.audit.verify.verify import verify
+from etl.delta import layout as layout_module
+from etl.delta.table import Table
 from etl.errors import LoaderError, MismatchError, TableError
+from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.ledger import Entry, Ledger
+from etl.lake import leases, releases
+from etl.lake.ledger import Ledger, LedgerEntry
 from etl.loader import TokenDataset
-from etl.plan import make_plan
-from etl.recipe import Recipe
+from etl.maintenance.optimize import optimize
+from etl.maintenance.repair import repair
+from etl.maintenance.vacuum import vacuum
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
-from etl.table import Table
 from tests.care.test_repair import delete, flip, paths, rows
 from tests.conftest import NewPlace
 from tests.job.corpus import records, write_jsonl, write_parquet
@@ -33,7 +34,7 @@ from tests.place import at, copy, opened
 
 
 def files(recipe: Recipe, kind: str = "tokens") -> int:
-    return Table.open(recipe.table_url(kind)).fragments().num_rows
+    return Table.open(recipe.table_url(kind)).data_files().num_rows
 
 
 def crawl(recipe: Recipe) -> UPath:
@@ -92,7 +93,7 @@ def test_compacted_keys_find_the_same_duplicates(
     documents, source = tangled(6, 40), place / "in"
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
     compacted, single = (make(place / name, source, "dedup_exact", near) for name in "cw")
-    monkeypatch.setattr(fragment, "_MAX_ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr(layout_module, "_MAX_ROW_GROUP_ROWS", 50)
     for number in range(5):
         write(source, documents[8 * number : 8 * number + 8], 1, number)
         assert run(compacted, cluster=client).ok
@@ -134,7 +135,7 @@ def test_old_files_of_duplicates_are_not_needed(recipe: Recipe) -> None:
     assert again.duplicate is not None
     assert again.duplicate.keeper_row == before.duplicate.keeper_row
     assert again.outcome == before.outcome
-    now = releases.create(recipe.lake, "now")
+    now = releases.create_release(recipe.lake, "now")
     assert now.versions["duplicates"] == Table.open(recipe.table_url("duplicates")).version
 
 
@@ -146,7 +147,7 @@ def test_a_pinned_training_run_is_not_affected(recipe: Recipe) -> None:
     dataset = TokenDataset(recipe.lake, seq_len=16)
     iterator = iter(dataset.batches(4))
     first = [row for _ in range(3) for row in next(iterator)["input_ids"].tolist()]
-    releases.create(recipe.lake, "training")
+    releases.create_release(recipe.lake, "training")
     optimize(recipe.lake)
     vacuum(recipe.lake, retain=timedelta(0), delete=True)
     remaining = [row for batch in iterator for row in batch["input_ids"].tolist()]
@@ -211,7 +212,7 @@ def test_a_lake_on_s3_is_compacted(recipe: Recipe, s3: str) -> None:
 def test_compaction_during_a_run_keeps_the_rows(
     client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.job.cadence._MOST_RESULTS", 1)
+    monkeypatch.setattr("etl.job.commit_policy._MOST_RESULTS", 1)
     run(changing, cluster=client)
     write_parquet(crawl(changing) / "d.parquet", records(300, 600), group=20)
     done = 0
@@ -232,11 +233,11 @@ def test_replacing_a_file_that_was_compacted_concurrently_is_refused(recipe: Rec
     fingerprint = recipe.fingerprint("tokens")
     ledger = Ledger(recipe.table_url("tokens"), fingerprint=fingerprint)
     assert ledger.table is not None
-    old = ledger.table.fragments()["path"].to_pylist()[:1]
+    old = ledger.table.data_files()["path"].to_pylist()[:1]
     before = rows(recipe)
     optimize(recipe.lake)
     with pytest.raises(MismatchError, match="removed concurrently"):
-        ledger.commit([Entry(ledger.key("new"), remove=old)], lambda _, __: {})
+        ledger.commit([LedgerEntry(ledger.key("new"), remove=old)], lambda _, __: {})
     assert rows(recipe) == before
 
 
@@ -244,18 +245,18 @@ def test_files_removed_by_another_commit_are_left_out(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between writing and committing, another program removes a file: its rows do not come back."""
-    from etl.job import merged
+    from etl.lake import rewrite_files
 
-    def slow(ledger: Ledger, group: merged.Group, layout: object) -> object:
-        rewrite = merged.put_together(ledger, group, layout)
+    def slow(ledger: Ledger, group: rewrite_files.FileGroup, layout: object) -> object:
+        rewrite = rewrite_files.merge_files(ledger, group, layout)
         if ledger.url.endswith("tokens"):
             table = Table.open(ledger.url)
-            removed = table.fragments()["path"].to_pylist()[:1]
+            removed = table.data_files()["path"].to_pylist()[:1]
             table.commit([], remove=removed, transactions={}, lineage={})
         return rewrite
 
     before = files(recipe)
-    monkeypatch.setattr("etl.care.optimize.put_together", slow)
+    monkeypatch.setattr("etl.maintenance.optimize.put_together", slow)
     optimize(recipe.lake)
     assert files(recipe) == before - 1
 
@@ -263,7 +264,7 @@ def test_files_removed_by_another_commit_are_left_out(
 def test_a_missing_lake_is_refused_and_the_lease_released(place: UPath) -> None:
     with pytest.raises(TableError, match="no tables to compact"):
         optimize(str(place / "none"))
-    assert lease.leases(str(place / "none")) == []
+    assert leases.active_leases(str(place / "none")) == []
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -290,7 +291,7 @@ def test_any_sequence_of_maintenance_keeps_the_rows(
             vacuum(maintained.lake, retain=timedelta(0), delete=True)
         else:
             name = f"r{number}"
-            releases.create(maintained.lake, name)
+            releases.create_release(maintained.lake, name)
             released[name] = TokenDataset(maintained.lake, seq_len=4).num_tokens
         assert rows(maintained) == rows(plain)
     assert verify(maintained.lake) == []

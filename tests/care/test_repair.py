@@ -10,13 +10,13 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-from etl import releases
-from etl.audit.verify import verify
-from etl.care.repair import repair
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
+from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.plan import make_plan
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.lake import releases
+from etl.maintenance.repair import repair
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_parquet
 from tests.place import at, opened
 
@@ -36,7 +36,7 @@ def rows(recipe: Recipe) -> Rows:
 
 
 def paths(recipe: Recipe, kind: str, verdict: str | None = None) -> list[UPath]:
-    files = Table.open(recipe.table_url(kind)).fragments()
+    files = Table.open(recipe.table_url(kind)).data_files()
     if verdict is not None:
         files = files.filter(pc.equal(files["partition.verdict"], verdict))
     return [at(recipe.table_url(kind)) / path for path in files["path"].to_pylist()]
@@ -104,7 +104,7 @@ def test_swapped_files_are_rebuilt(client: Client, recipe: Recipe) -> None:
 def test_missing_tokens_are_rebuilt(client: Client, recipe: Recipe) -> None:
     before = rows(recipe)
     table = Table.open(recipe.table_url("tokens"))
-    removed = table.fragments()["path"].to_pylist()[:1]
+    removed = table.data_files()["path"].to_pylist()[:1]
     table.commit([], remove=removed, transactions={}, lineage={})
     done = repair(recipe.lake, drop=True)
     assert (done.sources, done.left) == ([], []), "the documents are not damaged"
@@ -142,7 +142,7 @@ def test_files_that_cannot_be_rebuilt_are_reported_and_kept(
     run(changing, cluster=client)
     crawl = at(changing.source.path)
     damaged: dict[str, str] = {}
-    for file in Table.open(changing.table_url("documents")).fragments().to_pylist():
+    for file in Table.open(changing.table_url("documents")).data_files().to_pylist():
         if file["partition.verdict"] == "kept":
             damaged.setdefault(Path(file["min.source"]).name, file["path"])
     for path in damaged.values():
@@ -175,7 +175,7 @@ def test_a_file_that_only_a_release_needs_is_reported_and_kept(
     client: Client, changing: Recipe
 ) -> None:
     run(changing, cluster=client)
-    releases.create(changing.lake, "first")
+    releases.create_release(changing.lake, "first")
     old = paths(changing, "tokens")
     write_parquet(at(changing.source.path) / "a.parquet", records(200, 230))
     run(changing, cluster=client, replace_changed=True)

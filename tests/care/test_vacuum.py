@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from etl import lease, releases
-from etl.audit.verify import verify
-from etl.care.vacuum import vacuum
+from etl.audit.verify.verify import verify
+from etl.dataframe import read_table
+from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, TableError
-from etl.frames import read_table
 from etl.job.run import run
+from etl.lake import leases, releases
 from etl.loader import TokenDataset
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.maintenance.vacuum import vacuum
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_parquet
 from tests.place import at, copy
 
@@ -96,7 +96,7 @@ def test_an_old_file_that_was_just_replaced_stays(replaced: Recipe) -> None:
 
 
 def test_the_files_of_a_release_stay(replaced: Recipe) -> None:
-    releases.create(replaced.lake, "first", version=1)
+    releases.create_release(replaced.lake, "first", version=1)
     rows = read_table(replaced.lake, "tokens", 1).compute()
     vacuum(replaced.lake, retain=NOTHING, delete=True)
     again = read_table(replaced.lake, "tokens", "first").compute()
@@ -104,7 +104,7 @@ def test_the_files_of_a_release_stay(replaced: Recipe) -> None:
     assert TokenDataset(replaced.lake, seq_len=8, version="first").num_tokens == sum(
         rows["num_tokens"]
     )
-    releases.remove(replaced.lake, "first")
+    releases.remove_release(replaced.lake, "first")
     assert vacuum(replaced.lake, retain=NOTHING, delete=True).files
 
 
@@ -116,14 +116,14 @@ def test_opening_a_vacuumed_version_raises(replaced: Recipe) -> None:
     with pytest.raises(TableError, match=what):
         read_table(replaced.lake, "tokens", 1)
     with pytest.raises(TableError, match=what):
-        releases.create(replaced.lake, "late", version=1)
+        releases.create_release(replaced.lake, "late", version=1)
     newest = Table.open(replaced.table_url("tokens")).version
     assert TokenDataset(replaced.lake, seq_len=8, version=newest).num_tokens
 
 
 @aged
 def test_files_that_a_running_job_may_need_stay(replaced: Recipe) -> None:
-    with lease.hold(replaced.lake, "run"):
+    with leases.hold_lease(replaced.lake, "run"):
         young, old = add_orphan(replaced), add_orphan(replaced, "documents", days=1)
         from_a_slow_clock = add_orphan(replaced, "duplicates", days=10 / (24 * 60))
         result = vacuum(replaced.lake, retain=NOTHING, delete=True)
@@ -136,11 +136,11 @@ def test_files_that_a_running_job_may_need_stay(replaced: Recipe) -> None:
 
 def test_a_second_concurrent_vacuum_is_refused(recipe: Recipe) -> None:
     with (
-        lease.hold(recipe.lake, "vacuum"),
+        leases.hold_lease(recipe.lake, "vacuum"),
         pytest.raises(ConflictError, match="another vacuum"),
     ):
         vacuum(recipe.lake, delete=True)
-    assert lease.leases(recipe.lake) == []
+    assert leases.active_leases(recipe.lake) == []
 
 
 @aged
@@ -159,7 +159,7 @@ def test_foreign_files_are_left_alone(recipe: Recipe, tmp_path: Path) -> None:
 def test_vacuums_during_a_run_delete_nothing(
     client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.job.cadence._MOST_RESULTS", 1)
+    monkeypatch.setattr("etl.job.commit_policy._MOST_RESULTS", 1)
     write_parquet(at(changing.source.path) / "d.parquet", records(300, 700), group=10)
     results = []
     with ThreadPoolExecutor(1) as pool:

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from etl.audit.verify import verify
-from etl.plan import make_plan
-from etl.recipe import Recipe
-from etl.storage import join
-from etl.table import Table
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
+from etl.job.plan import make_plan
+from etl.recipe.recipe import Recipe
+from etl.storage.urls import join
 from tests.chaos.corpus import Record
 from tests.job.test_run import Row, addresses, rows
 from tests.job.test_s3 import names

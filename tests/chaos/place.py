@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etl import storage
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from tests.chaos import corpus
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 import dask
 from distributed import Scheduler, Worker
 
-import etl.job.cadence
+import etl.job.commit_policy
 import etl.job.run
-from etl.cluster import Cluster
+from etl.compute.cluster import Cluster
 from etl.errors import TokenlakeError
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 
 DONE, FAILED, QUARANTINED, CRASHED = 0, 1, 3, 70
 """Exit codes of a driver: all done; a TokenlakeError; some input is quarantined; another exception."""
@@ -58,7 +58,7 @@ def worker(log: Path, environment: Mapping[str, str], address: str, folder: Path
 def driver(log: Path, environment: Mapping[str, str], address: str, recipe: Path) -> None:
     """Do the same as ``etl run RECIPE --cluster ADDRESS``, with a commit after every result."""
     _settle(log, environment)
-    etl.job.cadence._MOST_RESULTS = 1
+    etl.job.commit_policy._MOST_RESULTS = 1
     try:
         report = etl.job.run.run(Recipe.load(recipe), cluster=Cluster(address))
     except TokenlakeError as error:

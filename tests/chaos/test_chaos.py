@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from etl.job.quarantine import Quarantine
+from etl.lake.quarantine import Quarantine
 from tests.chaos import corpus
 from tests.chaos.checks import Outcome, differences, outcome
 from tests.chaos.place import Site

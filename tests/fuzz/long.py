@@ -53,7 +53,9 @@ def _fuzz(target: str, seconds: float) -> None:
     inputs.mkdir(parents=True, exist_ok=True)
     for number, content in enumerate(targets.seeds(target)):
         (inputs / f"seed-{number}").write_bytes(content)
-    with atheris.instrument_imports(include=["etl.sources", "etl.recipe", "yaml", "csv", "json"]):
+    with atheris.instrument_imports(
+        include=["etl.sources", "etl.recipe.recipe", "yaml", "csv", "json"]
+    ):
         _reload()
     settings = {
         "max_total_time": int(seconds), "timeout": MAX_SECONDS, "rss_limit_mb": MAX_MB, "max_len": MAX_BYTES,
@@ -75,7 +77,15 @@ def _runner(target: str):
 
 def _reload() -> None:
     """Import the code under test again, so that atheris instruments it."""
-    modules = ("etl.sources", "etl.recipe", "etl.plan", "tests.fuzz.targets", "yaml", "csv", "json")
+    modules = (
+        "etl.sources",
+        "etl.recipe.recipe",
+        "etl.job.plan",
+        "tests.fuzz.targets",
+        "yaml",
+        "csv",
+        "json",
+    )
     for name in [name for name in sys.modules if name.startswith(modules)]:
         del sys.modules[name]
     import tests.fuzz.targets  # noqa: F401

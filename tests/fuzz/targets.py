@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import zstandard
 from pyarrow import ipc
 
-import schemas
+from etl import schemas
 from etl.errors import TokenlakeError
-from etl.recipe import Recipe
-from etl.sources import Source, count_records, list_splits, number, read
+from etl.recipe.recipe import Recipe
+from etl.sources import Source, count_records, list_splits, number_splits, read_split
 from tests.sources.archives import conversion, response
 
 _TEXTS = ("one", None, "zwei ö", "", "three\nlines\n", "x" * 700)
@@ -80,10 +80,10 @@ def _read(folder: Path, target: str, content: bytes) -> str:
     splits = list(list_splits(source))
     files = {split.uri for split in splits if split.first_row is None}
     cut = [split for split in splits if split.uri in files]
-    numbered = list(number(cut, [count_records(split) for split in cut]))
+    numbered = list(number_splits(cut, [count_records(split) for split in cut]))
     rows: list[tuple[str, int]] = []
     for split in numbered or splits:
-        for batch in read(split, source, batch_bytes=2000):
+        for batch in read_split(split, source, batch_bytes=2000):
             assert batch.schema == schemas.RAW
             batch.validate(full=True)
             for row in batch.to_pylist():

@@ -7,8 +7,8 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-from etl.cluster import Cluster
-from etl.recipe import Recipe
+from etl.compute.cluster import Cluster
+from etl.recipe.recipe import Recipe
 from tests.conftest import NewPlace
 from tests.job.corpus import write_corpus
 

@@ -8,14 +8,14 @@ from distributed import Client
 from upath import UPath
 
 from etl import storage
-from etl.audit.lineage import graph, trace
-from etl.audit.verify import verify
+from etl.audit.lineage_graph import graph, trace
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, TableError
+from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.plan import make_plan
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupExact, DedupMinhash, DedupParagraphs
-from etl.table import Table
 from tests.conftest import NewPlace
 from tests.job.test_keys import record
 from tests.job.test_near import make, words, write

@@ -2,11 +2,11 @@
 
 import time
 
-from etl.job.cadence import Cadence
+from etl.job.commit_policy import CommitPolicy
 
 
 def test_a_commit_is_due_at_256_results() -> None:
-    cadence = Cadence()
+    cadence = CommitPolicy()
     assert not cadence.is_due(1)
     assert cadence.is_due(256)
     cadence.committed(seconds=0.0)
@@ -15,7 +15,7 @@ def test_a_commit_is_due_at_256_results() -> None:
 
 
 def test_after_an_expensive_commit_the_next_is_due_only_at_the_maximum() -> None:
-    cadence = Cadence()
+    cadence = CommitPolicy()
     cadence.committed(seconds=60.0)
     assert not cadence.is_due(256)
     assert not cadence.is_due(16_383)
@@ -23,7 +23,7 @@ def test_after_an_expensive_commit_the_next_is_due_only_at_the_maximum() -> None
 
 
 def test_the_next_commit_waits_ten_times_as_long_as_the_last_one_took() -> None:
-    cadence = Cadence()
+    cadence = CommitPolicy()
     cadence.committed(seconds=0.1)
     start = time.monotonic()
     while not cadence.is_due(256):

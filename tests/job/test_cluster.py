@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from etl.cluster import Cluster
+from etl.compute.cluster import Cluster
 from etl.errors import ClusterError
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 
 
 def free_port() -> int:
@@ -46,7 +46,7 @@ def test_a_run_uses_an_existing_scheduler_and_leaves_it_running(
 def test_an_unreachable_scheduler_is_reported(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.cluster._TIMEOUT", "1s")
+    monkeypatch.setattr("etl.compute.cluster._TIMEOUT", "1s")
     with pytest.raises(ClusterError, match="the scheduler does not respond"):
         run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_port()}"))
 

@@ -8,17 +8,20 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-import schemas
-from etl.fragment import DOCUMENTS, FragmentWriter
-from etl.job import dedup, shuffle
-from etl.job.files import DataFile, Lake
-from etl.plan import Unit
+from etl import schemas
+from etl.compute import shuffle
+from etl.dedup import passes
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.numbered_files import NumberedFile
+from etl.delta.data_file import DataFileWriter
+from etl.lake.tables import DOCUMENTS
+from etl.lake.work_units import WorkUnit
 from tests.place import opened
 
 Address = tuple[int, int]
 
 
-def write_documents(url: str, number: int, hashes: list[int], **columns: list[Any]) -> Unit:
+def write_documents(url: str, number: int, hashes: list[int], **columns: list[Any]) -> WorkUnit:
     """A data file of ``documents`` whose rows have the given hashes."""
     schema = schemas.documents([])
     size = len(hashes)
@@ -32,12 +35,12 @@ def write_documents(url: str, number: int, hashes: list[int], **columns: list[An
         "verdict": ["kept"] * size,
         **columns,
     }
-    writer = FragmentWriter(
+    writer = DataFileWriter(
         url, schema, DOCUMENTS, name=f"{number:032}", partition={"verdict": "kept"}
     )
     writer.append(pa.table(values, schema=schema))
     (fragment,) = writer.close()
-    return Unit(f"{number:032}", f"s3://raw/{number:03}", (fragment.path,), size, fragment.size)
+    return WorkUnit(f"{number:032}", f"s3://raw/{number:03}", (fragment.path,), size, fragment.size)
 
 
 def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]:
@@ -58,17 +61,19 @@ def test_duplicates_are_those_of_the_reference(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
-    monkeypatch.setattr(dedup, "FILES_PER_FRAGMENT", 3)
+    monkeypatch.setattr(passes, "FILES_PER_FRAGMENT", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
     decided = [number % 3 == 1 for number in range(10)]
     documents, duplicates = (str(place / name) for name in ("d", "u"))
     units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
     data_files = [
-        DataFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
+        NumberedFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
         for number, unit in enumerate(units)
     ]
-    fragments = dedup.find(client, data_files, Lake(documents, duplicates), name="f" * 32)
+    fragments = passes.find_duplicates(
+        client, data_files, DocumentReader(documents, duplicates), name="f" * 32
+    )
     written = [opened(place / "u" / fragment.path).read() for fragment in fragments]
     rows = pa.concat_tables(written).to_pylist()
     found = {

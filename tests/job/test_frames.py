@@ -5,10 +5,10 @@ from distributed import Client
 from upath import UPath
 
 import etl
+from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
 from etl.job.run import run
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.recipe.recipe import Recipe
 from tests.job.test_run import rows
 from tests.place import at, opened
 

@@ -16,18 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl import fragment
-from etl.audit.verify import verify
-from etl.cluster import Cluster
-from etl.job import keys as job
-from etl.job import shuffle
-from etl.job.files import DataFile, Lake, address, file_id
-from etl.job.keys import KeyFile, OldKeys
+from etl.audit.verify.verify import verify
+from etl.compute import shuffle
+from etl.compute.cluster import Cluster
+from etl.dedup import key_writer
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.key_lookup import StoredKeys
+from etl.dedup.numbered_files import NumberedFile, address
+from etl.delta import data_file, layout
+from etl.delta.table import Table
+from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.plan import make_plan
-from etl.recipe import Recipe
+from etl.lake import keys_table as keys_table_module
+from etl.lake import tables
+from etl.lake.keys_table import KeyFile, file_id
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
-from etl.table import Table
 from tests.conftest import NewPlace
 from tests.job.test_near import Record, expected, make, pairs, planted, tangled, words, write
 from tests.job.test_run import rows
@@ -49,10 +53,10 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
     frame = pd.DataFrame(keys, columns=names).astype("int64").assign(kind=kind)
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
-    (text,) = job._Write(url, "f" * 32)(frame)["result"]
-    table = Table.create(url, job.schemas.KEYS, fragment.KEYS)
-    fragments = [fragment.Fragment(**found) for found in job.json.loads(text)]
-    return job.key_files(table.commit(fragments, transactions={}, lineage={}))
+    (text,) = key_writer._Write(url, "f" * 32)(frame)["result"]
+    table = Table.create(url, key_writer.schemas.KEYS, tables.KEYS)
+    fragments = [data_file.DataFile(**found) for found in key_writer.json.loads(text)]
+    return keys_table_module.key_files(table.commit(fragments, transactions={}, lineage={}))
 
 
 @settings(max_examples=40)  # each writes and commits up to 32 files
@@ -62,15 +66,17 @@ def test_what_matches_is_what_python_finds(
 ) -> None:
     """In several runs, files and row groups; keys of a data file that is gone are left out."""
     url = str(new_place("keys"))
-    files = [DataFile(7 - k, "", f"{k}.parquet", 9, True, (), keyed=("exact",)) for k in range(2)]
+    files = [
+        NumberedFile(7 - k, "", f"{k}.parquet", 9, True, (), keyed=("exact",)) for k in range(2)
+    ]
     ids = [file_id(f"{k}.parquet") for k in range(3)]
     found: list[KeyFile] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fragment, "_MAX_ROW_GROUP_ROWS", 3)
+        patch.setattr(layout, "_MAX_ROW_GROUP_ROWS", 3)
         for keys in runs:
             known = [(key, check, ids[file], row) for key, check, file, row in keys]
             found = key_files(url, known, ranges=ranges)
-    old = OldKeys.of(found, files, "exact")
+    old = StoredKeys.of(found, files, "exact")
     matching = old.matching(np.array(wanted, np.int64))
     naive = [
         (key, check, int(address(np.int64(7 - file), np.int64(row))))
@@ -85,11 +91,11 @@ def test_what_matches_is_what_python_finds(
 def test_keys_of_the_other_kind_do_not_match(place: UPath) -> None:
     url = str(place)
     known = [(1, 0, file_id("a"), 0)]
-    files = [DataFile(0, "", "a", 1, True, (), keyed=("exact", "near"))]
+    files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact", "near"))]
     found = [file for kind in (0, 1) for file in key_files(url, known, kind=kind)]
-    assert len(OldKeys.of(found, files, "near").matching(np.array([1]))) == 1
-    files = [DataFile(0, "", "a", 1, True, (), keyed=("exact",))]
-    assert len(OldKeys.of(found, files, "near").matching(np.array([1]))) == 0
+    assert len(StoredKeys.of(found, files, "near").matching(np.array([1]))) == 1
+    files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact",))]
+    assert len(StoredKeys.of(found, files, "near").matching(np.array([1]))) == 0
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
@@ -97,7 +103,7 @@ def test_equal_keys_come_together(client: Client, partitions: int) -> None:
     rng = np.random.default_rng(partitions)
     keys = rng.integers(-(2**63), 2**63 - 1, 400)
     frame = pd.DataFrame({"key": np.concatenate([keys, keys, [-(2**63), 2**63 - 1]])})
-    ranged = shuffle.by_range(dd.from_pandas(frame, npartitions=4), "key", partitions)
+    ranged = shuffle.shuffle_by_range(dd.from_pandas(frame, npartitions=4), "key", partitions)
     assert ranged.npartitions == partitions
     parts = [ranged.get_partition(k).compute() for k in range(partitions)]
     assert sorted(pd.concat(parts)["key"]) == sorted(frame["key"])
@@ -166,7 +172,7 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
     run(recipe, cluster=client)
     gone = [
         file["path"]
-        for file in Table.open(f"{recipe.lake}/documents").fragments().to_pylist()
+        for file in Table.open(f"{recipe.lake}/documents").data_files().to_pylist()
         if not file["min.source"].endswith("001.parquet")
     ]
     away = [(place / "lake" / "documents" / path, place / "away" / path) for path in gone]
@@ -239,9 +245,9 @@ class _DieOnce:
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker
-        self._read = job._read_keys
+        self._read = key_writer._read_keys
 
-    def __call__(self, file: DataFile, *, lake: Lake) -> pd.DataFrame:
+    def __call__(self, file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -253,7 +259,7 @@ def test_a_worker_dies_while_keys_are_written(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
-    monkeypatch.setattr(job, "_read_keys", _DieOnce(tmp_path / "died"))
+    monkeypatch.setattr(key_writer, "_read_keys", _DieOnce(tmp_path / "died"))
     recipe = make(place / "lake", write(place / "in", planted(), 7), "dedup_exact", NEAR)
     with Cluster(workers=2).connect() as client:
         assert run(recipe, cluster=client).ok

@@ -14,11 +14,11 @@ import pytest
 from distributed import Client
 
 from etl import storage
-from etl.audit.verify import verify
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
+from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.plan import make_plan
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.recipe.recipe import Recipe
 from tests.conftest import NewPlace
 from tests.job.conftest import MakeRecipe
 from tests.job.test_run import Row, rows

@@ -10,12 +10,12 @@ import psutil
 import pytest
 from distributed import Client, KilledWorker, Worker
 
-from etl.cluster import Cluster
+from etl.compute.cluster import Cluster
+from etl.compute.submit import map_unordered
+from etl.compute.time_limit import run_with_time_limit
 from etl.errors import LimitError
-from etl.job.limits import limited
 from etl.job.run import run
-from etl.job.waves import stream
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_jsonl
 
 _CODE = """\
@@ -30,10 +30,10 @@ _BALLAST: list[bytes] = []
 
 
 def test_work_within_the_limit_is_not_interrupted() -> None:
-    assert limited(lambda: "text", 60, may_end_process=False) == "text"
+    assert run_with_time_limit(lambda: "text", 60, may_end_process=False) == "text"
     before = threading.active_count()
     for _ in range(50):
-        assert limited(lambda: "text", 60, may_end_process=False) == "text"
+        assert run_with_time_limit(lambda: "text", 60, may_end_process=False) == "text"
     assert threading.active_count() == before
 
 
@@ -43,7 +43,9 @@ def test_a_limit_that_expires_as_the_work_ends_has_one_outcome() -> None:
     for step in range(200):
         try:
             outcomes.add(
-                limited(lambda: str(time.sleep(0.002)), 0.0015 + step * 5e-6, may_end_process=False)
+                run_with_time_limit(
+                    lambda: str(time.sleep(0.002)), 0.0015 + step * 5e-6, may_end_process=False
+                )
             )
         except LimitError:
             outcomes.add("late")
@@ -53,7 +55,7 @@ def test_a_limit_that_expires_as_the_work_ends_has_one_outcome() -> None:
 
 def test_slow_work_is_interrupted_without_retries_and_the_worker_continues(client: Client) -> None:
     units = [("sleep",), ("swallow",), ("nothing",)]
-    answers = dict(stream(client, _hang, units, label="hang", time_limit=5.0))
+    answers = dict(map_unordered(client, _hang, units, label="hang", time_limit=5.0))
     process = answers["nothing",]
     assert int(str(process)) in client.run(_pid).values(), "the worker was not restarted"
     for how in ("sleep", "swallow"):
@@ -91,7 +93,7 @@ def test_a_split_that_takes_too_long_is_quarantined(
 def test_work_that_kills_its_worker_is_reported(how: str) -> None:
     with Cluster(workers=1, memory_limit="600MiB").connect() as client:
         units = [(how,), ("nothing",)]
-        answers = dict(stream(client, _hang, units, label="hang", time_limit=3.0))
+        answers = dict(map_unordered(client, _hang, units, label="hang", time_limit=3.0))
     assert isinstance(answers[how,], KilledWorker)
     assert isinstance(answers["nothing",], str)
 
@@ -103,7 +105,8 @@ def test_a_worker_short_of_memory_gets_no_new_work() -> None:
         client.run(_fill, 800 * _MB, workers=[full])
         _wait_for_status(client, full, "paused")
         answers = [
-            text for _, text in stream(client, _slow_pid, [(n,) for n in range(8)], label="pid")
+            text
+            for _, text in map_unordered(client, _slow_pid, [(n,) for n in range(8)], label="pid")
         ]
         assert set(answers) == {str(client.run(_pid)[other])}
         client.run(_empty, workers=[full])

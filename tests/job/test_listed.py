@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
+from etl.compute import shuffle
+from etl.dedup import stored_file_list as job
+from etl.dedup.numbered_files import NumberedFile, address, of_files
+from etl.dedup.stored_file_list import store_file_list
+from etl.delta.data_file import is_data_file
+from etl.delta.table import Table
 from etl.errors import StageError, WriteError
-from etl.fragment import is_fragment
-from etl.job import listed as job
-from etl.job import shuffle
-from etl.job.decisions import Spans
-from etl.job.files import DataFile, address, of_files
-from etl.job.listed import listed
 from etl.job.run import run
+from etl.lake.dedup_decisions import RangeIndex
 from etl.stages import DedupMinhash
-from etl.table import Table
 from tests.conftest import NewPlace
 from tests.job.test_near import expected, make, pairs, planted, write
 
@@ -29,7 +29,7 @@ NAME = "f" * 32
 
 data_files = st.lists(
     st.builds(
-        DataFile,
+        NumberedFile,
         number=st.just(0),
         source=st.text(max_size=5),
         path=st.text(min_size=1, max_size=5),
@@ -45,13 +45,13 @@ data_files = st.lists(
 )
 
 
-def numbered(files: Sequence[DataFile]) -> list[DataFile]:
+def numbered(files: Sequence[NumberedFile]) -> list[NumberedFile]:
     return [replace(file, number=number) for number, file in enumerate(files)]
 
 
 @given(found=data_files, data=st.data())
 def test_the_list_says_what_was_put_in(
-    new_place: NewPlace, found: list[DataFile], data: st.DataObject
+    new_place: NewPlace, found: list[NumberedFile], data: st.DataObject
 ) -> None:
     files, url = numbered(found), str(new_place("duplicates"))
     chosen = data.draw(st.sets(st.integers(0, len(files) - 1)).map(sorted))
@@ -59,7 +59,7 @@ def test_the_list_says_what_was_put_in(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "_AT_ONCE", 7)
         patch.setattr(job, "_LAYOUT", replace(job._LAYOUT, row_group_bytes=9))
-        with listed(iter(files), url, NAME) as there:
+        with store_file_list(iter(files), url, NAME) as there:
             assert len(there) == len(files)
             assert list(there) == files
             assert there.take(wanted) == [files[k] for k in chosen]
@@ -73,10 +73,10 @@ def test_the_list_says_what_was_put_in(
 
 def test_the_list_is_there_as_long_as_it_takes(place: UPath) -> None:
     """Its name is that of a data file: what a killed run leaves is found by a vacuum."""
-    file = DataFile(0, "a", "b", 1, False, ())
-    with suppress(StageError), listed([file], str(place), NAME) as files:
+    file = NumberedFile(0, "a", "b", 1, False, ())
+    with suppress(StageError), store_file_list([file], str(place), NAME) as files:
         (there,) = place.glob("*.parquet")
-        assert is_fragment(there.name)
+        assert is_data_file(there.name)
         assert files.uri.endswith(there.name)
         raise StageError("a task failed")
     assert list(place.glob("*.parquet")) == []
@@ -84,10 +84,10 @@ def test_the_list_is_there_as_long_as_it_takes(place: UPath) -> None:
 
 def test_a_place_that_takes_no_list_is_told(tmp_path: UPath) -> None:
     (tmp_path / "table").write_text("a file where a folder should be")
-    file = DataFile(0, "a", "b", 1, False, ())
+    file = NumberedFile(0, "a", "b", 1, False, ())
     with (
         pytest.raises(WriteError, match=re.escape(str(tmp_path))),
-        listed([file], str(tmp_path / "table"), NAME),
+        store_file_list([file], str(tmp_path / "table"), NAME),
     ):
         pass
 
@@ -99,7 +99,7 @@ names = st.text("abc", max_size=3)
 def test_spans_are_found_by_a_name_between(spans: list[tuple[str, str, str]], name: str) -> None:
     spans = [(min(a, b), max(a, b), path) for a, b, path in spans]
     expected = [path for low, high, path in spans if low <= name <= high]
-    assert sorted(Spans(spans).around(name)) == sorted(expected)
+    assert sorted(RangeIndex(spans).around(name)) == sorted(expected)
 
 
 @given(st.lists(st.integers(1, 10**7), min_size=1, max_size=60))
@@ -107,7 +107,7 @@ def test_parts_are_all_files_in_their_order(keys: list[int]) -> None:
     numbers = np.arange(len(keys)) * 3
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shuffle, "_TASKS", 8)
-        parts = shuffle.parts(numbers, np.array(keys, np.int64))
+        parts = shuffle.task_batches(numbers, np.array(keys, np.int64))
     assert np.concatenate(parts).tolist() == numbers.tolist()
     assert all(map(len, parts))
     sizes = [sum(keys[k // 3] for k in part.tolist()) for part in parts]
@@ -144,7 +144,7 @@ def test_how_many_files_a_task_reads_does_not_matter(
     assert run(recipe, cluster=client).ok
     assert pairs(recipe) == expected(planted(), has_exact=True)
     for table in (place / "lake" / "duplicates", place / "lake" / "keys"):
-        named = set(Table.open(str(table)).fragments()["path"].to_pylist())
+        named = set(Table.open(str(table)).data_files()["path"].to_pylist())
         there = [file for file in table.rglob("*.parquet") if "_delta_log" not in file.parts]
         assert len(there) == len(named)
         assert {file.name for file in there} == {path.rsplit("/", 1)[-1] for path in named}

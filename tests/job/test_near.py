@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from upath import UPath
 
 from etl import storage
-from etl.audit.verify import verify
-from etl.cluster import Cluster
-from etl.job import near as job
-from etl.job import rounds, shuffle
-from etl.job.files import DataFile, Lake, address, file_of, row_of
+from etl.audit.verify.verify import verify
+from etl.compute import shuffle
+from etl.compute.cluster import Cluster
+from etl.dedup import choose_keepers
+from etl.dedup import minhash as job
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
 from tests.job.corpus import write_parquet
 from tests.job.test_dedup import write_documents
@@ -239,7 +241,7 @@ class _DieOnce:
         self._read = job._read_bands
 
     def __call__(
-        self, file: DataFile, left_out: NDArray[np.int64] | None, *, lake: Lake
+        self, file: NumberedFile, left_out: NDArray[np.int64] | None, *, lake: DocumentReader
     ) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
@@ -373,7 +375,7 @@ def test_the_choice_is_that_of_python(
             "similarity": pd.Series([value for _, _, value in table], dtype="float64"),
         }
     )
-    chosen = rounds.choose_among(pairs)
+    chosen = choose_keepers.choose_among(pairs)
     rows = zip(chosen["document"], chosen["keeper"], chosen["similarity"], strict=True)
     assert {document: (keeper, value) for document, keeper, value in rows} == expected
 
@@ -396,7 +398,7 @@ def test_ranks(place: UPath, keep: Any, decided: bool, expected: list[float]) ->
     url = storage.normalize(str(place))
     unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
     stage = DedupMinhash.model_validate({"keep": keep})
-    file = DataFile(0, unit.source, unit.paths[0], unit.rows, decided, ())
-    table = Lake(url, "", stage).read(file, ["content_hash"])
+    file = NumberedFile(0, unit.source, unit.paths[0], unit.rows, decided, ())
+    table = DocumentReader(url, "", stage).read(file, ["content_hash"])
     assert table.column_names == ["row", "rank", "content_hash"]
     assert table["rank"].to_pylist() == expected

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from upath import UPath
 
-from etl.audit.verify import verify
-from etl.cluster import Cluster
-from etl.job import paragraphs as job
-from etl.job import shuffle
-from etl.job.files import DataFile, Lake, address
+from etl.audit.verify.verify import verify
+from etl.compute import shuffle
+from etl.compute.cluster import Cluster
+from etl.dedup import paragraphs as job
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.numbered_files import NumberedFile, address
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupParagraphs
 from tests.inside import cluster
 from tests.job.test_kill import _end, _start, _version, outcome
@@ -231,7 +232,7 @@ class _DieOnce:
         self._marker = marker
         self._read = job._read_units
 
-    def __call__(self, file: DataFile, left_out: Any, *, lake: Lake) -> pd.DataFrame:
+    def __call__(self, file: NumberedFile, left_out: Any, *, lake: DocumentReader) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)

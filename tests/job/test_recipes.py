@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-import pipelines
+from etl import pipelines
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import STAGES
 from tests.job.test_run import rows
 from tests.sources.archives import conversion, pack, response

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
+from etl.compute import shuffle
+from etl.dedup import choose_keepers
+from etl.dedup.numbered_files import address
+from etl.dedup.similarity import SIMILAR_PAIRS
 from etl.errors import StageError
-from etl.job import rounds, shuffle
-from etl.job.files import address
-from etl.job.likeness import ALIKE
 from etl.job.run import run
 from etl.stages import DedupMinhash
 from tests.job.test_near import make, tangled, write
@@ -44,7 +45,7 @@ def table(found: list[Pair], ranks: list[float]) -> pd.DataFrame:
             "bucket": 0,
         }
     )
-    return frame.astype(ALIKE.dtypes)
+    return frame.astype(SIMILAR_PAIRS.dtypes)
 
 
 def sorted_rows(chosen: pd.DataFrame) -> list[tuple[int, int, float]]:
@@ -56,7 +57,7 @@ class Homes:
 
     def __init__(self, alike: pd.DataFrame, partitions: int) -> None:
         self._partitions = partitions
-        self.pairs = self._together([rounds._at_home(alike)])
+        self.pairs = self._together([choose_keepers._at_home(alike)])
 
     def _together(self, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
         whole = pd.concat(frames, ignore_index=True)
@@ -64,9 +65,9 @@ class Homes:
         return [whole[homes == k] for k in range(self._partitions)]
 
     def round(self) -> None:
-        asked = self._together([rounds.questions(pairs) for pairs in self.pairs])
-        told = self._together(list(map(rounds.answers, self.pairs, asked)))
-        self.pairs = list(map(rounds.thin, self.pairs, told))
+        asked = self._together([choose_keepers.questions(pairs) for pairs in self.pairs])
+        told = self._together(list(map(choose_keepers.answers, self.pairs, asked)))
+        self.pairs = list(map(choose_keepers.drop_settled_pairs, self.pairs, told))
 
     @property
     def open(self) -> int:
@@ -85,7 +86,9 @@ def test_rounds_choose_as_the_driver_does(
         homes.round()
         assert homes.open < before
     left = pd.concat(homes.pairs)
-    assert sorted_rows(rounds.choose_among(left)) == sorted_rows(rounds.choose_among(alike))
+    assert sorted_rows(choose_keepers.choose_among(left)) == sorted_rows(
+        choose_keepers.choose_among(alike)
+    )
     if homes.open == 0:
         assert len(left) == left["worse"].nunique(), "one pair for each duplicate"
 
@@ -126,7 +129,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Settings:
     """How many pairs the driver decides, and how many rows a partition has."""
 
     def limit(pairs: int, rows: int) -> None:
-        monkeypatch.setattr(rounds, "PAIRS_ON_DRIVER", pairs)
+        monkeypatch.setattr(choose_keepers, "PAIRS_ON_DRIVER", pairs)
         monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows)
 
     return limit
@@ -140,8 +143,8 @@ def test_rounds_on_workers(
     found = {(int(a), int(b)) for a, b in np.sort(rng.integers(0, 120, (400, 2))) if a < b}
     alike = table(sorted(found), rng.integers(0, 2, 120).astype(float).tolist())
     limits(limit, per_partition)
-    chosen = rounds.choose(client, dd.from_pandas(alike, npartitions=3, sort=False))
-    assert sorted_rows(chosen) == sorted_rows(rounds.choose_among(alike))
+    chosen = choose_keepers.choose_keepers(client, dd.from_pandas(alike, npartitions=3, sort=False))
+    assert sorted_rows(chosen) == sorted_rows(choose_keepers.choose_among(alike))
 
 
 def test_what_no_round_decides_is_no_result(
@@ -149,9 +152,9 @@ def test_what_no_round_decides_is_no_result(
 ) -> None:
     alike = table([(k, k + 1) for k in range(19)], [0.0] * 20)
     limits(4, 5)
-    monkeypatch.setattr(rounds, "MAX_ROUNDS", 2)
+    monkeypatch.setattr(choose_keepers, "MAX_ROUNDS", 2)
     with pytest.raises(StageError, match=r"after 2 rounds \d+ pairs .* undecided") as caught:
-        rounds.choose(client, dd.from_pandas(alike, npartitions=2, sort=False))
+        choose_keepers.choose_keepers(client, dd.from_pandas(alike, npartitions=2, sort=False))
     assert caught.value.hint is not None
 
 

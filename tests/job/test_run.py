@@ -13,13 +13,13 @@ from tokenizers import Tokenizer
 from upath import UPath
 
 from etl import storage
+from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
+from etl.job.plan import make_plan
 from etl.job.run import _Run, run
-from etl.plan import make_plan
-from etl.recipe import Recipe
-from etl.sources import Split, count_records, list_splits, number
+from etl.recipe.recipe import Recipe
+from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python
-from etl.table import Table
 from tests.job.corpus import prose, records, write_jsonl, write_parquet
 from tests.place import at
 
@@ -139,7 +139,7 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     numbered = list(_Run(make_plan(recipe), None, None)._numbered_splits(None))
     splits = [s for s in list_splits(recipe.located().source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
-    assert numbered == list(number(splits, map(count_records, splits)))
+    assert numbered == list(number_splits(splits, map(count_records, splits)))
 
 
 def test_a_different_recipe_is_refused_and_rebuilds_on_request(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from upath import UPath
 
-from etl.cluster import Cluster
+from etl.compute.cluster import Cluster
+from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.loader import TokenDataset
-from etl.plan import make_plan
 from tests.job.conftest import MakeRecipe
 from tests.job.test_run import Row, rows
 from tests.place import at, copy

@@ -11,11 +11,11 @@ import pytest
 from distributed import Client
 
 from etl import storage
-from etl.cluster import Cluster
+from etl.compute.cluster import Cluster
+from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.job.run import run
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.recipe.recipe import Recipe
 from tests.audit.test_cli import etl, start
 from tests.job.conftest import MakeRecipe
 

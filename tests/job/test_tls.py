@@ -9,14 +9,14 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from etl.cluster import Cluster
+from etl.compute.cluster import Cluster
 from etl.errors import ClusterError
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 
 pytest.importorskip("cryptography")
 
-from etl import certificates
+from etl.compute import certificates
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_existing_certificates_are_not_overwritten(folder: str) -> None:
 def test_a_run_works_over_tls_and_outsiders_are_refused(
     recipe: Recipe, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.cluster._TIMEOUT", "2s")
+    monkeypatch.setattr("etl.compute.cluster._TIMEOUT", "2s")
     stranger = tmp_path / "other-certs"
     certificates.make(stranger)
     with Cluster(workers=2, tls=folder).connect() as client:

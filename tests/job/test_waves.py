@@ -11,9 +11,9 @@ import pytest
 from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from etl.cluster import lost_is_told
+from etl.compute.cluster import raise_if_scheduler_lost
+from etl.compute.submit import compute_frame, map_unordered
 from etl.errors import ClusterError, StageError, StorageError
-from etl.job.waves import compute, stream
 from tests.inside import cluster
 
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
@@ -33,14 +33,17 @@ def _raise(error: Exception) -> pd.DataFrame:
 def test_errors_of_tasks_become_tokenlake_errors(client: Client, raised, kind, text) -> None:
     frame = dd.from_map(_raise, [raised], meta=_META)
     with pytest.raises(kind, match=text):
-        compute(client, frame, label="keys")
+        compute_frame(client, frame, label="keys")
 
 
 def test_a_lost_scheduler_is_reported() -> None:
     with cluster() as client:
         future = client.submit(abs, -1)
         assert future.result() == 1
-    with pytest.raises(ClusterError, match="the scheduler was lost"), lost_is_told(client):
+    with (
+        pytest.raises(ClusterError, match="the scheduler was lost"),
+        raise_if_scheduler_lost(client),
+    ):
         client.gather([future])
 
 
@@ -59,7 +62,7 @@ def test_no_worker_holds_a_whole_frame(client: Client) -> None:
     client.register_plugin(_Largest())
     try:
         frame = dd.from_map(_numbers, range(8), meta=_numbers(0))
-        whole = compute(client, frame, label="test")
+        whole = compute_frame(client, frame, label="test")
         largest = client.run_on_scheduler(
             lambda dask_scheduler: dask_scheduler.plugins["largest"].num_bytes
         )
@@ -88,7 +91,7 @@ def test_each_of_many_units_is_returned_once_with_its_answer_or_error(client: Cl
             yield number, "name"
 
     answers = {}
-    for count, (unit, answer) in enumerate(stream(client, _answer, units(), label="test")):
+    for count, (unit, answer) in enumerate(map_unordered(client, _answer, units(), label="test")):
         assert unit not in answers
         assert len(taken) - count <= 1024, "units of later waves are at the scheduler"
         answers[unit] = answer
@@ -99,11 +102,13 @@ def test_each_of_many_units_is_returned_once_with_its_answer_or_error(client: Cl
             assert answer.what == f"number {number}"
         else:
             assert answer == str(number)
-    assert list(stream(client, _answer, [], label="test")) == []
+    assert list(map_unordered(client, _answer, [], label="test")) == []
 
 
 def test_closing_the_iterator_cancels_the_remaining_units(client: Client) -> None:
-    answers = stream(client, _answer, [(number, "name") for number in range(600)], label="closed")
+    answers = map_unordered(
+        client, _answer, [(number, "name") for number in range(600)], label="closed"
+    )
     next(answers)
     answers.close()
     deadline = time.monotonic() + 30

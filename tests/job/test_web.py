@@ -11,7 +11,7 @@ from upath import UPath
 
 from etl.audit.trace import trace
 from etl.job.run import run
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import prose
 from tests.job.test_run import rows
 from tests.sources.archives import conversion, pack, record, response

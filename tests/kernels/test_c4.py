@@ -8,12 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from etl.kernels import c4, english, spacy
-from etl.kernels.utf8 import texts
-from etl.kernels.words import END, START
+from etl.kernels.bytes.utf8 import texts
+from etl.kernels.lines import c4
+from etl.kernels.words import spacy, spacy_english
+from etl.kernels.words.uax29 import END, START
 
 CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
-ENDS = {chr(point) for first, last in english.SENTENCE_ENDS for point in range(first, last + 1)}
+ENDS = {
+    chr(point) for first, last in spacy_english.SENTENCE_ENDS for point in range(first, last + 1)
+}
 RULES = c4.Rules(
     terminal=True, min_words=3, max_word_chars=20, javascript=True, policy=True, citations=True
 )
@@ -74,7 +77,7 @@ def sentences(line: str) -> int:
     data, size = texts(pa.array([line])).data, len(line.encode())
     room, at, begun, ended = spacy.new_room(), 0, 0, True
     while at < size:
-        at, num = spacy.next_words(data, at, size, english.tables(), room, True)
+        at, num = spacy.next_words(data, at, size, spacy_english.tables(), room, True)
         for row in room.block[:num]:
             word = bytes(data[row[START] : row[END]]).decode()
             if begun == 0:

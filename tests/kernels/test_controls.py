@@ -6,10 +6,10 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.controls import CONTROLS, LINE_ENDS, REMOVED, clean
-from etl.kernels.rewrite import strings
-from etl.kernels.utf8 import point_at
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.control_characters import CONTROLS, LINE_ENDS, REMOVED, clean
+from etl.kernels.bytes.spans import strings
+from etl.kernels.bytes.utf8 import point_at
+from etl.kernels.bytes.utf8 import texts as buffers
 from tests.kernels.test_words import TRICKY
 
 BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.counts import count
-from etl.kernels.quality import COUNTS, STOP_WORDS
-from etl.kernels.repetition import DUPLICATE, TOP
-from etl.kernels.spacy import HAS_LETTER, IS_WORD
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.signals.repeated_ngrams import DUPLICATE, TOP
+from etl.kernels.signals.word_counts import COUNTS, STOP_WORDS, count
+from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
 from tests.kernels.test_quality import naive_counts
 from tests.kernels.test_repetition import naive_repeated_chars
 from tests.kernels.test_spacy import PIECES, category, naive_words

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import grams, unicode
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes import character_classes
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.hashing import ngram_index
 from tests.kernels.test_words import TRICKY, naive_segments
 
 pieces = st.sampled_from(
@@ -39,16 +40,20 @@ def naive_words(text: str) -> list[str]:
     """Words in lower case, without what joins their parts."""
     words = []
     for segment in naive_segments(text):
-        kinds = [int(unicode.classes()[ord(char)]) for char in segment]
+        kinds = [int(character_classes.classes()[ord(char)]) for char in segment]
         if not any(
-            kind in (*range(unicode.UNIT, unicode.REGIONAL), *range(unicode.LETTER, unicode.JOINER))
+            kind
+            in (
+                *range(character_classes.UNIT, character_classes.REGIONAL),
+                *range(character_classes.LETTER, character_classes.JOINER),
+            )
             for kind in kinds
         ):
             continue
         left = (
             char.lower()[0].replace("ς", "σ")
             for char, kind in zip(segment, kinds, strict=True)
-            if kind == unicode.MARK or kind < unicode.JOINER
+            if kind == character_classes.MARK or kind < character_classes.JOINER
         )
         words.append("".join(left))
     return words
@@ -72,10 +77,10 @@ def naive_hits(text: str, known: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [run for run in runs if run in known]
 
 
-def index(groups: list[list[str]], n: int, least: int) -> grams.Grams:
+def index(groups: list[list[str]], n: int, least: int) -> ngram_index.Grams:
     items = pa.array([item for group in groups for item in group], pa.string())
     of = np.repeat(np.arange(len(groups), dtype=np.uint8), [len(group) for group in groups])
-    return grams.index(buffers(items), of, words=n, short_words=least)
+    return ngram_index.index(buffers(items), of, words=n, short_words=least)
 
 
 @given(
@@ -88,19 +93,19 @@ def index(groups: list[list[str]], n: int, least: int) -> grams.Grams:
 def test_hits_are_those_of_sets(groups, texts, sizes):
     n, least = sizes
     known = index(groups, n, least)
-    hits, firsts = grams.count(buffers(pa.array(texts, pa.string())), known, len(groups))
+    hits, firsts = ngram_index.count(buffers(pa.array(texts, pa.string())), known, len(groups))
     for group, items in enumerate(groups):
         expected = [naive_hits(text, naive_set(items, n, least)) for text in texts]
         assert hits[group].tolist() == [len(found) for found in expected]
         for at, found in zip(firsts[group], expected, strict=True):
             assert (at >= 0) == bool(found)
-            assert not found or tuple(grams.text_of(known, at).split(" ")) in found
+            assert not found or tuple(ngram_index.text_of(known, at).split(" ")) in found
 
 
 @given(st.lists(documents, max_size=4))
 def test_an_item_is_found_in_itself(items):
     known = index([items], 3, 1)
-    hits, _ = grams.count(buffers(pa.array(items, pa.string())), known, 1)
+    hits, _ = ngram_index.count(buffers(pa.array(items, pa.string())), known, 1)
     assert [int(hit) > 0 for hit in hits[0]] == [bool(naive_words(item)) for item in items]
 
 
@@ -110,7 +115,7 @@ def test_blocks_hide_nothing(at):
     words = [f"w{k}" for k in range(9020)]
     known = index([[" ".join(words[at : at + 13])], [" ".join(words[at + 2 : at + 12])]], 13, 8)
     texts = [" ".join(words), " ".join([*words[: at + 12], "x", *words[at + 12 :]]), " " * 9000]
-    hits, _ = grams.count(buffers(pa.array(texts)), known, 2)
+    hits, _ = ngram_index.count(buffers(pa.array(texts)), known, 2)
     assert hits.tolist() == [[1, 0, 0], [1, 1, 0]]
 
 
@@ -118,16 +123,16 @@ def test_a_short_item_before_the_end_of_a_block():
     text = " ".join(f"w{k}" for k in range(4094))
     known = index([[text.rpartition(" w4084 ")[2]]], 13, 8)
     for end in ("", " ", " \n" * 5000, " x"):
-        hits, _ = grams.count(buffers(pa.array([text + end])), known, 1)
+        hits, _ = ngram_index.count(buffers(pa.array([text + end])), known, 1)
         assert hits.tolist() == [[1]]
 
 
 def test_a_word_of_megabytes():
     long = "ab" * 1_500_000
     known = index([[f"x {long} y"]], 3, 3)
-    hits, firsts = grams.count(buffers(pa.array([f"x {long} y", f"x {long}a y"])), known, 1)
+    hits, firsts = ngram_index.count(buffers(pa.array([f"x {long} y", f"x {long}a y"])), known, 1)
     assert hits.tolist() == [[1, 0]]
-    assert grams.text_of(known, firsts[0, 0]) == f"x {long}"[:4096]
+    assert ngram_index.text_of(known, firsts[0, 0]) == f"x {long}"[:4096]
 
 
 def test_equal_hashes_are_told_apart():
@@ -138,7 +143,7 @@ def test_equal_hashes_are_told_apart():
     upper = int(np.int64(other).view(np.uint64) >> np.uint64(64 - 1))
     forged = known._replace(hashes=np.array([other]), buckets=np.array([0, 1 - upper, 1], np.int32))
     assert len(known.buckets) == len(forged.buckets) == 3
-    assert grams.count(data, forged, 1)[0].tolist() == [[0]]
+    assert ngram_index.count(data, forged, 1)[0].tolist() == [[0]]
 
 
 def test_a_set_holds_each_of_a_group_once():
@@ -150,11 +155,14 @@ def test_a_set_holds_each_of_a_group_once():
 @pytest.mark.parametrize("array", [pa.array([], pa.string()), pa.array([None, None], pa.string())])
 def test_nothing_to_look_at(array):
     empty = index([[]], 13, 8)
-    assert grams.count(buffers(array), empty, 1)[0].sum() == 0
-    assert grams.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].shape == (1, len(array))
-    assert grams.count(buffers(pa.array(["a b c"])), empty, 1)[0].tolist() == [[0]]
+    assert ngram_index.count(buffers(array), empty, 1)[0].sum() == 0
+    assert ngram_index.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].shape == (
+        1,
+        len(array),
+    )
+    assert ngram_index.count(buffers(pa.array(["a b c"])), empty, 1)[0].tolist() == [[0]]
 
 
 def test_slices():
     array = pa.array(["x", "a b c d", None, "c d a b c"])[1:]
-    assert grams.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].tolist() == [[1, 0, 1]]
+    assert ngram_index.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].tolist() == [[1, 0, 1]]

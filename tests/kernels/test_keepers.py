@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.kernels import keepers
+from etl.kernels.hashing import independent_set
 
 Pairs = dict[tuple[int, int], float]
 
@@ -34,7 +34,7 @@ def choose(num: int, known: Pairs, order=lambda pairs: pairs) -> dict[int, tuple
         np.array([row[place] for row in listed], kind)
         for place, kind in enumerate((np.int64, np.int64, np.float64))
     )
-    found = keepers.choose(num, better, worse, likeness)
+    found = independent_set.choose(num, better, worse, likeness)
     named = zip(found.keeper.tolist(), found.similarity.tolist(), strict=True)
     return {k: (keeper, value) for k, (keeper, value) in enumerate(named) if keeper != k}
 

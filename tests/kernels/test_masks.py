@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.kernels import english, machine, masks
-from etl.kernels.ascii_chunks import find_kinds
+from etl.kernels.bytes import simd
 from etl.kernels.jit import kernel
+from etl.kernels.words import spacy_english
+from etl.kernels.words.spacy_ascii import find_kinds
 
 SETS = (
     b"a",
@@ -18,7 +19,7 @@ SETS = (
     b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2",
 )
 EDGES = b"\x00\x01\n\x1e\x1f abckl\x7f\x80\xbf\xc0\xc2\xe2\xff"
-_find = machine.kinds(*SETS)
+_find = simd.kinds(*SETS)
 texts = st.lists(st.one_of(st.sampled_from(EDGES), st.integers(0, 255)), min_size=64, max_size=200)
 
 
@@ -29,12 +30,16 @@ def _kinds(data, at):
 
 @kernel
 def _bits(first, last):
-    return masks.lowest(last), masks.between(first, last), masks.first(masks.between(first, last))
+    return (
+        simd.low_bits(last),
+        simd.bits_between(first, last),
+        simd.first_bit(simd.bits_between(first, last)),
+    )
 
 
 @kernel
 def _copy(out, to, data, at):
-    machine.copy(out, to, data, at)
+    simd.copy(out, to, data, at)
 
 
 @kernel
@@ -70,19 +75,21 @@ def test_a_copy_is_64_bytes(to: int) -> None:
 
 
 def test_the_kinds_of_ascii_are_those_of_the_tables() -> None:
-    flags = english.tables().flags[:128]
+    flags = spacy_english.tables().flags[:128]
     found = [
         np.array([mask >> k & 1 for half in (0, 64) for k, mask in _both(half, place)], bool)
         for place in range(len(_of_english(np.zeros(64, np.uint8), 0)))
     ]
     cut_off, only_in_front = found[2], found[3]
-    assert (found[0] == ((flags & english.UPPER > 0) & (flags & english.LOWER == 0))).all()
-    assert (found[1] == (flags & english.DIGIT > 0)).all()
-    assert (cut_off == (flags & english.PREFIX > 0)).all()
-    assert ((cut_off & ~only_in_front) == (flags & english.SUFFIX > 0)).all()
-    assert (found[14] == (flags & english.QUOTE > 0)).all()
-    words = flags & (english.LETTER | english.DIGIT) > 0
-    assert ((flags & (english.NO_WORD | english.SPACE) > 0) == ~words).all()
+    assert (
+        found[0] == ((flags & spacy_english.UPPER > 0) & (flags & spacy_english.LOWER == 0))
+    ).all()
+    assert (found[1] == (flags & spacy_english.DIGIT > 0)).all()
+    assert (cut_off == (flags & spacy_english.PREFIX > 0)).all()
+    assert ((cut_off & ~only_in_front) == (flags & spacy_english.SUFFIX > 0)).all()
+    assert (found[14] == (flags & spacy_english.QUOTE > 0)).all()
+    words = flags & (spacy_english.LETTER | spacy_english.DIGIT) > 0
+    assert ((flags & (spacy_english.NO_WORD | spacy_english.SPACE) > 0) == ~words).all()
 
 
 def _both(half: int, place: int):

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import minhash, unicode
-from etl.kernels.minhash import Shingling
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes import character_classes
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.hashing import minhash
+from etl.kernels.hashing.minhash import Shingling
 from tests.kernels.test_grams import documents
 
 MASK = (1 << 64) - 1
@@ -20,9 +21,9 @@ shinglings = st.builds(Shingling, st.integers(1, 6), st.booleans(), st.booleans(
 
 def folded(char: str, shingling: Shingling) -> str:
     """A character of a word, as far as it counts."""
-    kind = int(unicode.classes()[ord(char)])
+    kind = int(character_classes.classes()[ord(char)])
     char = char.lower()[0].replace("ς", "σ")
-    if kind in (unicode.FORMAT, unicode.ZWJ):
+    if kind in (character_classes.FORMAT, character_classes.ZWJ):
         return ""
     if shingling.fold_digits and char.isdecimal():
         return "0"
@@ -38,15 +39,22 @@ def naive_words(text: str, shingling: Shingling) -> list[str]:
     """Runs of letters and digits, or one character of scripts without spaces, each with its marks."""
     signs = "".join(
         "d"
-        if kind in (unicode.FORMAT, unicode.ZWJ)
+        if kind in (character_classes.FORMAT, character_classes.ZWJ)
         else "m"
-        if kind == unicode.MARK
+        if kind == character_classes.MARK
         else "u"
-        if kind in (unicode.UNIT, unicode.KATAKANA)
+        if kind in (character_classes.UNIT, character_classes.KATAKANA)
         else "a"
-        if kind in (unicode.LETTER, unicode.HEBREW, unicode.DIGIT, unicode.NUMBER, unicode.JOINER)
+        if kind
+        in (
+            character_classes.LETTER,
+            character_classes.HEBREW,
+            character_classes.DIGIT,
+            character_classes.NUMBER,
+            character_classes.JOINER,
+        )
         else " "
-        for kind in (int(unicode.classes()[ord(char)]) for char in text)
+        for kind in (int(character_classes.classes()[ord(char)]) for char in text)
     )
     spans = [match.span() for match in re.finditer("u[md]*|a[amd]*", signs)]
     return ["".join(folded(char, shingling) for char in text[a:b]) for a, b in spans]

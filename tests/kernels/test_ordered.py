@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.kernels.ordered import among, distinct, repeated
+from etl.kernels.hashing.sorted_sets import among, distinct, repeated
 
 some = st.lists(st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)), max_size=20)
 

@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.kernels import unicode as u
-from etl.kernels.lines import next_line, strip
-from etl.kernels.quality import STOP_WORDS
-from etl.kernels.spacy import HAS_LETTER, IS_WORD
-from etl.kernels.utf8 import class_at
+from etl.kernels.bytes import character_classes as u
+from etl.kernels.bytes.line_breaks import next_line, strip
+from etl.kernels.bytes.utf8 import class_at
+from etl.kernels.signals.word_counts import STOP_WORDS
+from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
 
 
 def naive_counts(text: str, segments: list[tuple[str, int]]) -> dict[str, int]:

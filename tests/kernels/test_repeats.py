@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import unicode
-from etl.kernels.repeats import CASE, DIGITS, SPACE, without_repeats
-from etl.kernels.rewrite import keep
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes import character_classes
+from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, without_repeats
 from tests.kernels.test_words import TRICKY
 
 lines = st.sampled_from(
@@ -28,7 +28,10 @@ texts = (
 
 def naive_key(line: str, ignore: int) -> str:
     if ignore & DIGITS:
-        line = "".join("0" if unicode.classes()[ord(c)] == unicode.DIGIT else c for c in line)
+        line = "".join(
+            "0" if character_classes.classes()[ord(c)] == character_classes.DIGIT else c
+            for c in line
+        )
         line = re.sub("0+", "0", line)
     if ignore & SPACE:
         line = " ".join(line.split())

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import paragraphs
-from etl.kernels.english import SENTENCE_ENDS
-from etl.kernels.numbering import TABLE_ROOM, number
-from etl.kernels.repetition import DUPLICATE, TOP
-from etl.kernels.utf8 import count_chars
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.utf8 import count_chars
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.hashing.equal_keys import TABLE_ROOM, number
+from etl.kernels.signals import line_counts
+from etl.kernels.signals.repeated_ngrams import DUPLICATE, TOP
+from etl.kernels.words.spacy_english import SENTENCE_ENDS
 from tests.kernels.test_words import TRICKY
 
 pieces = st.sampled_from(
@@ -84,10 +84,10 @@ def naive_counts(text: str) -> dict[str, int]:
 
 
 def counts(array) -> list[dict[str, int]]:
-    found = paragraphs.count(buffers(array)).T.tolist()
-    of_lines = paragraphs.count(buffers(array), paragraphs=False).T.tolist()
+    found = line_counts.count(buffers(array)).T.tolist()
+    of_lines = line_counts.count(buffers(array), paragraphs=False).T.tolist()
     assert of_lines == [[*row[:3], 0, 0, 0, *row[6:]] for row in found]
-    return [dict(zip(paragraphs.COUNTS, row, strict=True)) for row in found]
+    return [dict(zip(line_counts.COUNTS, row, strict=True)) for row in found]
 
 
 @given(st.lists(texts, max_size=4))
@@ -128,8 +128,8 @@ def test_numbers_are_the_first_of_the_equal(keys):
     pa.array(["a a a\na"])[1:],
 ])  # fmt: skip
 def test_nothing_to_count(array):
-    found = paragraphs.count(buffers(array))
-    assert found.shape == (len(paragraphs.COUNTS), len(array))
+    found = line_counts.count(buffers(array))
+    assert found.shape == (len(line_counts.COUNTS), len(array))
     assert not found.any()
 
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.rewrite import Spans, keep, replace
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.spans import Spans, keep, replace
+from etl.kernels.bytes.utf8 import texts as buffers
 
 words = st.none() | st.text(st.sampled_from("aé東😀\u0301\u200d\u05d0\n"), max_size=12)
 joints = st.sampled_from(["", "\n", "<é>"])
@@ -61,7 +61,7 @@ def test_spans_are_those_of_slices(case, joint):
 
 
 def test_what_takes_2_gib_is_a_large_string(monkeypatch):
-    monkeypatch.setattr("etl.kernels.rewrite._MOST_BYTES", 5)
+    monkeypatch.setattr("etl.kernels.bytes.spans._MOST_BYTES", 5)
     array = pa.array(["abc", None, "def"])
     whole = Spans(np.array([0, 3]), np.array([3, 6]), np.array([0, 1, 1, 2]))
     kept = keep(buffers(array), whole)

@@ -16,13 +16,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import unicode as u
-from etl.kernels.counts import count
-from etl.kernels.english import ALPHA, HOST, NO_WORD, SPACE, UNSPACED, specials, tables
-from etl.kernels.masks import SIZE
-from etl.kernels.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, new_room, next_chunks, next_words
-from etl.kernels.utf8 import texts as buffers
-from etl.kernels.words import CHARS, END, FLAGS, START
+from etl.kernels.bytes import character_classes as u
+from etl.kernels.bytes.simd import SIZE
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.signals.word_counts import count
+from etl.kernels.words.spacy import (
+    HAS_LETTER,
+    IS_WORD,
+    MAX_CHARS,
+    new_room,
+    next_chunks,
+    next_words,
+)
+from etl.kernels.words.spacy_english import ALPHA, HOST, NO_WORD, SPACE, UNSPACED, specials, tables
+from etl.kernels.words.uax29 import CHARS, END, FLAGS, START
 from tests.kernels.test_words import TRICKY
 from tests.kernels.test_words import segments as unicode_segments
 

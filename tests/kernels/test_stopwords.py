@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import unicode as u
-from etl.kernels.stopwords import ANYWHERE, STOP_WORDS, count
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes import character_classes as u
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.signals.stop_words import ANYWHERE, STOP_WORDS, count
 
 RUN = {u.LETTER, u.HEBREW, u.KATAKANA, u.UNIT, u.DIGIT, u.JOINER, u.MARK, u.ZWJ}
 CODES = [*STOP_WORDS, "eo", None]

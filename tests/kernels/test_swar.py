@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import swar
+from etl.kernels.bytes import simd
 from etl.kernels.jit import kernel
 
 EDGES = b"\x00\t\n\x1f !.?[{@AZ`az\x7f\x80\xbf\xc2\xe2\xff"
@@ -13,7 +13,7 @@ texts = st.lists(st.one_of(st.sampled_from(EDGES), st.integers(0, 255)), min_siz
 
 @kernel
 def _of(data, at, end):
-    return swar.head(data, at, end), swar.hashed(data, at, end)
+    return simd.head(data, at, end), simd.hashed(data, at, end)
 
 
 @given(texts, st.data())

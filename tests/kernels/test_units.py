@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels import units as kernel
-from etl.kernels.repeats import CASE, SPACE
-from etl.kernels.rewrite import keep
-from etl.kernels.units import LINES, NOT_COMPARED, PARAGRAPHS, SENTENCES, Cutting
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.lines import text_units as kernel
+from etl.kernels.lines.repeated import CASE, SPACE
+from etl.kernels.lines.text_units import LINES, NOT_COMPARED, PARAGRAPHS, SENTENCES, Cutting
 from tests.kernels.test_repeats import naive_key, naive_rest, naive_units, texts
 
 blocks = st.sampled_from([PARAGRAPHS, LINES])

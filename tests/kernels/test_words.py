@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from etl.kernels import unicode as u
-from etl.kernels.words import END, FLAGS, HAS_DIGIT, HAS_LETTER, START, next_segments
+from etl.kernels.bytes import character_classes as u
+from etl.kernels.words.uax29 import END, FLAGS, HAS_DIGIT, HAS_LETTER, START, next_segments
 
 # Characters that make rules meet; ordinary text rarely does.
 TRICKY = (

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.fragment import TOKENS as LAYOUT
-from etl.fragment import Fragment
+from etl.delta.data_file import DataFile
+from etl.delta.table import Table
+from etl.lake.tables import TOKENS as LAYOUT
 from etl.loader import Shuffle, TokenDataset
-from etl.table import Table
-from schemas import TOKENS
+from etl.schemas import TOKENS
 
 Shape = Sequence[Sequence[Sequence[int]]]
 """Files -> row groups -> documents, each by its number of tokens."""
@@ -108,7 +108,7 @@ def _framed(tokens: range) -> list[int]:
 
 def _write(
     path: UPath, groups: Sequence[Sequence[int]], docs: list[Document], options: dict[str, Any]
-) -> Fragment:
+) -> DataFile:
     base = docs[0].tokens.start if docs else 0
     tokens_of = options.pop("tokens_of")
     options = {"compression": "lz4", **options}
@@ -130,7 +130,7 @@ def _write(
     statistics: dict[str, object] = {"numRecords": len(docs)}
     if docs:
         statistics["maxValues"] = {"token_end": docs[-1].tokens.stop - base}
-    return Fragment(path.name, path.stat().st_size, len(docs), {}, json.dumps(statistics))
+    return DataFile(path.name, path.stat().st_size, len(docs), {}, json.dumps(statistics))
 
 
 def stream_of(shape: Shape, groups: Sequence[int]) -> np.ndarray:

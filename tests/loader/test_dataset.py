@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etl.loader import Format, TokenDataset
-from etl.loader.gather import Gatherer
+from etl.loader.batches.packed import PackedReader
 from tests.loader.tables import (
     MIXED,
     SHAPES,
@@ -158,5 +158,5 @@ def test_samples_may_be_taken_in_any_order(place):
     dataset = TokenDataset(make_lake(place, shape), seq_len=7, shuffle=MIXED)
     expected = [row[:-1] for row in expected_rows(dataset, shape)]
     plan, samples = dataset._plan, [*range(75, -1, -2), 4, 4, 20]
-    with Gatherer(dataset._index, plan, epoch=0, batch_format=Format()) as gatherer:
+    with PackedReader(dataset._index, plan, epoch=0, batch_format=Format()) as gatherer:
         assert gatherer.batch(samples)["input_ids"].tolist() == [expected[g] for g in samples]

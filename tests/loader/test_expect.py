@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
+from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.loader import Expect, Format, TokenDataset
-from etl.loader.ends import sample_ends
-from etl.table import Table
-from schemas import TokenizerRecord
+from etl.loader.check_table import sample_ends
+from etl.schemas import TokenizerRecord
 from tests.loader.tables import SHAPES, SMALL, documents, group_tokens, make_lake
 
 NUM_TOKENS = sum(group_tokens(SMALL))  # the table's ids are 0 to NUM_TOKENS - 1

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
-from etl.loader.decode import Tape
-from etl.loader.mixing import BLOCK, Mixing, shares_of
+from etl.loader.fetch.token_stream import TokenStream
+from etl.loader.order.mixture_order import BLOCK, MixtureOrder, shares_of
 from tests.loader.tables import interleaved, make_lake
 
 SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
@@ -69,7 +69,7 @@ def test_shares_are_within_one_sample_of_the_weights(weights):
 def test_counts_equal_those_of_samples_taken_one_by_one(weights, classes, seed, data):
     sizes = np.array(data.draw(st.lists(st.integers(64, 900), min_size=len(weights), max_size=4)))
     sizes = np.resize(sizes, len(weights))
-    mixing = Mixing(shares_of(np.array(weights, np.float64)), sizes, classes, seed)
+    mixing = MixtureOrder(shares_of(np.array(weights, np.float64)), sizes, classes, seed)
     taken: Counter[tuple[int, int]] = Counter()
     block = cache(mixing.block)
     for sample in range(9000):
@@ -120,14 +120,14 @@ def test_each_batch_contains_several_sources(lakes):
 def test_each_token_is_read_about_once(place, monkeypatch, pad_id):
     """Even if samples of a source come slightly out of order, across the borders of its blocks."""
     copied = 0
-    copy = Tape.copy
+    copy = TokenStream.copy
 
     def copy_and_count(tape, start, tokens, *rest):
         nonlocal copied
         copied += len(tokens)
         copy(tape, start, tokens, *rest)
 
-    monkeypatch.setattr(Tape, "copy", copy_and_count)
+    monkeypatch.setattr(TokenStream, "copy", copy_and_count)
     shuffle = Shuffle(lanes=4, block_tokens=100, run_tokens=4000)  # three lanes, four classes
     datasets = {
         name: TokenDataset(

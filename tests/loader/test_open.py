@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl import releases
+from etl.delta.data_file import DataFileWriter
+from etl.delta.table import Table
 from etl.errors import LoaderError
-from etl.fragment import DUPLICATES as DUPLICATES_LAYOUT
-from etl.fragment import TOKENS as LAYOUT
-from etl.fragment import FragmentWriter
+from etl.lake import releases
+from etl.lake.tables import DUPLICATES as DUPLICATES_LAYOUT
+from etl.lake.tables import TOKENS as LAYOUT
 from etl.loader import TokenDataset
-from etl.table import Table
-from schemas import DUPLICATES, TOKENS
+from etl.schemas import DUPLICATES, TOKENS
 from tests.loader.tables import MIXED, SMALL, make_lake, rows_of
 from tests.place import at, opened
 
@@ -100,7 +100,7 @@ def test_a_lake_may_be_in_object_storage(s3):
     }
     schema = pa.schema([field for field in TOKENS if field.name != "token_end"])
     table = Table.create(f"{s3}/lake/tokens", TOKENS, LAYOUT)
-    writer = FragmentWriter(table.url, TOKENS, LAYOUT, name="split")
+    writer = DataFileWriter(table.url, TOKENS, LAYOUT, name="split")
     writer.append(pa.table(columns, schema=schema))
     table.commit(writer.close(), transactions={}, lineage={})
     dataset = TokenDataset(f"{s3}/lake", seq_len=100, shuffle=False)
@@ -123,7 +123,7 @@ def test_a_dataset_can_be_opened_from_a_state(place):
 
 def test_a_version_can_be_given_as_a_release(place):
     url = make_lake(place, SMALL)
-    releases.create(url, "small", version=1)
+    releases.create_release(url, "small", version=1)
     Table.open(f"{url}/tokens").commit([], remove=["000.parquet"], transactions={}, lineage={})
     dataset = TokenDataset(url, seq_len=10, version="small")
     assert (dataset.version, dataset.num_tokens) == (1, 266)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.loader.pages import is_plain, read_pages
+from etl.loader.fetch.parquet_pages import is_plain, read_pages
 
 LENGTHS = st.lists(st.one_of(st.integers(0, 2), st.integers(0, 300)), min_size=1, max_size=30)
 ELEMENT = pa.field("element", pa.int32(), nullable=False)

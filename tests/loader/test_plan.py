@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from etl.errors import LoaderError
 from etl.loader import Shuffle
-from etl.loader.plan import Plan, permutation
+from etl.loader.order.epoch import EpochPlan
+from etl.loader.order.shuffle import permutation
 
 SHUFFLES = st.builds(
     Shuffle,
@@ -22,10 +23,10 @@ GROUPS = st.lists(st.integers(0, 40), min_size=1, max_size=20)
 
 
 def make_plan(groups, seq_len, *, seed=0, shuffle=None):
-    return Plan(np.array(groups, np.int32), seq_len, seed, shuffle)
+    return EpochPlan(np.array(groups, np.int32), seq_len, seed, shuffle)
 
 
-def naive_order(plan: Plan, epoch: int) -> list[int]:
+def naive_order(plan: EpochPlan, epoch: int) -> list[int]:
     """Return the windows in the order of samples, by the five steps described in plan.py."""
     if plan.shuffle is None:
         return list(range(plan.num_samples))
@@ -43,7 +44,7 @@ def naive_order(plan: Plan, epoch: int) -> list[int]:
     return [lane[i] for i in range(rounds) for lane in shuffled if i < len(lane)]
 
 
-def naive_groups(plan: Plan, epoch: int) -> list[int]:
+def naive_groups(plan: EpochPlan, epoch: int) -> list[int]:
     """Return the row groups in the order of the stream."""
     groups = list(range(len(plan.group_tokens)))
     ends = np.cumsum(plan.group_tokens).tolist()
@@ -87,7 +88,7 @@ def test_places_returns_the_row_groups_of_a_span(groups, start, length):
     assert [stream.groups[p] for p in stream.places(start, stop)] == sorted(set(owners[start:stop]))
 
 
-def order_digest(plan: Plan, epoch: int) -> str:
+def order_digest(plan: EpochPlan, epoch: int) -> str:
     order = [plan.window(epoch, g) for g in range(plan.num_samples)] + plan.stream(
         epoch
     ).groups.tolist()
@@ -161,7 +162,7 @@ def test_settings_must_be_positive():
 def test_fingerprint_depends_on_everything_that_decides_the_order():
     groups = np.array([30, 12, 55], np.int32)
     prints = {
-        Plan(groups, seq_len, seed, shuffle).fingerprint(digest)
+        EpochPlan(groups, seq_len, seed, shuffle).fingerprint(digest)
         for seq_len in (8, 9)
         for seed in (0, 1)
         for shuffle in (None, Shuffle(), Shuffle(lanes=2))

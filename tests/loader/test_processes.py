@@ -11,7 +11,7 @@ import torch.multiprocessing
 from torch.utils.data import default_convert
 
 from etl.loader import TokenDataset
-from etl.loader.message import Message
+from etl.loader.batches.worker_message import WorkerBatch
 from tests.loader.tables import MIXED, SMALL, make_lake
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,7 +65,7 @@ def test_a_message_unpickles_as_a_dictionary_of_equal_tensors():
         "big": big,
         "ends": torch.zeros(2, dtype=torch.int32),
     }
-    received = pickle.loads(pickle.dumps(Message(batch)))
+    received = pickle.loads(pickle.dumps(WorkerBatch(batch)))
     assert type(received) is dict
     assert {name: values.dtype for name, values in received.items()} == {
         "ids": torch.int64,
@@ -74,4 +74,4 @@ def test_a_message_unpickles_as_a_dictionary_of_equal_tensors():
     }
     assert all(torch.equal(received[name], batch[name]) for name in batch)
     received["ids"] += 1  # writable, like a tensor of this process
-    assert type(default_convert(Message(batch))) is Message  # a DataLoader keeps the type
+    assert type(default_convert(WorkerBatch(batch))) is WorkerBatch  # a DataLoader keeps the type

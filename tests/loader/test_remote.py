@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError, StorageError, TokenlakeError
 from etl.loader import Format, Remote, Shuffle, TokenDataset
-from etl.loader.index import Index
-from etl.loader.parcels import Parcels
-from etl.loader.plan import Plan
-from etl.loader.remote import Ranges, read_footer
+from etl.loader.fetch.remote import Ranges, read_footer
+from etl.loader.fetch.request_groups import RequestGroups
+from etl.loader.fetch.table_index import TableIndex
+from etl.loader.order.epoch import EpochPlan
 from tests.loader.tables import (
     MIXED,
     SHAPES,
@@ -138,7 +138,7 @@ def test_parcels_are_neighbours_in_one_file_and_run(
     lake = make_lake(tmp_path_factory.mktemp("table"), shape)
     dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
     index, plan = dataset._index, dataset._plan
-    parcels = Parcels.of(index, plan, request_bytes)
+    parcels = RequestGroups.of(index, plan, request_bytes)
     groups = [list(parcels.groups(p)) for p in range(len(parcels.first_group) - 1)]
     assert [g for part in groups for g in part] == [*range(len(index.group_tokens))]
     rate = index.file_bytes / np.maximum(index.file_tokens, 1)
@@ -163,7 +163,7 @@ def test_parcels_are_neighbours_in_one_file_and_run(
 def test_requests_to_a_large_table_have_eight_to_twenty_megabytes(bytes_per_token):
     counts = np.random.default_rng(0).integers(1_300_000, 1_500_000, 20 * 85, dtype=np.int32)
     files = counts.reshape(20, 85).sum(axis=1, dtype=np.int64)
-    index = Index(
+    index = TableIndex(
         url="s3://lake/tokens",
         version=1,
         paths=pa.array(map(str, range(20))),
@@ -173,7 +173,7 @@ def test_requests_to_a_large_table_have_eight_to_twenty_megabytes(bytes_per_toke
         group_tokens=counts,
         group_documents=counts,
     )
-    parcels = Parcels.of(index, Plan(counts, 2048, 0, Shuffle()), Remote().request_bytes)
+    parcels = RequestGroups.of(index, EpochPlan(counts, 2048, 0, Shuffle()), Remote().request_bytes)
     sizes = [parcels.num_bytes(p) for p in range(len(parcels.first_group) - 1)]
     assert sum(sizes) == pytest.approx(index.file_bytes.sum(), rel=1e-6)
     assert np.median(sizes) > 8e6

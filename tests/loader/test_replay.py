@@ -7,12 +7,12 @@ import torch
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from cli.app import app
+from etl.cli.app import app
+from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.loader import Format, TokenDataset, TokenMixture
 from etl.loader.replay import open_saved, read_state, replay
-from etl.recipe import Recipe
-from etl.table import Table
+from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_jsonl
 from tests.loader.tables import MIXED, SMALL, documents, make_lake
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-import pipelines
+from etl import pipelines
 from etl.job.run import run
-from etl.recipe import Recipe
-from pipelines.train_ddp import Settings, train
+from etl.pipelines.train_ddp import Settings, train
+from etl.recipe.recipe import Recipe
 from tests.inside import cluster
 from tests.loader.tables import make_lake
 
@@ -43,7 +43,7 @@ def start(lake, out, processes, **options):
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(processes), "-m", "pipelines.train_ddp", lake),
+        *("--nproc-per-node", str(processes), "-m", "etl.pipelines.train_ddp", lake),
         *("--out", str(out), *words),
     ]
     return subprocess.Popen(

@@ -15,17 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather, ipc
 
-import schemas
+from etl import schemas
 from etl.errors import SourceError
-from etl.sources import Columns, Source, count_records, list_splits, number, read
-from etl.sources.columnar import raw
+from etl.sources import Columns, Source, count_records, list_splits, number_splits, read_split
+from etl.sources.formats.columnar import raw
 
 
 def _rows(source: Source, batch_bytes: int = 16 << 20) -> list[dict[str, Any]]:
     splits = list(list_splits(source))
     cut = any(split.first_row is None for split in splits)
-    splits = list(number(splits, [count_records(split) if cut else None for split in splits]))
-    tables = [table for split in splits for table in read(split, source, batch_bytes=batch_bytes)]
+    splits = list(
+        number_splits(splits, [count_records(split) if cut else None for split in splits])
+    )
+    tables = [
+        table for split in splits for table in read_split(split, source, batch_bytes=batch_bytes)
+    ]
     assert all(table.schema.equals(schemas.RAW) for table in tables)
     return [row for table in tables for row in table.to_pylist()]
 
@@ -226,7 +230,7 @@ def test_an_invalid_file_is_listed_but_cannot_be_read(tmp_path, name, content, s
     source = Source(path=str(tmp_path / name), split_bytes=split_bytes)
     [split] = list_splits(source)
     with pytest.raises(SourceError, match=rf"{name}: cannot be read as (parquet|arrow)"):
-        list(read(split, source))
+        list(read_split(split, source))
 
 
 @pytest.mark.parametrize("name", _NAMES)
@@ -362,7 +366,7 @@ def test_real_files_are_read_unchanged(data, name: str) -> None:
     path = data / name
     source = Source(path=str(path), columns=Columns(id="id"), split_bytes=4 << 20)
     splits = list(list_splits(source))
-    tables = [table for split in splits for table in read(split, source, batch_bytes=2 << 20)]
+    tables = [table for split in splits for table in read_split(split, source, batch_bytes=2 << 20)]
     assert max(table["text"].nbytes for table in tables if len(table) > 1) < 3 << 20
     table = pa.concat_tables(tables)
     expected = pq.read_table(path, columns=["id", "text"])

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import SourceError
-from etl.sources import Columns, Source, list_splits, read
+from etl.sources import Columns, Source, list_splits, read_split
 
 
 def _read(tmp_path: Path, content: bytes, name: str = "a.csv", **settings) -> list[dict[str, Any]]:
     path = tmp_path / name
     path.write_bytes(content)
     source = Source(path=str(path), **settings)
-    tables = [table for split in list_splits(source) for table in read(split, source)]
+    tables = [table for split in list_splits(source) for table in read_split(split, source)]
     return [row for table in tables for row in table.to_pylist()]
 
 

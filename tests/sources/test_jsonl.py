@@ -11,16 +11,29 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import schemas
+from etl import schemas
 from etl.errors import SourceError
-from etl.sources import Columns, Source, Split, count_records, lines, list_splits, number, read
+from etl.sources import (
+    Columns,
+    Source,
+    Split,
+    count_records,
+    list_splits,
+    number_splits,
+    read_split,
+)
+from etl.sources.formats import byte_lines
 
 
 def _rows(source: Source, batch_bytes: int = 16 << 20) -> list[dict[str, Any]]:
     splits = list(list_splits(source))
     cut = any(split.first_row is None for split in splits)
-    splits = list(number(splits, [count_records(split) if cut else None for split in splits]))
-    tables = [table for split in splits for table in read(split, source, batch_bytes=batch_bytes)]
+    splits = list(
+        number_splits(splits, [count_records(split) if cut else None for split in splits])
+    )
+    tables = [
+        table for split in splits for table in read_split(split, source, batch_bytes=batch_bytes)
+    ]
     assert all(table.schema.equals(schemas.RAW) for table in tables)
     return [row for table in tables for row in table.to_pylist()]
 
@@ -213,7 +226,7 @@ def test_damage_after_valid_rows_is_reported(tmp_path) -> None:
     source = Source(path=str(path))
     [split] = list_splits(source)
     with pytest.raises(SourceError, match="damaged"):
-        list(read(split, source))
+        list(read_split(split, source))
 
 
 def test_a_file_that_is_not_gzip_is_refused(tmp_path) -> None:
@@ -259,8 +272,8 @@ def test_a_line_belongs_to_the_piece_in_which_it_starts(content: bytes, step: in
         split = Split(
             uri="", size=len(content), fingerprint="", format="jsonl", start=begin, stop=stop
         )
-        assert lines.count_lines(file, split) == sum(begin <= start < stop for start in starts)
-        assert lines.line_start(file, begin) == min(
+        assert byte_lines.count_lines(file, split) == sum(begin <= start < stop for start in starts)
+        assert byte_lines.line_start(file, begin) == min(
             [s for s in starts if s >= begin] or [len(content)]
         )
 
@@ -273,7 +286,7 @@ def test_a_line_belongs_to_the_piece_in_which_it_starts(content: bytes, step: in
 def test_blocks_have_whole_lines_and_shorten_long_ones(written, read_bytes, max_line_bytes) -> None:
     content = b"\n".join(written)
     stream = pa.BufferReader(content)
-    blocks = list(lines.blocks(stream, max_line_bytes=max_line_bytes, read_bytes=read_bytes))
+    blocks = list(byte_lines.blocks(stream, max_line_bytes=max_line_bytes, read_bytes=read_bytes))
     found = "".join(blocks).removeprefix("\ufeff").encode("utf-8", "surrogateescape").split(b"\n")
     expected = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     assert all(block.endswith("\n") for block in blocks[:-1])
@@ -290,7 +303,7 @@ def test_a_byte_order_mark_is_removed_only_at_the_start() -> None:
     content = "\ufeff1\n\ufeff2\n".encode()
     for start, expected in ((0, ["1\n", "\ufeff2\n"]), (5, ["\ufeff2\n"])):
         stream = pa.BufferReader(content[start:])
-        blocks = lines.blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
+        blocks = byte_lines.blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
         assert list(blocks) == expected
 
 
@@ -298,11 +311,11 @@ def test_a_piece_after_an_uncounted_one_is_refused(tmp_path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "a"}\n' * 3)
     source = Source(path=str(path), split_bytes=14)
-    first, second, third = number(list(list_splits(source)), [1, None, 1])
+    first, second, third = number_splits(list(list_splits(source)), [1, None, 1])
     assert [s.first_row for s in (first, second, third)] == [0, 1, None]
-    assert [row["row"] for table in read(second, source) for row in table.to_pylist()] == [1]
+    assert [row["row"] for table in read_split(second, source) for row in table.to_pylist()] == [1]
     with pytest.raises(SourceError, match="not been counted"):
-        list(read(third, source))
+        list(read_split(third, source))
 
 
 @pytest.mark.parametrize("name", ["mdn-text-sample.jsonl.gz", "mdn-text-sample.jsonl.zst"])

@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.sources.payload import Payload, _parse_any, _parse_standard, decode, payload
-from etl.sources.records import Record
+from etl.sources.formats.warc_payload import Payload, _parse_any, _parse_standard, decode, payload
+from etl.sources.formats.warc_records import Record
 from tests.sources.archives import PAGE, http
 
 _ENDS = st.sampled_from(["\r\n", "\r\n", "\r\n", "\n", "\r", "\r\r\n"])

@@ -16,20 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import schemas
-from etl import storage
+from etl import schemas, storage
 from etl.errors import SourceError
-from etl.sources import Source, count_records, list_splits, number, read
-from etl.sources.rows import MAX_ROWS, bounded, json_text, table
+from etl.sources import Source, count_records, list_splits, number_splits, read_split
+from etl.sources.batches import bound_batches
+from etl.sources.records import MAX_ROWS, json_text, table
 
 
 def _texts(source: Source) -> list[str]:
     splits = list(list_splits(source))
     splits = list(
-        number(splits, [count_records(s) if s.stop is not None else None for s in splits])
+        number_splits(splits, [count_records(s) if s.stop is not None else None for s in splits])
     )
     return [
-        t for split in splits for batch in read(split, source) for t in batch["text"].to_pylist()
+        t
+        for split in splits
+        for batch in read_split(split, source)
+        for t in batch["text"].to_pylist()
     ]
 
 
@@ -56,7 +59,7 @@ def test_batches_are_bounded_and_have_all_rows(parts: list[Any], batch_bytes: in
         )
         for part in parts
     ]
-    batches = list(bounded(tables, batch_bytes))
+    batches = list(bound_batches(tables, batch_bytes))
     assert [row for batch in batches for row in batch.to_pylist()] == [
         row for part in tables for row in part.to_pylist()
     ]
@@ -71,13 +74,13 @@ def test_batches_are_bounded_and_have_all_rows(parts: list[Any], batch_bytes: in
 def test_batches_have_a_maximum_number_of_rows(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["a"] * (2 * MAX_ROWS + 5)))
     [split] = list_splits(source)
-    assert [len(batch) for batch in read(split, source)] == [MAX_ROWS, MAX_ROWS, 5]
+    assert [len(batch) for batch in read_split(split, source)] == [MAX_ROWS, MAX_ROWS, 5]
 
 
 def test_a_batch_may_have_exactly_the_maximum_size(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["a" * 5] * 5))
     [split] = list_splits(source)
-    assert [len(batch) for batch in read(split, source, batch_bytes=10)] == [2, 2, 1]
+    assert [len(batch) for batch in read_split(split, source, batch_bytes=10)] == [2, 2, 1]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
@@ -90,7 +93,7 @@ def test_a_large_document_is_alone_in_its_batch(tmp_path, name: str) -> None:
         pq.write_table(pa.table({"text": texts}), path)
     source = Source(path=str(path))
     [split] = list_splits(source)
-    batches = [batch["text"].to_pylist() for batch in read(split, source, batch_bytes=100)]
+    batches = [batch["text"].to_pylist() for batch in read_split(split, source, batch_bytes=100)]
     assert batches == [texts[:1], texts[1:2], texts[2:]]
 
 
@@ -117,7 +120,7 @@ def test_one_large_row_group_is_read_in_little_memory(tmp_path) -> None:
     [split] = list_splits(source)
     assert pq.read_metadata(tmp_path / "a.parquet").num_row_groups == 1
     with _arrow_memory() as pool:
-        assert sum(len(batch) for batch in read(split, source, batch_bytes=2 << 20)) == 8000
+        assert sum(len(batch) for batch in read_split(split, source, batch_bytes=2 << 20)) == 8000
         assert pool.max_memory() < 24 << 20
 
 
@@ -127,7 +130,7 @@ def test_long_texts_behind_a_small_dictionary_do_not_add_up(tmp_path) -> None:
     source = Source(path=str(tmp_path / "a.parquet"))
     [split] = list_splits(source)
     with _arrow_memory() as pool:
-        assert len(next(read(split, source, batch_bytes=2 << 20))) == (2 << 20) // 50_000
+        assert len(next(read_split(split, source, batch_bytes=2 << 20))) == (2 << 20) // 50_000
         assert pool.max_memory() < 128 << 20
 
 
@@ -147,7 +150,7 @@ def _peak_memory(source: Source) -> int:
     [split] = list_splits(source)
     tracemalloc.start()
     with _arrow_memory() as pool:
-        for _ in read(split, source, batch_bytes=2 << 20):
+        for _ in read_split(split, source, batch_bytes=2 << 20):
             pass
         peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -158,13 +161,19 @@ def test_a_file_that_changed_after_listing_is_refused(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["one"] * 9), split_bytes=30)
     splits = list(list_splits(source))
     _write_lines(tmp_path / "a.jsonl", ["one"] * 10)
-    for action in (lambda: list[Any](read(splits[0], source)), lambda: count_records(splits[1])):
+    for action in (
+        lambda: list[Any](read_split(splits[0], source)),
+        lambda: count_records(splits[1]),
+    ):
         with pytest.raises(
             SourceError, match=r"has changed since it was listed \(144 bytes then, 160 now\)"
         ):
             action()
     (tmp_path / "a.jsonl").unlink()
-    for action in (lambda: list[Any](read(splits[0], source)), lambda: count_records(splits[1])):
+    for action in (
+        lambda: list[Any](read_split(splits[0], source)),
+        lambda: count_records(splits[1]),
+    ):
         with pytest.raises(SourceError, match=r"a.jsonl: the file no longer exists"):
             action()
 
@@ -175,7 +184,7 @@ def test_a_file_rewritten_with_the_same_size_is_refused(tmp_path) -> None:
     _write_lines(tmp_path / "a.jsonl", ["two"])
     os.utime(tmp_path / "a.jsonl", ns=(1, 1_000_000_000))
     with pytest.raises(SourceError, match="has changed"):
-        list(read(split, source))
+        list(read_split(split, source))
 
 
 def test_other_filesystems_are_supported() -> None:
@@ -203,7 +212,7 @@ def test_sources_in_an_object_store_are_read(s3: str) -> None:
     with storage.open_output(f"{s3}/pages/a.jsonl") as file:
         file.write(b"x" * split.size)
     with pytest.raises(SourceError, match="has changed"):
-        list(read(split, source))
+        list(read_split(split, source))
     with pytest.raises(SourceError, match="no files found"):
         list_splits(Source(path=f"{s3}/none"))
 

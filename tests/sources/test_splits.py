@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from etl import sources
 from etl.errors import SourceError, StorageError
-from etl.sources import Columns, Source, count_records, list_splits, number
+from etl.sources import Columns, Source, count_records, list_splits, number_splits
 
 
 def _make(folder: Path, *names: str) -> None:
@@ -121,9 +121,9 @@ def test_numbering_requires_the_first_piece(tmp_path) -> None:
     splits = list(list_splits(Source(path=str(tmp_path), split_bytes=7)))
     counts = [count_records(split) for split in splits]
     assert counts == [1, 0, 1, 0]
-    assert [split.first_row for split in number(splits, counts)] == [0, 1, 0, 1]
+    assert [split.first_row for split in number_splits(splits, counts)] == [0, 1, 0, 1]
     with pytest.raises(AssertionError, match="first piece"):
-        list(number(splits[1:], counts[1:]))
+        list(number_splits(splits[1:], counts[1:]))
 
 
 def test_the_extension_determines_the_format_unless_it_is_set(tmp_path) -> None:

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import SourceError
-from etl.sources import Source, list_splits, read
+from etl.sources import Source, list_splits, read_split
 
 
 def _rows(path: Path, **settings) -> list[dict]:
     source = Source(path=str(path), **settings)
-    return [r for split in list_splits(source) for t in read(split, source) for r in t.to_pylist()]
+    return [
+        r for split in list_splits(source) for t in read_split(split, source) for r in t.to_pylist()
+    ]
 
 
 def _read(tmp_path: Path, content: bytes, name: str = "a.txt", **settings) -> list[str]:

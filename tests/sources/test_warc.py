@@ -15,10 +15,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import schemas
-from etl import storage
+from etl import schemas, storage
 from etl.errors import SourceError
-from etl.sources import Source, list_splits, read
+from etl.sources import Source, list_splits, read_split
 from tests.sources.archives import PACKINGS, PAGE, conversion, pack, record, response
 
 
@@ -38,7 +37,7 @@ def timeout() -> Iterator[None]:
 
 def _rows(path: Path | str, **given_settings) -> list[dict[str, Any]]:
     source = Source(path=str(path), **given_settings)
-    tables = [table for split in list_splits(source) for table in read(split, source)]
+    tables = [table for split in list_splits(source) for table in read_split(split, source)]
     assert all(table.schema.equals(schemas.RAW) for table in tables)
     rows = [row for table in tables for row in table.to_pylist()]
     assert [row["row"] for row in rows] == list(range(len(rows)))

@@ -13,13 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import schemas
+from etl import schemas
 from etl.errors import StageError
-from etl.kernels import counts
+from etl.kernels.signals import word_counts
 from etl.stages import DedupExact, Filter, GopherQuality, Language, Python, Transform, Where
-from etl.stages.apply import Rejected, apply, signal_names
+from etl.stages.apply import apply
 from etl.stages.base import Rules
 from etl.stages.dedup_exact import content_hash
+from etl.stages.document_columns import signal_names
+from etl.stages.rejected_rows import Rejected
 from tests.stages.test_golden import raw
 
 HERE = str(Path(__file__).parent)
@@ -157,13 +159,13 @@ def test_the_result_does_not_depend_on_the_batch(documents, data):
 
 def test_signals_come_before_verdicts(monkeypatch):
     sizes = []
-    count = counts.count
+    count = word_counts.count
 
     def counted(texts, **how):
         sizes.append(len(texts.offsets) - 1)
         return count(texts, **how)
 
-    monkeypatch.setattr(counts, "count", counted)
+    monkeypatch.setattr(word_counts, "count", counted)
     stages = [Where(keep="num_words > 1"), Where(keep="num_lines < 2"), GOPHER]
     result = apply(raw(["one", "the word", "the\nword"]), stages)
     assert sizes == [3]  # one pass for three filters
@@ -189,13 +191,13 @@ def test_no_signals_of_rejected_documents():
 
 def test_the_signals_of_each_text_have_their_columns(monkeypatch):
     sizes = []
-    count = counts.count
+    count = word_counts.count
 
     def counted(texts, **how):
         sizes.append(len(texts.offsets) - 1)
         return count(texts, **how)
 
-    monkeypatch.setattr(counts, "count", counted)
+    monkeypatch.setattr(word_counts, "count", counted)
     keep = "num_stop_words > 0"
     stages = [
         *(Where(keep=keep), Upper(), Where(keep=keep, name="after")),

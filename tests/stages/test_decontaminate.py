@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from etl.errors import RecipeError
-from etl.recipe import Recipe
+from etl.recipe.recipe import Recipe
 from etl.stages import Decontaminate, Where
 from etl.stages.apply import apply
 from tests.stages.test_golden import raw

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from etl.kernels import minhash
-from etl.kernels.utf8 import texts as buffers
-from etl.recipe import Recipe
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.hashing import minhash
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, Length
-from etl.stages.apply import apply, schema_of
+from etl.stages.apply import apply
+from etl.stages.document_columns import documents_schema
 from tests.stages.test_golden import raw
 
 STAGE = DedupMinhash(ngram=2, bands=3, rows=2)
@@ -36,7 +37,7 @@ def test_a_signature_is_length_and_numbers(documents):
 def test_only_kept_rows_have_one():
     stages = [Length(min_words=2), STAGE]
     result = apply(raw(["one", "one two", None, "?", "one two three"]), stages)
-    assert result.schema == schema_of(stages)
+    assert result.schema == documents_schema(stages)
     assert [value.is_valid for value in result["signature"]] == [False, True, False, False, True]
     assert (
         result["signature"]
@@ -89,7 +90,10 @@ def test_the_curve():
         ({"min_similarity": 0.0}, "greater than 0"),
         ({"keep": {}}, "one of highest, lowest, sources"),
         ({"keep": {"highest": "num_words", "lowest": "num_words"}}, "one of highest"),
-        ({"keep": {"highest": "num_words"}}, "which no stage computes; computed columns: lang_score"),
+        (
+            {"keep": {"highest": "num_words"}},
+            "which no stage computes; computed columns: lang_score",
+        ),
         ({"keep": "last"}, "first"),
     ],
 )

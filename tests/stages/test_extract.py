@@ -16,8 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from etl.errors import StageError
-from etl.stages import Extract, Where, extract, page_child, pages
+from etl.stages import Extract, Where
 from etl.stages.apply import apply
+from etl.stages.transforms import extract
+from etl.text import html, html_worker
 from tests.stages.test_golden import raw
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +35,7 @@ def _apply(texts, **fields) -> list[dict]:
 
 def _child() -> int:
     """The process that works for this one."""
-    child = pages._of_this_process(os.getpid(), "resiliparse", 1.0)._child
+    child = html._of_this_process(os.getpid(), "resiliparse", 1.0)._child
     assert child is not None
     return child.process.pid
 
@@ -68,21 +70,21 @@ def test_a_page_that_waits_ends_too() -> None:
     code = (
         "import runpy, sys, time\nwith runpy.run_path(sys.argv[1])['limited'](0.02): time.sleep(60)"
     )
-    done = subprocess.run([sys.executable, "-c", code, page_child.__file__], check=False)
+    done = subprocess.run([sys.executable, "-c", code, html_worker.__file__], check=False)
     assert done.returncode == -signal.SIGALRM
 
 
 def test_within_the_limit_nothing_is_left_of_it() -> None:
-    with page_child.limited(5):
+    with html_worker.limited(5):
         assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
     assert signal.getitimer(signal.ITIMER_PROF) == signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_a_page_that_fails_says_why() -> None:
     outcomes = [
-        pages.Outcome(b"a"),
-        pages.Outcome(None, "failed", "ValueError: ü"),
-        pages.Outcome(),
+        html.ExtractedPage(b"a"),
+        html.ExtractedPage(None, "failed", "ValueError: ü"),
+        html.ExtractedPage(),
     ]
     found = extract._explained(pa.array([None, '{"b":1}', None], pa.string()), outcomes)
     assert found.to_pylist() == [None, '{"b": 1, "error": "ValueError: ü"}', None]
@@ -110,9 +112,9 @@ def test_what_is_interrupted_answers_no_later_batch() -> None:
     def interrupt(number: int, _: object) -> None:
         raise InterruptedError(number)
 
-    def extracted(*texts: str) -> list[pages.Outcome]:
+    def extracted(*texts: str) -> list[html.ExtractedPage]:
         given = [text.encode() for text in texts]
-        return list(pages.extract(given, extractor="resiliparse", seconds=1.5))
+        return list(html.extract(given, extractor="resiliparse", seconds=1.5))
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
@@ -189,7 +191,7 @@ def test_an_extractor_that_is_not_there(monkeypatch, tmp_path) -> None:
     (tmp_path / "resiliparse.py").write_text("raise ImportError('no such library')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(StageError, match="resiliparse cannot be used: no such library"):
-        list(pages.extract([b"<p>"], extractor="resiliparse", seconds=0.123))
+        list(html.extract([b"<p>"], extractor="resiliparse", seconds=0.123))
 
 
 def test_identity_names_the_version() -> None:
@@ -208,7 +210,7 @@ _PAGES = st.lists(_PIECES | st.text(st.characters(exclude_categories=["Cs"])), m
 @given(st.lists(_PAGES.map("".join), max_size=6), st.booleans())
 @example(["", "<p>\u0301</p>", "<p>\U0001f600\r\n\x85\u200b</p>"], True)
 def test_a_page_gives_what_the_extractor_gives_whatever_the_batch(texts, all_html) -> None:
-    direct = page_child.extractor("resiliparse")
+    direct = html_worker.extractor("resiliparse")
     stage = Extract(all_html=all_html)
     table = raw(texts)
     found = stage.apply(table)
@@ -236,6 +238,6 @@ def test_real_pages(data) -> None:
     table = pq.read_table(data / "web" / "mdn-html-00000.parquet").slice(0, 200)
     texts = table["text"].to_pylist()
     for extractor, count in (("resiliparse", 200), ("trafilatura", 8)):
-        direct = page_child.extractor(extractor)
+        direct = html_worker.extractor(extractor)
         found = Extract(extractor=extractor, seconds=10).apply(raw(texts[:count]))
         assert found["text"].to_pylist() == [direct(text) for text in texts[:count]]

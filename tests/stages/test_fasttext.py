@@ -10,10 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from etl.errors import RecipeError
-from etl.plan import make_plan
-from etl.recipe import Recipe
-from etl.stages import FastText, lid
+from etl.job.plan import make_plan
+from etl.recipe.recipe import Recipe
+from etl.stages import FastText
 from etl.stages.apply import apply
+from etl.text import language_id
 from tests.stages.test_golden import raw
 
 WORDS = {"good": (1.0, 0.0), "bad": (0.0, 1.0), "</s>": (0.0, 0.0)}  # word -> its vector
@@ -203,11 +204,11 @@ def test_a_model_in_a_store(s3, model):
 
 def test_a_trained_model(data):
     """The language identifier is a supervised model: its probabilities are ``lang_score``."""
-    model = lid._path()
+    model = language_id._path()
     path = data / "docs" / "docs-00000.parquet"
     texts = pq.read_table(path, columns=["text"])["text"][::150]
-    langs, found = (column.to_pylist() for column in lid.identify(texts))
-    stage = FastText(model=str(model), label="de", max_chars=lid.MAX_CHARS)
+    langs, found = (column.to_pylist() for column in language_id.identify(texts))
+    stage = FastText(model=str(model), label="de", max_chars=language_id.MAX_CHARS)
     measured = stage.measure(pa.table({"text": texts}))["fasttext_de"].to_pylist()
     both = list(zip(langs, found, measured, strict=True))
     german = [(score, own) for lang, score, own in both if lang == "de"]

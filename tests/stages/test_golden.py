@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
 
-import schemas
+from etl import schemas
 from etl.stages import AnyStage
 from etl.stages.apply import apply
 

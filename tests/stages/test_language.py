@@ -3,13 +3,13 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from etl.stages import lid
-from etl.stages.language import Language
+from etl.stages.filters.language import Language
+from etl.text import language_id
 
 
 def test_all_176_languages_are_known():
-    assert len(lid.languages()) == 176
-    assert {"de", "en", "ja", "zh"} <= set(lid.languages())
+    assert len(language_id.languages()) == 176
+    assert {"de", "en", "ja", "zh"} <= set(language_id.languages())
 
 
 def test_a_misspelt_language_is_refused():
@@ -42,9 +42,9 @@ def test_a_least_score_for_each_language():
 
 
 def test_a_score_of_all_languages():
-    stage = Language(keep=dict.fromkeys(lid.languages(), 0.4), min_score=None)
+    stage = Language(keep=dict.fromkeys(language_id.languages(), 0.4), min_score=None)
     for score, reason in ((0.39, "language.score"), (0.4, None)):
-        assert {*reasons(stage, *((code, score) for code in lid.languages()))} == {reason}
+        assert {*reasons(stage, *((code, score) for code in language_id.languages()))} == {reason}
 
 
 def test_scores_that_are_none():
@@ -80,20 +80,20 @@ def test_identity_names_the_model():
 
 @pytest.mark.parametrize("text", ["", " ", "\0", "a\0b", "😀", "__label__de", "\u2028\x85", "123"])
 def test_odd_texts_have_some_language_and_a_low_score(text):
-    (label,), (score,) = (column.to_pylist() for column in lid.identify(pa.array([text])))
-    assert label in lid.languages()
+    (label,), (score,) = (column.to_pylist() for column in language_id.identify(pa.array([text])))
+    assert label in language_id.languages()
     assert 0 <= score < 0.65
 
 
 def test_scores_are_probabilities():
-    _, scores = lid.identify(pa.array(["한국어 문장입니다. " * 30]))
+    _, scores = language_id.identify(pa.array(["한국어 문장입니다. " * 30]))
     assert scores[0].as_py() == 1.0  # fastText itself says 1.00007 or so
 
 
 def test_on_real_documents(data):
     table = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text", "lang"])
     table = table.take(pa.array(range(0, table.num_rows, 20)))
-    labels, scores = lid.identify(table["text"])
+    labels, scores = language_id.identify(table["text"])
     found = list(
         zip(labels.to_pylist(), table["lang"].to_pylist(), scores.to_pylist(), strict=True)
     )

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from etl.errors import RecipeError
-from etl.kernels import stopwords
-from etl.recipe import Recipe
-from etl.stages import C4, FinewebQuality, GopherQuality, GopherRepetition, Where, lid
-from etl.stages.apply import Rejected, apply
-from etl.stages.languages import table
-from etl.stages.signals import compute
+from etl.kernels.signals import stop_words
+from etl.recipe.recipe import Recipe
+from etl.stages import C4, FinewebQuality, GopherQuality, GopherRepetition, Where
+from etl.stages.apply import apply
+from etl.stages.fineweb2_limits import table
+from etl.stages.rejected_rows import Rejected
+from etl.stages.signal_kernels import compute_signals
+from etl.text import language_id
 from tests.stages.test_golden import raw
 
 FILTERS = (GopherRepetition, FinewebQuality, GopherQuality)
@@ -69,7 +71,7 @@ def verdicts(pages, stages) -> list[str | None]:
 
 def test_good_pages_of_every_language_are_kept():
     languages = [page["lang"] for page in PAGES]
-    assert {*languages} == {*stopwords.STOP_WORDS}
+    assert {*languages} == {*stop_words.STOP_WORDS}
     assert all(languages.count(language) >= 3 for language in ("ar", "de", "ja", "th", "zh"))
     assert all(250 <= len(page["text"]) <= 1500 for page in PAGES)
     assert verdicts(PAGES, with_table()) == [None] * len(PAGES)
@@ -114,7 +116,7 @@ LIMITS = [
 def test_a_limit_holds_for_its_language_alone(kind, field):
     stage = kind(languages="fineweb2")
     own, default = stage.by_language(), getattr(stage, field)
-    limits = {code: own.get(code, {}).get(field, default) for code in lid.languages()}
+    limits = {code: own.get(code, {}).get(field, default) for code in language_id.languages()}
     assert len({*limits.values()}) > 1
     none = [code for code, limit in limits.items() if limit is None]
     some = [code for code in limits if code not in none]
@@ -180,7 +182,11 @@ def test_the_table_fits_the_filters_and_the_languages():
     assert all(len(limits) == 32 for limits in found.values())
     for kind in FILTERS:
         assert kind(languages=found[kind().kind]).by_language() == found[kind().kind]
-    assert {*found["gopher_quality"]} | {"en"} == {*stopwords.STOP_WORDS} <= {*lid.languages()}
+    assert (
+        {*found["gopher_quality"]} | {"en"}
+        == {*stop_words.STOP_WORDS}
+        <= {*language_id.languages()}
+    )
 
 
 def test_identity_says_the_limits_and_the_lists():
@@ -241,11 +247,11 @@ def test_the_language_is_found_before_its_stop_words():
     pages = pa.table(
         {"text": ["Die Würde des Menschen ist unantastbar, und das ist gut so.", None]}
     )
-    found = compute(pages, ["num_lang_stop_words"])
+    found = compute_signals(pages, ["num_lang_stop_words"])
     assert found.column_names == ["text", "num_lang_stop_words"]
     assert found["num_lang_stop_words"].to_pylist() == [3, None]  # und, das, des; not Die
     as_french = pages.append_column("lang", pa.array(["fr", "fr"]))
-    found = compute(as_french, ["num_lang_stop_words"])
+    found = compute_signals(as_french, ["num_lang_stop_words"])
     assert found["num_lang_stop_words"].to_pylist() == [1, None]  # des
 
 
@@ -277,7 +283,7 @@ def test_the_shipped_recipe():
     extract, language, *filters, unicode, pii = recipe.documents_stages
     assert [extract.kind, unicode.kind, pii.kind] == ["extract", "unicode", "pii"]
     assert tuple(filters) == with_table()
-    assert {*language.keep} == {*stopwords.STOP_WORDS}
+    assert {*language.keep} == {*stop_words.STOP_WORDS}
     assert verdicts(PAGES, recipe.documents_stages) == [None] * len(PAGES)
 
 
@@ -296,7 +302,7 @@ def test_prose_is_kept_that_the_rules_for_english_throw_away(data):
     )
     english, own = GopherQuality(), GopherQuality(languages="fineweb2")
     names = [name for name in dict.fromkeys([*english.signals(), *own.signals()]) if name != "lang"]
-    signals = compute(frame.to_arrow(), names)
+    signals = compute_signals(frame.to_arrow(), names)
     share = (
         frame.select("lang", of=pl.col("source").str.split("/").list.first())
         .with_columns(

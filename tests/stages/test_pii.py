@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages import Pii
-from etl.stages.pii_kinds import _KINDS, KINDS, _iban, _is_luhn, _is_reserved, find
+from etl.text.pii_patterns import _KINDS, KINDS, _iban, _is_luhn, _is_reserved, find_matches
 from tests.kernels.test_words import TRICKY
 
 PIECES = [
@@ -86,7 +86,7 @@ def masked(documents, **settings) -> list[dict]:
 def found(kind, documents) -> list[list[str]]:
     array = pa.array(["1", *documents, "a@b.de"], pa.string())[1:-1]
     whole = buffers(array)
-    spans = find(kind, whole, public_ips_only=True)
+    spans = find_matches(kind, whole, public_ips_only=True)
     pieces = [
         bytes(whole.data[a:b]).decode() for a, b in zip(spans.starts, spans.ends, strict=True)
     ]
@@ -171,7 +171,7 @@ def test_every_public_address(address):
     is_low = address.version == 4 and max(address.packed) < 32
     public = not is_low and not _is_reserved(address)
     assert found("ip", [f"at {address}."]) == [[str(address)] if public else []]
-    spans = find("ip", buffers(pa.array([str(address)])), public_ips_only=False)
+    spans = find_matches("ip", buffers(pa.array([str(address)])), public_ips_only=False)
     is_name = not any(map(str.isdigit, str(address)))
     assert spans.counts().tolist() == [not (is_low or is_name)]
     if public and address.version == 4:

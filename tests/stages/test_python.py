@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from etl.errors import RecipeError, StageError
 from etl.stages.apply import apply
-from etl.stages.python import Python
-from etl.stages.where import Where
+from etl.stages.filters.python import Python
+from etl.stages.filters.where import Where
 from tests.stages.test_golden import raw
 
 HERE = str(Path(__file__).parent)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.kernels.utf8 import texts as buffers
-from etl.stages import LineDedup, ParagraphDedup
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.stages import RepeatedLines, RepeatedParagraphs
 from tests.kernels.test_repeats import naive, texts
 
-STAGES = [(LineDedup, "line"), (ParagraphDedup, "paragraph")]
+STAGES = [(RepeatedLines, "line"), (RepeatedParagraphs, "paragraph")]
 
 
 def table(documents) -> pa.Table:
@@ -41,7 +41,7 @@ def test_what_is_fine_is_not_copied(kind, unit):
 
 def test_the_numbers_of_real_documents_add_up(data):
     documents = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text"]).slice(0, 1500)
-    for stage in (LineDedup(), ParagraphDedup(ignore=("case", "space", "digits"))):
+    for stage in (RepeatedLines(), RepeatedParagraphs(ignore=("case", "space", "digits"))):
         result = stage.apply(documents)
         cut, chars, left = (result[name].to_pylist() for name in stage.columns())
         for before, after, *numbers in zip(

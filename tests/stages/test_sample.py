@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from etl.stages import Sample
 from etl.stages.apply import apply
-from etl.stages.sample import positions
+from etl.stages.filters.sample import positions
 from tests.stages.test_golden import raw
 
 

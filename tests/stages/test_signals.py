@@ -4,15 +4,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from etl.kernels import counts
+from etl.kernels.signals import word_counts
 from etl.stages import signals
-from etl.stages.signals import GROUPS, SIGNALS, SPACED, compute
+from etl.stages.signal_kernels import GROUPS, compute_signals
+from etl.stages.signals import SIGNALS, SPACED
 
 TEXT = "# Héllo, it's 3.14…\n- the end...\n\n"
 
 
 def test_values():
-    table = compute(pa.table({"text": [TEXT, None, ""]}), list(SIGNALS))
+    table = compute_signals(pa.table({"text": [TEXT, None, ""]}), list(SIGNALS))
     (row, null, empty) = table.to_pylist()
     assert row | {"text": TEXT} == {
         "text": TEXT,
@@ -65,19 +66,19 @@ def test_values():
 
 
 def test_only_what_is_asked_for_is_appended():
-    table = compute(pa.table({"row": [7], "text": ["a b"]}), ["num_words", "num_chars"])
+    table = compute_signals(pa.table({"row": [7], "text": ["a b"]}), ["num_words", "num_chars"])
     assert table.to_pylist() == [{"row": 7, "text": "a b", "num_words": 2, "num_chars": 3}]
     assert table.schema.field("num_words").type == pa.float64()
 
 
 def test_a_column_that_is_there_is_computed_anew():
     table = pa.table({"num_words": [99.0], "text": ["a b"]})
-    assert compute(table, ["num_words"]).to_pylist() == [{"num_words": 2, "text": "a b"}]
+    assert compute_signals(table, ["num_words"]).to_pylist() == [{"num_words": 2, "text": "a b"}]
 
 
 def test_an_unknown_signal():
     with pytest.raises(KeyError, match="num_wrds"):
-        compute(pa.table({"text": ["a"]}), ["num_wrds"])
+        compute_signals(pa.table({"text": ["a"]}), ["num_wrds"])
 
 
 def test_every_signal_is_a_column_of_its_name():
@@ -93,17 +94,19 @@ def test_every_signal_is_a_column_of_its_name():
 
 def test_a_group_is_computed_once(monkeypatch):
     calls = []
-    count = counts.count
+    count = word_counts.count
 
     def counted(texts, **how):
         calls.append(how)
         return count(texts, **how)
 
-    monkeypatch.setattr(counts, "count", counted)
-    compute(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
+    monkeypatch.setattr(word_counts, "count", counted)
+    compute_signals(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
     assert calls == [{"by_space": False, "words": True, "marks": True, "repeated": False}]
-    compute(pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"])
+    compute_signals(
+        pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"]
+    )
     assert [(how["by_space"], how["marks"]) for how in calls[1:]] == [(False, False), (True, False)]
     assert calls[1]["repeated"]
-    compute(pa.table({"text": ["a"]}), ["newline_word_ratio"])
+    compute_signals(pa.table({"text": ["a"]}), ["newline_word_ratio"])
     assert calls[3] == {"by_space": False, "words": False, "marks": False, "repeated": False}

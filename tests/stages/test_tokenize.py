@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from etl.errors import TokenizerError
-from etl.stages.encoder import Engine
+from etl.schemas import TOKENS
 from etl.stages.tokenize import Encoder, Tokenize, tokenize
-from schemas import TOKENS
+from etl.text.tokenizer import TokenizerEngine
 
 EOS = "<|endoftext|>"
 BYTE_LEVEL = (
@@ -89,8 +89,8 @@ def parts(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def engine(parts: dict[str, Any]) -> Engine:
-    found = Engine(json.dumps(parts).encode())
+def engine(parts: dict[str, Any]) -> TokenizerEngine:
+    found = TokenizerEngine(json.dumps(parts).encode())
     assert found.fallback is None
     return found
 
@@ -141,7 +141,7 @@ def test_golden(save: Callable[..., str]) -> None:
     ]
 
 
-def test_odd_texts(engine: Engine) -> None:
+def test_odd_texts(engine: TokenizerEngine) -> None:
     ids = engine.lists(pa.array(ODD))
     assert ids.type == TOKENS.field("tokens").type
     assert ids.to_pylist() == expected(engine.reference, ODD)
@@ -155,14 +155,14 @@ texts = st.lists(st.lists(_pieces, max_size=6).map("".join), max_size=8)
 
 
 @given(texts=texts)
-def test_any_text_has_the_ids_of_tokenizers(engine: Engine, texts: list[str]) -> None:
+def test_any_text_has_the_ids_of_tokenizers(engine: TokenizerEngine, texts: list[str]) -> None:
     assert engine.lists(pa.array(texts, pa.string())).to_pylist() == expected(
         engine.reference, texts
     )
 
 
 @given(text=st.lists(_pieces).map("".join))
-def test_decoding_gives_the_text_back(engine: Engine, text: str) -> None:
+def test_decoding_gives_the_text_back(engine: TokenizerEngine, text: str) -> None:
     [ids] = engine.lists(pa.array([text])).to_pylist()
     normalizer = engine.reference.normalizer
     normal = text if normalizer is None else normalizer.normalize_str(text)
@@ -206,7 +206,7 @@ def test_begin_and_end(
     assert found == [[*begin, *ids, *end] for ids in expected(reference, texts)]
 
 
-def test_a_huge_text_and_a_huge_word(engine: Engine) -> None:
+def test_a_huge_text_and_a_huge_word(engine: TokenizerEngine) -> None:
     line = "It's Anna's idea: 1234 über\n"
     [ids] = engine.lists(pa.array([line * 200_000])).to_pylist()  # 5.8 MB
     assert ids == expected(engine.reference, [line])[0] * 200_000
@@ -218,7 +218,7 @@ def test_truncation_and_padding_of_the_file_are_left_out() -> None:
     short = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     wide = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_to_multiple_of": None,
             "pad_id": 0, "pad_type_id": 0, "pad_token": EOS}  # fmt: skip
-    plain, cut = (Engine(json.dumps(p).encode()) for p in
+    plain, cut = (TokenizerEngine(json.dumps(p).encode()) for p in
                   (train(), train(truncation=short, padding=wide)))  # fmt: skip
     texts = pa.array(["a", "a text of more than three tokens", UNSETTLED[0]])
     assert cut.lists(texts).equals(plain.lists(texts))
@@ -255,7 +255,7 @@ FOREIGN: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_what_gigatoken_cannot_do_goes_through_the_reference(name: str) -> None:
-    engine = Engine(json.dumps(FOREIGN[name]()).encode())
+    engine = TokenizerEngine(json.dumps(FOREIGN[name]()).encode())
     says = "cannot load it" if name.startswith("refused") else "gives other ids for"
     assert engine.fallback is not None
     assert says in engine.fallback
@@ -280,7 +280,7 @@ def test_other_models(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["true", "false", None])
 def test_the_reference_is_the_same_with_and_without_threads(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, setting: str | None
+    engine: TokenizerEngine, monkeypatch: pytest.MonkeyPatch, setting: str | None
 ) -> None:
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     if setting is not None:
@@ -324,14 +324,14 @@ def test_the_guard_has_nothing_to_say_of_good_or_no_documents(tiny: Encoder) -> 
 
 def test_a_full_cache_is_emptied_and_the_ids_stay(parts: dict[str, Any]) -> None:
     data = json.dumps(parts).encode()
-    small, large = Engine(data, max_cache_bytes=-1), Engine(data)
+    small, large = TokenizerEngine(data, max_cache_bytes=-1), TokenizerEngine(data)
     for _ in range(3):
         before = small._fast
         assert small.lists(pa.array(ODD)).equals(large.lists(pa.array(ODD)))
         assert small._fast is not before
 
 
-def test_threads_share_an_encoder(engine: Engine) -> None:
+def test_threads_share_an_encoder(engine: TokenizerEngine) -> None:
     batch = pa.array([*_CORPUS, *ODD] * 50)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: engine.lists(batch), range(16)))
@@ -532,7 +532,7 @@ def _documents(data: Path, every: int) -> pa.Array:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 def test_every_character(data: Path, name: str) -> None:
-    engine = Engine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
+    engine = TokenizerEngine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
     for first in range(0, 0x34000, 0x4000):  # what lies above is private or unassigned
         points = [p for p in range(first, first + 0x4000) if not 0xD800 <= p < 0xE000]
         for context in (
@@ -549,7 +549,7 @@ def test_every_character(data: Path, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_a_word_of_a_megabyte_and_a_text_of_fifty(data: Path, name: str) -> None:
-    engine = Engine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
+    engine = TokenizerEngine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
     word = "ab" * 500_000
     assert engine.lists(pa.array([word])).to_pylist() == expected(engine.reference, [word])
     unit = "".join(_CORPUS) + "\n"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.kernels.utf8 import texts as buffers
+from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages import Unicode
-from etl.stages.unicode import _fixed
+from etl.stages.transforms.unicode import _fixed
 from tests.kernels.test_controls import naive, texts
 
 FORMS = (None, "NFC", "NFKC")

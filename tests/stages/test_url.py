@@ -12,7 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from etl.errors import RecipeError
-from etl.stages import Url, addresses, files
+from etl.stages import Url
+from etl.storage import referenced_files
+from etl.text import urls as addresses
 
 URLS = [
     "https://www.Example.org/Free-Games?x=1#top",
@@ -274,6 +276,6 @@ def test_what_is_remote_is_asked_for_seldom(s3):
 
     fs = s3fs.S3FileSystem()
     fs.pipe(f"{s3}/list", b"a")
-    first, second, third = (files.current(f"{s3}/list") for _ in range(3))
-    assert first == files.find(f"{s3}/list")
+    first, second, third = (referenced_files.current(f"{s3}/list") for _ in range(3))
+    assert first == referenced_files.find_referenced(f"{s3}/list")
     assert second is first or third is second  # ten seconds may have begun between two of them

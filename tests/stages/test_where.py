@@ -2,8 +2,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from etl.stages import lid
-from etl.stages.where import Where
+from etl.stages.filters.where import Where
+from etl.text import language_id
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_identity_names_the_language_model_only_if_it_is_read():
     assert Where(keep="num_words > 1").identity() == {
         "kind": "where", "keep": "num_words > 1", "name": "condition"
     }  # fmt: skip
-    assert Where(keep="lang = 'de'").identity()["model"] == lid.identity()["model"]
+    assert Where(keep="lang = 'de'").identity()["model"] == language_id.identity()["model"]

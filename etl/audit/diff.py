@@ -1,0 +1,116 @@
+"""Compare two versions of a table: recipe, inputs, rows by reason."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl import schemas
+from etl.audit.row_lookup import tally_rules
+from etl.delta.table import Table
+from etl.errors import StorageError
+from etl.lake.table_versions import (
+    Version,
+    latest_record,
+    live_inputs,
+    versions_of,
+)
+from etl.recipe.diff import differences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The changes from one version of a table to another."""
+
+    url: str
+    old: int
+    new: int
+    rows_added: int
+    rows_removed: int
+    files_added: int
+    files_removed: int
+    bytes_added: int
+    bytes_removed: int
+    tokens_added: int
+    tokens_removed: int
+    counts: dict[str, int] | None  # change by outcome; None if old data files were deleted
+    recipe: list[str]  # changed settings, as ``key: old -> new``
+    libraries: list[str]  # changed library versions
+    inputs_added: list[schemas.InputFile]
+    inputs_replaced: list[schemas.InputFile]  # with their new content
+    inputs_removed: list[schemas.InputFile]
+    commits: list[Version]  # the versions in between, newest first
+
+
+def diff(table_url: str, old: int, new: int) -> Difference:
+    """Compare version ``old`` of a table with version ``new``.
+
+    Raises TableError if the table or a version does not exist.
+    """
+    tables = [Table.open(table_url, version) for version in (old, new)]
+    files = [table.data_files() for table in tables]
+    removed, added = _without(files[0], files[1]), _without(files[1], files[0])
+    versions = [versions_of(table) for table in tables]
+    records = [latest_record(v) for v in versions]
+    inputs = [live_inputs(v) for v in versions]
+    before, after = inputs
+    first, last = sorted((tables[0].version, tables[1].version))
+    between = [v for v in max(versions, key=len) if first < v.version <= last]
+    return Difference(
+        url=tables[0].url,
+        old=tables[0].version,
+        new=tables[1].version,
+        rows_added=sum_counts(added, "rows"),
+        rows_removed=sum_counts(removed, "rows"),
+        files_added=added.num_rows,
+        files_removed=removed.num_rows,
+        bytes_added=sum_counts(added, "size"),
+        bytes_removed=sum_counts(removed, "size"),
+        tokens_added=sum_counts(added, "max.token_end"),
+        tokens_removed=sum_counts(removed, "max.token_end"),
+        counts=_changed_counts(tables, removed, added),
+        recipe=_differences(records, "canonical"),
+        libraries=_differences(records, "versions"),
+        inputs_added=[file for uri, file in after.items() if uri not in before],
+        inputs_replaced=[
+            file
+            for uri, file in after.items()
+            if uri in before and before[uri].fingerprint != file.fingerprint
+        ],
+        inputs_removed=[file for uri, file in before.items() if uri not in after],
+        commits=between,
+    )
+
+
+def _differences(records: list[schemas.Lineage | None], field: str) -> list[str]:
+    """Return the differences in a field of two records; nothing if a version has no record."""
+    old, new = records
+    return list(differences(getattr(old, field), getattr(new, field))) if old and new else []
+
+
+def _changed_counts(
+    tables: list[Table], removed: pa.Table, added: pa.Table
+) -> dict[str, int] | None:
+    """Return the change in rows of each outcome; None if old data files were deleted."""
+    total: Counter[str] = Counter()
+    for table, files, sign in ((tables[0], removed, -1), (tables[1], added, 1)):
+        if "reason" not in table.schema.names or files.num_rows == 0:
+            continue
+        is_kept = pc.equal(files["partition.verdict"], "kept")
+        total["kept"] += sign * sum_counts(files.filter(is_kept), "rows")
+        try:
+            rules = tally_rules(table, files.filter(pc.invert(is_kept)))
+        except StorageError:  # vacuumed: the changes are known, but not the reasons
+            return None
+        for rule, count in rules.items():
+            total[rule] += sign * count
+    return {name: count for name, count in sorted(total.items()) if count}
+
+
+def _without(files: pa.Table, others: pa.Table) -> pa.Table:
+    return files.filter(pc.invert(pc.is_in(files["path"], others["path"].combine_chunks())))
+
+
+def sum_counts(files: pa.Table, column: str) -> int:
+    return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0

@@ -1,0 +1,1 @@
+"""Report which documents deduplication removed, and for which."""

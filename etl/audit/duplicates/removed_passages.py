@@ -1,0 +1,73 @@
+"""Totals of paragraph deduplication in a lake: documents cut, documents left out, tokens saved."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from etl import schemas
+from etl.audit.duplicates.rows_by_source import BySource, batches
+from etl.delta.table import Table
+
+_SAMPLE: Final = 8  # input files from which tokens per character are estimated
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutTotals:
+    """Documents that lost some of their units, and documents left out because too little remained.
+
+    ``tokens`` is an estimate: the removed characters times the tokens per character of eight input files;
+    None if the lake has no tokens.
+    """
+
+    documents: int
+    units: int  # paragraphs, lines or sentences
+    chars: int  # code points in the units
+    left_out: int
+    left_out_chars: int
+    tokens: int | None
+
+
+def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> CutTotals | None:
+    """Sum up all of ``duplicates``; return None if the recipe of the lake cuts nothing."""
+    if "cut" not in duplicates.schema.names:
+        return None
+    sums = np.zeros(5, np.int64)
+    for batch in batches(duplicates, ["kind", "cut", "cut_chars", "similarity"]):
+        cut = batch.filter(pc.equal(batch["kind"], schemas.CUT))
+        short = batch.filter(pc.equal(batch["kind"], schemas.SHORT))
+        share = short["similarity"].to_numpy(zero_copy_only=False)
+        chars = short["cut_chars"].to_numpy(zero_copy_only=False)
+        whole = np.rint(chars / np.where(share > 0, share, 1)).sum()
+        units = pc.sum(pc.list_value_length(cut["cut"])).as_py() or 0
+        cut_chars = pc.sum(cut["cut_chars"]).as_py() or 0
+        sums += np.array([len(cut), units, cut_chars, len(short), whole], np.int64)
+    ratio = None if tokens is None else _tokens_per_char(documents, duplicates, tokens)
+    cut_docs, units, chars, left_out, left_out_chars = sums.tolist()
+    return CutTotals(
+        documents=cut_docs,
+        units=units,
+        chars=chars,
+        left_out=left_out,
+        left_out_chars=left_out_chars,
+        tokens=None if ratio is None else round(ratio * (chars + left_out_chars)),
+    )
+
+
+def _tokens_per_char(documents: Table, duplicates: Table, tokens: Table) -> float | None:
+    """Return the ratio in the tokenized text of the first input files."""
+    kept, decided = BySource(documents, verdict="kept"), BySource(duplicates)
+    tokenized = BySource(tokens)
+    num_tokens = num_chars = 0
+    for source in tokenized.sources()[:_SAMPLE]:
+        rows = tokenized.read(source, ["row", "num_tokens"])
+        num_tokens += pc.sum(rows["num_tokens"]).as_py() or 0
+        units = kept.read(source, ["row", "unit_chars"])
+        units = units.filter(pc.is_in(units["row"], rows["row"].combine_chunks()))
+        num_chars += pc.sum(pc.list_flatten(units["unit_chars"])).as_py() or 0
+        cut = decided.read(source, ["kind", "cut_chars"])
+        num_chars -= (
+            pc.sum(cut.filter(pc.equal(cut["kind"], schemas.CUT))["cut_chars"]).as_py() or 0
+        )
+    return num_tokens / num_chars if num_chars > 0 else None

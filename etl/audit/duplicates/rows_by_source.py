@@ -1,0 +1,48 @@
+"""Read columns of a table, by batch of rows or by input file."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.delta.table import Table
+
+_BATCH_ROWS = 1 << 17
+
+
+def batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of all rows, in the order of the data files."""
+    for fragment in table.data_files().to_pylist():
+        with storage.open_input(storage.join(table.url, fragment["path"])) as source:
+            file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+            yield from file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
+
+
+class BySource:
+    """The rows of a table by input file; ``verdict`` selects those of ``documents``."""
+
+    def __init__(self, table: Table, *, verdict: str | None = None) -> None:
+        self._table = table
+        self._paths: list[tuple[str, str, str]] = []
+        for row in table.data_files().to_pylist():
+            if verdict in (None, row.get("partition.verdict")):
+                self._paths.append((row["min.source"], row["max.source"], row["path"]))
+
+    def sources(self) -> list[str]:
+        """Return the input files in order: the least source of each data file."""
+        return sorted({low for low, _, _ in self._paths})
+
+    def read(self, source: str, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows of an input file."""
+        schema = pa.schema([self._table.schema.field(name) for name in columns])
+        parts = [schema.empty_table()]
+        for low, high, path in self._paths:
+            if low <= source <= high:
+                with storage.open_input(storage.join(self._table.url, path)) as file:
+                    names = ["source", *columns]
+                    rows = pq.read_table(file, columns=names, use_threads=False, partitioning=None)
+                rows = rows.filter(pc.equal(rows["source"], source))
+                parts.append(rows.select(list(columns)).cast(schema))
+        return pa.concat_tables(parts)

@@ -1,0 +1,172 @@
+"""Look up a few rows in a large table by the statistics in its log and in its file footers.
+
+Only the data files and row groups that may match are read, and only the requested columns of them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import schemas, storage
+from etl.delta.table import Table
+from etl.errors import TableError
+
+_THREADS = 8  # they wait for storage more than they compute
+
+Wanted = Mapping[str, str | int]
+"""Column -> the value that it must have."""
+
+
+@dataclass(frozen=True)
+class FoundRow:
+    """A matching row: its data file, its number in that file, and its values with the partition's."""
+
+    path: str
+    number: int
+    values: dict[str, Any]
+
+
+def find_rows(
+    table: Table, wanted: Wanted, columns: Sequence[str] | None = None
+) -> Iterator[FoundRow]:
+    """Yield the rows in which every wanted column has its value, with all ``columns`` by default."""
+    for fragment in candidates(table.data_files(), wanted):
+        partition = {
+            name.removeprefix("partition."): value
+            for name, value in fragment.items()
+            if name.startswith("partition.")
+        }
+        for number, values in _find_in_file(table.url, fragment["path"], wanted, columns):
+            yield FoundRow(fragment["path"], number, {**values, **partition})
+
+
+def candidates(fragments: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
+    """Return the data files that may hold such a row, by the minima and maxima of their columns.
+
+    >>> files = pa.table({"path": ["a", "b"], "min.row": [0, 10], "max.row": [9, 19]})
+    >>> [file["path"] for file in candidates(files, {"row": 12})]
+    ['b']
+    """
+    if fragments.num_rows == 0:
+        return []
+    may_match = pa.array([True] * fragments.num_rows)
+    for name, value in wanted.items():
+        if f"min.{name}" in fragments.column_names:
+            low, high = fragments[f"min.{name}"], fragments[f"max.{name}"]
+            inside = pc.and_(pc.less_equal(low, value), pc.greater_equal(high, value))
+            may_match = pc.and_(may_match, pc.fill_null(inside, True))  # null: no statistics
+        if f"null_count.{name}" in fragments.column_names:
+            empty = pc.equal(fragments[f"null_count.{name}"], fragments["rows"])
+            may_match = pc.and_(may_match, pc.invert(pc.fill_null(empty, False)))
+    return list(fragments.filter(may_match).to_pylist())
+
+
+def first_rows(table: Table, limit: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the first rows of a table in the order of its data files.
+
+    Raises TableError for a column that the table does not have.
+    """
+    names = list(columns or table.schema.names)
+    for name in names:
+        if name not in table.schema.names:
+            hint = f"its columns are {', '.join(table.schema.names)}"
+            raise TableError(f"the table has no column {name!r}", where=table.url, hint=hint)
+    schema = pa.schema([table.schema.field(name) for name in names])
+    parts = [schema.empty_table()]
+    missing = limit
+    for fragment in table.data_files().to_pylist():
+        if missing <= 0:
+            break
+        rows = _first_rows(table.url, fragment, names, missing)
+        parts.append(rows.select(names).cast(schema))
+        missing -= rows.num_rows
+    return pa.concat_tables(parts)
+
+
+def tally(table: Table, column: str, fragments: pa.Table) -> Counter[str | None]:
+    """Count the values of a text column in some data files; read only that column."""
+    total: Counter[str | None] = Counter()
+    unresolved = []
+    for row in fragments.to_pylist():
+        low, high = row.get(f"min.{column}"), row.get(f"max.{column}")
+        if low is not None and low == high and row.get(f"null_count.{column}") == 0:
+            total[low] += row["rows"]  # a single value in the whole file
+        else:
+            unresolved.append(row["path"])
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for values in pool.map(lambda path: _values(table.url, path, column), unresolved):
+            total.update(values)
+    return total
+
+
+def tally_rules(documents: Table, fragments: pa.Table) -> Counter[str]:
+    """Count the documents that each rule rejected in some data files, ignoring details of a reason."""
+    total: Counter[str] = Counter()
+    for reason, count in tally(documents, "reason", fragments).items():
+        total["none" if reason is None else schemas.rule_of(reason)] += count
+    return total
+
+
+def _find_in_file(
+    url: str, path: str, wanted: Wanted, columns: Sequence[str] | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    with storage.open_input(storage.join(url, path)) as source:
+        file = pq.ParquetFile(source)
+        names = file.schema_arrow.names if columns is None else list(columns)
+        start = 0
+        for group in range(file.num_row_groups):
+            metadata = file.metadata.row_group(group)
+            if _may_hold(metadata, wanted):
+                keys = file.read_row_group(group, columns=list(wanted), use_threads=False)
+                match = pa.array([True] * keys.num_rows)
+                for name, value in wanted.items():
+                    match = pc.and_(match, pc.fill_null(pc.equal(keys[name], value), False))
+                indices = pc.indices_nonzero(match)
+                if len(indices):
+                    rows = file.read_row_group(group, columns=names, use_threads=False)
+                    matches = rows.take(indices).to_pylist()
+                    for index, values in zip(indices.to_pylist(), matches, strict=True):
+                        yield start + index, values
+            start += metadata.num_rows
+
+
+def _may_hold(group: pq.RowGroupMetaData, wanted: Wanted) -> bool:
+    """Return whether a row group may hold the wanted values, by its statistics."""
+    for index in range(group.num_columns):
+        column = group.column(index)
+        known = column.statistics is not None and column.statistics.has_min_max
+        if column.path_in_schema in wanted and known:
+            value = wanted[column.path_in_schema]
+            if not column.statistics.min <= value <= column.statistics.max:
+                return False
+    return True
+
+
+def _first_rows(url: str, fragment: Mapping[str, Any], names: list[str], limit: int) -> pa.Table:
+    stored = [name for name in names if f"partition.{name}" not in fragment]
+    batches, num_rows = [], 0
+    with storage.open_input(storage.join(url, fragment["path"])) as source:
+        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+        for batch in file.iter_batches(limit, columns=stored, use_threads=False):
+            batches.append(batch.slice(0, limit - num_rows))
+            num_rows += batches[-1].num_rows
+            if num_rows == limit:
+                break
+    rows = pa.Table.from_batches(batches) if batches else pa.table({})
+    for name in names:
+        if name not in stored:
+            rows = rows.append_column(name, pa.repeat(fragment[f"partition.{name}"], num_rows))
+    return rows
+
+
+def _values(url: str, path: str, column: str) -> dict[str | None, int]:
+    with storage.open_input(storage.join(url, path)) as source:
+        table = pq.read_table(source, columns=[column], use_threads=False)
+    counts = pc.value_counts(table[column]).to_pylist()
+    return {count["values"]: count["counts"] for count in counts}

@@ -1,0 +1,125 @@
+"""What a trace holds: the commit, row, duplicate, cut and tokens of one document."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from etl import schemas
+from etl.delta.table import Table
+from etl.lake.table_versions import (
+    latest_record,
+    versions_of,
+)
+from etl.stages import DedupParagraphs
+
+_PREVIEWS: Final = 5
+
+
+_PREVIEW_CHARS: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The units of a document that occur in other documents, or earlier in the document itself."""
+
+    unit: str  # paragraphs, lines or sentences
+    ordinals: list[int]  # of the units cut, from 0
+    chars: int  # code points in the units cut
+    share: float  # of the code points in all units
+    texts: list[str]  # the first 200 characters of each of the first five
+    keeper_source: str  # the document that keeps the first of them
+    keeper_row: int
+    left_out: bool  # because too little of it would remain
+    version: int  # version of ``duplicates`` with this decision
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of the document in one line."""
+        units = f"{len(self.ordinals)} {self.unit} ({self.chars:,} characters, {self.share:.0%})"
+        if self.left_out:
+            return f"left out: dedup_paragraphs.short, {units} are repeated"
+        return f"{units} cut"
+
+
+def cut_of(row: Mapping[str, Any], text: str, table: Table) -> Cut:
+    """Describe the cut that a row of ``duplicates`` records for a document with this text."""
+    record = latest_record(versions_of(table))
+    stages = record.canonical["stages"] if record is not None else []
+    settings: Mapping[str, Any] = next((s for s in stages if s["kind"] == "dedup_paragraphs"), {})
+    stage = DedupParagraphs.model_validate(settings)
+    pieces = stage.pieces(text)
+    return Cut(
+        unit=stage.unit,
+        ordinals=row["cut"],
+        chars=row["cut_chars"],
+        share=row["similarity"],
+        texts=[pieces[ordinal][:_PREVIEW_CHARS] for ordinal in row["cut"][:_PREVIEWS]],
+        keeper_source=row["keeper_source"],
+        keeper_row=row["keeper_row"],
+        left_out=row["kind"] == schemas.SHORT,
+        version=table.version,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedCommit:
+    """The commit that added a row: the table's version, the run and the recipe."""
+
+    version: int
+    time: datetime  # UTC
+    run_id: str | None
+    recipe: str | None
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowLocation:
+    """The location of a row: data file (path inside its table), row in that file, and commit."""
+
+    file: str
+    row: int
+    commit: TracedCommit | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedDuplicate:
+    """The document that was kept instead of this one, and their similarity (1.0: identical)."""
+
+    keeper_source: str
+    keeper_row: int
+    keeper_id: str | None  # also None if the keeper is in another lake
+    keeper_lake: str | None  # URL, if the keeper is in another lake
+    kind: str  # exact or near
+    similarity: float
+    version: int  # version of ``duplicates`` with this decision
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedTokens:
+    """The tokens of a document; ``first_token`` is an offset from the start of the data file."""
+
+    place: RowLocation
+    first_token: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The complete record of one document in a lake."""
+
+    id: str | None
+    source: str
+    row: int
+    verdict: str
+    reason: str | None
+    url: str | None
+    lang: str | None
+    signals: dict[str, float]
+    text: str | None  # its first 500 characters; None for a rejected document
+    outcome: str  # one line: kept, rejected or left out
+    document: RowLocation
+    duplicate: TracedDuplicate | None
+    cut: Cut | None  # its units that occur in other documents
+    tokens: TracedTokens | None
+    input: schemas.InputFile | None

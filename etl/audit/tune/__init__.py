@@ -1,0 +1,1 @@
+"""Estimate what other thresholds would keep."""

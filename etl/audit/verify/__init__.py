@@ -1,0 +1,1 @@
+"""Check the integrity of a lake."""

@@ -1,0 +1,208 @@
+"""Check each data file of a table against the log: presence, size, rows, schema and values.
+
+Every page of every column is decoded after its checksum is verified, and the statistics in the footer are
+compared with the values. ``quick`` reads the footers only.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.delta.table import Table
+from etl.errors import error_line, one_line
+
+_THREADS = 8  # they wait for storage more than they compute
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """A problem found in a lake: its table, its data file and a description."""
+
+    table: str
+    file: str | None  # path inside the table; None for the table as a whole
+    what: str
+    redo: str | None = field(default=None, compare=False)  # the table to repair, if not ``table``
+
+    def __str__(self) -> str:
+        where = self.table if self.file is None else f"{self.table}/{self.file}"
+        return one_line(f"{where}: {self.what}")
+
+
+def check_files(
+    table: Table,
+    *,
+    quick: bool = False,
+    vocab_size: int | None = None,
+    known: Collection[str] = (),
+) -> list[Problem]:
+    """Check each data file of a table's version, except those in ``known``; return the problems.
+
+    Token ids must be less than ``vocab_size``.
+    """
+    name = table.url.rsplit("/", 1)[-1]
+    schema = table.schema
+
+    def check(fragment: Mapping[str, Any]) -> list[Problem]:
+        file = _DataFile(table.url, fragment, schema)
+        problems = file.problems(quick=quick, vocab_size=vocab_size)
+        return [Problem(name, fragment["path"], what) for what in problems]
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        files = [f for f in table.data_files().to_pylist() if f["path"] not in known]
+        return [problem for problems in pool.map(check, files) for problem in problems]
+
+
+@dataclass(frozen=True)
+class _DataFile:
+    """A data file: the table's URL, the file's entry in the log, and the table's schema."""
+
+    url: str
+    fragment: Mapping[str, Any]
+    schema: pa.Schema
+
+    def problems(self, *, quick: bool, vocab_size: int | None) -> Iterator[str]:
+        """Yield the problems of the file; one that cannot be opened has no further problems."""
+        uri = storage.join(self.url, self.fragment["path"])
+        size = storage.file_size(uri)
+        if size is None:
+            yield "the file is missing"
+            return
+        if size != self.fragment["size"]:
+            yield f"the file has {size} bytes, but the log records {self.fragment['size']}"
+        try:
+            with storage.open_input(uri) as source:
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                problems = list(self._footer(file))
+                if not problems and not quick:
+                    problems = list(self._pages(file, vocab_size))
+                yield from problems
+        except Exception as error:  # noqa: BLE001 - a damaged footer can raise anything
+            yield f"the file cannot be read: {error_line(error)}"
+
+    def _footer(self, file: pq.ParquetFile) -> Iterator[str]:
+        rows = file.metadata.num_rows
+        if rows != self.fragment["rows"]:
+            yield f"the file has {rows} rows, but the log records {self.fragment['rows']}"
+        stored = [f for f in self.schema if f"partition.{f.name}" not in self.fragment]
+        if not file.schema_arrow.equals(pa.schema(stored), check_metadata=False):
+            difference = _difference(file.schema_arrow, stored)
+            yield f"its columns differ from those of the table: {difference}"
+            return
+        for name in self.schema.names:
+            low, high = self.fragment.get(f"min.{name}"), self.fragment.get(f"max.{name}")
+            stored_range = _range(file.metadata, name)
+            if low is not None and stored_range is not None and stored_range != (low, high):
+                first, last = stored_range
+                yield f"{name} is {first!r} to {last!r}, but the log records {low!r} to {high!r}"
+        yield from self._reasons(file.metadata)
+
+    def _reasons(self, metadata: pq.FileMetaData) -> Iterator[str]:
+        """Check that rejected rows have a reason and kept rows have none."""
+        verdict = self.fragment.get("partition.verdict")
+        missing = _null_count(metadata, "reason")
+        if verdict is None or missing is None:
+            return
+        with_reason = metadata.num_rows - missing
+        if verdict == "kept" and with_reason:
+            yield f"{with_reason} kept rows have a reason for rejection"
+        if verdict == "rejected" and missing:
+            yield f"{missing} rejected rows have no reason"
+
+    def _pages(self, file: pq.ParquetFile, vocab_size: int | None) -> Iterator[str]:
+        for group in range(file.num_row_groups):
+            ranges = _Ranges(file.metadata.row_group(group))
+            for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
+                ranges.update(batch)
+                if "tokens" in batch.schema.names:
+                    yield from _token_problems(batch, vocab_size)
+            yield from ranges.problems(f"row group {group}")
+
+
+class _Ranges:
+    """The ranges of a row group's values, compared with the minima and maxima in its footer."""
+
+    def __init__(self, group: pq.RowGroupMetaData) -> None:
+        columns = [group.column(i) for i in range(group.num_columns)]
+        known = {c.path_in_schema: c.statistics for c in columns if c.statistics is not None}
+        self._recorded = {name: (s.min, s.max) for name, s in known.items() if s.has_min_max}
+        self._actual: dict[str, tuple[Any, Any]] = {}
+        self._missing = group.num_rows
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        self._missing -= batch.num_rows
+        for name in self._recorded.keys() & set(batch.schema.names):
+            limits = pc.min_max(batch[name]).as_py()
+            low, high = self._actual.get(name, (limits["min"], limits["max"]))
+            if limits["min"] is not None:
+                self._actual[name] = (min(low, limits["min"]), max(high, limits["max"]))
+
+    def problems(self, where: str) -> Iterator[str]:
+        if self._missing:
+            yield f"{where} has {self._missing} fewer rows than its footer records"
+        for name, (first, last) in self._actual.items():
+            low, high = self._recorded[name]
+            if (first, last) != (low, high):
+                what = (
+                    f"{name} is {first!r} to {last!r}, but the footer records {low!r} to {high!r}"
+                )
+                yield f"{where}: {what}"
+
+
+def _token_problems(batch: pa.RecordBatch, vocab_size: int | None) -> Iterator[str]:
+    lengths = pc.list_value_length(batch["tokens"])
+    if not lengths.equals(batch["num_tokens"].cast(lengths.type)):
+        yield "num_tokens is not the length of tokens"
+    ids = np.asarray(batch["tokens"].flatten())
+    if ids.size and (ids.min() < 0 or (vocab_size is not None and ids.max() >= vocab_size)):
+        limit = "but must not be negative"
+        if vocab_size is not None:
+            limit = f"but the vocabulary has {vocab_size} tokens"
+        yield f"token ids range from {ids.min()} to {ids.max()}, {limit}"
+
+
+def _range(metadata: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
+    """Return the minimum and maximum of a column by the footer; None if it does not record them."""
+    groups = _statistics(metadata, name)
+    if not groups or not all(s is not None and (s.has_min_max or _is_null(s)) for s in groups):
+        return None
+    known = [s for s in groups if s.has_min_max]
+    return (min(s.min for s in known), max(s.max for s in known)) if known else None
+
+
+def _null_count(metadata: pq.FileMetaData, name: str) -> int | None:
+    groups = _statistics(metadata, name)
+    if not groups or not all(s is not None and s.has_null_count for s in groups):
+        return None
+    return int(sum(s.null_count for s in groups))
+
+
+def _is_null(statistics: pq.Statistics) -> bool:
+    return bool(statistics.has_null_count and statistics.num_values == 0)
+
+
+def _statistics(metadata: pq.FileMetaData, name: str) -> list[Any]:
+    """Return the statistics of a flat column per row group; None where the writer omitted them."""
+    if metadata.num_row_groups == 0:
+        return []
+    first = metadata.row_group(0)
+    indices = [i for i in range(first.num_columns) if first.column(i).path_in_schema == name]
+    groups = range(metadata.num_row_groups)
+    return [metadata.row_group(group).column(i).statistics for i in indices for group in groups]
+
+
+def _difference(actual: pa.Schema, expected: list[pa.Field]) -> str:
+    """Describe the first columns that differ."""
+    known = {field.name: field for field in expected}
+    differing = [
+        str(field) for field in actual if field.name not in known or known[field.name] != field
+    ]
+    missing = [name for name in known if name not in actual.names]
+    lacks = f" and lacks {missing[:3]}" if missing else ""
+    return f"it has {differing[:3]}{lacks}"

@@ -1,0 +1,50 @@
+"""Check that the table ``keys`` holds the keys of exactly the documents that were not left out.
+
+The table is only checked while it is in use: if it does not fit ``duplicates``, the next run rebuilds it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.audit.verify.file_checks import Problem
+from etl.delta.table import Table
+from etl.lake.keys_table import KeysTable, file_id
+from etl.lake.work_units import kept_units
+
+
+def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> Iterator[Problem]:
+    """Yield a problem for keys that are unsorted, belong to no data file, or are too many or too few.
+
+    ``duplicates`` are the rows of ``read_duplicates`` with a kind in ``schemas.WHOLE``. Only the columns
+    ``key`` and ``file`` are read.
+    """
+    table = keys.ledger.table
+    if not keys.fits or table is None:
+        return
+    left_out = dict(duplicates.group_by("file").len().iter_rows())
+    units = {file_id(path): unit for unit in kept_units(documents) for path in unit.paths}
+    exact: Counter[str] = Counter()  # keys of texts, by unit
+    for fragment in table.data_files().to_pylist():
+        path = str(fragment["path"])
+        with storage.open_input(storage.join(table.url, path)) as source:
+            rows = pq.read_table(source, columns=["key", "file"], use_threads=False)
+        values = np.asarray(rows["key"].combine_chunks())
+        if (values[1:] < values[:-1]).any():
+            yield Problem("keys", path, "its keys are not sorted")
+        for count in rows["file"].value_counts().to_pylist():
+            unit = units.get(count["values"])
+            if unit is None:
+                what = f"{count['counts']} keys of documents that do not exist"
+                yield Problem("keys", path, what)
+            elif fragment["partition.kind"] == "exact":
+                exact[unit.key] += count["counts"]
+    for unit in dict.fromkeys(units.values()):
+        expected = unit.rows - sum(left_out.get(path, 0) for path in unit.paths)
+        if keys.has(unit.key) and exact[unit.key] != expected:
+            what = f"{exact[unit.key]} of its rows have a key, expected {expected}"
+            yield Problem("documents", unit.paths[0], what)

@@ -1,0 +1,202 @@
+"""Compare the tables of a lake row by row: each document has its tokens once, or a keeper.
+
+The tables are compared one input file at a time, by the columns ``source`` and ``row``. Memory: the addresses
+of one input file, and a few hundred bytes per duplicate in the lake.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import schemas, storage
+from etl.audit.verify.file_checks import Problem
+from etl.delta.table import Table
+
+_THREADS = 8
+_ADDRESS = ["source", "row"]
+_FRAME = {"source": pl.String, "row": pl.Int64, "file": pl.String}
+_KEEPER = {"keeper_source": pl.String, "keeper_row": pl.Int64, "keeper_lake": pl.String}
+_DUPLICATES = {**_FRAME, "kind": pl.String, **_KEEPER, "stored_in": pl.String}
+
+STAYS = pl.col("kind") == schemas.CUT
+"""Selects the rows of ``duplicates`` whose document is cut but not left out."""
+
+SAME = pl.col("kind").is_in(schemas.WHOLE)
+"""Selects the rows of ``duplicates`` whose document is left out for a keeper."""
+
+
+@dataclass
+class _Group:
+    """Data files that may share input files: all their sources lie in ``low`` to ``high``."""
+
+    low: str
+    high: str
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    tokens: list[dict[str, Any]] = field(default_factory=list)
+
+
+def check_rows(
+    documents: Table, tokens: Table | None, duplicates: pl.DataFrame
+) -> Iterator[Problem]:
+    """Yield a problem for rows that occur twice or lack their counterpart in another table.
+
+    ``duplicates`` is the result of ``read_duplicates``.
+    """
+    groups = _groups(documents, tokens)
+    by_source = _Parts(duplicates, "source")
+    by_keeper = _Parts(duplicates.filter(pl.col("keeper_lake").is_null()), "keeper_source")
+    for group in groups:
+        rows = _documents(documents, group)
+        kept = rows.filter("kept")
+        decided = by_source.take(group.low, group.high)
+        yield from _repeated("documents", rows)
+        yield from _check_duplicates(decided, by_keeper.take(group.low, group.high), kept)
+        if tokens is not None:
+            yield from _check_tokens(tokens, group, kept, decided.filter(~STAYS))
+    for part in (by_source, by_keeper):
+        for source in sorted(part.remaining):
+            what = f"rows of {source}, which is in no other table"
+            rows = part.parts[source].with_columns(file="stored_in")
+            yield from _by_file("duplicates", rows, what)
+
+
+def read_duplicates(table: Table | None) -> pl.DataFrame:
+    """Return all rows of ``duplicates``, with the data file that holds each as ``stored_in``.
+
+    ``file`` is the data file of the document; ``keeper_lake`` is null unless the keeper is in another lake.
+    """
+    parts = [pl.DataFrame(schema=_DUPLICATES)]
+    if table is not None:
+        known = set(table.schema.names)
+        columns = [name for name in _DUPLICATES if name in known]
+        missing = [pl.lit(None, pl.String).alias(name) for name in _KEEPER if name not in known]
+        for fragment in table.data_files().to_pylist():
+            frame = pl.DataFrame(pl.from_arrow(_read(table.url, fragment["path"], columns)))
+            frame = frame.with_columns(*missing, stored_in=pl.lit(fragment["path"]))
+            parts.append(frame.select(list(_DUPLICATES)))
+    return pl.concat(parts)
+
+
+class _Parts:
+    """A frame split by one of its columns; ``remaining`` holds the values not taken yet."""
+
+    def __init__(self, frame: pl.DataFrame, column: str) -> None:
+        self._empty = frame.clear()
+        split = frame.partition_by(column, as_dict=True)
+        self.parts = {str(value): part for (value,), part in split.items()}
+        self.remaining = set(self.parts)
+        self._order = sorted(self.parts)
+
+    def take(self, low: str, high: str) -> pl.DataFrame:
+        names = self._order[bisect_left(self._order, low) : bisect_right(self._order, high)]
+        self.remaining.difference_update(names)
+        return pl.concat([self._empty, *(self.parts[name] for name in names)])
+
+
+def _groups(documents: Table, tokens: Table | None) -> list[_Group]:
+    """Group the data files by disjoint ranges of sources, mostly one input file per group."""
+    files: list[tuple[str, str, str, dict[str, Any]]] = []
+    for name, table in (("documents", documents), ("tokens", tokens)):
+        rows = table.data_files().to_pylist() if table is not None else []
+        files += [(row["min.source"], row["max.source"], name, row) for row in rows]
+    groups: list[_Group] = []
+    for low, high, name, row in sorted(files, key=lambda entry: entry[:2]):
+        if not groups or low > groups[-1].high:
+            groups.append(_Group(low, high))
+        groups[-1].high = max(groups[-1].high, high)
+        getattr(groups[-1], name).append(row)
+    return groups
+
+
+def _documents(table: Table, group: _Group) -> pl.DataFrame:
+    """Return the address and data file of each document in a group, and whether it is kept."""
+    frames = [pl.DataFrame(schema={**_FRAME, "kept": pl.Boolean})]
+    parts = _addresses(table.url, [row["path"] for row in group.documents], [])
+    for row, frame in zip(group.documents, parts, strict=True):
+        frames.append(frame.with_columns(kept=pl.lit(row["partition.verdict"] == "kept")))
+    return pl.concat(frames)
+
+
+def _check_duplicates(
+    decided: pl.DataFrame, keeping: pl.DataFrame, kept: pl.DataFrame
+) -> Iterator[Problem]:
+    """Check the duplicates among some kept documents, and those whose keepers are among them."""
+    rows = decided.with_columns(file="stored_in")
+    yield from _missing("duplicates", rows, kept, "whose document is not kept")
+    both = decided.join(kept, on=_ADDRESS, suffix="_now")
+    moved = both.filter(pl.col("file") != pl.col("file_now")).with_columns(file="stored_in")
+    yield from _by_file("duplicates", moved, "that name another data file")
+    keepers = keeping.select("kind", source="keeper_source", row="keeper_row", file="stored_in")
+    unique = kept.join(decided.filter(SAME), on=_ADDRESS, how="anti")
+    what = "whose keeper is not kept, or is a duplicate itself"
+    yield from _missing("duplicates", keepers, unique, what)
+    short = decided.filter(pl.col("kind") == schemas.SHORT)
+    remaining = unique.join(short, on=_ADDRESS, how="anti")
+    cut_for = keepers.filter(STAYS).join(unique, on=_ADDRESS, how="semi")
+    yield from _missing(
+        "duplicates", cut_for, remaining, "that are cut for a document that is left out"
+    )
+
+
+def _check_tokens(
+    table: Table, group: _Group, kept: pl.DataFrame, duplicates: pl.DataFrame
+) -> Iterator[Problem]:
+    frames = [pl.DataFrame(schema=_FRAME)]
+    paths = [row["path"] for row in group.tokens]
+    parts = _addresses(table.url, paths, ["num_tokens", "token_end"])
+    for row, frame in zip(group.tokens, parts, strict=True):
+        ends = np.cumsum(frame["num_tokens"].to_numpy(), dtype=np.int64)
+        if not np.array_equal(ends, frame["token_end"].to_numpy()):
+            yield Problem("tokens", row["path"], "token_end is not the running total of num_tokens")
+        elif ends.size and row.get("max.token_end") not in (None, int(ends[-1])):
+            what = f"the file has {ends[-1]} tokens, but the log records {row['max.token_end']}"
+            yield Problem("tokens", row["path"], what)
+        frames.append(frame.select(list(_FRAME)))
+    tokens = pl.concat(frames)
+    yield from _repeated("tokens", tokens)
+    yield from _missing("tokens", tokens, kept, "whose document is not kept")
+    both = tokens.join(duplicates, on=_ADDRESS, how="semi")
+    yield from _by_file("tokens", both, "that are duplicates")
+
+
+def _repeated(table: str, frame: pl.DataFrame) -> Iterator[Problem]:
+    repeated = frame.filter(pl.struct(_ADDRESS).is_duplicated())
+    yield from _by_file(table, repeated, "whose address occurs more than once")
+
+
+def _missing(table: str, frame: pl.DataFrame, known: pl.DataFrame, what: str) -> Iterator[Problem]:
+    yield from _by_file(table, frame.join(known, on=_ADDRESS, how="anti"), what)
+
+
+def _by_file(table: str, rows: pl.DataFrame, what: str) -> Iterator[Problem]:
+    """Yield one problem per data file, with its number of rows and the first of them."""
+    if rows.is_empty():
+        return
+    for (file,), part in rows.sort("file", *_ADDRESS).group_by("file", maintain_order=True):
+        first = part.row(0, named=True)
+        where = f"the first: {first['source']} row {first['row']}"
+        yield Problem(table, str(file), f"{part.height} rows {what} ({where})")
+
+
+def _addresses(url: str, paths: Sequence[str], columns: Sequence[str]) -> list[pl.DataFrame]:
+    """Return the addresses and further columns of data files, which are read in parallel."""
+    names = [*_ADDRESS, *columns]
+
+    def read(path: str) -> pl.DataFrame:
+        frame = pl.DataFrame(pl.from_arrow(_read(url, path, names)))
+        return frame.select(*_ADDRESS, pl.lit(path).alias("file"), *columns)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(read, paths))
+
+
+def _read(url: str, path: str, columns: Sequence[str]) -> pa.Table:
+    with storage.open_input(storage.join(url, path)) as source:
+        return pq.read_table(source, columns=list(columns), use_threads=False)

@@ -1,0 +1,136 @@
+"""Verify a lake: its logs, its data files, the rows across its tables, and its recorded counts.
+
+The checks run in this order: the logs, each data file against its log, the tables against each other row by
+row (columns ``source`` and ``row``), and the counts in the lineage. Every page is decoded and its checksum
+verified; ``quick`` reads only the logs and the footers.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import polars as pl
+import pyarrow as pa
+
+from etl import storage
+from etl.audit.verify.file_checks import Problem, check_files
+from etl.audit.verify.key_checks import check_keys
+from etl.audit.verify.log_checks import check_logs
+from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
+from etl.delta.table import Table
+from etl.lake import releases
+from etl.lake.keys_table import KeysTable
+from etl.lake.ledger import Ledger
+from etl.lake.table_versions import find_ledger, find_table, latest_record, live_inputs, versions_of
+from etl.lake.work_units import WorkUnit, kept_units
+
+__all__ = ["Problem", "verify"]
+
+
+def verify(lake: str, *, quick: bool = False) -> list[Problem]:
+    """Return all problems in a lake, sorted by table and data file.
+
+    Data files are checked only if the logs are sound, and rows are compared only if every data file is
+    sound. Unfinished work is not a problem. Raises TableError if the lake has no documents.
+    """
+    url = storage.normalize(lake)
+    if problems := check_logs(url):
+        return sorted(problems, key=_sort_key)
+    # Downstream first: the upstream versions that a table names exist when it is opened.
+    tokens = find_table(url, "tokens")
+    ledger = find_ledger(tokens) if tokens is not None else None
+    tokens = ledger.table if ledger is not None else tokens  # the version that the ledger read
+    keys = find_table(url, "keys")
+    duplicates = find_table(url, "duplicates")
+    documents = Table.open(storage.join(url, "documents"))
+    record = latest_record(versions_of(tokens)) if tokens is not None else None
+    tokenizer = record.tokenizer if record is not None else None
+    vocab_size = tokenizer.vocab_size if tokenizer is not None else None
+    problems = check_files(documents, quick=quick)
+    if duplicates is not None:
+        problems += check_files(duplicates, quick=quick)
+    if keys is not None:
+        problems += check_files(keys, quick=quick)
+    if tokens is not None:
+        problems += check_files(tokens, quick=quick, vocab_size=vocab_size)
+    if not problems and not quick:
+        left_out = read_duplicates(duplicates)
+        problems += check_rows(documents, tokens, left_out)
+        if tokens is not None and ledger is not None:
+            problems += _check_units(documents, tokens, left_out, ledger)
+        decided = find_ledger(duplicates) if duplicates is not None else None
+        if decided is not None:
+            problems += check_keys(documents, left_out.filter(SAME), KeysTable(decided))
+    problems += _check_lineage(documents)
+    for table in (documents, duplicates, tokens):
+        problems += _check_releases(url, table, quick=quick) if table is not None else ()
+    return sorted(problems, key=_sort_key)
+
+
+def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem]:
+    """Check the data files that only releases need."""
+    known = set(table.data_files()["path"].to_pylist())
+    kind = table.url.rsplit("/", 1)[-1]
+    for release in releases.list_releases(lake):
+        if release.versions.get(kind, table.version) != table.version:
+            old = Table.open(table.url, release.versions[kind])
+            for problem in check_files(old, quick=quick, known=known):
+                yield replace(problem, what=f"in release {release.name!r}: {problem.what}")
+            known.update(old.data_files()["path"].to_pylist())
+
+
+def _sort_key(problem: Problem) -> tuple[str, str, str]:
+    return problem.table, problem.file or "", problem.what
+
+
+def _check_lineage(documents: Table) -> Iterator[Problem]:
+    """Compare the records read from each input file with its rows in the table."""
+    versions = versions_of(documents)
+    if latest_record(versions) is None:
+        return  # not made by a recipe
+    rows: Counter[str] = Counter()
+    for fragment in _rows(documents.data_files(), "min.source", "rows"):
+        rows[str(fragment["min.source"])] += int(str(fragment["rows"]))
+    inputs = live_inputs(versions)
+    for uri in sorted({*rows, *inputs}):
+        expected = inputs[uri].rows if uri in inputs else 0
+        if rows[uri] != expected:
+            what = f"{rows[uri]} rows of {uri}, but {expected} records were read from it"
+            yield Problem("documents", None, what)
+
+
+def _check_units(
+    documents: Table, tokens: Table, duplicates: pl.DataFrame, ledger: Ledger
+) -> Iterator[Problem]:
+    """Check that each tokenized unit has one row of tokens per kept document that is not left out."""
+    left_out = dict(duplicates.filter(~STAYS).group_by("file").len().iter_rows())
+    files = _rows(tokens.data_files(), "path", "rows")
+    units_of_files = list(ledger.units_of(str(file["path"]) for file in files))
+    # Units that share a file are counted together, under the first of them.
+    shared = {key: keys[0] for keys in units_of_files for key in keys}
+    written: Counter[str] = Counter()
+    for file, keys in zip(files, units_of_files, strict=True):
+        written[keys[0]] += int(str(file["rows"]))
+    live: dict[str, WorkUnit] = {ledger.key(unit.key): unit for unit in kept_units(documents)}
+    expected: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for key, unit in live.items():
+        if ledger.is_done(key):
+            name = shared.get(key, key)
+            first.setdefault(name, unit.paths[0])
+            expected[name] += unit.rows - sum(left_out.get(path, 0) for path in unit.paths)
+    for name, path in first.items():
+        if written[name] != expected[name]:
+            what = (
+                f"{written[name]} of its rows have tokens, "
+                f"but {expected[name]} are kept and not left out"
+            )
+            yield Problem("documents", path, what, redo="tokens")
+    for file, keys in zip(files, units_of_files, strict=True):
+        if any(key not in live for key in keys):
+            what = "its documents no longer exist: run the recipe again"
+            yield Problem("tokens", str(file["path"]), what)
+
+
+def _rows(files: pa.Table, *columns: str) -> list[dict[str, object]]:
+    return list(files.select(columns).to_pylist()) if files.num_rows else []

@@ -1,0 +1,115 @@
+"""TLS certificates for a cluster: a private authority, and a signed certificate for each role.
+
+The authority's key is discarded, so no further certificate can be signed: only holders of the files in the
+folder can connect to the cluster. A client's certificate is not valid for a scheduler or worker.
+"""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etl.errors import ClusterError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate
+
+ROLES: Final = ("scheduler", "worker", "client")
+AUTHORITY: Final = "ca.pem"
+_CLOCK_SKEW = timedelta(hours=1)  # between the clocks of two machines
+
+
+def make(folder: str | os.PathLike[str], *, days: int = 365) -> list[Path]:
+    """Write ``ca.pem``, and certificate and key of each role in one file that only its owner can read.
+
+    The keys are P-256, the certificates valid for ``days``. Raises ClusterError if one of the files exists,
+    if the folder cannot be written, or if the library ``cryptography`` is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise ClusterError(
+            "the library cryptography is not installed", hint="pip install 'tokenlake[tls]'"
+        ) from error
+    target = Path(folder).expanduser().absolute()
+    names = [AUTHORITY, *(f"{role}.pem" for role in ROLES)]
+    if existing := [name for name in names if (target / name).exists()]:
+        raise ClusterError(
+            f"{existing[0]} already exists", where=str(target), hint="choose another folder"
+        )
+    key = ec.generate_private_key(ec.SECP256R1())
+    authority = _sign("authority", key, issuer=None, issuer_key=key, days=days)
+    contents = [_pem(authority)]
+    for role in ROLES:
+        role_key = ec.generate_private_key(ec.SECP256R1())
+        signed = _sign(role, role_key, issuer=authority, issuer_key=key, days=days)
+        contents.append(_pem(signed) + _pem_key(role_key))
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in zip(names, contents, strict=True):
+            (target / name).touch(mode=0o600, exist_ok=False)  # before the key is written
+            (target / name).write_bytes(content)
+    except OSError as error:
+        raise ClusterError(f"cannot be written ({error})", where=str(target)) from error
+    return [target / name for name in names]
+
+
+def files(folder: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the paths of the certificates of the authority (``ca``) and of each role.
+
+    Raises ClusterError if one is missing.
+    """
+    base = Path(folder).expanduser().absolute()
+    paths = {"ca": base / AUTHORITY, **{role: base / f"{role}.pem" for role in ROLES}}
+    for path in paths.values():
+        if not path.is_file():
+            raise ClusterError(
+                "certificate not found",
+                where=str(path),
+                hint="create it with `etl certificates DIR`",
+            )
+    return {name: str(path) for name, path in paths.items()}
+
+
+def _sign(
+    role: str,
+    key: "EllipticCurvePrivateKey",
+    *,
+    issuer: "Certificate | None",
+    issuer_key: "EllipticCurvePrivateKey",
+    days: int,
+) -> "Certificate":
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    now = datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"tokenlake {role}")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    )
+    if issuer is not None:
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        usages += [ExtendedKeyUsageOID.SERVER_AUTH] if role != "client" else []
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=True)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _pem(certificate: "Certificate") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _pem_key(key: "EllipticCurvePrivateKey") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,0 +1,126 @@
+"""Run many units of work on Dask, with a bounded number of live tasks.
+
+Units are submitted in waves, each as the partitions of a Dask DataFrame (one partition per unit), so a
+million units never become a million live tasks. Each unit returns one small text, in order of completion. A
+partition is the text itself: a frame with one row would cost the driver one more millisecond, a third of its
+total cost per unit (``benchmarks/scale.py``).
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from typing import Any
+
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, Future, as_completed, get_worker
+
+from etl.compute.cluster import raise_if_scheduler_lost
+from etl.compute.time_limit import run_with_time_limit
+from etl.errors import LimitError, StageError, TokenlakeError
+
+_MIN_LIVE = 512  # live tasks; a wave costs the driver about 10 ms, however small it is
+_LIVE_PER_THREAD = 8
+_RETRIES = 2  # of a task that raised; Dask counts dead workers separately (allowed-failures)
+_META = pd.DataFrame({"result": pd.Series(dtype=object)})
+
+
+def map_unordered(
+    client: Client,
+    function: Callable[..., str],
+    units: Iterable[tuple[Any, ...]],
+    *,
+    label: str,
+    time_limit: float | None = None,
+) -> Generator[tuple[tuple[Any, ...], str | BaseException]]:
+    """Call ``function(*unit)`` on the workers for each unit; yield each unit with its text or error.
+
+    ``label`` names the tasks on the dashboard. A unit that takes longer than ``time_limit`` seconds yields a
+    LimitError and is not retried. Closing the iterator cancels the remaining units.
+    """
+    remaining = iter(units)
+    running: dict[Future[Any], tuple[Any, ...]] = {}
+    window = max(_MIN_LIVE, _LIVE_PER_THREAD * sum(client.nthreads().values()))
+    completed = as_completed()
+
+    def submit() -> None:
+        wave = list(islice(remaining, window - len(running)))
+        if not wave:
+            return
+        frame = dd.from_map(
+            _Partition(function, time_limit),
+            wave,
+            meta=_META,
+            label=label,
+            enforce_metadata=False,
+        )
+        frame = frame.optimize(fuse=False)
+        # One graph per wave: the scheduler never forgets a computed collection.
+        graph, keys = frame.__dask_graph__(), frame.__dask_keys__()
+        futures = client.get(graph, keys, sync=False, retries=_RETRIES)
+        running.update(zip(futures, wave, strict=True))
+        completed.update(futures)
+
+    try:
+        submit()
+        while running:
+            done = completed.next_batch()
+            answers = client.gather(dict(enumerate(done)), errors="skip")  # all in one message
+            finished = [running.pop(future) for future in done]
+            errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
+            _release(done)
+            if len(running) <= window // 2:
+                submit()
+            for i, unit in enumerate(finished):
+                yield unit, errors.get(i, answers[i])
+    finally:
+        _release(running)
+
+
+def _release(futures: Iterable[Future[Any]]) -> None:
+    """Release futures; otherwise Dask would reuse their answers if the same task were submitted again."""
+    for future in futures:
+        future.release()
+
+
+def compute_frame(client: Client, frame: Any, *, label: str) -> Any:
+    """Compute a frame, or a scalar over one, as a whole: any failed task fails the computation.
+
+    The partitions of a frame are fetched separately, so no worker holds the whole frame. Raises
+    TokenlakeErrors of tasks unchanged and their other errors as StageError, and ClusterError if the
+    scheduler is lost.
+    """
+    try:
+        with raise_if_scheduler_lost(client):
+            if not isinstance(frame, dd.DataFrame):
+                return client.compute(frame).result()
+            return pd.concat(client.gather(client.compute(frame.to_delayed())))
+    except Exception as error:
+        raise to_tokenlake_error(error, label) from error
+
+
+def to_tokenlake_error(error: BaseException, label: str) -> TokenlakeError:
+    """Convert an error of a task that does not belong to a split to a TokenlakeError."""
+    if isinstance(error, TokenlakeError):
+        return error
+    text = f"a task failed ({' '.join(repr(error).split())})"
+    return StageError(text, where=label, hint="run again: committed work is kept")
+
+
+class _Partition:
+    """Computes one partition: the text that the function returns for one unit, or a LimitError."""
+
+    def __init__(self, function: Callable[..., str], time_limit: float | None) -> None:
+        self._function = function
+        self._time_limit = time_limit
+
+    def __call__(self, unit: tuple[Any, ...]) -> str | LimitError:
+        if self._time_limit is None:
+            return self._function(*unit)
+        worker = get_worker()
+        alone = worker.nanny is not None and worker.state.nthreads == 1
+        try:
+            return run_with_time_limit(
+                lambda: self._function(*unit), self._time_limit, may_end_process=alone
+            )
+        except LimitError as error:  # returned, because Dask retries a task that raises
+            return error

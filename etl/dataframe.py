@@ -1,0 +1,235 @@
+"""Read sources, apply stages, and read and write tables as Dask DataFrames, for notebooks.
+
+These functions run the same code as ``etl.run``, with one difference: ``etl.run`` streams a split in batches,
+and here a partition holds a whole split in memory.
+
+>>> import etl                                                          # doctest: +SKIP
+>>> documents = etl.read(etl.Source(path="data/*.parquet"))             # doctest: +SKIP
+>>> etl.apply(documents, ["gopher_quality"]).reason.value_counts().compute()    # doctest: +SKIP
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, overload
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from etl import schemas, storage
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.layout import Layout
+from etl.delta.table import Table
+from etl.errors import MismatchError, TableError
+from etl.lake.releases import version_of
+from etl.lake.tables import ARCHIVED_TOKENS, DOCUMENTS, DUPLICATES, KEYS, TOKENS
+from etl.recipe.stage_list import StageList
+from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
+from etl.stages import Stage
+from etl.stages.apply import apply as apply_stages
+from etl.stages.document_columns import documents_schema
+
+Stages = Sequence[Stage | str | Mapping[str, Any]]
+
+_LAYOUTS = {"documents": DOCUMENTS, "duplicates": DUPLICATES, "keys": KEYS, "tokens": TOKENS}
+
+
+def read(source: Source | str) -> dd.DataFrame:
+    """Return a source as a Dask DataFrame with the columns of ``schemas.RAW``, one partition per split.
+
+    Nothing is read until the frame is computed. Raises SourceError if the source matches no files.
+    """
+    source = Source(path=source) if isinstance(source, str) else source
+    splits = list(list_splits(source))
+    cut = {split.uri for split in splits if split.first_row is None}
+    uncounted = [split for split in splits if split.uri in cut]
+    if uncounted:
+        counts = dask.compute(*(dask.delayed(count_records)(split) for split in uncounted))
+        numbered = number_splits(uncounted, counts)
+        by_start = {(split.uri, split.start): split for split in numbered}
+        splits = [by_start.get((split.uri, split.start), split) for split in splits]
+    return dd.from_map(_read_split, splits, source=source, meta=_meta(schemas.RAW), label="read")
+
+
+@overload
+def apply(frame: dd.DataFrame, stages: Stages) -> dd.DataFrame: ...
+@overload
+def apply(frame: pa.Table, stages: Stages) -> pa.Table: ...
+def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.Table:
+    """Apply stages and return all documents, kept and rejected, with signals, reason and verdict.
+
+    ``stages`` are written as in a recipe or are stage objects. Deduplication and tokenize stages are
+    ignored: they need ``etl.run``. An Arrow table needs only the column ``text``; its rows are numbered
+    unless it has the columns ``source`` and ``row``.
+
+    >>> table = pa.table({"text": ["Too short.", "Long enough to be kept by this."]})
+    >>> apply(table, [{"length": {"min_words": 5}}])["reason"].to_pylist()
+    ['length.few_words', None]
+    """
+    parsed = TypeAdapter(StageList).validate_python(list(stages))
+    if isinstance(frame, pa.Table):
+        return apply_stages(_raw(frame), parsed)
+    meta = _meta(documents_schema(parsed))
+    return frame.map_partitions(_apply_stages, parsed, meta=meta)
+
+
+def read_table(lake: str, name: str, version: int | str | None = None) -> dd.DataFrame:
+    """Return a table of a lake as a Dask DataFrame, one partition per data file.
+
+    ``version`` is a number or the name of a release. Raises TableError if the table or version does not
+    exist.
+    """
+    url = storage.join(storage.normalize(lake), name)
+    table = Table.open(url, None if version is None else version_of(url, version))
+    if version is not None:
+        table.check_files()
+    fragments = table.data_files()
+    partitions = [n for n in fragments.column_names if n.startswith("partition.")]
+    rows = fragments.select(["path", *partitions]).to_pylist()
+    if not rows:
+        return dd.from_pandas(_meta(table.schema), npartitions=1)
+    return dd.from_map(
+        _read_fragment, rows, url=table.url, schema=table.schema, meta=_meta(table.schema)
+    )
+
+
+def write(
+    frame: dd.DataFrame,
+    table_url: str,
+    *,
+    lineage: Mapping[str, Any] | None = None,
+    archive: bool = False,
+) -> int:
+    """Append a DataFrame to a Delta table in one commit, and return the new version.
+
+    Workers write their partitions as fragments; the commit's record holds ``lineage``. A missing table is
+    created, with the schema for its name (documents, duplicates, keys, tokens) or, for other names, the
+    schema of the frame. ``archive`` compresses tokens as far as possible, for tables that are stored rather
+    than trained on. Raises TableError if the columns differ from those of the table, and MismatchError if
+    the table is managed by ``etl.run``.
+    """
+    url = storage.normalize(table_url)
+    table = Table.open(url) if Table.exists(url) else None
+    schema = _schema_of(frame, url) if table is None else table.schema
+    if table is not None and table.transactions().get("recipe") is not None:
+        raise MismatchError(
+            "the table is managed by a recipe", where=url, hint="write to another URL"
+        )
+    layout = _LAYOUTS.get(url.rsplit("/", 1)[-1], Layout(statistics=()))
+    if archive and layout is TOKENS:
+        layout = ARCHIVED_TOKENS
+    missing = set(schema.names) - set(frame.columns)
+    extra = set(frame.columns) - set(schema.names)
+    if missing or extra:
+        raise TableError(
+            "the columns differ from those of the table "
+            f"(missing {sorted(missing)}, unknown {sorted(extra)})",
+            where=url,
+        )
+    writer = _WritePartition(url, schema, layout, uuid.uuid4().hex)
+    meta = pd.DataFrame({"result": pd.Series(dtype=object)})
+    with dask.config.set({"dataframe.convert-string": False}):
+        written = frame.map_partitions(writer, meta=meta, enforce_metadata=False).compute()
+    fragments = [DataFile(**f) for text in written["result"] for f in json.loads(text)]
+    table = Table.open(url) if Table.exists(url) else Table.create(url, schema, layout)
+    return table.commit(fragments, transactions={}, lineage=dict(lineage or {})).version
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Convert an Arrow table to a DataFrame with Arrow-backed columns, without copying."""
+    return table.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """Convert a DataFrame to an Arrow table with the given schema."""
+    return pa.Table.from_pandas(frame, preserve_index=False).select(schema.names).cast(schema)
+
+
+def _raw(table: pa.Table) -> pa.Table:
+    """Return the documents with the columns of ``schemas.RAW``; missing ones get defaults."""
+    if "text" not in table.column_names:
+        names = ", ".join(table.column_names)
+        raise TableError("the table has no column 'text'", hint=f"its columns are {names}")
+    size = table.num_rows
+    defaults = {
+        "source": pa.repeat(pa.scalar("table"), size),
+        "row": pa.array(range(size), pa.int64()),
+    }
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else defaults.get(field.name, pa.nulls(size, field.type))
+        for field in schemas.RAW
+    ]
+    return pa.table(columns, schema=schemas.RAW)
+
+
+def _meta(schema: pa.Schema) -> pd.DataFrame:
+    return to_pandas(schema.empty_table())
+
+
+def _read_split(split: Split, *, source: Source) -> pd.DataFrame:
+    return to_pandas(pa.concat_tables([schemas.RAW.empty_table(), *read_split(split, source)]))
+
+
+def _apply_stages(frame: pd.DataFrame, stages: Sequence[Stage]) -> pd.DataFrame:
+    return to_pandas(apply_stages(to_arrow(frame, schemas.RAW), stages))
+
+
+def _read_fragment(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:
+    with storage.open_input(storage.join(url, row["path"])) as file:
+        table = pq.read_table(file, use_threads=False)
+    for name, value in row.items():
+        if name.startswith("partition."):
+            column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
+            table = table.append_column(name.removeprefix("partition."), column)
+    return to_pandas(table.select(schema.names).cast(schema))
+
+
+def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
+    """Return the schema of a new table, which depends on its name."""
+    own = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
+    name = url.rsplit("/", 1)[-1]
+    if name == "documents":
+        known = {*schemas.documents([], has_signature=True, has_units=True).names}
+        signals = [name for name in own.names if name not in known]
+        return schemas.documents(
+            signals,
+            has_signature="signature" in own.names,
+            has_units="unit_hashes" in own.names,
+        )
+    if name == "duplicates":
+        return schemas.duplicates(
+            has_references="keeper_lake" in own.names, has_cuts="cut" in own.names
+        )
+    return {"keys": schemas.KEYS, "tokens": schemas.TOKENS}.get(name, own)
+
+
+class _WritePartition:
+    """Writes a partition as fragments, one file per value of the partition column."""
+
+    def __init__(self, url: str, schema: pa.Schema, layout: Layout, name: str) -> None:
+        self._url, self._schema, self._layout, self._name = url, schema, layout, name
+
+    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
+        table = to_arrow(frame, self._schema)
+        parts: list[tuple[dict[str, str], pa.Table]] = [({}, table)]
+        for column in self._layout.partition_by:
+            values = table[column].unique().to_pylist()
+            parts = [
+                ({column: v}, table.filter(pa.compute.equal(table[column], v))) for v in values
+            ]
+        fragments: list[DataFile] = []
+        for partition, rows in parts:
+            writer = DataFileWriter(
+                self._url, self._schema, self._layout, name=self._name, partition=partition
+            )
+            writer.append(rows)
+            fragments += writer.close()
+        text = json.dumps([asdict(fragment) for fragment in fragments])
+        return pd.DataFrame({"result": pd.Series([text], dtype=object)})

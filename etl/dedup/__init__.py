@@ -1,0 +1,1 @@
+"""Find duplicates across the whole lake, one pass for each deduplication stage."""

@@ -1,0 +1,142 @@
+"""Write the keys of decided documents."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from distributed import Client
+
+from etl import schemas
+from etl.compact_collections import SpilledList
+from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
+from etl.compute.submit import compute_frame
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.key_lookup import _EMPTY, halves, keys_of_bands
+from etl.dedup.numbered_files import NumberedFile, number_files
+from etl.dedup.stored_file_list import store_file_list
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.errors import ConflictError
+from etl.lake.dedup_decisions import DedupDecisions
+from etl.lake.keys_table import KINDS, KeysTable, file_id
+from etl.lake.ledger import Describe, Ledger, LedgerEntry
+from etl.lake.tables import KEYS
+from etl.lake.work_units import WorkResult, WorkUnit, kept_units
+
+_KEYS = pd.DataFrame(
+    {name: pd.Series(dtype="int64") for name in ("key", "check", "file", "row", "kind")}
+)
+
+
+_RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
+
+
+def update_keys(
+    client: Client,
+    documents: Ledger,
+    duplicates: Ledger,
+    *,
+    lake: DocumentReader,
+    lineage: Callable[..., Describe],
+) -> None:
+    """Write the keys of what is decided and has none yet, in one commit.
+
+    ``lineage`` makes the record of a commit, of its results, ``action`` and ``fingerprint``.
+    """
+    while True:
+        decisions, table = DedupDecisions(duplicates), KeysTable(duplicates)
+        documents.refresh()
+        assert documents.table is not None
+        units = SpilledList(
+            unit
+            for unit in kept_units(documents.table)
+            if decisions.include(unit) and not table.has(unit.key)
+        )
+        if not len(units):
+            return
+        ledger = table.ledger
+        describe = partial(lineage, fingerprint=ledger.fingerprint)
+        try:
+            if not table.fits:
+                table.begin(partial(describe([], action="rebuild"), []))
+                continue  # another run may have begun it, and be further
+            names, files = (ledger.key(unit.key) for unit in units), number_files(units, decisions)
+            name = next(names)
+            fragments = write_keys(client, files, lake, url=ledger.url, name=name)
+            entries = [LedgerEntry(name, fragments), *map(LedgerEntry, names)]
+            ledger.commit(entries, describe([_result(units, fragments)]), retry=False)
+        except ConflictError:  # another run has written keys meanwhile
+            continue
+
+
+def _result(units: Iterable[WorkUnit], fragments: Sequence[DataFile]) -> WorkResult:
+    """What is counted of a commit: the documents looked at, and those that stay."""
+    rows = sum(unit.rows for unit in units)
+    kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
+    return WorkResult("", rows=rows, kept=kept, duplicates=rows - kept)
+
+
+def write_keys(
+    client: Client, files: Iterable[NumberedFile], lake: DocumentReader, *, url: str, name: str
+) -> list[DataFile]:
+    """Write the keys of the documents that stay to fragments of the table at ``url``; return these.
+
+    ``files`` are decided; ``name`` is the head of the new files' names.
+    """
+    per_document = 1 + (0 if lake.stage is None else lake.stage.bands)
+    with store_file_list(files, url, name) as numbered:
+        numbers, rows = numbered.chosen(lambda _: True)
+        keys = numbered.frame(
+            task_batches(numbers, rows * per_document),
+            read=partial(_read_keys, lake=lake),
+            meta=_KEYS,
+            label="keys-read",
+        )
+        keys = shuffle_by_range(keys, "key", partitions_for(per_document * int(rows.sum())))
+        results = keys.map_partitions(_Write(url, name), meta=_RESULT)
+        written = compute_frame(client, results, label="keys")
+    return [DataFile(**fragment) for text in written["result"] for fragment in json.loads(text)]
+
+
+def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+    """The keys of each document of a file that stays; the kind is its place in ``KINDS``."""
+    has_bands = lake.stage is not None
+    table = lake.read(file, ["content_hash", *(["signature"] if has_bands else [])])
+    rows = np.asarray(table["row"].combine_chunks())
+    found = halves(table["content_hash"].combine_chunks())
+    parts = [(found[:, 0], found[:, 1], rows)]
+    if lake.stage is not None:
+        signatures = table["signature"].combine_chunks()
+        signed = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
+        keys = keys_of_bands(lake.stage, signatures.drop_null()).ravel()
+        parts.append((keys, np.zeros_like(keys), np.repeat(signed, lake.stage.bands)))
+    key, check, row = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    id = np.full(len(key), file_id(file.path))
+    return pd.DataFrame({"key": key, "check": check, "file": id, "row": row, "kind": kind})
+
+
+@dataclass(frozen=True)
+class _Write:
+    """Keys -> fragments, one for each range and kind."""
+
+    url: str
+    name: str
+
+    def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
+        fragments: list[dict[str, Any]] = []
+        ranges = [part for _, part in keys.groupby("range")] if "range" in keys else [keys]
+        for part in ranges:
+            for place, kind in enumerate(KINDS):
+                rows = part[part["kind"] == place].sort_values(["key", "check", "file", "row"])
+                writer = DataFileWriter(
+                    self.url, schemas.KEYS, KEYS, name=self.name, partition={"kind": kind}
+                )
+                columns = {name: rows[name].to_numpy() for name in _EMPTY.column_names}
+                writer.append(pa.table(columns, schema=_EMPTY.schema))
+                fragments.extend(asdict(fragment) for fragment in writer.close())
+        return pd.DataFrame({"result": pd.Series([json.dumps(fragments)], dtype=object)})

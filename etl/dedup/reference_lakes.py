@@ -1,0 +1,147 @@
+"""Resolve the other lakes that a recipe deduplicates against.
+
+Documents that another lake keeps are left out. A reference is resolved once, at the start of a run: the
+version of its ``documents``, its duplicates, and its table ``keys`` if it has one. Its texts are not hashed
+again, so its hashes and signatures must have been computed with the settings of the recipe.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etl import schemas, storage
+from etl.delta.table import Table
+from etl.errors import MismatchError, RecipeError
+from etl.lake.keys_table import KINDS, KeysTable, Kind
+from etl.lake.ledger import Ledger
+from etl.recipe.recipe import Recipe
+from etl.stages.reference_list import Reference
+
+
+@dataclass(frozen=True)
+class ReferenceLake:
+    """Another lake at one version: its kept documents, and the kinds of duplicates to look up."""
+
+    url: str
+    kinds: tuple[Kind, ...]
+    documents: Table
+    duplicates: Ledger | None  # None if it does not deduplicate
+    keys: KeysTable | None = None
+    keyed: tuple[Kind, ...] = ()  # the kinds whose keys in ``keys`` match the recipe's
+
+    def keyed_kinds(self, unit: str) -> tuple[Kind, ...]:
+        """Return the kinds for which the keys of a unit of ``documents`` can be looked up."""
+        return self.keyed if self.keys is not None and self.keys.has(unit) else ()
+
+    def tables(self) -> Iterator[schemas.InputTable]:
+        """Yield the tables that are read, with their versions, for the lineage."""
+        keys = self.keys.ledger if self.keys is not None else None
+        ledgers = [ledger for ledger in (self.duplicates, keys) if ledger is not None]
+        for table in (self.documents, *(ledger.table for ledger in ledgers)):
+            if table is not None:
+                yield schemas.InputTable(name=table.url, url=table.url, version=table.version)
+
+
+def open_reference_lakes(recipe: Recipe) -> list[ReferenceLake]:
+    """Return the lakes that a recipe's deduplication stages name, in their current state.
+
+    Raises RecipeError if a lake is the recipe's own, or is named with two versions; TableError if the lake
+    or the version does not exist; MismatchError if its hashes or signatures differ from the recipe's.
+    """
+    by_url: dict[str, list[tuple[Kind, Reference]]] = {}
+    for kind in KINDS:
+        for reference in recipe.references.get(kind, ()):
+            by_url.setdefault(storage.normalize(reference.lake), []).append((kind, reference))
+    for url, references in by_url.items():
+        if recipe.lake is not None and url == storage.normalize(recipe.lake):
+            hint = "remove it from `against`"
+            raise RecipeError("a lake cannot be compared with itself", where=url, hint=hint)
+        if len({reference.version for _, reference in references}) > 1:
+            raise RecipeError("a lake is named with two versions", where=url, hint="name one")
+    lakes = []
+    for url, references in by_url.items():
+        version = references[0][1].version
+        documents = Table.open(storage.join(url, "documents"), version)
+        resolver = _Resolver(recipe, url, documents, is_pinned=version is not None)
+        lakes.append(resolver.lake(tuple(kind for kind, _ in references)))
+    return lakes
+
+
+@dataclass(frozen=True)
+class _Resolver:
+    """Opens one lake for a recipe."""
+
+    recipe: Recipe
+    url: str
+    documents: Table
+    is_pinned: bool  # whether the recipe names the version
+
+    def lake(self, kinds: tuple[Kind, ...]) -> ReferenceLake:
+        """Return the lake; raise MismatchError if it does not match the recipe."""
+        self._check(kinds)
+        duplicates = self._ledger("duplicates")
+        if duplicates is None:
+            return ReferenceLake(self.url, kinds, self.documents, None)
+        if self.is_pinned:
+            self._check_generation()
+        keys = KeysTable(duplicates)
+        record = keys.ledger.table.record() if keys.fits and keys.ledger.table else None
+        if record is None:
+            return ReferenceLake(self.url, kinds, self.documents, duplicates)
+        return ReferenceLake(self.url, kinds, self.documents, duplicates, keys, self._keyed(record))
+
+    def _check(self, kinds: Sequence[Kind]) -> None:
+        """Raise MismatchError if its hashes or signatures differ from the recipe's."""
+        theirs = self._recipe(self.documents.record())
+        mine = self.recipe
+        if "exact" in kinds and theirs.hash_normalization != mine.hash_normalization:
+            raise self._mismatch(
+                f"its texts are hashed with `normalize: {theirs.hash_normalization}`, "
+                f"those of the recipe with `normalize: {mine.hash_normalization}`"
+            )
+        if "near" not in kinds or mine.minhash_stage is None:
+            return
+        if theirs.minhash_stage is None:
+            raise self._mismatch("its documents have no signatures")
+        others = theirs.minhash_stage.signature_identity()
+        differing = [
+            f"{name} {others[name]} there, {value} here"
+            for name, value in mine.minhash_stage.signature_identity().items()
+            if others[name] != value
+        ]
+        if differing:
+            raise self._mismatch(f"its signatures differ ({'; '.join(differing)})")
+
+    def _check_generation(self) -> None:
+        head = Table.open(self.documents.url)
+        before, now = (t.transactions().get("generation") or 1 for t in (self.documents, head))
+        if before != now:
+            raise MismatchError(
+                f"its documents were rebuilt after version {self.documents.version}: "
+                "the duplicates of that version are no longer known",
+                where=self.url,
+                hint=f"name a later version: `etl history {head.url}` lists them",
+            )
+
+    def _keyed(self, record: dict[str, Any]) -> tuple[Kind, ...]:
+        """Return the kinds whose keys in its table ``keys`` match those of the recipe."""
+        theirs, mine = self._recipe(record).minhash_stage, self.recipe.minhash_stage
+        if theirs is None or mine is None or theirs.bands != mine.bands:
+            return ("exact",)
+        return ("exact", "near")
+
+    def _ledger(self, name: str) -> Ledger | None:
+        url = storage.join(self.url, name)
+        if not Table.exists(url):
+            return None
+        record = Table.open(url).record()
+        return Ledger(url, fingerprint="" if record is None else str(record["fingerprint"]))
+
+    def _recipe(self, record: dict[str, Any] | None) -> Recipe:
+        if record is None:
+            raise self._mismatch("its documents were not made by a recipe")
+        return Recipe.recorded(record["canonical"], where=self.documents.url)
+
+    def _mismatch(self, what: str) -> MismatchError:
+        hint = "rebuild that lake with the settings of the recipe, or adapt the recipe to the lake"
+        return MismatchError(what, where=self.url, hint=hint)

@@ -1,0 +1,123 @@
+"""Arrow layouts of the actions of a Delta log, and action reconciliation."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+STRING_MAP = pa.map_(pa.string(), pa.string())
+
+
+ADD: Final = pa.struct(
+    {
+        "path": pa.string(),
+        "partitionValues": STRING_MAP,
+        "size": pa.int64(),
+        "modificationTime": pa.int64(),
+        "dataChange": pa.bool_(),
+        "stats": pa.string(),
+    }
+)
+"""An ``add`` action: a live data file."""
+
+
+REMOVE: Final = pa.struct(
+    {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}
+)
+"""A ``remove`` action: the tombstone of a data file."""
+
+
+TXN: Final = pa.struct({"appId": pa.string(), "version": pa.int64()})
+"""A ``txn`` action: an application transaction."""
+
+
+LAYOUTS: Final[Mapping[str, pa.StructType]] = {"add": ADD, "remove": REMOVE, "txn": TXN}
+
+
+def parse_actions(content: bytes, partition: Sequence[str]) -> pa.Table:
+    """Return one row per action of a log entry, with at most one of add, remove and txn not null."""
+    values = pa.field("partitionValues", pa.struct(dict.fromkeys(partition, pa.string())))
+    fields = [values if field.name == values.name else field for field in ADD]
+    add = pa.struct([field for field in fields if partition or field is not values])
+    layout = pa.schema({**LAYOUTS, "add": add})
+    actions = read_json(pa.py_buffer(content), layout)
+    columns = {kind: actions[kind].combine_chunks() for kind in LAYOUTS}
+    columns["add"] = _with_partition_map(columns["add"])
+    return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+def reconcile(actions: Sequence[pa.Table]) -> Mapping[str, pa.StructArray]:
+    """Return the last action of each data file and of each application transaction."""
+    if not actions:
+        return {kind: pa.nulls(0, layout) for kind, layout in LAYOUTS.items()}
+    table = pa.concat_tables(actions)
+    add, remove, txn = (table[kind].combine_chunks() for kind in LAYOUTS)
+    last = _last_indices(pc.coalesce(pc.struct_field(add, "path"), pc.struct_field(remove, "path")))
+    return {
+        "add": add.take(last).drop_null(),
+        "remove": remove.take(last).drop_null(),
+        "txn": txn.take(_last_indices(pc.struct_field(txn, "appId"))),
+    }
+
+
+def _last_indices(names: pa.Array) -> pa.Array:
+    """Return the sorted indices of the last occurrence of each name; nulls are ignored."""
+    encoded = names.dictionary_encode()
+    last = np.zeros(len(encoded.dictionary), np.int64)
+    indices, codes = pc.indices_nonzero(encoded.is_valid()), encoded.indices.drop_null()
+    # For a repeated code, numpy keeps the last assignment.
+    last[to_numpy(codes, np.int32)] = to_numpy(indices, np.uint64)
+    return to_arrow(np.sort(last))
+
+
+def _with_partition_map(add: pa.StructArray) -> pa.StructArray:
+    """Convert the partition values of add actions from structs to maps, as in checkpoints."""
+    fields = {field.name: pc.struct_field(add, field.name) for field in add.type}
+    values = fields.get("partitionValues", pa.nulls(len(add), pa.struct([])))
+    columns = [pc.struct_field(values, field.name) for field in values.type]
+    count, width = len(add), len(columns)
+    nulls = pa.nulls(count, pa.string())
+    keys = [pc.coalesce(nulls, string_scalar(field.name)) for field in values.type]
+    order = to_arrow(np.arange(count * width).reshape(width, count).T.ravel())  # row by row
+    fields["partitionValues"] = pa.MapArray.from_arrays(
+        to_arrow(np.arange(count + 1, dtype=np.int32) * np.int32(width)),
+        *(pa.concat_arrays([nulls.slice(count), *part]).take(order) for part in (keys, columns)),
+    )
+    columns = [fields[field.name] for field in ADD]
+    return pa.StructArray.from_arrays(columns, fields=list(ADD), mask=add.is_null())
+
+
+def read_json(lines: pa.Buffer, layout: pa.Schema) -> pa.Table:
+    """Parse lines of JSON into a table with the fields of a layout; other fields are ignored."""
+    return pyarrow.json.read_json(
+        pa.BufferReader(lines),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        parse_options=pyarrow.json.ParseOptions(layout, unexpected_field_behavior="ignore"),
+    ).select(layout.names)
+
+
+# The functions below replace pa.array(), pa.scalar() and np.asarray(), which import pandas: a training
+# process does not need it.
+
+
+def string_scalar(value: str) -> pa.StringScalar:
+    """Return a string as an Arrow scalar."""
+    data = value.encode()
+    buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), 1, buffers)[0]
+
+
+def to_numpy(array: pa.Array, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
+    """Return the values of an Arrow array without nulls."""
+    values = np.frombuffer(array.buffers()[1], kind)
+    return values[array.offset : array.offset + len(array)]
+
+
+def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
+    """Return a numpy array as an Arrow array."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

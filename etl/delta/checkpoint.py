@@ -1,0 +1,158 @@
+"""TODO."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN
+from etl.errors import TableError, error_line
+
+_BATCH_ROWS = 1 << 16
+
+
+# How long tombstones are kept: the default of delta.deletedFileRetentionDuration.
+_TOMBSTONE_MS = 7 * 24 * 3600 * 1000
+
+
+_METADATA = pa.struct(
+    {
+        "id": pa.string(),
+        "name": pa.string(),
+        "description": pa.string(),
+        "format": pa.struct({"provider": pa.string(), "options": STRING_MAP}),
+        "schemaString": pa.string(),
+        "partitionColumns": pa.list_(pa.string()),
+        "createdTime": pa.int64(),
+        "configuration": STRING_MAP,
+    }
+)
+
+
+_PROTOCOL = pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()})
+
+
+_SCHEMA = pa.schema(
+    {"protocol": _PROTOCOL, "metaData": _METADATA, "txn": TXN, "add": ADD, "remove": REMOVE}
+)
+
+
+_KEY_FIELDS = {"add": "path", "remove": "path", "txn": "appId"}  # of reconciliation
+
+
+def read_actions(
+    parts: Iterable[str], kind: str, layout: pa.StructType, *, rows: int = _BATCH_ROWS
+) -> Iterator[pa.StructArray]:
+    """Yield the actions of one kind in the files of a checkpoint (URIs), in batches, as structs.
+
+    Raises TableError if a file cannot be read.
+    """
+    for uri in parts:
+        for batch in _batches(uri, [kind], rows):
+            if kind in batch.schema.names:
+                actions = _conform(batch[kind], layout)
+                yield actions.filter(actions.is_valid())
+
+
+def unchanged_actions(
+    parts: Iterable[str], kind: str, changes: Mapping[str, pa.StructArray]
+) -> Iterator[pa.StructArray]:
+    """Yield the actions of one kind in the files of a checkpoint that no later action supersedes.
+
+    ``changes`` has the reconciled actions since the checkpoint: ``add``, ``remove`` and ``txn``.
+    """
+    key = _KEY_FIELDS[kind]
+    kinds = [other for other in _KEY_FIELDS if _KEY_FIELDS[other] == key]
+    changed = pa.concat_arrays([changes[other].field(key) for other in kinds])
+    for old in read_actions(parts, kind, _SCHEMA.field(kind).type):
+        yield old.filter(pc.invert(pc.is_in(old.field(key), changed)))
+
+
+def read_single_action(parts: Iterable[str], kind: str) -> dict[str, Any] | None:
+    """Return the only action of its kind, ``metaData`` or ``protocol``, or None."""
+    for uri in parts:
+        for batch in _batches(uri, [kind], _BATCH_ROWS):
+            for scalar in batch[kind].drop_null() if kind in batch.schema.names else ():
+                action = scalar.as_py(maps_as_pydicts="strict")
+                return {name: value for name, value in action.items() if value is not None}
+    return None
+
+
+def write_checkpoint(
+    log: str,
+    version: int,
+    *,
+    before: Sequence[str],
+    protocol: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    changes: Mapping[str, pa.StructArray],
+) -> None:
+    """Write the checkpoint of a version to the folder of a log, and point ``_last_checkpoint`` to it.
+
+    ``before`` lists the files of an older checkpoint; ``changes`` has the reconciled actions since then:
+    ``add``, ``remove`` and ``txn``. Raises WriteError if the log is not writable.
+    """
+    uri = storage.join(log, f"{version:020}.checkpoint.parquet")
+    num_actions = num_files = 0
+    with (
+        storage.writing(uri),
+        storage.open_whole(uri) as file,
+        pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True) as writer,
+    ):
+
+        def put(kind: str, actions: pa.StructArray) -> None:
+            nonlocal num_actions, num_files
+            count = len(actions)
+            columns = [actions if f.name == kind else pa.nulls(count, f.type) for f in _SCHEMA]
+            writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+            num_actions += count
+            num_files += count if kind == "add" else 0
+
+        put("protocol", pa.array([protocol], _PROTOCOL))
+        put("metaData", pa.array([metadata], _METADATA))
+        for kind in _KEY_FIELDS:
+            for old in unchanged_actions(before, kind, changes):
+                put(kind, _unexpired(old) if kind == "remove" else old)
+            put(kind, changes[kind])
+    pointer = {"version": version, "size": num_actions, "numOfAddFiles": num_files}
+    storage.write_bytes(storage.join(log, "_last_checkpoint"), json.dumps(pointer).encode())
+
+
+def _unexpired(tombstones: pa.StructArray) -> pa.StructArray:
+    """Return the tombstones that are within the retention period."""
+    oldest = pa.scalar(int(time.time() * 1000) - _TOMBSTONE_MS)
+    return tombstones.filter(pc.greater(tombstones.field("deletionTimestamp"), oldest))
+
+
+def _batches(uri: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    try:
+        with storage.open_input(uri) as file:
+            parquet = pq.ParquetFile(
+                file, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+            )
+            yield from parquet.iter_batches(rows, columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(
+            f"a checkpoint cannot be read ({error_line(error)})",
+            where=uri,
+            hint="delete it: the log entries have the same content",
+        ) from error
+
+
+def _conform(structs: pa.StructArray, layout: pa.StructType) -> pa.StructArray:
+    """Convert structs to a layout; missing fields become null."""
+    if structs.type == layout:
+        return structs
+    existing = {field.name for field in structs.type}
+    fields = [
+        pc.struct_field(structs, field.name).cast(field.type)
+        if field.name in existing
+        else pa.nulls(len(structs), field.type)
+        for field in layout
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(layout), mask=structs.is_null())

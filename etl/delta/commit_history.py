@@ -1,0 +1,86 @@
+"""What each commit of a table did, and the versions whose data files were vacuumed."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from etl import storage
+from etl.delta.log_segment import (
+    last_action,
+    list_log_files,
+    raise_if_damaged,
+    read_commit_files,
+    version_of_commit_file,
+)
+
+_VACUUMED = "_vacuumed.json"  # next to the data files
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit: its version and time, the data files it added and removed, and the tables it read."""
+
+    version: int
+    time: datetime  # UTC
+    add: tuple[str, ...]  # paths inside the table
+    remove: tuple[str, ...]
+    reads: dict[str, int]  # input tables: name -> version
+
+
+def read_commit_infos(url: str, version: int) -> Iterator[dict[str, Any]]:
+    """Yield the ``commitInfo`` of the commits up to a version, newest first.
+
+    Each has ``version``, ``timestamp`` (milliseconds, UTC), ``operation``, and the writer's own fields.
+    Deleted log entries are skipped.
+    """
+    wanted = [name for name in list_log_files(url) if 0 <= version_of_commit_file(name) <= version][
+        ::-1
+    ]
+    for name, content in zip(wanted, read_commit_files(url, wanted), strict=True):
+        with raise_if_damaged(url, name):
+            info = last_action(content, "commitInfo") or {}
+        yield {"timestamp": 0, **info, "version": version_of_commit_file(name)}
+
+
+def read_commits(url: str, version: int) -> Iterator[Commit]:
+    """Yield the commits up to a version, oldest first; deleted log entries are skipped."""
+    wanted = [name for name in list_log_files(url) if 0 <= version_of_commit_file(name) <= version]
+    for name, content in zip(wanted, read_commit_files(url, wanted), strict=True):
+        with raise_if_damaged(url, name):
+            yield _parse_entry(version_of_commit_file(name), content)
+
+
+def vacuumed_versions(url: str) -> list[tuple[int, int]]:
+    """Return the ranges (first, last) of versions whose data files a vacuum has deleted."""
+    content = storage.read_bytes(storage.join(storage.normalize(url), _VACUUMED))
+    return [] if content is None else [(first, last) for first, last in json.loads(content)]
+
+
+def record_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
+    """Add ranges of versions to those that ``vacuumed_versions`` returns."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted([*vacuumed_versions(url), *versions]):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    storage.write_bytes(
+        storage.join(storage.normalize(url), _VACUUMED), json.dumps(merged).encode()
+    )
+
+
+def _parse_entry(version: int, content: bytes) -> Commit:
+    paths: dict[str, list[str]] = {"add": [], "remove": []}
+    info: dict[str, Any] = {}
+    for line in content.splitlines():
+        action = json.loads(line)
+        for kind, kind_paths in paths.items():
+            if kind in action:
+                kind_paths.append(action[kind]["path"])
+        info = action.get("commitInfo", info)
+    time = datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
+    inputs = (info.get("tokenlake") or {}).get("input_tables", ())
+    reads = {table["name"]: int(table["version"]) for table in inputs}
+    return Commit(version, time, tuple(paths["add"]), tuple(paths["remove"]), reads)

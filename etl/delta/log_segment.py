@@ -1,0 +1,147 @@
+"""The log segment of a version: its last checkpoint and the commits after it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from etl import storage
+from etl.errors import StorageError, TableError, error_line
+
+_THREADS = 16  # I/O-bound
+
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """The log segment of a version: the files of the last checkpoint, and the log entries after it."""
+
+    url: str
+    version: int
+    checkpoint: tuple[str, ...] = ()  # file names
+    entries: tuple[str, ...] = ()  # file names
+    size: int = 0  # bytes of the log entries
+
+    def after(self, entry_bytes: int) -> "LogSegment":
+        """Return the log segment after one more commit."""
+        version = self.version + 1
+        entries = (*self.entries, commit_file_name(version))
+        return replace(self, version=version, entries=entries, size=self.size + entry_bytes)
+
+
+def log_folder(url: str) -> str:
+    """Return the URL of a table's log."""
+    return storage.join(storage.normalize(url), "_delta_log")
+
+
+def list_log_files(url: str) -> list[str]:
+    """Return the sorted names of the files in a table's log; raises as ``storage.sizes`` does."""
+    return sorted(storage.file_sizes(log_folder(url)))
+
+
+def version_of_commit_file(name: str) -> int:
+    """Return the version of a log entry from its file name, or -1 for other files of the log.
+
+    >>> version_of_commit_file("00000000000000000012.json"), number("_last_checkpoint")
+    (12, -1)
+    """
+    return int(name[:20]) if name[:20].isdigit() and name[20:] == ".json" else -1
+
+
+def commit_file_name(version: int) -> str:
+    """Return the file name of a log entry.
+
+    >>> commit_file_name(12)
+    '00000000000000000012.json'
+    """
+    return f"{version:020}.json"
+
+
+def read_log_segment(url: str, version: int | None = None) -> LogSegment:
+    """Return the log segment of a table's newest version, or of the given version.
+
+    Raises TableError if the table or version does not exist, StorageError if the log cannot be listed.
+    """
+    try:
+        sizes = storage.file_sizes(log_folder(url))
+    except FileNotFoundError:
+        sizes = {}
+    entry_sizes = {
+        version_of_commit_file(name): size
+        for name, size in sizes.items()
+        if version_of_commit_file(name) >= 0
+    }
+    checkpoints = _checkpoints(sizes)
+    newest = max([*entry_sizes, *checkpoints], default=None)
+    if newest is None:
+        raise TableError(
+            "no Delta table at this URL", where=url, hint="check the URL; `etl run` creates tables"
+        )
+    wanted = newest if version is None else version
+    start = max((v for v in checkpoints if v <= wanted), default=-1)
+    needed = range(start + 1, wanted + 1)
+    missing = next((v for v in needed if v not in entry_sizes), None)
+    if missing is not None:
+        what = f"has no version {wanted}"
+        if wanted <= newest:
+            what += f" (the log entry of version {missing} is missing)"
+        raise TableError(what, where=url, hint="see `etl history`")
+    size = sum(entry_sizes[v] for v in needed)
+    return LogSegment(
+        url, wanted, checkpoints.get(start, ()), tuple(map(commit_file_name, needed)), size
+    )
+
+
+def read_commit_files(url: str, names: Sequence[str]) -> Iterator[bytes]:
+    """Yield the contents of log entries in order, reading a few ahead.
+
+    Raises StorageError if an entry is missing.
+    """
+    uris = [storage.join(log_folder(url), name) for name in names]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for start in range(0, len(uris), _THREADS):
+            chunk = uris[start : start + _THREADS]
+            for uri, content in zip(chunk, pool.map(storage.read_bytes, chunk), strict=True):
+                if content is None:  # without it, its units of work would be committed again
+                    raise StorageError("a log entry is missing", where=uri)
+                yield content
+
+
+def last_action(content: bytes, kind: str) -> dict[str, Any] | None:
+    """Return the last action of a kind in a log entry, or None; only lines of this kind are parsed.
+
+    >>> last_action(b'{"protocol":{"minReaderVersion":1}}', "protocol")
+    {'minReaderVersion': 1}
+    """
+    lines = re.findall(rb'(?m)^\s*\{\s*"%b"\s*:.*$' % kind.encode(), content)
+    action = json.loads(lines[-1])[kind] if lines else None
+    if lines and not isinstance(action, dict):
+        raise ValueError(f"{kind} is not a JSON object")
+    return action
+
+
+@contextmanager
+def raise_if_damaged(url: str, name: str) -> Iterator[None]:
+    """Turn errors raised while a log entry is parsed into a TableError that names the entry."""
+    try:
+        yield
+    except (ValueError, LookupError, AttributeError) as error:  # Arrow's errors are ValueErrors
+        raise TableError(
+            f"a log entry is damaged ({error_line(error)})",
+            where=storage.join(log_folder(url), name),
+            hint="see `etl verify`",
+        ) from error
+
+
+def _checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+    """Return the file names of complete checkpoints by version."""
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in sorted(names):
+        if match := _CHECKPOINT.fullmatch(name):
+            parts.setdefault((int(match[1]), int(match[2] or 1)), []).append(name)
+    return {version: tuple(part) for (version, count), part in parts.items() if len(part) == count}

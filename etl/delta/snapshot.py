@@ -1,0 +1,100 @@
+"""TODO."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json
+
+from etl import storage
+from etl.delta import checkpoint, log_segment
+from etl.delta.actions import TXN, parse_actions, reconcile
+from etl.delta.set_transactions import SetTransactions
+from etl.delta.statistics import column_types, file_table
+from etl.errors import TableError, error_line
+
+_TRANSACTION_ROWS = 1 << 19  # read at a time
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a table at one version."""
+
+    head: log_segment.LogSegment
+    metadata: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+    # Reconciled add, remove and txn actions since the checkpoint: the last one of each path or appId.
+    changes: Mapping[str, pa.StructArray]
+
+    def transactions(self) -> SetTransactions:
+        """Return all application transactions."""
+        transactions = SetTransactions()
+        old = checkpoint.read_actions(
+            _checkpoint_files(self.head), "txn", TXN, rows=_TRANSACTION_ROWS
+        )
+        for txn in chain(old, [self.changes["txn"]]):
+            transactions.extend(txn.field("appId"), txn.field("version"))
+        return transactions
+
+    def files(self, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the live data files with the columns of ``Table.fragments``, in the order of the log.
+
+        Raises TableError if their statistics cannot be parsed.
+        """
+        to_table = partial(file_table, types=column_types(schema, self.metadata), columns=columns)
+        old = checkpoint.unchanged_actions(_checkpoint_files(self.head), "add", self.changes)
+        try:
+            return pa.concat_tables(map(to_table, chain(old, [self.changes["add"]])))
+        except ValueError as error:  # Arrow's errors are ValueErrors
+            what = f"the statistics of data files in the log are damaged ({error_line(error)})"
+            raise TableError(what, where=self.head.url, hint="see `etl verify`") from error
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint of this version; raises WriteError if the log is not writable."""
+        checkpoint.write_checkpoint(
+            log_segment.log_folder(self.head.url),
+            self.head.version,
+            before=_checkpoint_files(self.head),
+            protocol=self.protocol,
+            metadata=self.metadata,
+            changes=self.changes,
+        )
+        _release_memory()
+
+
+def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
+    """Read the actions since the last checkpoint, and the table's metadata and protocol.
+
+    Raises TableError if the log is damaged, StorageError if it cannot be read.
+    """
+    kinds = ("metaData", "protocol")
+    single = {
+        kind: checkpoint.read_single_action(_checkpoint_files(head), kind) or {} for kind in kinds
+    }
+    actions = []
+    for name, content in zip(
+        head.entries, log_segment.read_commit_files(head.url, head.entries), strict=True
+    ):
+        with log_segment.raise_if_damaged(head.url, name):
+            single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
+            partition = single["metaData"].get("partitionColumns") or ()
+            actions.append(parse_actions(content, partition))
+    for kind, action in single.items():
+        if not action:
+            raise TableError(f"the log has no {kind}", where=head.url, hint="see `etl verify`")
+    changes = reconcile(actions)
+    del actions
+    _release_memory()
+    return Snapshot(head, single["metaData"], single["protocol"], changes)
+
+
+def _checkpoint_files(head: log_segment.LogSegment) -> list[str]:
+    return [storage.join(log_segment.log_folder(head.url), name) for name in head.checkpoint]
+
+
+def _release_memory() -> None:
+    """Return unused memory to the operating system: parsing needs three times the memory it keeps."""
+    pa.default_memory_pool().release_unused()

@@ -1,0 +1,1 @@
+"""Kernels over the bytes, characters and line breaks of a text."""

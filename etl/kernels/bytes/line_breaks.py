@@ -1,0 +1,61 @@
+"""Where lines end, as ``str.splitlines`` splits them, and what is left of them without white space."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from etl.kernels.bytes.character_classes import LINE
+from etl.kernels.bytes.simd import SIZE, first_bit, kinds
+from etl.kernels.bytes.utf8 import class_at
+from etl.kernels.jit import inner
+
+_find_breaks = kinds(b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2")  # the last two only begin one
+
+
+@inner
+def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
+    """The byte where the line that holds ``at`` ends, and the byte where the next one begins."""
+    at = _may_break(data, at, end)
+    while at < end:
+        byte = data[at]
+        if byte < 0x20:
+            if byte == 0x0D and at + 1 < end and data[at + 1] == 0x0A:
+                return at, at + 2
+            if 0x0A <= byte <= 0x0D or 0x1C <= byte <= 0x1E:
+                return at, at + 1
+        elif byte == 0xC2 and at + 1 < end and data[at + 1] == 0x85:  # next line
+            return at, at + 2
+        elif byte == 0xE2 and at + 2 < end and data[at + 1] == 0x80 and data[at + 2] & 0xFE == 0xA8:
+            return at, at + 3  # line separator, paragraph separator
+        at = _may_break(data, at + 1, end)
+    return end, end
+
+
+@inner
+def _may_break(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """The first byte from ``at`` on that may begin a line break, or ``end``."""
+    while at < end:
+        some = _find_breaks(data, at)[0]
+        if some:
+            return min(at + first_bit(some), end)
+        at += SIZE
+    return end
+
+
+@inner
+def strip(
+    data: NDArray[np.uint8], start: int, end: int, classes: NDArray[np.uint8]
+) -> tuple[int, int]:
+    """The first byte and the end of what ``str.strip`` leaves of a line."""
+    while start < end and not 0x20 < data[start] < 0x80:
+        kind, width = class_at(data, start, end, classes)
+        if kind > LINE:
+            break
+        start += width
+    while end > start and not 0x20 < data[end - 1] < 0x80:
+        at = end - 1
+        while at > start and data[at] & 0xC0 == 0x80:
+            at -= 1
+        if class_at(data, at, end, classes)[0] > LINE:
+            break
+        end = at
+    return start, end

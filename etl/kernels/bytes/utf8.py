@@ -1,0 +1,125 @@
+"""Arrow strings as numpy arrays, and the code points in them.
+
+``offsets`` int64 (n + 1,), ``data`` uint8: document ``k`` is ``data[offsets[k] : offsets[k + 1]]``.
+The offsets of a slice do not begin at 0.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from etl.kernels.bytes.character_classes import NUM_CODE_POINTS
+from etl.kernels.bytes.simd import CONTINUED, SIZE, kinds, low_bits, num_set
+from etl.kernels.jit import inner, kernel
+
+_find_continued = kinds(CONTINUED)
+
+
+class Texts(NamedTuple):
+    """The buffers of an array of strings, without a copy of the text if it is not tiny."""
+
+    offsets: NDArray[np.int64]  # (n + 1,), read-only
+    data: NDArray[np.uint8]  # read-only; at least 64 bytes, for ``etl.kernels.bytes.simd``
+    valid: NDArray[np.bool_] | None  # (n,), False for null; None where nothing is null
+
+
+def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The array in one piece; nothing is copied where it is one already."""
+    if isinstance(array, pa.Array):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+
+
+def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
+    """The buffers of a string or large_string array; slices and nulls are welcome.
+
+    >>> texts(pa.array(["ab", None, "c"])[1:]).offsets
+    array([2, 2, 3])
+    """
+    array = one_chunk(array)
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        array = array.cast(pa.large_string())
+    if array.buffers()[1] is None or len(array) == 0:
+        empty = np.zeros(len(array) + 1, np.int64), np.zeros(SIZE, np.uint8)
+        return Texts(_frozen(empty[0]), _frozen(empty[1]), None)
+    width = np.int32 if pa.types.is_string(array.type) else np.int64
+    every = np.frombuffer(array.buffers()[1], width)
+    offsets = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    bytes_of = array.buffers()[2]
+    data = np.zeros(0, np.uint8) if bytes_of is None else np.frombuffer(bytes_of, np.uint8)
+    if len(data) < SIZE:
+        data = np.pad(data, (0, SIZE - len(data)))
+    valid = pc.is_valid(array).to_numpy(zero_copy_only=False) if array.null_count else None
+    return Texts(_frozen(offsets), _frozen(data), valid)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    # numba compiles a kernel once for each combination of read-only and writable arguments.
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@inner
+def point_at(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
+    """The code point at a byte, and its width in bytes (1 to 4).
+
+    What is no UTF-8 is a character U+FFFF per byte; nothing is read at or after ``end``.
+    """
+    lead = np.int64(data[at])
+    if lead < 0x80:
+        return lead, 1
+    if lead < 0xE0:
+        if lead >= 0xC0 and at + 2 <= end:
+            return (lead & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F, 2
+    elif lead < 0xF0:
+        if at + 3 <= end:
+            point = (lead & 0x0F) << 12 | (np.int64(data[at + 1]) & 0x3F) << 6
+            return point | np.int64(data[at + 2]) & 0x3F, 3
+    elif at + 4 <= end:
+        point = (lead & 0x07) << 18 | (np.int64(data[at + 1]) & 0x3F) << 12
+        point |= (np.int64(data[at + 2]) & 0x3F) << 6 | np.int64(data[at + 3]) & 0x3F
+        if point < NUM_CODE_POINTS:
+            return point, 4
+    return 0xFFFF, 1
+
+
+@inner
+def class_at(
+    data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
+) -> tuple[int, int]:
+    """The class of the code point at a byte, and its width in bytes (1 to 4)."""
+    point, width = point_at(data, at, end)
+    return np.int64(classes[point]), width
+
+
+def count_chars(texts: Texts) -> NDArray[np.int64]:
+    """The code points of each document: int64 (n,); whatever a null holds is counted too.
+
+    >>> count_chars(texts(pa.array(["né", ""])))
+    array([2, 0])
+    """
+    out = np.zeros(len(texts.offsets) - 1, np.int64)
+    _count_chars(texts.offsets, texts.data, out)
+    return out
+
+
+@kernel
+def _count_chars(
+    offsets: NDArray[np.int64], data: NDArray[np.uint8], out: NDArray[np.int64]
+) -> None:
+    for k in range(len(out)):
+        out[k] = num_chars(data, offsets[k], offsets[k + 1])
+
+
+@inner
+def num_chars(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """The code points between two bytes."""
+    chars = end - at
+    while at < end:
+        chars -= num_set(_find_continued(data, at)[0] & low_bits(end - at))
+        at += SIZE
+    return chars

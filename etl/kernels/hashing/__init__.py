@@ -1,0 +1,1 @@
+"""Kernels over hashes: equal keys, n-gram sets, MinHash, sorted sets."""

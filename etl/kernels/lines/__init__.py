@@ -1,0 +1,1 @@
+"""Kernels that rewrite texts by lines, paragraphs or sentences."""

@@ -1,0 +1,1 @@
+"""Kernels that count what the quality signals need."""

@@ -1,0 +1,1 @@
+"""Kernels that split texts into words and sentences."""

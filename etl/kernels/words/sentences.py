@@ -1,0 +1,140 @@
+"""How many sentences a text has, as spaCy's ``sentencizer`` finds them: an end, and then a word.
+
+A sentence begins with the first word, and with the first one behind a segment that is a single character of
+``english.SENTENCE_ENDS``. Only what has such a character, and what follows, is cut into segments.
+
+The rule is a fact of spaCy 3.8 (MIT licence; ``spacy.pipeline.sentencizer``).
+"""
+
+from string import ascii_lowercase, digits
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from etl.kernels.bytes import simd
+from etl.kernels.bytes.simd import NOT_ASCII, SIZE, kinds, low_bits
+from etl.kernels.bytes.utf8 import point_at
+from etl.kernels.jit import inner
+from etl.kernels.words.spacy import Room, next_words
+from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, SPACE, Tables
+from etl.kernels.words.uax29 import END, START
+
+_DOT: Final = ord(".")
+_find_ends = kinds(b".?!" + NOT_ASCII)
+# Bytes: white space, may end a sentence, not ASCII, small letter, digit.
+_BLANK, _END, _OTHER, _SMALL, _DIGIT = range(1, 6)
+
+
+def _kinds() -> NDArray[np.uint8]:
+    """uint8 (256,): what to make of a byte."""
+    found = np.zeros(256, np.uint8)
+    found[0x80:] = _OTHER
+    found[[byte for byte in range(0x80) if chr(byte).isspace()]] = _BLANK
+    found[[ord(char) for char in ".?!"]] = _END
+    found[[ord(char) for char in ascii_lowercase]] = _SMALL
+    found[[ord(char) for char in digits]] = _DIGIT
+    return found
+
+
+_KINDS: Final = _kinds()
+
+
+@inner
+def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room) -> int:
+    """The sentences of a text between two bytes."""
+    sentences, ended, chunk = 0, True, at  # as before the first word
+    while at < end:
+        if not ended:
+            at, chunk = _next_end(data, at, end, tables, chunk)
+        first = at if ended else chunk
+        seen, common = np.uint32(0), np.uint32(PUNCTUATION)
+        while at < end:
+            point, width = np.int64(data[at]), 1
+            if point >= 0x80:
+                point, width = point_at(data, at, end)
+            if tables.flags[point] & SPACE:
+                break
+            seen |= tables.flags[point]
+            common &= tables.flags[point]
+            at += width
+        if at == first:
+            at += width
+            continue
+        if sentences == 0:
+            sentences, ended = 1, False
+        if seen & SENTENCE_END:
+            more, ended = _chunk_sentences(data, first, at, tables, room, ended)
+            sentences += more
+        elif ended and not common:
+            sentences, ended = sentences + 1, False
+        chunk = at
+    return sentences
+
+
+@inner
+def _next_end(
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, chunk: int
+) -> tuple[int, int]:
+    """The next character that may end a sentence, and where its chunk begins: at ``chunk`` or behind it."""
+    while at < end:
+        some = _find_ends(data, at)[0] & low_bits(end - at)
+        if some == 0:
+            at += SIZE
+            continue
+        at += simd.first_bit(some)
+        kind, width = _KINDS[data[at]], 1
+        if kind == _OTHER:
+            point, width = point_at(data, at, end)
+            kind = _END if tables.flags[point] & SENTENCE_END else _OTHER
+        if kind == _END and not (data[at] == _DOT and _goes_on(data, at, chunk, end)):
+            return at, _chunk_of(data, at, tables, chunk)
+        at += width
+    return end, end
+
+
+@inner
+def _chunk_of(data: NDArray[np.uint8], at: int, tables: Tables, first: int) -> int:
+    """Where the chunk of a character begins: at ``first`` or behind it."""
+    while at > first:
+        before = at - 1
+        while before > first and data[before] & 0xC0 == 0x80:
+            before -= 1
+        point, _ = point_at(data, before, at)
+        if tables.flags[point] & SPACE:
+            break
+        at = before
+    return at
+
+
+@inner
+def _goes_on(data: NDArray[np.uint8], at: int, first: int, end: int) -> bool:
+    """Whether a full stop stands between two small letters or two digits, which no rule cuts."""
+    if at == first or at + 1 >= end:
+        return False
+    before, after = _KINDS[data[at - 1]], _KINDS[data[at + 1]]
+    return bool(before == after and (before == _SMALL or before == _DIGIT))
+
+
+@inner
+def _chunk_sentences(
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, ended: bool
+) -> tuple[int, bool]:
+    """The sentences that begin in a chunk, and whether the last one has ended."""
+    sentences = 0
+    while at < end:
+        at, num = next_words(data, at, end, tables, room, True)
+        for k in range(num):
+            start, stop = room.block[k, START], room.block[k, END]
+            point, width = point_at(data, start, stop)
+            if width == stop - start and tables.flags[point] & SENTENCE_END:
+                ended = True
+            elif ended:
+                common = np.uint32(PUNCTUATION)
+                while start < stop:
+                    point, width = point_at(data, start, stop)
+                    common &= tables.flags[point]
+                    start += width
+                if not common:
+                    sentences, ended = sentences + 1, False
+    return sentences, ended

@@ -1,0 +1,185 @@
+"""Where spaCy's rules for English cut a chunk of characters: in front, behind, in the middle.
+
+A chunk is int64 (n + 1, [POINT, FLAG, BYTE]); ``first`` and ``last`` are where what is looked at begins and
+ends. A function tells how many characters are cut off there, or 0. The rules are facts of spaCy 3.8 (MIT
+licence; ``spacy.lang.punctuation``, ``spacy.lang.char_classes``), in its order.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from etl.kernels.jit import inner
+from etl.kernels.words.spacy_english import (
+    ALPHA,
+    DIGIT,
+    ICON,
+    LOWER,
+    MONEY,
+    PREFIX,
+    PUNCT,
+    QUOTE,
+    SUFFIX,
+    UPPER,
+)
+
+POINT, FLAG, BYTE = range(3)
+"""Columns of the characters of a chunk: code point, flags of ``etl.kernels.words.spacy_english``, first byte."""
+
+_DOT, _COMMA, _DASH, _PLUS, _DOLLAR = (ord(char) for char in ".,-+$")
+_ELLIPSIS, _EM_DASH, _DEGREE = (ord(char) for char in "…—°")
+_APOSTROPHES: Final = (ord("'"), ord("’"))
+_S: Final = (ord("s"), ord("S"))
+_US: Final = (ord("U"), ord("S"))
+_AUSTRALIAN_OR_CANADIAN: Final = (ord("A"), ord("C"))
+_OPERATORS: Final = tuple(ord(char) for char in "+-*^")  # between digits
+_DASHES: Final = tuple(ord(char) for char in "-–—~")  # between words
+_RELATIONS: Final = tuple(ord(char) for char in ":<>=/")  # before a word
+_BEFORE_DOT: Final = tuple(ord(char) for char in "+-%²|")
+_SCALES: Final = tuple(ord(char) for char in "FCK")  # °F. °C. °K.
+_UNITS: Final = tuple(  # at most four characters: 16 bits of a code each, the last one lowest
+    sum(ord(char) << 16 * k for k, char in enumerate(reversed(unit)))
+    for unit in (
+        "km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s "
+        "km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K %"
+    ).split()
+)
+
+
+@inner
+def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
+    """How many characters to cut off in front; ``seen`` are the flags of all characters."""
+    point = chunk[first, POINT]
+    if chunk[first, FLAG] & PREFIX:
+        return 1
+    if point == _DOT:
+        dots = _dots(chunk, first, last)
+        return dots if dots > 1 else 0
+    if point == _PLUS:
+        return 0 if first + 1 < last and chunk[first + 1, FLAG] & DIGIT else 1
+    if not seen & MONEY:
+        return 0
+    for k in range(first, min(first + 3, last)):
+        if (
+            chunk[k, POINT] == _DOLLAR
+            and k > first
+            and _dollars(chunk, first, k + 1) == k + 1 - first
+        ):
+            return k + 1 - first
+    return 0
+
+
+@inner
+def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
+    """How many characters to cut off behind; ``seen`` are the flags of all characters."""
+    end = last - 1
+    point, flag = chunk[end, POINT], chunk[end, FLAG]
+    if point == _DOT:
+        return _suffix_dots(chunk, first, last)
+    if point == _ELLIPSIS:
+        return 2 if end > first and chunk[end - 1, POINT] == _ELLIPSIS else 1
+    if flag & SUFFIX:
+        return 1
+    if end == first or flag & DIGIT:
+        return 0
+    if point in _S and chunk[end - 1, POINT] in _APOSTROPHES:
+        return 2
+    return _suffix_of_number(chunk, first, last) if seen & DIGIT else 0
+
+
+@inner
+def _suffix_of_number(chunk: NDArray[np.int64], first: int, last: int) -> int:
+    """The length of a plus, a currency or a unit behind a digit."""
+    end, code = last - 1, np.int64(0)
+    dollars = _dollars(chunk, first, last)
+    for length in range(1, 5):
+        if end - length < first:
+            return 0
+        code |= np.int64(chunk[last - length, POINT]) << 16 * (length - 1)
+        if not chunk[end - length, FLAG] & DIGIT:
+            continue
+        if length == dollars or (length == 1 and (code == _PLUS or chunk[end, FLAG] & MONEY)):
+            return length
+        for unit in _UNITS:
+            if unit == code:
+                return length
+        return 0
+    return 0
+
+
+@inner
+def _dollars(chunk: NDArray[np.int64], first: int, last: int) -> int:
+    """The length of ``A$``, ``C$`` or ``US$`` at the end, or 0."""
+    k = last - 2
+    if k < first or chunk[last - 1, POINT] != _DOLLAR:
+        return 0
+    if chunk[k, POINT] == _US[1] and k > first and chunk[k - 1, POINT] == _US[0]:
+        return 3
+    return 2 if chunk[k, POINT] in _AUSTRALIAN_OR_CANADIAN else 0
+
+
+@inner
+def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
+    """How many full stops at the end to cut off: several together, one where a sentence may end."""
+    k = last - 1
+    while k > first and chunk[k - 1, POINT] == _DOT:
+        k -= 1
+    if k < last - 1:
+        return last - k
+    if k == first:
+        return 0
+    point, flag = chunk[k - 1, POINT], chunk[k - 1, FLAG]
+    if flag & (DIGIT | LOWER | PUNCT | QUOTE) or point in _BEFORE_DOT:
+        return 1
+    if k - 1 == first or not flag & UPPER:
+        return 0
+    is_scale = chunk[k - 2, POINT] == _DEGREE and point in _SCALES
+    return 1 if is_scale or chunk[k - 2, FLAG] & UPPER else 0
+
+
+@inner
+def infix(chunk: NDArray[np.int64], first: int, k: int, last: int) -> int:
+    """How many characters from ``k`` on, within the chunk, to cut out."""
+    point = chunk[k, POINT]
+    if point == _DOT:
+        dots = _dots(chunk, k, last)
+        if dots > 1:
+            return dots
+    if point == _ELLIPSIS or chunk[k, FLAG] & ICON:
+        return 1
+    if k == first or k + 1 == last:
+        return 0
+    before, after = chunk[k - 1, FLAG], chunk[k + 1, FLAG]
+    if point == _DOT:
+        return 1 if before & (LOWER | QUOTE) and after & (UPPER | QUOTE) else 0
+    if point == _COMMA:
+        return 1 if before & ALPHA and after & ALPHA else 0
+    is_counted = before & DIGIT and (after & DIGIT or chunk[k + 1, POINT] == _DASH)
+    if is_counted and point in _OPERATORS:
+        return 1
+    if not before & (ALPHA | DIGIT):
+        return 0
+    if after & ALPHA:
+        return 1 if point in _DASHES or point in _RELATIONS else 0
+    return _dashes(chunk, k, last)
+
+
+@inner
+def _dashes(chunk: NDArray[np.int64], k: int, last: int) -> int:
+    """The length of ``--``, ``---`` or ``——`` between words."""
+    point = chunk[k, POINT]
+    most = 3 if point == _DASH else 2 if point == _EM_DASH else 0
+    width = 1
+    while width < most and k + width < last and chunk[k + width, POINT] == point:
+        width += 1
+    return width if width > 1 and k + width < last and chunk[k + width, FLAG] & ALPHA else 0
+
+
+@inner
+def _dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
+    """How many full stops stand from a character on."""
+    k = first
+    while k < last and chunk[k, POINT] == _DOT:
+        k += 1
+    return k - first

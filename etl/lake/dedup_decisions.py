@@ -1,0 +1,95 @@
+"""What ``duplicates`` says: which units are decided, and which of their rows are left out or cut."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import schemas, storage
+from etl.lake.ledger import Ledger
+from etl.lake.work_units import WorkUnit
+
+
+class DedupDecisions:
+    """The decisions at the head of ``duplicates``; without the table, every unit is decided and new."""
+
+    def __init__(self, ledger: Ledger | None) -> None:
+        self._ledger = ledger
+        self._spans = RangeIndex(())
+        if ledger is not None:
+            ledger.refresh()
+            assert ledger.table is not None
+            files = ledger.table.files("path", "min.source", "max.source")
+            self._spans = RangeIndex((f["min.source"], f["max.source"], f["path"]) for f in files)
+
+    def include(self, unit: WorkUnit) -> bool:
+        """Whether the unit's rows are decided."""
+        return self._ledger is None or self._ledger.is_done(self._ledger.key(unit.key))
+
+    def files(self, source: str) -> tuple[str, ...]:
+        """The data files of ``duplicates`` that may name rows of an input file.
+
+        Each holds neighbouring sources; the names of data files begin with hashes, and have no order.
+        """
+        return self._spans.around(source)
+
+
+class RangeIndex:
+    """Data files with the first and the last name that each holds, to be found by a name between these.
+
+    >>> RangeIndex([("a", "c", "0.parquet"), ("c", "d", "1.parquet")]).around("c")
+    ('0.parquet', '1.parquet')
+    """
+
+    def __init__(self, spans: Iterable[tuple[str, str, str]]) -> None:
+        self._spans = sorted(spans)
+        self._lows = [low for low, _, _ in self._spans]
+        self._reach = list(accumulate((high for _, high, _ in self._spans), max))
+
+    def around(self, name: str) -> tuple[str, ...]:
+        """The files that may hold a name; few are looked at, if few overlap."""
+        first, stop = bisect_left(self._reach, name), bisect_right(self._lows, name)
+        return tuple(path for _, high, path in self._spans[first:stop] if name <= high)
+
+
+def duplicate_rows(
+    table_url: str,
+    files: Sequence[str],
+    paths: Sequence[str],
+    *,
+    kinds: Sequence[str] = (*schemas.WHOLE, schemas.SHORT),
+) -> npt.NDArray[np.int64]:
+    """The ``row`` of each document that stands in the data files ``paths`` of ``documents`` and is left out.
+
+    ``files`` are the data files of ``duplicates`` to look in; ``kinds`` says for what it is left out.
+    """
+    tables = _rows(table_url, files, paths, kinds, ["row"])
+    found = [np.asarray(table["row"].combine_chunks()) for table in tables]
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
+def cut_rows(table_url: str, files: Sequence[str], paths: Sequence[str]) -> pa.Table:
+    """The documents of such data files that are cut: ``row``, and ``cut``, the ordinals of what goes."""
+    schema = pa.schema([schemas.DUPLICATES.field("row"), schemas.CUTS.field("cut")])
+    found = _rows(table_url, files, paths, [schemas.CUT], schema.names)
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in found)])
+
+
+def _rows(
+    table_url: str,
+    files: Sequence[str],
+    paths: Sequence[str],
+    kinds: Sequence[str],
+    columns: Sequence[str],
+) -> Iterator[pa.Table]:
+    wanted = pc.field("file").isin(pa.array(list(paths), pa.string()))
+    wanted &= pc.field("kind").isin(pa.array(list(kinds), pa.string()))
+    for name in files:
+        with storage.open_input(storage.join(table_url, name)) as file:
+            table = pq.read_table(file, columns=["file", "kind", *columns], use_threads=False)
+        yield table.filter(wanted).select(list(columns))

@@ -1,0 +1,73 @@
+"""The table `keys`: its data files, and the key ranges in them."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from etl import schemas, storage
+from etl.delta.table import Table
+from etl.lake.ledger import Ledger
+from etl.lake.tables import KEYS
+
+Kind = Literal["exact", "near"]
+
+
+KINDS: Final[tuple[Kind, ...]] = ("exact", "near")
+"""The kinds of duplicates, and of keys."""
+
+
+class KeysTable:
+    """The current ``keys`` table of a lake, next to the table ``duplicates``.
+
+    Its fingerprint includes the recipe and the generation of ``duplicates``: rebuilding that table also
+    invalidates the keys.
+    """
+
+    def __init__(self, duplicates: Ledger) -> None:
+        lake, _, _ = duplicates.url.rpartition("/")
+        self.ledger = Ledger(storage.join(lake, "keys"), fingerprint=duplicates.key("keys"))
+        is_other = self.ledger.table is None or self.ledger.is_other_recipe
+        self.fits = not is_other and not self.ledger.foreign_files()
+
+    def begin(self, lineage: Callable[[int], Mapping[str, Any]]) -> None:
+        """Create or rebuild the table as ``Ledger.begin`` does; create a new KeyTable afterwards."""
+        self.ledger.begin(schemas.KEYS, KEYS, lineage)
+
+    def has(self, unit: str) -> bool:
+        """Return whether the table holds the keys of a unit of ``documents``, given the unit's key."""
+        return self.fits and self.ledger.is_done(self.ledger.key(unit))
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """One data file of a table ``keys``: where it is, its kind, its least and greatest key, its rows."""
+
+    uri: str
+    kind: Kind
+    low: int
+    high: int
+    rows: int
+
+
+def key_files(table: Table) -> list[KeyFile]:
+    """The data files of a table ``keys``."""
+    files = table.data_files()
+    if not files.num_rows:
+        return []
+    names = ["path", "partition.kind", "min.key", "max.key", "rows"]
+    return [
+        KeyFile(storage.join(table.url, path), kind, low, high, rows)
+        for path, kind, low, high, rows in zip(
+            *(files[name].to_pylist() for name in names), strict=True
+        )
+    ]
+
+
+def file_id(path: str) -> int:
+    """What table ``keys`` calls a data file of ``documents``: 63 bits of the SHA-256 of its path.
+
+    >>> file_id("verdict=kept/0.parquet")
+    6487412895188051549
+    """
+    return int(hashlib.sha256(path.encode()).hexdigest()[:16], 16) >> 1

@@ -1,0 +1,112 @@
+"""The lineage record of a commit: of a run, or of lake maintenance."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+from unicodedata import unidata_version
+
+from etl import schemas
+from etl.delta.table import Table
+from etl.errors import TableError
+from etl.lake.ledger import Ledger
+from etl.lake.table_versions import latest_record, versions_of
+from etl.lake.work_units import WorkResult
+from etl.recipe.recipe import Recipe, Step
+from etl.sources import Split
+
+# Apart from the recipe, a result depends on our code and on these libraries.
+_LIBRARIES = (
+    "tokenlake", "pyarrow", "polars", "numba", "deltalake", "tokenizers", "gigatoken",
+    "fasttext-predict", "xxhash", "ftfy",
+)  # fmt: skip
+
+
+def library_versions() -> dict[str, str]:
+    """Return the installed versions of Tokenlake and of the libraries that results depend on."""
+    versions = {"unicode": unidata_version}  # defines letters, digits and marks
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
+
+
+def count_results(results: Iterable[WorkResult]) -> schemas.Counts:
+    """Return the sums of the counts of results."""
+    total: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    costs: Counter[str] = Counter()
+    for result in results:
+        rejected.update(result.rejected)
+        costs.update(result.costs)
+        for name in ("rows", "kept", "duplicates", "tokens", "text_bytes"):
+            total[name] += getattr(result, name)
+    seconds = {name: round(costs[name], 3) for name in sorted(costs)}
+    return schemas.Counts(**total, rejected=dict(sorted(rejected.items())), costs=seconds)
+
+
+def input_files(
+    results: Iterable[WorkResult], splits: Mapping[str, Split]
+) -> list[schemas.InputFile]:
+    """Return the input files of results with the rows read from each; ``splits`` are by key."""
+    rows: Counter[str] = Counter()
+    files: dict[str, Split] = {}
+    for result in results:
+        rows[result.source] += result.rows
+        files[result.source] = splits[result.key]
+    return [
+        schemas.InputFile(
+            uri=uri, size=files[uri].size, fingerprint=files[uri].fingerprint, rows=rows[uri]
+        )
+        for uri in sorted(files)
+    ]
+
+
+def run_record(recipe: Recipe, step: Step | Literal["keys"], **fields: Any) -> dict[str, Any]:
+    """Return the record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
+    lineage = schemas.Lineage(
+        recipe=recipe.name,
+        canonical=recipe.canonical(),
+        step=step,
+        versions=library_versions(),
+        seed=recipe.seed,
+        **fields,
+    )
+    return lineage.model_dump(mode="json")
+
+
+def recipe_of(table: Table) -> schemas.Lineage:
+    """Return the newest record of a table; raise TableError if no recipe made the table."""
+    lineage = latest_record(versions_of(table))
+    if lineage is None:
+        raise TableError("this table was not made by a recipe", where=table.url)
+    return lineage
+
+
+def open_ledger(table: Table) -> Ledger:
+    """Open the ledger of a table; raise TableError if no recipe made the table."""
+    return Ledger(table.url, fingerprint=recipe_of(table).fingerprint)
+
+
+def maintenance_record(
+    table: Table, action: Literal["repair", "optimize"], **fields: Any
+) -> dict[str, Any]:
+    """Return the record as JSON data; ``fields`` override fields of ``schemas.Lineage``."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    update = {
+        "format": schemas.FORMAT_VERSION,
+        "run_id": uuid.uuid4().hex[:12],
+        "action": action,
+        "versions": library_versions(),
+        "input_files": [],
+        "num_fragments": 0,
+        "counts": schemas.Counts(),
+        "started": now,
+        "committed": now,
+        **fields,
+    }
+    return recipe_of(table).model_copy(update=update).model_dump(mode="json")

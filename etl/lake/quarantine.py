@@ -1,0 +1,59 @@
+"""The quarantine of a lake: one JSON file in ``LAKE/quarantine`` per unit of work that failed.
+
+A quarantined unit is not done: the next run tries it again and deletes its note on success.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from etl import storage
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A quarantined unit of work: its location and the error."""
+
+    step: str
+    source: str
+    part: str  # the part of the file, as start-stop; empty for the whole file
+    error: str
+    time: str  # UTC, ISO 8601
+
+
+class Quarantine:
+    """The quarantine notes of one lake."""
+
+    def __init__(self, lake: str) -> None:
+        self._url = storage.join(storage.normalize(lake), "quarantine")
+        self._known = {file.uri for file in storage.find_files(self._url)}
+
+    def put(self, step: str, source: str, part: str, error: str) -> Quarantined:
+        """Write the note of a unit and return it."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        note = Quarantined(step, source, part, error, now)
+        uri = self._uri(step, source, part)
+        with storage.open_output(uri) as file:
+            file.write(json.dumps(asdict(note), indent=1).encode())
+        self._known.add(uri)
+        return note
+
+    def clear(self, step: str, source: str, part: str) -> None:
+        """Delete the note of a unit, if there is one."""
+        uri = self._uri(step, source, part)
+        if uri in self._known:
+            storage.filesystem(uri).rm(uri)
+            self._known.discard(uri)
+
+    def notes(self) -> list[Quarantined]:
+        """Return all notes, sorted by source and part."""
+        notes = []
+        for uri in self._known:
+            with storage.open_input(uri) as file:
+                notes.append(Quarantined(**json.loads(file.read())))
+        return sorted(notes, key=lambda note: (note.source, note.part))
+
+    def _uri(self, step: str, source: str, part: str) -> str:
+        name = hashlib.sha256(f"{step}\0{source}\0{part}".encode()).hexdigest()[:24]
+        return storage.join(self._url, f"{name}.json")

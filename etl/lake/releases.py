@@ -1,0 +1,142 @@
+"""Releases: names for consistent versions of a lake's tables, which a vacuum keeps.
+
+A release is one small file, ``LAKE/releases/NAME.json``, created only if it does not exist: if two writers
+use the same name at once, one of them succeeds. A vacuum keeps the data files of its versions. Its name can
+be used wherever a version number is expected.
+"""
+
+import json
+import re
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from etl import storage
+from etl.delta.table import Table
+from etl.errors import TableError
+from etl.lake.leases import active_leases
+
+TABLES = ("documents", "duplicates", "tokens")
+_FOLDER = "releases"
+_NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A name for one version of each table of a lake."""
+
+    name: str
+    versions: dict[str, int]
+    created: str  # UTC, ISO 8601
+    key: str  # distinguishes it from others of the same name
+
+
+def create_release(lake: str, name: str, *, version: int | None = None) -> Release:
+    """Create a release of the lake's newest state, or of the state at ``version`` of its last table.
+
+    The last table is ``tokens``, or ``documents`` if there is none. Raises TableError if the name is invalid
+    or taken, if the version does not exist, or if a vacuum has deleted files of it.
+    """
+    url = storage.normalize(lake)
+    if not _NAME.fullmatch(name):
+        raise TableError(
+            f"{name!r} is not a valid release name",
+            where=url,
+            hint="use up to 100 letters, digits, '.', '-' and '_'; begin with a letter or digit, "
+            "and do not use only digits",
+        )
+    tables = _tables_at(url, version)
+    for table in tables.values():
+        table.check_files()
+    versions = {kind: table.version for kind, table in tables.items()}
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    release = Release(name=name, versions=versions, created=now, key=uuid.uuid4().hex[:12])
+    if not storage.create_if_absent(
+        _uri(url, name), json.dumps(asdict(release), indent=1).encode()
+    ):
+        raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
+    # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
+    if any(lease.kind == "vacuum" for lease in active_leases(url)):
+        storage.remove(_uri(url, name))
+        raise TableError(
+            "a vacuum of this lake is under way", where=url, hint="retry when it has finished"
+        )
+    return release
+
+
+def read_release(lake: str, name: str) -> Release:
+    """Return a release by its name; raises TableError if there is none."""
+    url = storage.normalize(lake)
+    content = storage.read_bytes(_uri(url, name)) if _NAME.fullmatch(name) else None
+    if content is None:
+        known = ", ".join(release.name for release in list_releases(url)) or "none"
+        raise TableError(
+            f"no release {name!r} in this lake", where=url, hint=f"existing releases: {known}"
+        )
+    return Release(**json.loads(content))
+
+
+def list_releases(lake: str) -> list[Release]:
+    """Return the releases of a lake, oldest first."""
+    releases = []
+    for file in storage.find_files(storage.join(storage.normalize(lake), _FOLDER)):
+        content = storage.read_bytes(file.uri)
+        if content is not None:  # else it was removed since the listing
+            releases.append(Release(**json.loads(content)))
+    return sorted(releases, key=lambda release: (release.created, release.name))
+
+
+def remove_release(lake: str, name: str) -> Release:
+    """Remove a release; its versions remain until a vacuum. Raises TableError if there is none."""
+    release = read_release(lake, name)
+    storage.remove(_uri(storage.normalize(lake), name))
+    return release
+
+
+def version_of(table_url: str, version: int | str) -> int:
+    """Return the version number that a number, its text, or the name of a release refers to.
+
+    Raises TableError if the lake has no such release, or if the release does not include the table.
+
+    >>> version_of("s3://lake/web/tokens", 7), version_of("s3://lake/web/tokens", "7")
+    (7, 7)
+    """
+    if isinstance(version, int) or version.isdecimal():
+        return int(version)
+    lake, _, kind = storage.normalize(table_url).rpartition("/")
+    release = read_release(lake, version)
+    if kind not in release.versions:
+        raise TableError(f"release {version!r} does not include the table {kind!r}", where=lake)
+    return release.versions[kind]
+
+
+def _uri(lake: str, name: str) -> str:
+    return storage.join(lake, _FOLDER, f"{name}.json")
+
+
+def _tables_at(lake: str, version: int | None) -> dict[str, Table]:
+    """Open the last table of a lake at a version, and the others at the versions that it read."""
+    urls = {kind: storage.join(lake, kind) for kind in TABLES}
+    existing = [kind for kind in TABLES if Table.exists(urls[kind])]
+    if not existing:
+        raise TableError(
+            "no lake at this URL", where=lake, hint="check the URL; `etl run` creates lakes"
+        )
+    last = "tokens" if "tokens" in existing else existing[0]
+    tables = {last: Table.open(urls[last], version)}
+    versions = _versions_read_by(tables[last])
+    for kind in existing:
+        if kind != last:  # a table that no commit names was not read: open its newest version
+            tables[kind] = Table.open(urls[kind], versions.get(kind))
+            if version is None and tables[kind].is_vacuumed:  # newer files hold the same rows
+                tables[kind] = Table.open(urls[kind])
+    return {kind: tables[kind] for kind in existing}
+
+
+def _versions_read_by(table: Table) -> dict[str, int]:
+    """Return the newest version of each input table that a version of this table has read."""
+    versions: dict[str, int] = {}
+    for entry in table.entries():
+        for kind, version in entry.reads.items():
+            versions[kind] = max(version, versions.get(kind, 0))
+    return versions

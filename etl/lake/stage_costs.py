@@ -1,0 +1,125 @@
+"""The costs of each stage: seconds of worker time, documents processed and rejected."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from etl import schemas
+from etl.recipe.overrides import stage_name
+from etl.stages import STAGES, Filter, Stage, Transform
+
+READ: Final = "read"
+WRITE: Final = "write"
+TOKENIZE: Final = "tokenize"  # also tokenize.read and tokenize.write
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """The costs of one part of the work: a stage (``3 python``), a group of signals, read, write, tokenize.
+
+    ``seconds`` is the total wall time of all workers. ``text_bytes`` is the text that the part would process
+    on its own: the whole input or, for tokenize, the tokenized documents.
+    """
+
+    name: str
+    documents: int  # documents that are still kept when they reach this part
+    rejected: int
+    seconds: float
+    text_bytes: int
+
+    @property
+    def megabytes_per_second(self) -> float | None:
+        """Megabytes of text per second of one worker, or None if no time was measured."""
+        return self.text_bytes / 1e6 / self.seconds if self.seconds else None
+
+
+def stage_costs(
+    stages: Sequence[Mapping[str, Any]],
+    documents: Iterable[schemas.Counts],
+    tokens: Iterable[schemas.Counts] = (),
+) -> list[StageCost]:
+    """Return the costs of each part of the work in order; empty if no seconds were measured.
+
+    ``stages`` are those of a recipe, as data. ``documents`` and ``tokens`` are the counts of the commits to
+    these tables.
+    """
+    first, second = _total(documents), _total(tokens)
+    costs = list(_first_pass(stages, first)) if first.costs else []
+    seconds = Counter(first.costs)
+    seconds.update(second.costs)
+    is_fused = TOKENIZE in first.costs  # otherwise a second pass tokenizes all but the duplicates
+    rows, size = (first.kept, first.text_bytes) if is_fused else (second.kept, second.text_bytes)
+    for name in (f"{TOKENIZE}.read", TOKENIZE, f"{TOKENIZE}.write"):
+        if name in seconds:
+            costs.append(StageCost(name, rows, 0, seconds[name], size))
+    return costs
+
+
+def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> Iterator[StageCost]:
+    seconds, size = Counter(counts.costs), counts.text_bytes
+    rejected: Counter[int] = Counter()
+    for reason, count in counts.rejected.items():
+        rejected[_stage_of(reason, stages)] += count
+    yield StageCost(READ, counts.rows, rejected[0], seconds[READ], size)
+    for name in sorted(name for name in seconds if name.startswith("signals.")):
+        yield StageCost(name, counts.rows, 0, seconds[name], size)
+    remaining = counts.rows - rejected[0]
+    for number, stage in enumerate(stages, 1):
+        if issubclass(STAGES.get(stage["kind"], Stage), Filter | Transform):
+            name = f"{number} {stage['kind']}"
+            yield StageCost(name, remaining, rejected[number], seconds[name], size)
+            remaining -= rejected[number]
+    yield StageCost(WRITE, counts.rows, 0, seconds[WRITE], size)
+
+
+@contextmanager
+def clock(costs: dict[str, float], name: str) -> Iterator[None]:
+    """Add the seconds of a block to one of the costs."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        costs[name] = costs.get(name, 0.0) + time.perf_counter() - start
+
+
+def clocked(items: Iterable[Item], costs: dict[str, float], name: str) -> Iterator[Item]:
+    """Yield the items, and add the seconds spent waiting for them to one of the costs."""
+    iterator = iter(items)
+    while True:
+        try:
+            with clock(costs, name):
+                item = next(iterator)
+        except StopIteration:
+            return
+        yield item
+
+
+def _total(counts: Iterable[schemas.Counts]) -> schemas.Counts:
+    rejected: Counter[str] = Counter()
+    costs: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    for each in counts:
+        rejected.update(each.rejected)
+        costs.update(each.costs)
+        sums.update(rows=each.rows, kept=each.kept, text_bytes=each.text_bytes)
+    return schemas.Counts(**sums, rejected=dict(rejected), costs=dict(costs))
+
+
+def _stage_of(reason: str, stages: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of the stage, from 1, that gave a reason; 0 if it is not from a stage.
+
+    >>> _stage_of("where.forum", [{"kind": "where", "name": "long"}, {"kind": "where", "name": "forum"}])
+    2
+    """
+    kind, _, rule = reason.partition(".")
+    names = {
+        number: stage_name(stage) for number, stage in enumerate(stages, 1) if stage["kind"] == kind
+    }
+    matches = [number for number, name in names.items() if rule.startswith(name)]
+    matches.sort(key=lambda number: -len(names[number]))
+    return next(iter([*matches, *names]), 0)

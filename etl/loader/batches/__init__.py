@@ -1,0 +1,1 @@
+"""Turn tokens into batches of tensors."""

@@ -1,0 +1,1 @@
+"""Fetch row groups and decode their pages into tokens."""

@@ -1,0 +1,295 @@
+"""Read-ahead for remote tables: threads fetch parcels in the order in which lanes need them.
+
+Each lane reads its parcels from front to back. When a lane takes a parcel, the budget that this frees goes
+to the lanes that will run out first. All lanes advance at the same rate, so these are the lanes whose
+requests end earliest in their share of the stream. A parcel that is needed but that no thread has started
+is fetched by the caller, so the order of requests cannot cause a deadlock.
+
+One thread takes parcels; the other threads only fetch.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl.errors import LoaderError
+from etl.loader.fetch.remote import VERIFY, Ranges, read_footer
+from etl.loader.fetch.request_groups import RequestGroups
+from etl.loader.fetch.row_group_files import (
+    MAX_FOOTERS,
+    FetchedRange,
+    Lanes,
+    LocalFiles,
+    OpenRowGroup,
+)
+from etl.loader.fetch.table_index import TableIndex
+from etl.loader.order.epoch import EpochPlan, EpochStream
+
+# Four requests of a few MB run at once: one stream of an object store delivers about 50 to 90 MB/s.
+_THREADS = 4
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """A parcel in memory: its bytes, and the footer of its file."""
+
+    parcel: int
+    span: FetchedRange
+    footer: pq.FileMetaData
+
+
+class _Request(NamedTuple):
+    """A parcel that is fetched, or waits to be fetched, by a thread."""
+
+    parcel: int
+    future: "Future[_Fetched]"
+
+
+_Jobs = SimpleQueue[_Request | None]  # None ends a thread
+
+
+def open_lanes(index: TableIndex, plan: EpochPlan, stream: EpochStream) -> Lanes:
+    """Return the source of files for the lanes of an epoch: local files, or read-ahead."""
+    return LocalFiles(index) if index.remote is None else ReadAhead(index, plan, stream)
+
+
+class ReadAhead:
+    """Read-ahead of the parcels of an epoch, for all lanes of a reader.
+
+    ``_free_bytes`` is the part of the budget that no request occupies. A request occupies it from the moment
+    it is queued until its lane takes or skips the parcel. The budget and the lanes belong to the thread that
+    takes parcels. The fetching threads share with it the job queue, the futures and, under ``_lock``, the
+    footers.
+    """
+
+    def __init__(self, index: TableIndex, plan: EpochPlan, stream: EpochStream) -> None:
+        remote = index.remote
+        assert remote is not None
+        self._index = index
+        self._plan = plan
+        self._stream = stream
+        self._parcels = RequestGroups.of(index, plan, remote.request_bytes)
+        self._ranges = Ranges(remote)
+        self._free_bytes = remote.ahead_bytes
+        self._lanes: list[RemoteLane] = []
+        self._jobs: _Jobs = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._footers: OrderedDict[int, Future[pq.FileMetaData]] = OrderedDict()
+        self._lock = threading.Lock()  # guards the footers
+
+    def lane(self, number: int) -> "RemoteLane":
+        """Return the opener of the row groups of a lane."""
+        plan, stream = self._plan, self._stream
+        start, stop = (plan.lane_start(lane) * plan.seq_len for lane in (number, number + 1))
+        indices = stream.places(start, stop + plan.overlap)
+        groups = stream.groups[indices.start : indices.stop]
+        group_ends = np.cumsum(self._index.group_tokens[groups], dtype=np.int64)
+        parcels = self._parcels.holding(groups)
+        is_last = np.diff(parcels, append=-1) != 0
+        ends = group_ends[is_last] - (start - stream.start(indices.start))
+        lane = RemoteLane(self._index, self, parcels[is_last], ends)
+        self._lanes.append(lane)
+        return lane
+
+    def parcel(self, group: int) -> int:
+        """Return the parcel that holds a row group."""
+        return int(self._parcels.holding(np.array([group]))[0])
+
+    def take(self, lane: "RemoteLane", parcel: int) -> _Fetched:
+        """Return a parcel to a lane and drop the lane's requests before it.
+
+        Waits for the thread that fetches the parcel, or fetches it here if no thread has started.
+        """
+        future = self._remove_requests(lane, parcel)
+        if future is None:
+            lane.begin(parcel, behind=True)  # it is fetched here: read ahead from the next one on
+        self.fill()
+        if future is None or future.cancel():  # cancel fails once a thread has started
+            return self._fetch(parcel)
+        return future.result()
+
+    def _remove_requests(self, lane: "RemoteLane", parcel: int) -> "Future[_Fetched] | None":
+        """Remove a lane's requests up to a parcel, cancel those before it, and release their budget.
+
+        Returns the future of the parcel. Without a request for it, removes all requests and returns None.
+        """
+        while lane.ahead:
+            request = lane.ahead.popleft()
+            self._free_bytes += self._parcels.num_bytes(request.parcel)
+            if request.parcel == parcel:
+                return request.future
+            request.future.cancel()
+        return None
+
+    def fill(self) -> None:
+        """Request parcels while the budget lasts, each time for the lane that will run out first."""
+        while upcoming := [
+            (lane, parcel) for lane in self._lanes if (parcel := lane.upcoming) is not None
+        ]:
+            lane, parcel = min(upcoming, key=lambda pair: pair[0].reach)
+            size = self._parcels.num_bytes(parcel)
+            if size > self._free_bytes:
+                return  # a smaller parcel of another lane must not use up what this lane needs
+            self._free_bytes -= size
+            self._request(lane, parcel)
+
+    def _request(self, lane: "RemoteLane", parcel: int) -> None:
+        request = _Request(parcel, Future())
+        lane.ahead.append(request)
+        lane.advance()
+        self._jobs.put(request)
+        if len(self._threads) < _THREADS:
+            thread = threading.Thread(
+                target=_fetch_requests,
+                args=(self._jobs, self._fetch),
+                name="tokenlake-fetch",
+                daemon=True,
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def _fetch(self, parcel: int) -> _Fetched:
+        groups = self._parcels.groups(parcel)
+        file = self._index.file(groups[0])
+        path, first = self._index.group(groups[0])
+        uri, size = self._index.uri(path), int(self._index.file_bytes[file])
+        footer = self._footer(file, uri, size)
+        start, stop = _extent(footer, range(first, first + len(groups)))
+        if not 0 < start < stop <= size:
+            raise LoaderError(
+                f"the footer places row group {first} at bytes {start:,} to {stop:,}, "
+                f"but the file has {size:,} bytes",
+                where=uri,
+                hint=VERIFY,
+            )
+        data = self._ranges.read(uri, start, stop, size=size)
+        return _Fetched(parcel, FetchedRange(pa.py_buffer(data), start, size), footer)
+
+    def _footer(self, file: int, uri: str, size: int) -> pq.FileMetaData:
+        """Return the footer of a file; of the threads that need the same one, the first fetches it."""
+        with self._lock:
+            known = self._footers.pop(file, None)
+            future = self._footers[file] = known or Future()
+            if len(self._footers) > MAX_FOOTERS:
+                self._footers.popitem(last=False)
+        if known is None:
+            _resolve(future, lambda: read_footer(uri, size, self._ranges))
+        return future.result()
+
+    def close(self) -> None:
+        """Cancel all requests; a thread in the middle of a request ends after it."""
+        self._ranges.stop()
+        for lane in self._lanes:
+            lane.close()
+        self._lanes.clear()
+        for _ in self._threads:
+            self._jobs.put(None)
+
+
+class RemoteLane:
+    """The row groups of one lane, read from the parcel that the lane holds.
+
+    ``ahead`` are its requests, in the order of the lane. ``_next`` is the index of the first parcel that has
+    not been requested yet; None before the lane has begun.
+    """
+
+    def __init__(
+        self, index: TableIndex, reader: ReadAhead, parcels: np.ndarray, ends: np.ndarray
+    ) -> None:
+        self.ahead: deque[_Request] = deque()
+        self._index = index
+        self._reader = reader
+        self._parcels = parcels  # (n,) int64, in the order of the lane, each once
+        self._ends = ends  # (n,) int64: tokens of the lane up to the end of each parcel
+        self._next: int | None = None
+        self._held: _Fetched | None = None
+
+    @property
+    def upcoming(self) -> int | None:
+        """The first parcel not requested yet; None before the lane has begun and at its end."""
+        if self._next is None or self._next >= len(self._parcels):
+            return None
+        return int(self._parcels[self._next])
+
+    @property
+    def reach(self) -> int:
+        """The number of tokens of the lane up to the end of its last requested parcel."""
+        return int(self._ends[self._next - 1]) if self._next else 0
+
+    def advance(self) -> None:
+        """Record that the upcoming parcel has been requested."""
+        assert self._next is not None
+        self._next += 1
+
+    def begin(self, parcel: int, *, behind: bool) -> None:
+        """Continue at a parcel of the lane, or at the one behind it."""
+        self._next = int(np.flatnonzero(self._parcels == parcel)[0]) + int(behind)
+
+    def expect(self, group: int) -> None:
+        """Begin at a row group before it is read.
+
+        The first parcels of all lanes are then requested together, as soon as one of them is taken. Until
+        then the lane gets no budget that other lanes need more.
+        """
+        if self._next is None:
+            self.begin(self._reader.parcel(group), behind=False)
+
+    def close(self) -> None:
+        """Release all bytes now: lanes and reader form a cycle that only the garbage collector would free."""
+        for request in self.ahead:
+            request.future.cancel()
+        self.ahead.clear()
+        self._held = None
+
+    @contextmanager
+    def open(self, group: int) -> Iterator[OpenRowGroup]:
+        """Open a row group of the table, as ``LocalFiles`` does."""
+        parcel = self._reader.parcel(group)
+        if self._held is None or self._held.parcel != parcel:
+            self._held = None  # free its memory before waiting for the next one
+            self._held = self._reader.take(self, parcel)
+        _, number = self._index.group(group)
+        held = self._held
+        yield OpenRowGroup(held.span, held.footer, number)
+
+
+def _fetch_requests(jobs: _Jobs, fetch: Callable[[int], _Fetched]) -> None:
+    """Fetch the requested parcels until None arrives; the body of a fetching thread."""
+    while (request := jobs.get()) is not None:
+        if request.future.set_running_or_notify_cancel():
+            _resolve(request.future, partial(fetch, request.parcel))
+        del request  # the queue may stay empty for long: do not hold the bytes
+
+
+def _resolve(future: "Future[_Result]", call: Callable[[], _Result]) -> None:
+    """Set a future to the result or the exception of a call."""
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is read
+        future.set_exception(error)
+
+
+def _extent(footer: pq.FileMetaData, groups: range) -> tuple[int, int]:
+    """Return the byte range of a file that holds the tokens and counts of consecutive row groups."""
+    starts, stops = [], []
+    for number in groups:
+        group: Any = footer.row_group(number)
+        if group.num_rows == 0:  # its columns have no offsets
+            continue
+        for column in (group.column(i) for i in range(group.num_columns)):
+            if column.path_in_schema.startswith("tokens.") or column.path_in_schema == "num_tokens":
+                start = column.dictionary_page_offset or column.data_page_offset
+                starts.append(start)
+                stops.append(start + column.total_compressed_size)
+    return min(starts), max(stops)

@@ -1,0 +1,232 @@
+"""The index of a token table: its files, row groups and token counts, read without any tokens.
+
+Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers, which
+are read once, in threads. The result is a few arrays of 8 bytes per row group: ten million row groups take
+80 MB, and DataLoader workers inherit or unpickle them at negligible cost.
+"""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.delta.table import Table
+from etl.errors import LoaderError, TableError
+from etl.lake import releases
+from etl.loader.fetch.remote import VERIFY, Ranges, Remote, open_file, read_footer
+from etl.schemas import TOKENS, TokenizerRecord
+
+_FOOTER_THREADS = 16
+# Up to this many local files are read without threads, which are no faster for cached files and keep 20 MB.
+_FEW_FILES = 1024
+_MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
+
+
+@dataclass(frozen=True)
+class TableIndex:
+    """The F files of a table version, sorted by path, and their G row groups."""
+
+    url: str
+    version: int
+    paths: np.ndarray  # (F,) UTF-8 bytes, relative to the table
+    file_tokens: np.ndarray  # (F,) int64
+    file_bytes: np.ndarray  # (F,) int64
+    first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
+    group_tokens: np.ndarray  # (G,) int32
+    group_documents: np.ndarray  # (G,) int32, without empty documents
+    remote: Remote | None = None  # how remote files are read; None: the files are local
+    vocab_size: int | None = None  # all token ids must be lower, if it is known
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens in the table."""
+        return int(self.file_tokens.sum())
+
+    def group(self, number: int) -> tuple[str, int]:
+        """Return the path of the file that holds a row group, and the row group's number in that file."""
+        file = self.file(number)
+        return self.path(file), number - int(self.first_group[file])
+
+    def path(self, file: int) -> str:
+        """Return the path of a file."""
+        return bytes(self.paths[file]).decode()
+
+    def file(self, group: int) -> int:
+        """Return the number of the file that holds a row group of the table."""
+        return int(np.searchsorted(self.first_group, group, side="right")) - 1
+
+    def open(self, group: int) -> AbstractContextManager[pa.NativeFile]:
+        """Open the file of a row group for small reads; raises StorageError if it is not readable."""
+        file = self.file(group)
+        uri = self.uri(self.path(file))
+        ranges = None if self.remote is None else Ranges(self.remote)
+        return open_file(uri, int(self.file_bytes[file]), ranges)
+
+    def uri(self, path: str) -> str:
+        """Return the URI of a file of the table."""
+        return storage.join(self.url, path)
+
+    def digest(self) -> str:
+        """Return a hash of the paths and token counts of the files, which identify the rows of a version.
+
+        Files of a Delta table never change, so the hash does not need their row groups.
+        """
+        digest = hashlib.sha256(b"\n".join(self.paths.tolist()))
+        digest.update(self.file_tokens.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def read_index(lake: str, *, version: int | str | None, remote: Remote) -> TableIndex:
+    """Read the log and the footers of the token table of a lake, or of the table at a URL.
+
+    ``version`` is a number or the name of a release.
+
+    Raises LoaderError if the table or the version does not exist, or if it is not a token table, and
+    StorageError if a file cannot be read.
+    """
+    table = _open(lake, version)
+    fragments = table.data_files(("size", "max.token_end"), is_sorted=False)
+    if "max.token_end" not in fragments.column_names and fragments.num_rows:
+        raise LoaderError(
+            "the log has no statistics for token_end",
+            where=table.url,
+            hint="write the table with `etl run`",
+        )
+    # Sorted in Python: the first Arrow kernel in a process takes a millisecond.
+    columns = ("path", "max.token_end", "size") if fragments.num_rows else ()
+    files = sorted(zip(*(fragments[name].to_pylist() for name in columns), strict=True))
+    uris = [storage.join(table.url, path) for path, _, _ in files]
+    file_tokens = [end or 0 for _, end, _ in files]  # no statistics: a file without rows
+    file_bytes = [size for _, _, size in files]
+    local = storage.is_local(table.url)
+    read = partial(_read_groups, ranges=None if local else Ranges(remote))
+    if local and len(files) <= _FEW_FILES:
+        groups = list(map(read, uris, file_tokens, file_bytes))
+    else:
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            groups = list(pool.map(read, uris, file_tokens, file_bytes))
+    first_group = np.cumsum([0, *(counts.shape[1] for counts in groups)], dtype=np.int64)
+    tokens, documents = np.concatenate([*groups, np.empty((2, 0), np.int32)], axis=1)
+    return TableIndex(
+        table.url,
+        table.version,
+        np.array([path.encode() for path, _, _ in files], np.bytes_),
+        np.array(file_tokens, np.int64),
+        np.array(file_bytes, np.int64),
+        first_group,
+        tokens,
+        documents,
+        None if local else remote,
+    )
+
+
+def damaged(uri: str, group: int, error: Exception) -> LoaderError:
+    """Return the error for a row group that cannot be decoded."""
+    return LoaderError(f"row group {group} cannot be decoded ({error})", where=uri, hint=VERIFY)
+
+
+def read_tokenizers(index: TableIndex) -> list[TokenizerRecord]:
+    """Return the distinct tokenizers in the lineage of the table's commits, newest first.
+
+    Commits before the last rebuild do not count, because their rows are no longer in the table.
+    """
+    records: list[TokenizerRecord] = []
+    for entry in Table.open(index.url, index.version).history():
+        lineage = entry.get("tokenlake") or {}
+        if lineage.get("tokenizer") is not None:
+            record = TokenizerRecord.model_validate(lineage["tokenizer"])
+            records += [] if record in records else [record]
+        if lineage.get("action") == "rebuild":
+            break
+    return records
+
+
+def _open(lake: str, version: int | str | None) -> Table:
+    url = storage.normalize(lake)
+    candidates = (storage.join(url, "tokens"), url)
+    table_url = next((candidate for candidate in candidates if Table.exists(candidate)), None)
+    if table_url is None:
+        raise LoaderError(
+            "no token table found here or in the folder tokens",
+            where=url,
+            hint="use the URL of a lake whose recipe ends with `tokenize`",
+        )
+    try:
+        number = None if version is None else releases.version_of(table_url, version)
+        table = Table.open(table_url, number)
+        if version is not None:
+            table.check_files()
+    except TableError as error:
+        raise LoaderError(error.what, where=error.where, hint=error.hint) from error
+    _check_schema(table)
+    return table
+
+
+def _check_schema(table: Table) -> None:
+    layouts = {field.name: _layout(field.type) for field in table.schema}
+    for name, layout in ((field.name, _layout(field.type)) for field in TOKENS):
+        if layouts.get(name) != layout:
+            raise LoaderError(
+                f"not a token table: column {name} is {layouts.get(name, 'missing')}, not {layout}",
+                where=table.url,
+                hint="use the URL of the lake, or of its table tokens",
+            )
+
+
+def _layout(kind: pa.DataType) -> str:
+    """Return a type without nullability and element names, which differ between writers."""
+    if isinstance(kind, pa.ListType):
+        return f"list of {_layout(kind.value_type)}"
+    return str(kind)
+
+
+def _read_groups(
+    uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
+) -> np.ndarray:
+    """Return the tokens and the non-empty documents of each row group of a file, (2, groups) int32.
+
+    The tokens come from the statistics of token_end. The documents follow from the number of values, because
+    an empty list counts as one.
+    """
+    footer = read_footer(uri, file_bytes, ranges)
+    total, leaf = _columns(footer) if footer.num_row_groups else (0, 0)
+    counts, before = np.zeros((2, footer.num_row_groups), np.int32), 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        if group.num_rows == 0:
+            continue
+        statistics: Any = group.column(total).statistics
+        known = statistics is not None and statistics.has_min_max
+        end = int(statistics.max) if known else -1
+        tokens, before = end - before, end
+        values = group.column(leaf).num_values  # an empty list counts as one
+        in_range = values - group.num_rows <= tokens <= min(values, _MAX_GROUP_TOKENS)
+        if not in_range or group.num_rows > _MAX_GROUP_TOKENS:
+            raise LoaderError(
+                f"row group {number} has {values} token values, but token_end implies {tokens}",
+                where=uri,
+                hint="write this table only with `etl`: other tools break the running total token_end",
+            )
+        counts[:, number] = tokens, group.num_rows - (values - tokens)
+    if before != file_tokens:
+        raise LoaderError(
+            f"the file has {before} tokens, but the log records {file_tokens}",
+            where=uri,
+            hint=VERIFY,
+        )
+    return counts
+
+
+def _columns(footer: pq.FileMetaData) -> tuple[int, int]:
+    """Return the indices of the columns token_end and tokens in a file."""
+    # Without footer.schema: it forms a reference cycle of 35 kB per file with the footer.
+    group = footer.row_group(0)
+    names = [group.column(i).path_in_schema for i in range(group.num_columns)]
+    return names.index("token_end"), next(i for i, n in enumerate(names) if n.startswith("tokens."))

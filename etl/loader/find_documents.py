@@ -1,0 +1,107 @@
+"""The documents behind a sample, for example to read the text of a loss spike.
+
+Reads four small columns of the one or two row groups that hold the sample, and no tokens.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl.loader.fetch.table_index import TableIndex, damaged
+from etl.loader.order.epoch import EpochPlan, EpochStream
+
+_COLUMNS = ("id", "source", "row", "num_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentSpan:
+    """Consecutive tokens of one document in a window, with their origin."""
+
+    start: int  # offset of the first token in the window: 0 to seq_len
+    count: int
+    document_start: int  # offset of the first token in the document
+    id: str | None
+    source: str
+    row: int
+    file: str  # path relative to the token table
+    row_group: int
+
+
+def locate(
+    index: TableIndex, plan: EpochPlan, stream: EpochStream, *, window: int
+) -> list[DocumentSpan]:
+    """Return the documents of a window of an epoch's stream; their counts add up to seq_len + 1."""
+    first = window * plan.seq_len
+    stop = first + plan.seq_len + 1
+    return [
+        part
+        for group in stream.places(first, stop)
+        for part in _parts(index, int(stream.groups[group]), stream.start(group), first, stop)
+    ]
+
+
+def locate_document(
+    index: TableIndex, stream: EpochStream, *, document: int, num_tokens: int
+) -> list[DocumentSpan]:
+    """Return the single part of a padded row: a document, truncated after ``num_tokens``."""
+    (stream_group,) = stream.places(document, document + 1)
+    path, group, columns = _read(index, int(stream.groups[stream_group]))
+    counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
+    row = int(np.flatnonzero(counts)[document - stream.start(stream_group)])
+    record = columns.slice(row, 1).to_pylist()[0]
+    return [
+        DocumentSpan(
+            start=0,
+            count=min(int(counts[row]), num_tokens),
+            document_start=0,
+            id=record["id"],
+            source=record["source"],
+            row=record["row"],
+            file=path,
+            row_group=group,
+        )
+    ]
+
+
+def _parts(
+    index: TableIndex, number: int, base: int, first: int, stop: int
+) -> Iterator[DocumentSpan]:
+    """Yield the parts of the tokens [first, stop) in a row group that begins at token ``base``."""
+    path, group, columns = _read(index, number)
+    counts: list[Any] = columns["num_tokens"].to_pylist()
+    ends = base + np.cumsum(counts, dtype=np.int64)
+    begins = np.concatenate([[base], ends[:-1]])
+    inside = np.flatnonzero((begins < stop) & (ends > first) & (ends > begins))
+    records = columns.slice(inside[0], inside[-1] - inside[0] + 1).to_pylist()
+    for row in inside.tolist():
+        record = records[row - int(inside[0])]
+        start, end = max(int(begins[row]), first), min(int(ends[row]), stop)
+        yield DocumentSpan(
+            start=start - first,
+            count=end - start,
+            document_start=start - int(begins[row]),
+            id=record["id"],
+            source=record["source"],
+            row=record["row"],
+            file=path,
+            row_group=group,
+        )
+
+
+def _read(index: TableIndex, number: int) -> tuple[str, int, Any]:
+    """Return the file of a row group, its number there, and its small columns as a pa.Table."""
+    path, group = index.group(number)
+    with index.open(number) as source:
+        try:
+            file = pq.ParquetFile(source, pre_buffer=False)
+            return (
+                path,
+                group,
+                file.read_row_group(group, columns=list(_COLUMNS), use_threads=False),
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(index.uri(path), group, error) from error

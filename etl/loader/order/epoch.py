@@ -1,0 +1,193 @@
+"""TODO."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from etl.errors import LoaderError
+from etl.loader.order.shuffle import Shuffle, bounded_slices, permutation
+
+_FORMAT = 3  # increase it when the order changes: older states are then refused
+
+
+_MARK_EVERY = 256  # row groups per stored running total
+
+
+@dataclass(frozen=True)
+class EpochStream:
+    """The G non-empty row groups of an epoch, in its order.
+
+    Only the start of every 256th row group is stored: 8 bytes each would be most of the stream's memory.
+    """
+
+    groups: np.ndarray  # (G,) int32, numbers of row groups in the table
+    group_tokens: np.ndarray  # (row groups of the table,) int32
+    marks: np.ndarray  # (ceil(G / 256) + 1,) int64: the first token of each 256th, and the end
+
+    @staticmethod
+    def of(groups: np.ndarray, group_tokens: np.ndarray) -> "EpochStream":
+        """Return the stream of row groups in a given order, (G,) int32."""
+        totals = [np.zeros(1, np.int64)]
+        for part in bounded_slices(len(groups)):
+            tokens = group_tokens[groups[part]]
+            firsts = np.arange(0, len(tokens), _MARK_EVERY)
+            totals.append(np.add.reduceat(tokens, firsts, dtype=np.int64))
+        return EpochStream(groups, group_tokens, np.cumsum(np.concatenate(totals)))
+
+    def start(self, index: int) -> int:
+        """Return the first token of the row group at an index; the stream's end for index G."""
+        mark = index // _MARK_EVERY
+        before = self.groups[mark * _MARK_EVERY : index]
+        return int(self.marks[mark]) + int(self.group_tokens[before].sum(dtype=np.int64))
+
+    def place(self, token: int) -> int:
+        """Return the index of the row group that holds a token of the stream."""
+        mark = int(np.searchsorted(self.marks, token, side="right")) - 1
+        first = mark * _MARK_EVERY
+        ends = np.cumsum(
+            self.group_tokens[self.groups[first : first + _MARK_EVERY]], dtype=np.int64
+        )
+        return first + int(np.searchsorted(ends, token - int(self.marks[mark]), side="right"))
+
+    def places(self, start: int, stop: int) -> range:
+        """Return the indices of the row groups that hold the stream's tokens [start, stop)."""
+        return range(self.place(start), self.place(stop - 1) + 1)
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The samples of any epoch, a pure function of these fields.
+
+    Raises LoaderError if the table is too small for one window.
+    """
+
+    group_tokens: np.ndarray  # (G,) int32, in the order of the table
+    seq_len: int
+    seed: int
+    shuffle: Shuffle | None  # None: the order of the table
+    overlap: int = 1  # tokens that a window shares with the next: the label of its last token
+
+    def __post_init__(self) -> None:
+        if self.seq_len < 1:
+            raise LoaderError(f"seq_len must be at least 1, not {self.seq_len}")
+        if self.num_samples < 1:
+            raise LoaderError(
+                f"a window needs {self.seq_len + self.overlap} tokens, "
+                f"but the table has only {self.num_tokens}",
+                hint="use a smaller seq_len, or a table with more tokens",
+            )
+
+    @cached_property
+    def num_tokens(self) -> int:
+        """The number of tokens in the table."""
+        return int(self.group_tokens.sum(dtype=np.int64))
+
+    @property
+    def num_samples(self) -> int:
+        """The number of windows of an epoch over all ranks; the last one needs one more token as label."""
+        return max(self.num_tokens - self.overlap, 0) // self.seq_len
+
+    @property
+    def dropped_tokens(self) -> int:
+        """The number of tokens at the end of an epoch's stream that are in no window."""
+        return self.num_tokens - self.num_samples * self.seq_len - self.overlap
+
+    @cached_property
+    def lanes(self) -> int:
+        """The number of lanes in use, at most the number of runs and of samples."""
+        if self.shuffle is None:
+            return 1
+        max_lanes = min(self.shuffle.lanes, self.num_samples)
+        # Every run is shorter than this, so there are at least this many without counting them.
+        max_run_tokens = self._run_tokens + int(self.group_tokens.max())
+        if max_lanes <= self.num_tokens // max_run_tokens:
+            return max_lanes
+        return min(max_lanes, len(self.runs()))
+
+    @cached_property
+    def block_windows(self) -> int:
+        """The number of windows of a full block."""
+        return max((self.shuffle or Shuffle()).block_tokens // self.seq_len, 1)
+
+    @property
+    def _run_tokens(self) -> int:
+        assert self.shuffle is not None
+        run_tokens = self.shuffle.resolved(self.num_tokens).run_tokens
+        assert run_tokens is not None
+        return run_tokens
+
+    def runs(self) -> np.ndarray:
+        """Return the first row group of each run, (R,) int32, ascending from 0; one run without shuffle."""
+        if self.shuffle is None:
+            return np.zeros(1, np.int32)
+        firsts, before, last = [], 0, -1
+        for part in bounded_slices(len(self.group_tokens)):
+            tokens = self.group_tokens[part]
+            ends = before + np.cumsum(tokens, dtype=np.int64)
+            bins = (ends - tokens) // self._run_tokens
+            is_first = np.diff(bins, prepend=last) != 0
+            firsts.append((np.flatnonzero(is_first) + part.start).astype(np.int32))
+            before, last = int(ends[-1]), int(bins[-1])
+        return np.concatenate(firsts)
+
+    def lane_start(self, lane: int) -> int:
+        """Return the first window of a lane; lanes differ by at most one window, longer ones first."""
+        size, longer = divmod(self.num_samples, self.lanes)
+        return lane * size + min(lane, longer)
+
+    def block(self, epoch: int, lane: int, number: int) -> tuple[int, np.ndarray]:
+        """Return the first window of a block of a lane, and the shuffled order of its windows."""
+        start = self.lane_start(lane) + number * self.block_windows
+        size = min(self.block_windows, self.lane_start(lane + 1) - start)
+        if self.shuffle is None:
+            return start, np.arange(size)
+        return start, permutation(size, self.seed, epoch, "block", lane, number)
+
+    def window(self, epoch: int, sample: int) -> int:
+        """Return the window of the epoch's stream for a sample."""
+        position, lane = divmod(sample, self.lanes)
+        number, turn = divmod(position, self.block_windows)
+        start, order = self.block(epoch, lane, number)
+        return start + int(order[turn])
+
+    def stream(self, epoch: int) -> EpochStream:
+        """Return the row groups of an epoch in its order."""
+        groups = self._order(epoch)
+        if not self.group_tokens.all():
+            kept = (groups[part] for part in bounded_slices(len(groups)))
+            groups = np.concatenate([part[self.group_tokens[part] > 0] for part in kept])
+        return EpochStream.of(groups, self.group_tokens)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        """Return all row groups in the order of an epoch, (G,) int32."""
+        if self.shuffle is None:
+            return np.arange(len(self.group_tokens), dtype=np.int32)
+        runs = self.runs()
+        lengths = np.diff(runs, append=np.int32(len(self.group_tokens)))
+        order = permutation(len(runs), self.seed, epoch, "runs")
+        return _members(runs[order], lengths[order])
+
+    def fingerprint(self, table_digest: str) -> str:
+        """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
+        shuffle = None if self.shuffle is None else asdict(self.shuffle.resolved(self.num_tokens))
+        parts = [_FORMAT, table_digest, self.seq_len, self.seed, shuffle]
+        if self.overlap == 0:  # a plan of documents could otherwise equal a plan of tokens
+            parts.append("documents")
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _members(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the concatenated members of ranges, (sum of lengths,) int32.
+
+    >>> _members(np.array([5, 0, 3], np.int32), np.array([1, 3, 2], np.int32))
+    array([5, 0, 1, 2, 3, 4], dtype=int32)
+    """
+    ends = np.cumsum(lengths, dtype=np.int32)
+    # Steps of one, and from the last member of a range to the first of the next.
+    steps = np.ones(ends[-1], np.int32)
+    steps[0] = firsts[0]
+    steps[ends[:-1]] = firsts[1:] - firsts[:-1] - lengths[:-1] + 1
+    return np.cumsum(steps, dtype=np.int32, out=steps)

@@ -1,0 +1,174 @@
+"""Compact small data files, in commits that change no rows.
+
+Each small file costs readers a request and a footer. Files with neighbouring addresses, in ``keys`` with
+neighbouring least keys, are merged into one file of about the target size. Old versions keep their files
+until a vacuum, so a training run pinned to one is not affected. A run of the recipe may be in progress: files
+that another commit removed first are skipped. ``documents`` is not compacted: ``duplicates`` names its files,
+and they are as large as the splits of the input.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from etl import storage
+from etl.delta.layout import Layout
+from etl.delta.table import Table
+from etl.errors import TableError
+from etl.lake import leases
+from etl.lake.keys_table import KeysTable
+from etl.lake.ledger import Ledger
+from etl.lake.lineage_record import maintenance_record, open_ledger
+from etl.lake.rewrite_files import FileGroup, merge_files
+from etl.lake.table_versions import find_table
+from etl.lake.tables import DUPLICATES, KEYS, TOKENS
+from etl.lake.work_units import kept_units
+
+TARGET_BYTES: Final = 256 << 20
+"""The size on disk of a compacted data file; chosen here: half the largest file that a run writes, so that
+full files are not rewritten."""
+
+_KEYS_BYTES = 16 << 20  # two million keys, which a thread sorts in memory (200 MB)
+_THREADS = 4  # each holds a row group or two
+_PER_COMMIT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimized:
+    """The result for one table: its data files and their bytes before and after."""
+
+    table: str
+    version: int
+    files_before: int
+    files: int
+    size_before: int
+    size: int
+
+
+def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
+    """Compact the small files of ``duplicates``, ``keys`` and ``tokens``.
+
+    Raises TableError if the lake has none of these tables, if no recipe made them, or if a file is damaged.
+    """
+    url = storage.normalize(lake)
+    with leases.hold_lease(url, "optimize"):
+        results = []
+        if (duplicates := find_table(url, "duplicates")) is not None:
+            decisions = open_ledger(duplicates)
+            groups = list(_groups(_blocks(url, "duplicates", decisions), target_bytes))
+            results.append(_optimized(decisions, groups, DUPLICATES))
+            if (keys := KeysTable(decisions)).fits:  # otherwise the next run rebuilds it
+                target = min(target_bytes, _KEYS_BYTES)
+                results.append(_optimized(keys.ledger, _key_groups(keys.ledger, target), KEYS))
+        if (tokens := find_table(url, "tokens")) is not None:
+            ledger = open_ledger(tokens)
+            groups = list(_groups(_blocks(url, "tokens", ledger), target_bytes))
+            results.append(_optimized(ledger, groups, TOKENS))
+    if not results:
+        raise TableError("no tables to compact", where=url, hint="check the URL")
+    return results
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Data files that must be merged together, because one unit of work has rows in each."""
+
+    address: tuple[str, int]  # source and row; for ``keys`` the kind and the least key
+    size: int
+    rows: int
+    paths: tuple[str, ...]
+    units: tuple[str, ...]
+
+
+def _blocks(lake: str, kind: str, ledger: Ledger) -> list[_Block]:
+    """Return the data files of a table as blocks, in the order of their addresses."""
+    assert ledger.table is not None
+    fragments = ledger.table.data_files()
+    if not fragments.num_rows:
+        return []
+    columns = ["path", "size", "rows", "min.source", "min.row"]
+    files = fragments.select(columns).to_pylist()
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    units: dict[str, list[str]] = {}
+    if kind == "duplicates":  # its files are not looked up by unit
+        for file in files:
+            groups[file["path"]], units[file["path"]] = [file], []
+    else:
+        documents = Table.open(storage.join(lake, "documents"))
+        live = {ledger.key(unit.key) for unit in kept_units(documents)}
+        for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
+            if live.issuperset(keys):  # the next run replaces the others
+                groups.setdefault(keys[0], []).append(file)
+                units[keys[0]] = keys
+    return sorted((_block(groups[n], units[n]) for n in groups), key=lambda block: block.address)
+
+
+def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
+    files = sorted(files, key=lambda file: (file["min.source"], file["min.row"]))
+    return _Block(
+        address=(files[0]["min.source"], files[0]["min.row"]),
+        size=sum(file["size"] for file in files),
+        rows=sum(file["rows"] for file in files),
+        paths=tuple(file["path"] for file in files),
+        units=tuple(units),
+    )
+
+
+def _key_groups(ledger: Ledger, target_bytes: int) -> list[FileGroup]:
+    """Group the files of ``keys`` by kind, with neighbouring least keys."""
+    assert ledger.table is not None
+    result: list[FileGroup] = []
+    files = ledger.table.data_files().to_pylist()
+    for kind in sorted({file["partition.kind"] for file in files}):
+        blocks = [
+            _Block((kind, file["min.key"]), file["size"], file["rows"], (file["path"],), ())
+            for file in files
+            if file["partition.kind"] == kind
+        ]
+        blocks.sort(key=lambda block: block.address)
+        groups = _groups(blocks, target_bytes)
+        result.extend(replace(group, partition={"kind": kind}) for group in groups)
+    return result
+
+
+def _groups(blocks: Sequence[_Block], target_bytes: int) -> Iterator[FileGroup]:
+    """Yield groups of two or more neighbouring files that fit into a file of the target size."""
+    pending: list[_Block] = []
+    for block in [*blocks, None]:
+        if block is None or sum(b.size for b in pending) + block.size > target_bytes:
+            paths = tuple(path for b in pending for path in b.paths)
+            if len(paths) > 1 and sum(b.size for b in pending) <= target_bytes:
+                yield FileGroup(
+                    paths=paths,
+                    units=tuple(unit for b in pending for unit in b.units),
+                    rows=sum(b.rows for b in pending),
+                )
+            pending = []
+        if block is not None:
+            pending.append(block)
+
+
+def _optimized(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout) -> Optimized:
+    """Merge the groups in parallel, and commit them in batches."""
+    assert ledger.table is not None
+    before = ledger.table.data_files()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for start in range(0, len(groups), _PER_COMMIT):
+            batch = groups[start : start + _PER_COMMIT]
+            rewrites = list(pool.map(lambda group: merge_files(ledger, group, layout), batch))
+            ledger.rewrite(rewrites, partial(_record, ledger.table))
+    after = ledger.table.data_files()
+    return Optimized(
+        table=ledger.url.rsplit("/", 1)[-1],
+        version=ledger.table.version,
+        files_before=before.num_rows,
+        files=after.num_rows,
+        size_before=sum(before["size"].to_pylist()),
+        size=sum(after["size"].to_pylist()),
+    )
+
+
+def _record(table: Table, files: int) -> dict[str, Any]:
+    return maintenance_record(table, "optimize", num_fragments=files)

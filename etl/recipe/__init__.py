@@ -1,0 +1,1 @@
+"""A recipe: YAML or Python in, a validated and fingerprinted `Recipe` out."""

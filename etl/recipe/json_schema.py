@@ -1,0 +1,45 @@
+"""The JSON Schema of a recipe file, derived from the models."""
+
+from typing import Any
+
+from etl.recipe.recipe import Recipe
+from etl.stages import (
+    STAGES,
+)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a recipe file, for editors."""
+    schema = Recipe.model_json_schema()
+    definitions = schema.pop("$defs")
+    stages: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    for kind, model in STAGES.items():
+        settings = model.model_json_schema()
+        parts |= settings.pop("$defs", {})  # references are resolved at the top of the file
+        stages[kind] = _settings_schema(settings, model.shorthand)
+    named = {
+        "type": "object",
+        "properties": stages,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    schema["properties"]["stages"] = {
+        "type": "array",
+        "description": "The stages to apply to each document, in order.",
+        "items": {"anyOf": [{"enum": list(STAGES)}, named]},
+    }
+    shared = {name: definitions[name] for name in ("Source", "Columns", "Rejected")}
+    schema["$defs"] = {**parts, **shared}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _settings_schema(settings: dict[str, Any], shorthand: str | None) -> dict[str, Any]:
+    settings["properties"].pop("kind")
+    forms = [settings]
+    if shorthand is not None:
+        forms.append({k: v for k, v in settings["properties"][shorthand].items() if k != "title"})
+    if not settings.get("required"):
+        forms.append({"type": "null"})
+    return {"anyOf": forms} if len(forms) > 1 else settings

@@ -1,0 +1,81 @@
+"""Override settings of a recipe with `key=value`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from etl.errors import RecipeError
+from etl.recipe.nearest import nearest
+
+YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, RecursionError)  # raised by PyYAML
+
+
+def override(data: dict[str, Any], setting: str) -> None:
+    """Apply a ``key=value`` setting to a recipe's data; raise RecipeError if it does not fit."""
+    key, sign, text = setting.partition("=")
+    if not sign:
+        raise RecipeError(
+            f"cannot read the setting {setting!r}",
+            where="--set",
+            hint="write key=value, for example gopher_quality.min_words=80",
+        )
+    try:
+        value = yaml.safe_load(text)
+    except YAML_ERRORS as error:
+        raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
+    head, _, rest = key.partition(".")
+    if not rest or head in ("source", "rejected"):
+        target, names = data, key.split(".")
+        for name in names[:-1]:
+            inner = target.get(name) or {}
+            if not isinstance(inner, Mapping):
+                raise RecipeError(f"{name!r} has no keys: it is {inner!r}", where=f"--set {key}")
+            target[name] = dict(inner)
+            target = target[name]
+        target[names[-1]] = value
+        return
+    name, _, field = rest.rpartition(".")
+    index = _find_stage(data["stages"], head, name, where=f"--set {key}")
+    data["stages"][index] = {**data["stages"][index], field: value}
+
+
+def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> int:
+    """Return the index of the only stage of a kind, or of the one with that kind and name."""
+    mappings = [(n, stage) for n, stage in enumerate(stages) if isinstance(stage, Mapping)]
+    names = {n: stage_name(stage) for n, stage in mappings if stage.get("kind") == kind}
+    if not names:
+        hint = nearest(kind, ["source", "rejected", *(str(s.get("kind")) for _, s in mappings)])
+        raise RecipeError(f"no key or stage {kind!r}", where=where, hint=hint)
+    matches = [index for index, other in names.items() if not name or other == name]
+    if len(matches) == 1:
+        return matches[0]
+    keys = [f"{kind}.{other}" for other in dict.fromkeys(names.values()) if other]
+    if name:
+        count = len(matches) or "no"
+        raise RecipeError(
+            f"the recipe has {count} {kind!r} stages named {name!r}",
+            where=where,
+            hint=nearest(f"{kind}.{name}", keys) or f"leave out {name!r}",
+        )
+    hint = f"choose one of {', '.join(keys)}" if keys else "edit the recipe file"
+    raise RecipeError(f"the recipe has {len(matches)} {kind!r} stages", where=where, hint=hint)
+
+
+def stage_name(stage: Mapping[str, Any]) -> str:
+    """Return what distinguishes a stage from others of its kind: its ``name``, or its function's name.
+
+    >>> stage_name({"kind": "python", "call": "my_filters:is_prose"})
+    'is_prose'
+    """
+    return str(stage.get("name") or str(stage.get("call", "")).partition(":")[2])
+
+
+def _dotted(location: Sequence[str | int]) -> str:
+    """Return the dotted key of a value, without list indexes and pydantic's names of union branches.
+
+    >>> _dotted(("source", "path", "tuple[constrained-str, ...]", 0))
+    'source.path'
+    """
+    return ".".join(p for p in location if isinstance(p, str) and not re.search(r"[\[(-]", p))

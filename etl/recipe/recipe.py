@@ -1,0 +1,305 @@
+"""TODO."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import pyarrow as pa
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from etl import storage
+from etl.errors import RecipeError
+from etl.recipe.overrides import override
+from etl.recipe.stage_list import StageList, _known, _locate, _stage
+from etl.recipe.yaml_file import RecipeFile
+from etl.sources import Columns, Source
+from etl.stages import (
+    STAGES,
+    DedupExact,
+    DedupMinhash,
+    DedupParagraphs,
+    Filter,
+    Python,
+    Stage,
+    Tokenize,
+    Transform,
+)
+from etl.stages.document_columns import documents_schema
+from etl.stages.limits_by_language import ByLanguage
+from etl.stages.reference_list import Reference
+from etl.stages.rejected_rows import Rejected
+
+_DEDUPLICATING: Final = (DedupExact, DedupMinhash, DedupParagraphs)  # in the order of a recipe
+
+
+Step = Literal["documents", "duplicates", "tokens"]
+
+
+STEPS: tuple[Step, ...] = ("documents", "duplicates", "tokens")
+
+
+class Recipe(BaseModel):
+    """A source, the stages to apply to it, and the lake to write to.
+
+    >>> recipe = Recipe(name="demo", source={"path": "data/*.parquet"}, stages=["dedup_exact"])
+    >>> [stage.kind for stage in recipe.stages]
+    ['dedup_exact']
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    source: Source
+    lake: str | None = None
+    seed: int = 0
+    rejected: Rejected = Rejected()
+    stages: StageList
+
+    @field_validator("stages")
+    @classmethod
+    def _check_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """Refuse stages in the wrong order, repeated ones, and columns that two stages compute."""
+        for before, after in pairwise(stages):
+            if _rank(before) > _rank(after):
+                raise ValueError(
+                    f"{after.kind} must come before {before.kind}; "
+                    "the order is filters, exact deduplication, near deduplication, "
+                    "deduplication of paragraphs, tokenize"
+                )
+            if type(before) is type(after) and _rank(after) > 0:
+                raise ValueError(f"{after.kind} occurs twice")
+        columns: set[str] = set()
+        for stage in stages:
+            for column in stage.columns():
+                if column in columns:
+                    raise ValueError(
+                        f"two stages compute the column {column!r}; give one of them a name"
+                    )
+                columns.add(column)
+        _check_keep(stages)
+        return stages
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, settings: Sequence[str] = ()) -> "Recipe":
+        """Read a recipe file, or the shipped recipe of that name, and override settings.
+
+        Paths in the file are relative to its folder. ``settings`` are ``key=value`` pairs with dotted
+        keys (``gopher_quality.min_words=80``); paths in them are relative to the working folder. Raises
+        RecipeError with file and line.
+        """
+        return cls._of(RecipeFile.read(path), settings)
+
+    @classmethod
+    def recorded(
+        cls, canonical: Mapping[str, Any], *, where: str, settings: Sequence[str] = ()
+    ) -> "Recipe":
+        """Restore the recipe of a lineage record and override settings.
+
+        ``where`` names the record in errors. A record keeps only hashes of the files that stages use, so
+        the recipe can judge documents but cannot be run. Raises RecipeError like ``load``.
+        """
+        stages = [
+            {name: value for name, value in stage.items() if name in _known(stage)}
+            for stage in canonical["stages"]
+        ]
+        return cls._of(RecipeFile.of({**canonical, "stages": stages}, where), settings)
+
+    @classmethod
+    def _of(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
+        data = _locate({**file.data, "stages": file.stages(_stage)}, file.folder)
+        for setting in settings:
+            override(data, setting)
+        try:
+            return cls.model_validate(data).located()
+        except ValidationError as error:
+            raise file.explain(error, _fields, settings) from error
+
+    @property
+    def documents_stages(self) -> tuple[Stage, ...]:
+        """The stages of the first pass: all filters and transforms, in order."""
+        return tuple(s for s in self.stages if isinstance(s, Filter | Transform))
+
+    @property
+    def dedup_stages(self) -> tuple[Stage, ...]:
+        """The deduplication stages, which compare all documents."""
+        return tuple(s for s in self.stages if isinstance(s, _DEDUPLICATING))
+
+    @property
+    def tokenize_stage(self) -> Tokenize | None:
+        """The tokenize stage, or None."""
+        return next((s for s in self.stages if isinstance(s, Tokenize)), None)
+
+    @property
+    def has_exact(self) -> bool:
+        """Whether the recipe has an exact deduplication stage."""
+        return any(isinstance(s, DedupExact) for s in self.stages)
+
+    @property
+    def references(self) -> dict[str, tuple[Reference, ...]]:
+        """The other lakes to compare documents with, by kind of duplicate (``exact`` or ``near``)."""
+        kinds: dict[str, tuple[Reference, ...]] = {}
+        for stage in self.stages:
+            if isinstance(stage, DedupExact | DedupMinhash) and stage.against:
+                kinds["exact" if isinstance(stage, DedupExact) else "near"] = stage.against
+        return kinds
+
+    @property
+    def minhash_stage(self) -> DedupMinhash | None:
+        """The near-deduplication stage, or None."""
+        return next((s for s in self.stages if isinstance(s, DedupMinhash)), None)
+
+    @property
+    def paragraphs_stage(self) -> DedupParagraphs | None:
+        """The stage that cuts paragraphs repeated from other documents, or None."""
+        return next((s for s in self.stages if isinstance(s, DedupParagraphs)), None)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The user's own Python code that a run executes, as ``module:function of FILE``.
+
+        Reading this property does not run the code. Raises RecipeError if a module does not exist.
+        """
+        return tuple(f"{s.call} of {s.file()}" for s in self.stages if isinstance(s, Python))
+
+    def without_python(self) -> Self:
+        """Return the recipe; raise RecipeError if it names Python code.
+
+        For programs that run recipes written by others.
+
+        >>> Recipe(name="demo", source={"path": "a.jsonl"}, stages=["c4"]).without_python().name
+        'demo'
+        """
+        calls = [stage.call for stage in self.stages if isinstance(stage, Python)]
+        if calls:
+            raise RecipeError(
+                f"the recipe names Python code ({', '.join(calls)}), which is forbidden",
+                where=self.name,
+                hint="remove its python stages or, if you trust the code, omit --no-python",
+            )
+        return self
+
+    @property
+    def hash_normalization(self) -> str:
+        """The normalization of a text before its content is hashed."""
+        exact = [s.normalize for s in self.stages if isinstance(s, DedupExact)]
+        return exact[0] if exact else "whitespace"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The tables that the recipe fills, in order."""
+        wanted = {
+            "documents": True,
+            "duplicates": bool(self.dedup_stages),
+            "tokens": self.tokenize_stage is not None,
+        }
+        return tuple(step for step in STEPS if wanted[step])
+
+    def table_url(self, step: str) -> str:
+        """Return the URL of a table of the lake; raise RecipeError if the recipe names no lake."""
+        if self.lake is None:
+            raise RecipeError(
+                "the recipe names no lake",
+                where=self.name,
+                hint="write `lake: URL` in the recipe, or pass --lake URL",
+            )
+        return storage.join(storage.normalize(self.lake), step)
+
+    def fingerprint(self, step: Step = "tokens") -> str:
+        """Return the sha256 of everything that determines the rows of a table.
+
+        This covers the stages of the table and of the tables it is computed from. It leaves out names,
+        locations and the list of input files, so a recipe can be run again with new files.
+        """
+        identity: dict[str, Any]
+        if step == "documents":
+            identity = {
+                "source": self.source.identity(),
+                "seed": self.seed,
+                "rejected": self.rejected.model_dump(),
+                "stages": [stage.identity() for stage in self.documents_stages],
+                "hash": self.hash_normalization,
+            }
+            if self.minhash_stage is not None:
+                identity["signature"] = self.minhash_stage.signature_identity()
+            if self.paragraphs_stage is not None:
+                identity["units"] = self.paragraphs_stage.units_identity()
+        elif step == "duplicates":
+            identity = {
+                "documents": self.fingerprint("documents"),
+                "stages": [stage.identity() for stage in self.dedup_stages],
+            }
+        else:
+            before: Step = "duplicates" if self.dedup_stages else "documents"
+            stage = self.tokenize_stage
+            identity = {
+                before: self.fingerprint(before),
+                "stage": stage.identity() if stage else None,
+            }
+        text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def canonical(self) -> dict[str, Any]:
+        """Return the recipe with all defaults written out, as lineage records store it."""
+        fields = self.model_dump(mode="json", exclude={"stages"})
+        return {**fields, "stages": [stage.identity() for stage in self.stages]}
+
+    def to_yaml(self) -> str:
+        """Return the recipe as YAML; ``Recipe.load`` reads it back as an equal recipe."""
+        fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"stages"})
+        stages = []
+        for stage in self.stages:
+            settings = stage.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
+            stages.append({stage.kind: settings} if settings else stage.kind)
+        text = yaml.safe_dump({**fields, "stages": stages}, sort_keys=False)
+        return text.replace("${", "$${")  # a literal dollar sign
+
+    def located(self, folder: str | os.PathLike[str] = ".") -> "Recipe":
+        """Return the recipe with relative paths resolved against a folder."""
+        return Recipe.model_validate(_locate(self.model_dump(), Path(folder).absolute()))
+
+
+def _rank(stage: Stage) -> int:
+    """Return the position of a stage's kind in a recipe; 0 for filters and transforms."""
+    late = (*_DEDUPLICATING, Tokenize)
+    return late.index(type(stage)) + 1 if isinstance(stage, late) else 0
+
+
+def _check_keep(stages: Sequence[Stage]) -> None:
+    """Raise ValueError if dedup_minhash keeps by a column that no stage computes."""
+    for stage in stages:
+        column = stage.keep_column if isinstance(stage, DedupMinhash) else None
+        numbers = [field.name for field in documents_schema(stages) if field.type == pa.float64()]
+        if column is not None and column not in numbers:
+            raise ValueError(
+                f"dedup_minhash keeps by {column!r}, which no stage computes; "
+                f"computed columns: {', '.join(numbers)}"
+            )
+
+
+def _fields(location: Sequence[str | int]) -> list[str]:
+    """Return the valid names at a location in a recipe, for a hint."""
+    match [part for part in location if isinstance(part, str)]:
+        case [_]:
+            return list(Recipe.model_fields)
+        case ["stages", kind, _] if kind in STAGES:
+            return [name for name in STAGES[kind].model_fields if name != "kind"]
+        case ["stages", kind, "languages", _, _] if kind in STAGES:
+            stage = STAGES[kind]
+            return stage.limit_fields() if issubclass(stage, ByLanguage) else []
+        case ["stages", *_]:
+            return list(STAGES)
+        case [*section, _] if (model := _SECTIONS.get(".".join(section))) is not None:
+            return list(model.model_fields)
+    return []
+
+
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {
+    "source": Source,
+    "source.columns": Columns,
+    "rejected": Rejected,
+}

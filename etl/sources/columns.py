@@ -1,0 +1,35 @@
+"""Which columns of an input file are read, and the error for a missing one."""
+
+from collections.abc import Iterable
+
+from etl.errors import SourceError
+from etl.sources.settings import Source, nearest
+from etl.sources.split import Split
+
+
+def columns_to_read(source: Source, names: Iterable[str], split: Split) -> list[str]:
+    """Return the columns of a file that the recipe needs, in the order of the file.
+
+    Raises SourceError if a column that the recipe names is missing or occurs twice. A file of a Delta table
+    may lack a column, which is then null: the table's schema was checked earlier.
+    """
+    names = list(names)
+    columns, unique = source.columns, list(dict.fromkeys(names))
+    wanted = [name for name in (columns.text, columns.id, columns.url) if name is not None]
+    wanted += [] if source.metadata == "all" else source.metadata
+    missing = [name for name in wanted if name not in unique and split.format != "delta"]
+    if missing:
+        raise SourceError(
+            f"the file has no column {missing[0]!r}",
+            where=split.uri,
+            hint=nearest(missing[0], unique),
+        )
+    chosen = unique if source.metadata == "all" else [name for name in unique if name in wanted]
+    repeated = (
+        [name for name in chosen if names.count(name) > 1] if len(unique) < len(names) else []
+    )
+    if repeated:
+        error = f"the file has more than one column {repeated[0]!r}"
+        hint = "rewrite the file with one column of that name"
+        raise SourceError(error, where=split.uri, hint=hint)
+    return chosen

@@ -1,0 +1,122 @@
+"""Reader for Arrow IPC files (Feather V2) and streams.
+
+The smallest readable unit is a record batch. Files are cut between record batches; a stream, the format
+that Hugging Face's ``datasets`` writes, is read whole.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from etl import storage
+from etl.errors import SourceError, StorageError
+from etl.sources.columns import columns_to_read
+from etl.sources.formats import columnar
+from etl.sources.settings import Source
+from etl.sources.split import Split
+
+_FILE_MAGIC = b"ARROW1"
+
+
+def cut(whole: Split, split_bytes: int) -> list[Split]:
+    """Cut a file into pieces of about ``split_bytes``, each of whole record batches.
+
+    Only files larger than ``split_bytes`` are opened. The first row of a piece is unknown until the
+    records before it are counted. A file that cannot be opened becomes one split; reading it reports
+    the error.
+    """
+    if whole.size <= split_bytes:
+        return [whole]
+    try:
+        with storage.open_input(whole.uri) as file:
+            if not _is_ipc_file(file):
+                return [whole]
+            count = ipc.open_file(file).num_record_batches
+    except (StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
+        return [whole]
+    step = max(1, count * split_bytes // whole.size)
+    return [
+        replace(
+            whole,
+            start=start,
+            stop=min(start + step, count),
+            first_row=0 if start == 0 else None,
+            bytes=whole.size * min(step, count - start) // count,
+        )
+        for start in range(0, count, step)
+    ] or [whole]
+
+
+def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+    """Yield the split's rows as tables of schema RAW."""
+    row = split.known_first_row
+    with storage.open_input(split.uri) as file:
+        for batch in _batches(file, split, source):
+            _validate(batch, split)
+            step = columnar.batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
+            for start in range(0, len(batch), step):
+                piece = batch.slice(start, step)
+                yield columnar.raw(piece, split, source, row)
+                row += len(piece)
+
+
+def count_records(split: Split) -> int:
+    """Return the number of rows in the split's record batches, reading only their first column."""
+    with storage.open_input(split.uri) as file:
+        reader = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=[0]))
+        batches = range(reader.num_record_batches)[split.start : split.stop]
+        return sum(len(reader.get_batch(index)) for index in batches)
+
+
+def _batches(file: pa.NativeFile, split: Split, source: Source) -> Iterator[pa.RecordBatch]:
+    if not _is_ipc_file(file):
+        stream = ipc.open_stream(file)
+        names = columns_to_read(source, stream.schema.names, split)
+        yield from (batch.select(names) for batch in stream)
+        return
+    schema = ipc.open_file(file).schema
+    names = columns_to_read(source, schema.names, split)
+    options = ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
+    reader = ipc.open_file(file, options=options)
+    for index in range(reader.num_record_batches)[split.start : split.stop]:
+        yield reader.get_batch(index)
+
+
+def _validate(batch: pa.RecordBatch, split: Split) -> None:
+    """Raise ArrowInvalid if an offset or index is out of bounds; Arrow does not check those of a file.
+
+    Text that is not UTF-8 is accepted here: its rows get a reason later. Raises SourceError for a column
+    type that only Arrow's C++ library supports.
+    """
+    for index, field in enumerate(batch.schema):
+        try:
+            array = batch.column(index)
+        except KeyError as error:
+            raise SourceError(
+                f"column {field.name!r} has type {field.type}, which pyarrow does not support",
+                where=split.uri,
+                hint="list the columns to keep in source.metadata, without this one",
+            ) from error
+        _as_binary(array).validate(full=True)
+
+
+def _as_binary(array: pa.Array) -> pa.Array:
+    """Return text as binary, without a copy; other types as they are."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices, _as_binary(array.dictionary))
+    views = {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }
+    return array.view(views[array.type]) if array.type in views else array
+
+
+def _is_ipc_file(file: pa.NativeFile) -> bool:
+    magic = file.read(len(_FILE_MAGIC))
+    file.seek(0)
+    return bool(magic == _FILE_MAGIC)

@@ -1,0 +1,46 @@
+"""Delta tables as a source: the data files of one version, each read as Parquet."""
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from etl import storage
+from etl.delta.external import ExternalTable, open_external
+from etl.errors import SourceError, TableError
+from etl.sources.settings import Source, nearest
+from etl.sources.split import Split
+
+_PARTITION = "partition."
+
+
+def whole_files(url: str, source: Source) -> Iterator[Split]:
+    """Yield one split per data file of the table, at the recipe's version or the newest.
+
+    Raises SourceError if the table, the version or a column does not exist, or if the rows cannot be read
+    from the data files alone (deletion vectors, column mapping).
+    """
+    try:
+        table = open_external(url, source.version)
+    except TableError as error:
+        raise SourceError(error.what, where=error.where, hint=error.hint) from error
+    _check_columns(table, source)
+    keys = [name for name in table.files.column_names if name.startswith(_PARTITION)]
+    for file in table.files.to_pylist():
+        yield Split(
+            uri=storage.join(table.url, unquote(file["path"])),
+            size=file["size"],
+            fingerprint=str(file["size"]),  # data files are immutable
+            format="delta",
+            bytes=file["size"],
+            partition=tuple((key.removeprefix(_PARTITION), file[key]) for key in keys),
+        )
+
+
+def _check_columns(table: ExternalTable, source: Source) -> None:
+    names, columns = table.schema.names, source.columns
+    wanted = [columns.text, columns.id, columns.url]
+    wanted += [] if source.metadata == "all" else source.metadata
+    for name in wanted:
+        if name is not None and name not in names:
+            raise SourceError(
+                f"the table has no column {name!r}", where=table.url, hint=nearest(name, names)
+            )

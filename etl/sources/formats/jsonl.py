@@ -1,0 +1,94 @@
+"""Reader for JSON Lines: one JSON object per line, uncompressed, gzip or zstd.
+
+The standard library's parser reads each line: 150 to 230 MB/s per core on pages of 8 KB, including the
+construction of tables. The parsers of Arrow and Polars alone are 1.6 to 2.2 times as fast, but neither
+isolates a bad line or distinguishes an absent text from a null one, and Arrow's reads two objects on one line
+as two rows.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from etl import storage
+from etl.sources.formats import byte_lines
+from etl.sources.records import RecordBuffer, json_text, scalar_text
+from etl.sources.settings import Source
+from etl.sources.split import Split
+
+_BLANK = " \t\r"
+_parse = json.JSONDecoder().decode
+
+
+def read(split: Split, source: Source) -> Iterator[pa.Table]:
+    """Yield the split's records as tables of schema RAW; ``row`` is the line's index in the file."""
+    first_row = split.known_first_row
+    row, gathered = first_row, RecordBuffer(split.uri)
+    with storage.open_input(split.uri) as file:
+        start, stop = (0, None) if split.whole else byte_lines.seek_lines(file, split)
+        blocks = byte_lines.blocks(
+            byte_lines.unpacked(file, split),
+            max_line_bytes=source.max_record_bytes,
+            start=start,
+            stop=stop,
+        )
+        try:
+            for block in blocks:
+                for line in block.removesuffix("\n").split("\n"):
+                    _add_line(line, row, source, gathered)
+                    row += 1
+                    if gathered.full:
+                        yield from gathered.take()
+        except OSError as error:
+            raise byte_lines.broken_off(split, error, row - first_row) from error
+    yield from gathered.take()
+
+
+def count_records(split: Split) -> int:
+    """Return the number of lines that start in the split's byte range, including blank ones."""
+    with storage.open_input(split.uri) as file:
+        return byte_lines.count_lines(file, split)
+
+
+def _add_line(line: str, row: int, source: Source, gathered: RecordBuffer) -> None:
+    """Parse a line and add it as a row, or as a row with a reason; skip a blank line."""
+    if _is_too_long(line, source.max_record_bytes):
+        error_text = f"the record is larger than {source.max_record_bytes} bytes"
+        return gathered.reject(row, "too_large", error_text, raw=line)
+    try:
+        record = _parse(line)
+    except (ValueError, RecursionError) as error:
+        if line.strip(_BLANK):
+            gathered.reject(row, "malformed", str(error), raw=line)
+        return None
+    if not isinstance(record, dict):
+        error_text = f"expected a JSON object, found {type(record).__name__}"
+        return gathered.reject(row, "malformed", error_text, raw=line)
+    columns = source.columns
+    if columns.text not in record:
+        error_text = f"the object has no key {columns.text!r}"
+        return gathered.reject(row, "no_text", error_text, raw=line)
+    text = record[columns.text]
+    if not (text is None or isinstance(text, str)):
+        error_text = f"the value of {columns.text!r} is {type(text).__name__}, not a string"
+        return gathered.reject(row, "malformed", error_text, raw=line)
+    key = None if columns.id is None else scalar_text(record.get(columns.id))
+    url = None if columns.url is None else scalar_text(record.get(columns.url))
+    return gathered.add(row, text, key=key, url=url, metadata=_metadata(record, source))
+
+
+def _metadata(record: dict[str, Any], source: Source) -> str | None:
+    if source.metadata == ():
+        return None
+    if source.metadata == "all":
+        columns = source.columns
+        taken = (columns.text, columns.id, columns.url)
+        return json_text({key: value for key, value in record.items() if key not in taken})
+    return json_text({key: record[key] for key in source.metadata if key in record})
+
+
+def _is_too_long(line: str, max_bytes: int) -> bool:
+    # A character has at most four bytes, so only long lines need the exact length.
+    return 4 * len(line) > max_bytes and len(line.encode("utf-8", "surrogateescape")) > max_bytes

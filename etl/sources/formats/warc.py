@@ -1,0 +1,101 @@
+"""Reader for WARC and WET files: one document per response, resource or conversion record.
+
+``row`` counts these records in a file from 0, including damaged stretches. Other records (warcinfo, request,
+metadata, revisit, continuation) are not documents, so a WAT file has none. ``id`` is WARC-Record-ID, ``url``
+WARC-Target-URI, and ``source.columns`` is ignored. ``text`` is the page as sent, usually HTML.
+``source.metadata`` may name any of these; ``all`` keeps those that are known:
+
+============ ===================================================================================
+record       response, resource or conversion
+date         WARC-Date
+content_type as detected by the crawler, else as declared
+status       HTTP status
+charset      in which the text was decoded, by Python's name
+languages    WARC-Identified-Content-Language of a WET file, such as ``eng,deu``
+undecoded    number of U+FFFD characters, if there are any
+truncated    WARC-Truncated: why the crawler stopped early, if it did
+digest       WARC-Payload-Digest
+============ ===================================================================================
+
+Documents without a text are rows with a reason: ``source.http_status`` (other than 2xx; Common Crawl
+separates these too, under ``crawldiagnostics``), ``source.not_text``, ``source.undecodable`` (more than 1 %
+of the characters), ``source.malformed`` (no HTTP header), ``source.too_large``, ``source.damaged`` (a
+stretch of the file that cannot be read; reading continues after it).
+
+A file cannot be cut into splits. Memory holds one record, of at most ``2 * max_text_bytes``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from etl import storage
+from etl.errors import SourceError
+from etl.sources.formats.compressed_members import CompressedMembers
+from etl.sources.formats.warc_payload import payload
+from etl.sources.formats.warc_records import Record, records
+from etl.sources.records import RecordBuffer, json_text
+from etl.sources.settings import Source
+from etl.sources.split import Split
+
+DOCUMENTS = ("response", "resource", "conversion")
+"""The types of records that are documents."""
+
+_METADATA_FIELDS = {
+    "record": "warc-type",
+    "date": "warc-date",
+    "languages": "warc-identified-content-language",
+    "truncated": "warc-truncated",
+    "digest": "warc-payload-digest",
+}
+
+
+def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+    """Yield the file's documents as tables of schema RAW; raise SourceError if it has no record."""
+    row, is_warc, gathered = 0, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
+    with storage.open_input(split.uri) as file:
+        content = CompressedMembers(file, uri=split.uri)
+        for record in records(content, max_bytes=source.max_record_bytes):
+            is_warc = is_warc or bool(record.fields)
+            kind = record.fields.get("warc-type", "").lower()
+            if record.problem != "damaged" and kind not in DOCUMENTS:
+                continue
+            _add(record, row, source, gathered)
+            row += 1
+            if is_warc and gathered.full:
+                yield from gathered.take()
+    if row and not is_warc:
+        raise SourceError(
+            "the file is not a WARC file: it has no record",
+            where=split.uri,
+            hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
+        )
+    yield from gathered.take()
+
+
+def _add(record: Record, row: int, source: Source, gathered: RecordBuffer) -> None:
+    key, url = _id_and_url(record)
+    if record.problem is not None:
+        reason, error = record.problem, record.error
+        return gathered.reject(row, reason, error, raw=record.header, key=key, url=url)
+    page = payload(record, max_bytes=source.max_record_bytes)
+    if page.problem is not None:
+        return gathered.reject(row, page.problem, page.error, raw=record.header, key=key, url=url)
+    metadata = _metadata(record, page.facts, source)
+    return gathered.add(row, page.text, key=key, url=url, metadata=metadata)
+
+
+def _id_and_url(record: Record) -> tuple[str | None, str | None]:
+    """Return the record's id and URL; some writers put the URL in angle brackets."""
+    url = record.fields.get("warc-target-uri")
+    return record.fields.get("warc-record-id"), url.strip("<>") if url else None
+
+
+def _metadata(record: Record, facts: Mapping[str, Any], source: Source) -> str | None:
+    if not source.metadata:
+        return None
+    fields = {name: record.fields.get(header) for name, header in _METADATA_FIELDS.items()}
+    known = {name: value for name, value in {**fields, **facts}.items() if value}
+    names = known if source.metadata == "all" else source.metadata
+    return json_text({name: known[name] for name in names if name in known})

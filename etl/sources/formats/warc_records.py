@@ -1,0 +1,185 @@
+"""Records of a WARC file (ISO 28500, versions 0.17 to 1.1), skipping damaged stretches.
+
+A record is accepted only if its content length is correct: another record or the end of the file follows.
+Otherwise it counts as damaged, and the search for the next record starts inside it, so a wrong length does
+not swallow the records that follow.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from etl.sources.formats.compressed_members import CompressedMembers
+
+_MAX_HEADER_BYTES = 1 << 16  # chosen here; headers written by crawlers have 1 KB
+_MAX_VERSION_BYTES = 64
+_EXCERPT_BYTES = 1000
+_MAGIC = b"WARC/"
+_BLANKS = re.compile(rb"[\r\n \t\0]*")
+_VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
+_HEADER_END = re.compile(rb"\n\r*\n")  # some tools add a carriage return
+_FIELD = re.compile(r"\n([^:\n]*):([^\n]*)")
+_CONTINUED = re.compile(r"\r?\n[ \t]+")
+
+
+class Record(NamedTuple):
+    """A record, or a damaged stretch of the file; ``problem`` is the reason for a missing block."""
+
+    header: str = ""  # as written; of a stretch without a header, its first bytes
+    fields: Mapping[str, str] = MappingProxyType({})  # of the header, by lower-case name
+    block: bytes = b""
+    problem: str | None = None  # damaged | too_large
+    error: str = ""  # the problem in words
+
+
+def records(content: CompressedMembers, *, max_bytes: int) -> Iterator[Record]:
+    """Yield all records in order; one longer than ``max_bytes`` has no block."""
+    return _Reader(content, max_bytes).records()
+
+
+class _Reader:
+    def __init__(self, content: CompressedMembers, max_bytes: int) -> None:
+        self._content = content
+        self._max = max_bytes
+        self._buffer = bytearray()
+        self._damage_reported = False  # whether a record has reported the current damage
+
+    def records(self) -> Iterator[Record]:
+        while True:
+            self._skip_blanks()
+            if self._buffer:
+                yield self._read_record()
+            elif self._content.damage is None:
+                return
+            else:
+                if not self._damage_reported:
+                    yield Record(problem="damaged", error=self._content.damage)
+                self._damage_reported = False
+                if not self._content.resume():
+                    return
+
+    def _read_more(self) -> bool:
+        more = self._content.read()
+        self._buffer += more
+        return bool(more)
+
+    def _skip_blanks(self) -> None:
+        while True:
+            del self._buffer[: _blanks_end(self._buffer, 0)]
+            if self._buffer or not self._read_more():
+                return
+
+    def _read_record(self) -> Record:
+        end = self._header_end()
+        if end is None:
+            error = "no record starts here"
+            return self._skip_damage(Record(header=_excerpt(self._buffer), error=error))
+        header = self._buffer[:end].decode("utf-8", "replace").strip()
+        record = Record(header=header, fields=_fields(header))
+        length = record.fields.get("content-length", "")
+        if not (length.isascii() and length.isdigit() and len(length) < 19):
+            return self._skip_damage(record, f"the content length {length!r} is not a valid number")
+        if int(length) > self._max:
+            return self._skip_block(record, end, int(length))
+        return self._read_block(record, end, int(length))
+
+    def _header_end(self) -> int | None:
+        """Return the end of the header that starts here; None if no header starts here."""
+        while True:
+            match = _HEADER_END.search(self._buffer, 0, _MAX_HEADER_BYTES)
+            if match and _VERSION.match(self._buffer):
+                return match.end()
+            if match or len(self._buffer) >= _MAX_HEADER_BYTES or not self._read_more():
+                return None
+
+    def _read_block(self, record: Record, start: int, length: int) -> Record:
+        end = start + length
+        while len(self._buffer) < end:
+            if not self._read_more():
+                error = _missing(len(self._buffer) - start, length)
+                damage = self._content.damage
+                return self._skip_damage(record, f"{error}; {damage}" if damage else error)
+        if not self._ends_at(end):
+            damage = self._content.damage
+            return self._skip_damage(record, damage or "no record follows: the length is wrong")
+        block = bytes(memoryview(self._buffer)[start:end])
+        del self._buffer[:end]
+        return record._replace(block=block)
+
+    def _ends_at(self, end: int) -> bool:
+        """Return whether a record or the end of the content follows ``end``.
+
+        Damage counts as the end of the content, unless it is in the record's own member.
+        """
+        while True:
+            start = _blanks_end(self._buffer, end)
+            if _VERSION.match(self._buffer, start):
+                return True
+            rest = self._buffer[start : start + _MAX_VERSION_BYTES]
+            if len(rest) == _MAX_VERSION_BYTES:
+                return False
+            if not self._read_more():  # the next header may be truncated in its first line
+                unproven = self._content.unproven if self._content.damage else 0
+                return unproven <= len(self._buffer) - end and _MAGIC.startswith(
+                    rest[: len(_MAGIC)]
+                )
+
+    def _skip_block(self, record: Record, start: int, length: int) -> Record:
+        """Skip a block that is too large; if the file ends inside it, its length may be wrong."""
+        skipped, end = 0, start + length
+        while len(self._buffer) < end - skipped:
+            skipped += len(self._buffer)
+            self._buffer.clear()
+            if not self._read_more():
+                return self._skip_damage(record, _missing(skipped - start, length))
+        del self._buffer[: end - skipped]
+        error = f"the record has {length} bytes, but the limit is {self._max}"
+        return record._replace(problem="too_large", error=error)
+
+    def _skip_damage(self, record: Record, error: str = "") -> Record:
+        """Skip to the start of the next record, or to the end of the stream or its next damage."""
+        start = 1
+        while True:
+            next_start = _find_record(self._buffer, start)
+            if next_start is not None:
+                del self._buffer[:next_start]
+                break
+            start = max(1, len(self._buffer) - _MAX_VERSION_BYTES)
+            if start > _MAX_HEADER_BYTES:
+                del self._buffer[: start - 1]
+                start = 1
+            if not self._read_more():
+                self._buffer.clear()
+                self._damage_reported = self._content.damage is not None
+                break
+        return record._replace(problem="damaged", error=error or record.error)
+
+
+def _missing(present: int, length: int) -> str:
+    return f"only {present} of {length} bytes are present"
+
+
+def _blanks_end(content: bytearray, start: int) -> int:
+    match = _BLANKS.match(content, start)
+    assert match is not None
+    return match.end()
+
+
+def _find_record(content: bytearray, start: int) -> int | None:
+    for match in _VERSION.finditer(content, start):
+        if content[match.start() - 1] == ord("\n"):
+            return match.start()
+    return None
+
+
+def _fields(header: str) -> dict[str, str]:
+    """Return the header's fields by name; the first value of a repeated field."""
+    if "\n " in header or "\n\t" in header:
+        header = _CONTINUED.sub(" ", header)
+    fields = reversed(_FIELD.findall(header))
+    return {name.strip().lower(): value.strip() for name, value in fields}
+
+
+def _excerpt(content: bytearray) -> str:
+    return bytes(content[:_EXCERPT_BYTES]).decode("utf-8", "replace")

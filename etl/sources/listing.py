@@ -1,0 +1,124 @@
+"""Splits of a source: list its files, cut the large ones, and number their records."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+
+from etl import storage
+from etl.errors import SourceError
+from etl.sources.formats import arrow_ipc, delta, format_of, parquet
+from etl.sources.settings import Source, nearest
+from etl.sources.split import Split
+
+_CONCURRENT_FOOTERS = 16
+_FILES_PER_CHUNK = 1024
+
+
+def list_splits(source: Source) -> Iterator[Split]:
+    """Return all splits of a source, in the order of its paths, then by URI and position in the file.
+
+    Every path is listed before the first split is returned; the footers of files larger than
+    ``split_bytes`` are read as the splits are consumed. Raises SourceError if a path matches no file, if
+    the format of a file is unknown, or if a Delta table cannot be read; StorageError if a URL cannot be
+    listed.
+    """
+    files: dict[str, Split] = {}  # by URI: a file that two paths name is read once
+    tables = 0
+    for path in source.paths:
+        if source.format == "delta" or (source.format is None and _is_table(path)):
+            listed, tables = delta.whole_files(path, source), tables + 1
+        else:
+            listed = _whole_files(path, source)
+        files |= {split.uri: split for split in listed}
+    if source.version is not None and not tables:
+        raise SourceError(
+            "source.version is set, but the source is not a Delta table",
+            where=source.paths[0],
+            hint="remove source.version, or set source.path to the URL of a Delta table",
+        )
+    return _cut(iter(files.values()), source.split_bytes)
+
+
+def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
+    """Yield the splits with ``first_row`` set, given the number of records in each.
+
+    ``splits`` holds all pieces of each file in order, and ``counts`` one number per split (see
+    ``count_records``). A count of None means that the piece could not be counted: the first rows of the
+    pieces after it remain unknown, and reading those pieces raises SourceError.
+    """
+    uri, row = "", None
+    for split, count in zip(splits, counts, strict=True):
+        row = row if split.uri == uri else 0
+        assert row != 0 or split.start == 0, "the first piece of the file is missing"
+        uri = split.uri
+        yield replace(split, first_row=row) if split.first_row is None else split
+        row = None if row is None or count is None else row + count
+
+
+def _cut(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:
+    with ThreadPoolExecutor(_CONCURRENT_FOOTERS) as pool:
+        while chunk := list(islice(files, _FILES_PER_CHUNK)):
+            for pieces in pool.map(lambda whole: _pieces(whole, split_bytes), chunk):
+                yield from pieces
+
+
+def _pieces(whole: Split, split_bytes: int) -> list[Split]:
+    match whole.format:
+        case "parquet" | "delta":
+            return parquet.cut(whole, split_bytes)
+        case "arrow":
+            return arrow_ipc.cut(whole, split_bytes)
+        case "jsonl" if whole.compression is None and whole.size > split_bytes:
+            return [
+                replace(
+                    whole,
+                    start=start,
+                    stop=min(start + split_bytes, whole.size),
+                    first_row=0 if start == 0 else None,
+                    bytes=min(split_bytes, whole.size - start),
+                )
+                for start in range(0, whole.size, split_bytes)
+            ]
+    return [whole]
+
+
+def _whole_files(path: str, source: Source) -> Iterator[Split]:
+    files = storage.find_files(path)
+    if not files:
+        raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
+    for file in files:
+        kind = source.format or format_of(file.uri)
+        if kind is None:
+            raise SourceError(
+                "the format of the file cannot be determined from its extension",
+                where=file.uri,
+                hint="set source.format, or source.path to a glob of the data files, such as **/*.parquet",
+            )
+        yield Split(
+            uri=file.uri,
+            size=file.size,
+            fingerprint=file.fingerprint,
+            format=kind,
+            bytes=file.size,
+        )
+
+
+def _is_table(path: str) -> bool:
+    url = storage.normalize(path)
+    log = storage.join(url, "_delta_log")
+    return not storage.is_glob(url) and bool(storage.filesystem(url).isdir(log))
+
+
+def _hint_for_missing(path: str) -> str:
+    """Return a hint with similar names near a local path; a bucket may be too long to list."""
+    url = storage.normalize(path)
+    if not storage.is_local(url):
+        return "check the URL, and that the credentials allow listing it"
+    missing = storage.local_path(url)
+    folder = missing.parent
+    while not folder.is_dir():
+        missing, folder = folder, folder.parent
+    if missing.is_dir():
+        return "the folder has no files, except those ignored because their names start with _ or ."
+    return f"in {folder}: {nearest(missing.name, sorted(entry.name for entry in folder.iterdir()))}"

@@ -1,0 +1,88 @@
+"""Read a split of any format as a stream of batches, or count its records."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from etl import storage
+from etl.errors import SourceError, StorageError, error_line
+from etl.sources import batches
+from etl.sources.formats import arrow_ipc, csv, jsonl, parquet, plain_text
+from etl.sources.settings import Source
+from etl.sources.split import Split
+
+
+def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> Iterator[pa.Table]:
+    """Yield the split's records in order, as batches of schema ``schemas.RAW``.
+
+    A batch has at most ``batch_bytes`` of text and metadata and at most 8192 rows; a larger document is
+    the only row of its batch. A record without a usable text is a row with a ``reason``. Raises
+    SourceError if the file has changed since it was listed, is damaged, or lacks a column that the
+    recipe names.
+    """
+    with _listed_file(split):
+        tables = _tables(split, source, batch_bytes)
+        checked = (batches.check_texts(table, source.max_text_bytes) for table in tables)
+        yield from batches.bound_batches(checked, batch_bytes)
+
+
+def count_records(split: Split) -> int:
+    """Return how many row numbers the split uses, for ``number``; only for files that were cut.
+
+    Raises SourceError if the file has changed since it was listed, or is damaged.
+    """
+    with _listed_file(split):
+        return (
+            arrow_ipc.count_records(split)
+            if split.format == "arrow"
+            else jsonl.count_records(split)
+        )
+
+
+def _tables(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+    match split.format:
+        case "jsonl":
+            return jsonl.read(split, source)
+        case "csv":
+            return csv.read(split, source)
+        case "text":
+            return plain_text.read(split, source)
+        case "warc":
+            from etl.sources.formats import warc
+
+            return warc.read(split, source, batch_bytes)
+        case "arrow":
+            return arrow_ipc.read(split, source, batch_bytes)
+        case "parquet" | "delta":
+            return parquet.read(split, source, batch_bytes)
+
+
+@contextmanager
+def _listed_file(split: Split) -> Iterator[None]:
+    """Check that the file has not changed since it was listed; name the file in every error."""
+    try:
+        now = storage.file_info(split.uri)
+        if now is None:
+            raise SourceError(
+                "the file no longer exists",
+                where=split.uri,
+                hint="restore it: it existed when the source was listed",
+            )
+        same = now.size == split.size and (
+            split.format == "delta" or now.fingerprint == split.fingerprint
+        )
+        if not same:
+            raise SourceError(
+                f"the file has changed since it was listed ({split.size} bytes then, {now.size} now)",
+                where=split.uri,
+                hint="run again when no other process writes to it",
+            )
+        yield
+    except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError) as error:
+        what = error.what if isinstance(error, StorageError) else error_line(error)
+        raise SourceError(
+            f"cannot be read as {split.format} ({what})",
+            where=split.uri,
+            hint="download the file again, set source.format if the extension is wrong, or leave it out",
+        ) from error

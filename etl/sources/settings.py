@@ -1,0 +1,94 @@
+"""What a recipe says of its input: where the files are, and which columns to read."""
+
+import difflib
+import os
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from etl.sources.split import Format
+
+
+def _as_tuple(value: object) -> object:
+    """Convert a list to a tuple, as YAML and JSON have only lists, and path objects to strings."""
+    if isinstance(value, list | tuple):
+        return tuple(os.fspath(v) if isinstance(v, os.PathLike) else v for v in value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+Names = Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
+class Columns(BaseModel):
+    """The input columns that hold the text, the user's own id and the URL; None if the input has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    text: Name = "text"
+    id: Name | None = None
+    url: Name | None = None
+
+
+class Source(BaseModel):
+    """The input of a recipe: its files, their format, and the columns to read.
+
+    >>> Source(path="s3://crawl/*.parquet", columns=Columns(text="content")).identity()["columns"]
+    {'text': 'content', 'id': None, 'url': None}
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    path: Annotated[Name | Names, BeforeValidator(_as_tuple)]
+    """A URL, a glob, a folder, or several of them."""
+    format: Format | None = None
+    """The format of the files. None: by the extension of each file; a folder with a ``_delta_log`` is a Delta
+    table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is
+    one document."""
+    columns: Annotated[Columns, Field(strict=False)] = Columns()
+    metadata: Annotated[Literal["all"] | tuple[Name, ...], BeforeValidator(_as_tuple)] = ()
+    """Other input columns to keep, as one JSON object per row with sorted keys."""
+    version: Annotated[int, Field(ge=0)] | None = None
+    """The version of a Delta table. None: the newest."""
+    split_bytes: Annotated[int, Field(gt=0)] = 128 << 20
+    """Larger files are cut into pieces of about this size, if the format allows it."""
+    max_text_bytes: Annotated[int, Field(gt=0, le=1 << 30)] = 256 << 20
+    """A longer text is rejected as ``source.too_large``, as is a record of more than twice that size."""
+
+    @model_validator(mode="after")
+    def _only_a_table_has_a_version(self) -> "Source":
+        if self.version is not None and self.format not in (None, "delta"):
+            raise ValueError(
+                f"version is set, but format {self.format} has no versions: remove version, or use"
+                " format: delta"
+            )
+        return self
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths as written, always as a tuple."""
+        return (self.path,) if isinstance(self.path, str) else self.path
+
+    @property
+    def max_record_bytes(self) -> int:
+        """The maximum size of a line or record: the text with its escapes and the other fields."""
+        return 2 * self.max_text_bytes + (1 << 20)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that determine the rows and their addresses: all but the paths and version."""
+        return self.model_dump(mode="json", exclude={"path", "version"})
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the closest known name, and all known names.
+
+    >>> nearest("txt", ["text", "url"])
+    "did you mean 'text'? available: text, url"
+    """
+    known = list(names)
+    matches = difflib.get_close_matches(name, known, n=1)
+    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return (f"did you mean {matches[0]!r}? " if matches else "") + f"available: {listed or 'none'}"

@@ -1,0 +1,86 @@
+"""Gopher's repetition rules."""
+
+from typing import Literal
+
+import polars as pl
+
+from etl.stages.base import Rules, above
+from etl.stages.limits_by_language import ByLanguage
+from etl.stages.signals import (
+    Words,
+    duplicate_5gram_char_ratio,
+    duplicate_6gram_char_ratio,
+    duplicate_7gram_char_ratio,
+    duplicate_8gram_char_ratio,
+    duplicate_9gram_char_ratio,
+    duplicate_10gram_char_ratio,
+    duplicate_line_char_ratio,
+    duplicate_line_ratio,
+    duplicate_paragraph_char_ratio,
+    duplicate_paragraph_ratio,
+    of_words,
+    top_2gram_char_ratio,
+    top_3gram_char_ratio,
+    top_4gram_char_ratio,
+)
+
+_OF_LINES = {
+    "duplicate_paragraphs": duplicate_paragraph_ratio,
+    "duplicate_paragraph_chars": duplicate_paragraph_char_ratio,
+    "duplicate_lines": duplicate_line_ratio,
+    "duplicate_line_chars": duplicate_line_char_ratio,
+}
+_OF_WORDS = {
+    "top_2gram": top_2gram_char_ratio,
+    "top_3gram": top_3gram_char_ratio,
+    "top_4gram": top_4gram_char_ratio,
+    "duplicate_5grams": duplicate_5gram_char_ratio,
+    "duplicate_6grams": duplicate_6gram_char_ratio,
+    "duplicate_7grams": duplicate_7gram_char_ratio,
+    "duplicate_8grams": duplicate_8gram_char_ratio,
+    "duplicate_9grams": duplicate_9gram_char_ratio,
+    "duplicate_10grams": duplicate_10gram_char_ratio,
+}
+
+
+class GopherRepetition(ByLanguage):
+    """Keep what does not repeat itself: the repetition rules of Gopher (Rae et al. 2021, arXiv 2112.11446,
+    table A1).
+
+    All thresholds are the paper's; None switches a rule off. ``languages`` gives languages limits of their
+    own, as ``{ja: {max_duplicate_5gram_char_ratio: 0.33}}``, or names a table of them: ``fineweb2``.
+
+    N-grams are runs of segments: words, numbers and punctuation marks as spaCy cuts English, which datatrove
+    0.10.1 counts; each rule gives its verdict (``benchmarks/filters_vs_peers.py``). ``words: spaces`` takes
+    what stands between white space, as the paper reads. Lines and paragraphs are compared as they stand.
+    """
+
+    kind: Literal["gopher_repetition"] = "gopher_repetition"
+    words: Words = "segments"
+    max_duplicate_paragraph_ratio: float | None = 0.3
+    max_duplicate_paragraph_char_ratio: float | None = 0.2
+    max_duplicate_line_ratio: float | None = 0.3
+    max_duplicate_line_char_ratio: float | None = 0.2
+    max_top_2gram_char_ratio: float | None = 0.2
+    max_top_3gram_char_ratio: float | None = 0.18
+    max_top_4gram_char_ratio: float | None = 0.16
+    max_duplicate_5gram_char_ratio: float | None = 0.15
+    max_duplicate_6gram_char_ratio: float | None = 0.14
+    max_duplicate_7gram_char_ratio: float | None = 0.13
+    max_duplicate_8gram_char_ratio: float | None = 0.12
+    max_duplicate_9gram_char_ratio: float | None = 0.11
+    max_duplicate_10gram_char_ratio: float | None = 0.1
+
+    def rules(self) -> Rules:
+        """The first rule that holds rejects the document, as ``gopher_repetition.<name>``."""
+        limit = self.limits()
+        lines = {name: above(signal, limit[_field(signal)]) for name, signal in _OF_LINES.items()}
+        return lines | {
+            name: above(of_words(signal, self.words), limit[_field(signal)])
+            for name, signal in _OF_WORDS.items()
+        }
+
+
+def _field(signal: pl.Expr) -> str:
+    """The field with the limit of a signal."""
+    return f"max_{signal.meta.output_name()}"

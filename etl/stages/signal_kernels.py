@@ -1,0 +1,146 @@
+"""Compute groups of signals, each group in one pass over the texts."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from etl.kernels.bytes.utf8 import Texts, one_chunk, texts
+from etl.kernels.signals import line_counts, repeated_ngrams, stop_words, word_counts
+from etl.stages.signals import (
+    SIGNALS,
+    SPACED,
+    Columns,
+    with_needs,
+)
+from etl.text import language_id
+
+
+def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The table with the named signals of its column ``text`` appended, or put in place of old ones.
+
+    Signals are float64, ``lang`` a string; null where the text is null. Each group is computed once.
+
+    >>> table = pa.table({"text": ["To be, or not to be?", None]})
+    >>> compute_signals(table, ["num_words", "num_stop_words"]).select([1, 2]).to_pylist()[0]
+    {'num_words': 6.0, 'num_stop_words': 2.0}
+    """
+    wanted = [name for name in with_needs(names) if name in names or name not in table.column_names]
+    groups = {SIGNALS[name].group for name in wanted}
+    found: Columns = {name: table[name] for name in table.column_names if name not in wanted}
+    for group, compute_group in GROUPS.items():
+        if group in groups:
+            found |= compute_group(found, wanted)
+    for name in names:
+        at = table.column_names.index(name) if name in table.column_names else None
+        if at is None:
+            table = table.append_column(name, found[name])
+        else:
+            table = table.set_column(at, name, found[name])
+    return table
+
+
+_REPEATED: Final = (
+    *(f"top_{n}gram_char_ratio" for n in repeated_ngrams.TOP),
+    *(f"duplicate_{n}gram_char_ratio" for n in repeated_ngrams.DUPLICATE),
+)
+
+
+_OF_WORDS: Final = ("num_words", "mean_word_length", "alpha_word_ratio", "num_stop_words")
+
+
+_OF_PARAGRAPHS: Final = frozenset({"duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio"})
+
+
+_MARKED: Final = (
+    *("symbol_word_ratio", "ellipsis_word_ratio"),
+    *("num_lines", "bullet_line_ratio", "ellipsis_line_ratio"),
+)
+
+
+def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) -> Columns:
+    documents = texts(columns["text"])
+    prefix = SPACED if by_space else ""
+    asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    repeated = not asked.isdisjoint(_REPEATED)
+    found, repetitions = word_counts.count(
+        documents,
+        by_space=by_space,
+        words=not asked.isdisjoint(_OF_WORDS),
+        marks=not asked.isdisjoint(_MARKED),
+        repeated=repeated,
+    )
+    count = dict(zip(word_counts.COUNTS, found.astype(np.float64), strict=True))
+    segments, lines, chars = count["segments"], count["lines"], count["chars"]
+    values = {
+        "num_chars": chars,
+        "num_lines": lines,
+        "num_segments": segments,
+        "num_words": count["words"],
+        "mean_word_length": _per(count["word_chars"], count["words"]),
+        "symbol_word_ratio": _per(count["hashes"], segments),
+        "ellipsis_word_ratio": _per(count["ellipses"], segments),
+        "bullet_line_ratio": _per(count["bullet_lines"], lines),
+        "ellipsis_line_ratio": _per(count["ellipsis_lines"], lines),
+        "alpha_word_ratio": _per(count["alpha_words"], segments),
+        "newline_word_ratio": _per(count["newlines"], segments),
+        "num_stop_words": count["stop_words"],
+    }
+    if repeated:
+        values |= dict(zip(_REPEATED, _per(repetitions.astype(np.float64), chars), strict=True))
+    return {prefix + name: array for name, array in _columns(values, documents).items()}
+
+
+def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
+    return _words(columns, names, by_space=True)
+
+
+def _lines(columns: Columns, names: Sequence[str]) -> Columns:
+    documents, folds = texts(columns["text"]), not _OF_PARAGRAPHS.isdisjoint(names)
+    found = line_counts.count(documents, paragraphs=folds).astype(np.float64)
+    count = dict(zip(line_counts.COUNTS, found, strict=True))
+    chars, full = count["chars"], count["full_lines"]
+    values = {
+        "duplicate_line_ratio": _per(count["duplicate_lines"], count["lines"]),
+        "duplicate_line_char_ratio": _per(count["duplicate_line_chars"], chars),
+        "duplicate_paragraph_ratio": _per(count["duplicate_paragraphs"], count["paragraphs"]),
+        "duplicate_paragraph_char_ratio": _per(count["duplicate_paragraph_chars"], chars),
+        "terminal_line_ratio": _per(count["terminal_lines"], full),
+        "quoted_line_ratio": _per(count["quoted_lines"], full),
+        "short_line_ratio": _per(count["short_lines"], full),
+        "duplicate_text_ratio": _per(count["duplicate_full_line_chars"], chars - count["feeds"]),
+    }
+    return _columns(values, documents)
+
+
+def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> Columns:
+    null = None if documents.valid is None else ~documents.valid
+    return {name: pa.array(array, pa.float64(), mask=null) for name, array in values.items()}
+
+
+def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A ratio, which is 0 where the whole is."""
+    return count / np.maximum(whole, 1)
+
+
+def _language(columns: Columns, _: Sequence[str]) -> Columns:
+    labels, scores = language_id.identify(columns["text"])
+    return {"lang": labels, "lang_score": scores}
+
+
+def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
+    documents = texts(columns["text"])
+    found = stop_words.count(documents, one_chunk(columns["lang"]))
+    return _columns({"num_lang_stop_words": found.astype(np.float64)}, documents)
+
+
+GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
+    "words": _words,
+    "spaced": _spaced,
+    "lines": _lines,
+    "language": _language,
+    "stop_words": _stop_words,
+}
+"""Group -> the one pass over the texts that gives its signals, at least those named; in this order."""

@@ -1,0 +1,62 @@
+"""Replace the text column of documents, and cut repeated lines or paragraphs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.utf8 import count_chars, one_chunk
+from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, without_repeats
+
+
+def rewritten(table: pa.Table, text: pa.Array, counts: Mapping[str, NDArray[np.int64]]) -> pa.Table:
+    """The table with another ``text``, and columns of counts: float64, null where the text is null.
+
+    >>> table = pa.table({"text": ["a", None], "row": [0, 1]})
+    >>> rewritten(table, pa.array(["b", None]), {"mine": np.array([1, 0])}).to_pylist()
+    [{'text': 'b', 'row': 0, 'mine': 1.0}, {'text': None, 'row': 1, 'mine': None}]
+    """
+    null = pc.is_null(text).to_numpy(zero_copy_only=False) if text.null_count else None
+    columns = {name: pa.array(values.astype(float), mask=null) for name, values in counts.items()}
+    for name, values in {"text": text, **columns}.items():
+        at = table.schema.get_field_index(name)
+        table = table.append_column(name, values) if at < 0 else table.set_column(at, name, values)
+    return table
+
+
+Ignore = Literal["case", "space", "digits"]
+
+
+_BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
+
+
+def bits_of(ignore: Iterable[Ignore]) -> int:
+    """What is to be ignored, as the kernels take it."""
+    return sum(_BITS[name] for name in {*ignore})
+
+
+def cut_repeats(
+    table: pa.Table,
+    *,
+    columns: tuple[str, ...],
+    paragraphs: bool,
+    min_chars: int,
+    ignore: Iterable[Ignore],
+) -> pa.Table:
+    """The table without repeats in its text; the columns are how many went, their code points, what stays."""
+    text = one_chunk(table["text"])
+    documents = buffers(text)
+    spans, numbers = without_repeats(
+        documents, paragraphs=paragraphs, min_chars=min_chars, ignore=bits_of(ignore)
+    )
+    before = left = count_chars(documents)
+    if numbers.any():
+        text = keep(documents, spans)
+        left = count_chars(buffers(text))
+    counts = (numbers, before - left, left)
+    return rewritten(table, text, dict(zip(columns, counts, strict=True)))

@@ -1,0 +1,185 @@
+"""Open, read, write, create and remove files."""
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from etl.errors import StorageError, TokenlakeError, WriteError, error_line
+from etl.storage.filesystem import CREATE_ONLY, filesystem, open_filesystem
+from etl.storage.urls import is_local, local_path
+
+_READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
+
+
+@contextmanager
+def open_input(uri: str) -> Iterator[pa.NativeFile]:
+    """Open a seekable Arrow file for reading; local files are read without Python.
+
+    Raises StorageError if the file does not exist or is not readable.
+    """
+    try:
+        if is_local(uri):
+            file = pa.OSFile(str(local_path(uri)), "rb")
+        else:
+            remote = filesystem(uri).open(uri, "rb", block_size=_READ_AHEAD_BYTES)
+            file = pa.PythonFile(remote, mode="r")
+    except Exception as error:
+        raise StorageError(f"cannot be read ({error_line(error)})", where=uri) from error
+    with file:
+        yield file
+
+
+def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
+    """Return the bytes [start, stop) of a file by one request without retries; fewer at its end.
+
+    ``timeout_s`` limits the whole request, including its body, on stores that fsspec accesses
+    asynchronously (S3, Google, Azure, HTTP). Raises the errors of the store's client: FileNotFoundError,
+    PermissionError, OSError and others. Threads may call it concurrently, as may forked processes,
+    since fsspec starts a new event loop after a fork.
+    """
+    fs = open_filesystem(uri, once=True)
+    limit = {"timeout": timeout_s} if fs.async_impl else {}
+    return bytes(fs.cat_file(uri, start=start, end=stop, **limit))
+
+
+@contextmanager
+def open_output(uri: str) -> Iterator[pa.NativeFile]:
+    """Open a new file for writing; create its folder if the store has folders.
+
+    Raises WriteError if the file cannot be written.
+    """
+    with writing(uri):
+        if is_local(uri):
+            path = local_path(uri)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = pa.OSFile(str(path), "wb")
+        else:
+            file = pa.PythonFile(filesystem(uri).open(uri, "wb"), mode="w")
+    with file:
+        yield file
+
+
+@contextmanager
+def open_whole(uri: str) -> Iterator[pa.NativeFile]:
+    """Open a file for writing that appears only when complete, and replaces any existing one.
+
+    Raises WriteError if the file cannot be written.
+    """
+    path = local_path(uri) if is_local(uri) else Path(tempfile.gettempdir(), "complete")
+    part = _temporary_path(path)
+    try:
+        with writing(uri):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = pa.OSFile(str(part), "wb")
+        with file:
+            yield file
+        with writing(uri):
+            if is_local(uri):
+                part.replace(path)
+            else:
+                filesystem(uri).put_file(str(part), uri)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(uri: str) -> Iterator[None]:
+    """Convert errors in the context to WriteError, except TokenlakeError and Arrow's exceptions."""
+    try:
+        yield
+    except (TokenlakeError, pa.ArrowException):
+        raise
+    except Exception as error:
+        raise _write_error(uri, error) from error
+
+
+def read_bytes(uri: str) -> bytes | None:
+    """Return the content of a small file, or None if it does not exist.
+
+    Raises StorageError if the file cannot be read.
+    """
+    fs = filesystem(uri)
+    try:
+        return bytes(fs.cat_file(uri))
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        raise StorageError(f"cannot be read ({error_line(error)})", where=uri) from error
+
+
+def write_bytes(uri: str, content: bytes) -> None:
+    """Write a small file, replacing any existing one; a reader sees all of its content or none.
+
+    Raises WriteError if the file cannot be written.
+    """
+    try:
+        if is_local(uri):
+            _write_local(uri, content, os.replace)
+        else:  # stores create objects atomically
+            filesystem(uri).pipe_file(uri, content)
+    except Exception as error:
+        raise _write_error(uri, error) from error
+
+
+def create_if_absent(uri: str, content: bytes) -> bool:
+    """Write a small file unless it exists; of several concurrent writers, exactly one gets True.
+
+    Each writer's content must differ from that of the others. Raises WriteError if the file cannot be
+    written, StorageError if the store cannot reject a second writer.
+    """
+    protocol = uri.split("://", 1)[0]
+    if not is_local(uri) and protocol not in CREATE_ONLY:
+        hint = "use local disk, S3, Google Cloud Storage or Azure Blob Storage"
+        raise StorageError("the store cannot reject a second writer", where=uri, hint=hint)
+    try:
+        if is_local(uri):
+            _write_local(uri, content, os.link)
+        else:
+            filesystem(uri).pipe_file(uri, content, **CREATE_ONLY[protocol])
+    except Exception as error:
+        existing = read_bytes(
+            uri
+        )  # each store rejects with its own error, and a response may be lost
+        if existing is None:
+            raise _write_error(uri, error) from error
+        return existing == content
+    return True
+
+
+def remove(uri: str) -> None:
+    """Delete a file if it exists; raise StorageError if it cannot be deleted."""
+    try:
+        filesystem(uri).rm_file(uri)
+    except FileNotFoundError:
+        pass
+    except Exception as error:
+        raise StorageError(f"cannot be deleted ({error_line(error)})", where=uri) from error
+
+
+def _write_local(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None:
+    """Write a temporary file next to the target, then move it there."""
+    path = local_path(uri)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = _temporary_path(path)
+    try:
+        part.write_bytes(content)
+        move(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _temporary_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+
+
+def _write_error(uri: str, error: BaseException) -> WriteError:
+    return WriteError(
+        f"cannot be written ({error_line(error)})",
+        where=uri,
+        hint="check the permissions and the free disk space",
+    )

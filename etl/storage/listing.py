@@ -1,0 +1,118 @@
+"""List files by URL, folder or glob, with their size and fingerprint."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from etl.errors import StorageError, error_line
+from etl.storage.filesystem import filesystem
+from etl.storage.urls import WILDCARDS, is_glob, normalize
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file: its URI, size in bytes, a fingerprint that changes with its content, and its last change."""
+
+    uri: str
+    size: int
+    fingerprint: str
+    modified: datetime | None = field(default=None, compare=False)  # UTC, by the store's clock
+
+
+def find_files(pattern: str) -> list[FileInfo]:
+    """Return the files that a URL, a prefix (folder) or a glob matches, sorted by URI.
+
+    Names that start with ``_`` or ``.`` below the prefix, or below the fixed part of a glob, are ignored,
+    as by other readers of such folders. Links to files are files; links to folders are not followed. The
+    list is empty if nothing matches. Raises StorageError if the URL cannot be listed, or if a name is not
+    UTF-8.
+    """
+    url = normalize(pattern)
+    fs = filesystem(url)
+    root = fs._strip_protocol(url)
+    try:
+        if is_glob(url) and not fs.exists(url):
+            root = root[: min(root.find(char) for char in WILDCARDS if char in root)]
+            root = root.rpartition("/")[0]
+            entries = fs.glob(url, detail=True).values()
+        elif fs.isdir(url):
+            entries = fs.find(url, detail=True).values()
+        else:
+            entries = [fs.info(url)] if fs.exists(url) else []
+        entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
+    except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
+        raise StorageError(f"cannot be listed ({error_line(error)})", where=url) from error
+    files = []
+    for entry in entries:
+        path = fs._strip_protocol(entry["name"])
+        hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
+        if entry["type"] == "file" and not hidden:
+            files.append(_file_info(url, path, entry))
+    return sorted(files, key=lambda file: file.uri)
+
+
+def file_info(uri: str) -> FileInfo | None:
+    """Return a file as it is now, or None if it does not exist.
+
+    Raises StorageError if the store cannot be reached.
+    """
+    fs = filesystem(uri)
+    try:
+        entry = fs.info(uri)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        raise StorageError(f"cannot be reached ({error_line(error)})", where=uri) from error
+    return _file_info(uri, fs._strip_protocol(uri), entry) if entry["type"] == "file" else None
+
+
+def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
+    scheme = url.split("://", 1)[0] if "://" in url else "file"
+    uri = f"{scheme}://{path}"
+    if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
+        hint = "rename the file: its name is stored as text in the tables"
+        raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)
+    return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
+
+
+def _modified(entry: dict[str, Any]) -> datetime | None:
+    for name in ("mtime", "LastModified", "updated", "last_modified"):
+        time = entry.get(name)
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        if isinstance(time, datetime):
+            return time.astimezone(UTC)
+        if time is not None:
+            return datetime.fromtimestamp(float(time), UTC)
+    return None
+
+
+def _fingerprint(info: dict[str, Any]) -> str:
+    for name in ("ETag", "etag", "md5Hash", "content_settings_md5"):
+        if info.get(name):
+            return str(info[name]).strip('"')
+    if info.get("mtime") is not None:  # local: in nanoseconds, to detect a quick rewrite
+        return f"{info['size']}-{int(float(info['mtime']) * 1e9)}"
+    return f"{info['size']}-{info.get('LastModified') or info.get('updated') or ''}"
+
+
+def file_sizes(folder: str) -> dict[str, int]:
+    """Return the names and the sizes in bytes of the files directly in a folder.
+
+    Raises FileNotFoundError if the folder does not exist, StorageError if it cannot be listed.
+    """
+    fs = filesystem(folder)
+    try:
+        entries = fs.ls(folder, detail=True)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(folder) from error
+    except Exception as error:
+        raise StorageError(f"cannot be listed ({error_line(error)})", where=folder) from error
+    files = (entry for entry in entries if entry["type"] == "file")
+    return {entry["name"].rsplit("/", 1)[-1]: int(entry["size"]) for entry in files}
+
+
+def file_size(uri: str) -> int | None:
+    """Return the size of a file in bytes, or None if it does not exist."""
+    file = file_info(uri)
+    return None if file is None else file.size

@@ -1,0 +1,250 @@
+"""Texts to token ids: those of Hugging Face ``tokenizers``, at the speed of gigatoken.
+
+Algorithm: gigatoken looks pre-tokens up in a cache, straight from Arrow's buffers; on byte-level BPE it
+is 30 to 100 times as fast as ``tokenizers``, but not its equal. As seen in gigatoken 0.10 and tokenizers
+0.23, and dealt with here:
+
+1. It refuses WordPiece, Unigram and most normalisers, and *takes without a word* some files that it
+   does not implement (another ``behavior`` of a split, ``single_word`` tokens, no ByteLevel at all). So
+   it must give the ids of the reference for a probe when it is loaded; else it is not used.
+2. It follows Unicode 17 where the reference follows Unicode 16 (patterns) and 9 (NFC). Texts with one of
+   the characters in question go through the reference.
+3. Its cache never shrinks. It is loaded anew when its calls have made the process grow too much.
+
+Cost: one scan of each text that is not ASCII (1.4 ns a byte). Loading takes 0.2 to 1.3 s and 50 to
+200 MB for vocabularies of 50,000 to 200,000 tokens.
+"""
+
+import ctypes
+import mmap
+import os
+import unicodedata
+from pathlib import Path
+
+import gigatoken
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import tokenizers
+
+from etl.errors import TokenizerError
+from etl.schemas import TOKENS
+
+LISTS = TOKENS.field("tokens").type
+"""The type of a column of token ids: list<element: int32 not null>."""
+
+# Chosen here: English fills it after about 1.5 GB of text, a mix of languages after 0.5 GB, at 1 s each.
+_MAX_CACHE_BYTES = 300 << 20
+
+# What the reference does not know yet: code points of Unicode 17.0 (DerivedAge.txt) ...
+_UNICODE_17 = """
+    88F C5C CDC 1ACF-1ADD 1AE0-1AEB 20C1 2B96 A7CE-A7CF A7D2 A7D4 A7F1 FBC3-FBD2 FD90-FD91 FDC8-FDCE
+    10940-10959 10EC5-10EC7 10ED0-10ED8 10EFA-10EFB 11B60-11B67 11DB0-11DDB 11DE0-11DE9 16EA0-16EB8
+    16EBB-16ED3 16FF2-16FF6 187F8-187FF 18D09-18D1E 18D80-18DF2 1CCFA-1CCFC 1CEBA-1CED0 1CEE0-1CEF0
+    1E6C0-1E6DE 1E6E0-1E6F5 1E6FE-1E6FF 1F6D8 1F777-1F77A 1F8D0-1F8D8 1FA54-1FA57 1FA8A 1FA8E 1FAC8
+    1FACD 1FAEA 1FAEF 1FBFA 2B73A-2B73F 2CEA2-2CEAD 323B0-33479"""
+# ... and those of Unicode 10 to 16 that NFC reorders or composes (UnicodeData.txt).
+_NFC_10_TO_16 = """
+    7FD 897-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1ACE 1DF6-1DFA A82C 105C9 105D2 105DA 105E4
+    10D24-10D27 10D69-10D6D 10EAB-10EAC 10EFD-10EFF 10F46-10F50 10F82-10F85 11070 1133B 11382-11385
+    1138B 1138E 11390-11391 113B8 113BB 113C2 113C5 113C7-113C9 113CE-113D0 1145E 11839-1183A 11930
+    11935 11938 1193D-1193E 11943 119E0 11A34 11A47 11A99 11D42 11D44-11D45 11D97 11F41-11F42
+    1611E-16129 1612F 16D63 16D67-16D6A 16FF0-16FF1 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF
+    1E5EE-1E5EF"""
+
+# Where pre-tokenizers and normalisers differ from one another: contractions, digits, white space,
+# case, marks, scripts without spaces, joined emoji, control characters, long runs.
+_PROBE = (
+    "don't I'LL we'Ve 'tis ''s ca'n o'clock's",
+    "1234567 12,345.67 1e-9 7th x86_64 abc123def ½ ² Ⅷ ٣٤٥",
+    "  two\n\n \t tab\r\n\r\n   x\u00a0\u3000z\u2003  \n end  \n ",
+    'Hello World HTTPServer fooBar_baz -- ... ?!?! «a» “b” ✓ © $5 <p class="x">/a//b',
+    "naïve café cafe\u0301 A\u030a ſ K Å ﬁ Ｆｕｌｌ İi",
+    "漢字かな交じり文。カタカナ 한국어 \u1112\u1161\u11ab 中文，标点。",
+    "مرحبا بالعالم \u0651\u064e हिन्दी ไทย ភាសាខ្មែរ עִבְרִית привет Ёлка ΑΒΓ",
+    "🎉👩\u200d👩\u200d👧 🇩🇪 ✊🏽 \x00\x01\x7f\u0085\ufeff\u200b\ufffd",
+    "a" * 99 + "ab" * 99 + " " * 99 + "\n" * 9 + "=" * 99,
+)
+
+
+class TokenizerEngine:
+    """The ids of one tokenizer.json in one process; may be shared by threads.
+
+    ``fallback`` is None where gigatoken does the work, else it says why ``tokenizers`` does.
+    """
+
+    def __init__(
+        self, data: bytes, *, fast: bool = True, max_cache_bytes: int = _MAX_CACHE_BYTES
+    ) -> None:
+        """Load ``data``, the bytes of a tokenizer.json.
+
+        Raises TokenizerError if ``tokenizers`` cannot read it, or if its ids are drawn by chance.
+        """
+        self.reference = _load_reference(data)
+        self._data = data
+        self._max_cache_bytes = max_cache_bytes
+        self._cache_bytes = 0
+        self._fast: gigatoken.Tokenizer | None = None
+        self.fallback: str | None = "the recipe says fast: false"
+        if fast:
+            self._fast, self.fallback = _load_fast(data, self.reference)
+
+    def lists(self, texts: pa.Array) -> pa.ListArray:
+        """The ids of each text (string or large_string without nulls), with nothing added to them."""
+        if self._cache_bytes > self._max_cache_bytes:
+            self._empty_cache()
+        fast = self._fast
+        if fast is None:
+            return self._reference_lists(texts)
+        odd = _unsettled(texts)
+        if not odd.any():
+            return self._fast_lists(fast, texts)
+        parts = [
+            self._fast_lists(fast, texts.filter(pa.array(~odd))),
+            self._reference_lists(texts.filter(pa.array(odd))),
+        ]
+        order = np.argsort(np.concatenate([np.flatnonzero(~odd), np.flatnonzero(odd)]))
+        return pa.concat_arrays(parts).take(pa.array(order))
+
+    def reference_ids(self, text: str) -> npt.NDArray[np.int32]:
+        """The ids that ``tokenizers`` gives for a text."""
+        # The batch call is a third faster, but starts threads, which a fork loses and warns of,
+        # unless the environment forbids them (as it does on our workers).
+        if os.environ.get("TOKENIZERS_PARALLELISM") == "false":
+            encoding = self.reference.encode_batch_fast([text], add_special_tokens=False)[0]
+        else:
+            encoding = self.reference.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids, dtype=np.int32)
+
+    def _reference_lists(self, texts: pa.Array) -> pa.ListArray:
+        ids = [self.reference_ids(text.as_py()) for text in texts]
+        return lists_of(
+            np.cumsum([0, *map(len, ids)]), np.concatenate([np.empty(0, np.int32), *ids])
+        )
+
+    def _fast_lists(self, fast: gigatoken.Tokenizer, texts: pa.Array) -> pa.ListArray:
+        before = _resident_bytes()
+        lists = _gigatoken_lists(fast, texts)
+        after = _resident_bytes()
+        # Where the system does not tell: no text was seen to leave more cache than its own size.
+        grown = texts.nbytes if before is None or after is None else after - before - lists.nbytes
+        self._cache_bytes += max(0, grown)
+        return lists
+
+    def _empty_cache(self) -> None:
+        self._cache_bytes = 0
+        self._fast = gigatoken.Tokenizer.from_json(self._data)  # loaded first: threads may share it
+        _return_freed_memory()
+
+
+def lists_of(offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32]) -> pa.ListArray:
+    """Lists of ids from their bounds (n + 1) and all ids in one array, which is not copied."""
+    assert offsets[-1] < 2**31, "a batch holds fewer than 2**31 tokens"
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(ids), type=LISTS)
+
+
+def _load_reference(data: bytes) -> tokenizers.Tokenizer:
+    """The ``tokenizers`` object of a tokenizer.json, without its truncation and padding.
+
+    Raises TokenizerError if it cannot be read, or if BPE dropout makes its ids random.
+    """
+    try:
+        reference = tokenizers.Tokenizer.from_buffer(data)
+    except BaseException as error:
+        _unless_panic(error)
+        raise TokenizerError(
+            f"not a tokenizer.json that tokenizers can read ({_one_line(error)})",
+            hint="name the file tokenizer.json itself; save_pretrained() of transformers writes it",
+        ) from error
+    if getattr(reference.model, "dropout", None) not in (None, 0.0):
+        raise TokenizerError(
+            "its BPE dropout makes the ids random", hint='set "dropout": null in its "model"'
+        )
+    reference.no_truncation()  # a file may carry the model's context length: documents are longer
+    reference.no_padding()
+    return reference
+
+
+def _load_fast(
+    data: bytes, reference: tokenizers.Tokenizer
+) -> tuple[gigatoken.Tokenizer | None, str | None]:
+    try:
+        fast = gigatoken.Tokenizer.from_json(data)
+    except BaseException as error:  # noqa: BLE001  # what it cannot load is the reference's work
+        _unless_panic(error)
+        return None, f"gigatoken cannot load it ({_one_line(error)})"
+    probe = [*_PROBE]
+    for token in reference.get_added_tokens_decoder().values():
+        probe.append(f"x{token.content}y {token.content} 1 {token.content}{token.content}\n")
+        probe += [unicodedata.normalize(form, token.content) for form in ("NFC", "NFD")]
+    found = _gigatoken_lists(fast, pa.array(probe)).to_pylist()
+    for text, ids in zip(probe, found, strict=True):
+        if ids != reference.encode(text, add_special_tokens=False).ids:
+            return None, f"gigatoken gives other ids for {text[:40]!r}"
+    return fast, None
+
+
+def _gigatoken_lists(fast: gigatoken.Tokenizer, texts: pa.Array) -> pa.ListArray:
+    """Zero-copy in both directions: awkward arrays over Arrow's buffers, Arrow over awkward's."""
+    import awkward as ak
+
+    if not len(texts):
+        return pa.array([], LISTS)
+    _, offsets, data = texts.buffers()
+    width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    bounds = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
+    chars = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    strings = ak.contents.ListOffsetArray(
+        ak.index.Index64(bounds.astype(np.int64)),
+        ak.contents.NumpyArray(chars, parameters={"__array__": "char"}),
+        parameters={"__array__": "string"},
+    )
+    ids = fast.encode_batch(ak.Array(strings), parallel=False).layout
+    return lists_of(ids.offsets.data, ids.content.data.view(np.int32))
+
+
+def _character_class(*ranges: str) -> str:
+    r"""Hexadecimal code points and ranges as a character class of RE2.
+
+    >>> print(_character_class("88F 1ACF-1ADD"))
+    [\x{88F}\x{1ACF}-\x{1ADD}]
+    """
+    ends = [each.split("-") for each in " ".join(ranges).split()]
+    return "[" + "".join("-".join(f"\\x{{{end}}}" for end in pair) for pair in ends) + "]"
+
+
+_UNSETTLED = _character_class(_UNICODE_17, _NFC_10_TO_16)
+
+
+def _unsettled(texts: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which texts have a character that the two libraries see differently: bool (texts,)."""
+    odd = ~np.asarray(pc.string_is_ascii(texts))
+    if odd.any():
+        found = pc.match_substring_regex(texts.filter(pa.array(odd)), _UNSETTLED)
+        odd[odd] = np.asarray(found)
+    return odd
+
+
+def _resident_bytes() -> int | None:
+    """The memory of this process, or None where the system does not say so in /proc."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return None
+
+
+def _return_freed_memory() -> None:
+    # glibc keeps freed small blocks: 90 MB of 160 stayed with the process without this.
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def _unless_panic(error: BaseException) -> None:
+    """Raise again what is no failure of a library; a Rust panic is a BaseException of its own."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+
+
+def _one_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

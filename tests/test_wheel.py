@@ -1,0 +1,149 @@
+"""The built distribution: it installs one importable name, and works where others use the same names."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+LOADER = """
+from etl.loader import TokenDataset
+batch = next(iter(TokenDataset("lake", seq_len=64).batches(2)))
+assert batch["input_ids"].shape == (2, 64)
+"""
+
+RECIPE = """
+name: mine
+source: {path: pages.jsonl}
+stages:
+  - language: {keep: [en], min_score: 0.5}
+  - dedup_exact
+"""
+
+
+def run(*command: str | Path, cwd: Path, check: bool = True) -> str:
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    result = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not check or result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    tracked = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
+    tree = tmp_path_factory.mktemp("tree")  # a build leaves files behind in its tree
+    for name in filter(None, tracked):
+        source, copy = ROOT / name, tree / name
+        if source.is_symlink() or source.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_symlink():
+                copy.symlink_to(source.readlink())
+            else:
+                copy.write_bytes(source.read_bytes())
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, tree, cwd=tree)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (path,) = dist.glob("*.whl")
+    return path
+
+
+@pytest.fixture(
+    scope="module", params=["borrowed", pytest.param("installed", marks=pytest.mark.slow)]
+)
+def python(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The interpreter of an environment with the wheel; dependencies are installed, or borrowed from here."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True, symlinks=True)
+    python = folder / "bin" / "python"
+    if request.param == "installed":
+        constraints = ROOT / "constraints.txt"
+        run(python, "-m", "pip", "install", "-q", "-c", constraints, f"{wheel}[train]", cwd=folder)
+    else:
+        run(python, "-m", "pip", "install", "-q", "--no-deps", wheel, cwd=folder)
+        site = run(
+            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder
+        )
+        here = sysconfig.get_path(
+            "purelib"
+        )  # its own .pth files, and so this checkout, are not read
+        Path(site.strip(), "borrowed.pth").write_text(f"{here}\n")
+    return python
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A working folder with modules of its own under the names of our top-level folders."""
+    for name in ("cli", "schemas", "pipelines"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise RuntimeError('{name} of the user')\n")
+    return tmp_path
+
+
+def test_the_wheel_installs_one_importable_name(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"etl"}
+    assert {
+        "etl/py.typed",
+        "etl/cli/app.py",
+        "etl/pipelines/demo.yaml",
+        "etl/pipelines/sample/kjv.jsonl.gz",
+        "etl/pipelines/sample/tokenizer.json",
+        "etl/schemas/recipe.schema.json",
+    } <= set(names)
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
+    tracked = run("git", "ls-files", "etl", "cli", "pipelines", "schemas", cwd=ROOT).splitlines()
+    modules = {
+        name if name.startswith("etl/") else f"etl/{name}"
+        for name in tracked
+        if name.endswith((".py", ".yaml", ".json", ".parquet", ".gz", ".jsonl"))
+    }
+    assert modules <= set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_source_distribution_holds_the_package_as_files(dist: Path) -> None:
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = {member.name.split("/", 1)[-1]: member for member in archive.getmembers()}
+    assert members["etl/cli/app.py"].isfile()
+
+
+def test_the_demo_and_the_loader_run_from_a_folder_with_modules_of_the_same_names(
+    python: Path, trap: Path
+) -> None:
+    printed = run(
+        python.parent / "etl", "run", "demo", "--lake", "lake", "--workers", "1", cwd=trap
+    )
+    assert "tokens" in printed
+    run(python, "-c", LOADER, cwd=trap)
+
+
+def test_another_recipe_runs_and_finds_the_language_model(python: Path, trap: Path) -> None:
+    (trap / "mine.yaml").write_text(RECIPE)
+    text = (
+        "The quick brown fox jumps over the lazy dog, and then it sleeps in the sun all day long."
+    )
+    (trap / "pages.jsonl").write_text(f'{{"text": "{text}"}}\n' * 3)
+    printed = run(
+        python.parent / "etl", "run", "mine.yaml", "--lake", "other", "--workers", "1", cwd=trap
+    )
+    assert "kept" in printed
+    assert "fineweb" in run(python.parent / "etl", "recipes", cwd=trap)
