@@ -50,7 +50,7 @@ newline_word_ratio = pl.col("newline_word_ratio")
 """Line feeds per segment. Group: words."""
 
 num_stop_words = pl.col("num_stop_words")
-"""Distinct words among the, be, to, of, and, that, have, with, in lower case only. Group: words."""
+"""Distinct words among the, be, to, of, and, that, have, with; case-sensitive. Group: words."""
 
 duplicate_line_ratio = pl.col("duplicate_line_ratio")
 """Lines that repeat an earlier line, per line that is not empty. Group: lines."""
@@ -74,7 +74,7 @@ short_line_ratio = pl.col("short_line_ratio")
 """Lines of at most 30 code points, per line that is not blank. Group: lines."""
 
 duplicate_text_ratio = pl.col("duplicate_text_ratio")
-"""Code points in non-blank lines that repeat an earlier one, per code point without line feeds. Group:
+"""Code points in non-blank lines that repeat an earlier one, per code point except line feeds. Group:
 lines."""
 
 top_2gram_char_ratio = pl.col("top_2gram_char_ratio")
@@ -87,22 +87,22 @@ top_4gram_char_ratio = pl.col("top_4gram_char_ratio")
 """Code points in the most frequent run of 4 segments, per code point. Group: words."""
 
 duplicate_5gram_char_ratio = pl.col("duplicate_5gram_char_ratio")
-"""Code points in repeated runs of 5 segments, per code point. Group: words."""
+"""Code points in runs of 5 segments that repeat an earlier run, per code point. Group: words."""
 
 duplicate_6gram_char_ratio = pl.col("duplicate_6gram_char_ratio")
-"""Code points in repeated runs of 6 segments, per code point. Group: words."""
+"""Code points in runs of 6 segments that repeat an earlier run, per code point. Group: words."""
 
 duplicate_7gram_char_ratio = pl.col("duplicate_7gram_char_ratio")
-"""Code points in repeated runs of 7 segments, per code point. Group: words."""
+"""Code points in runs of 7 segments that repeat an earlier run, per code point. Group: words."""
 
 duplicate_8gram_char_ratio = pl.col("duplicate_8gram_char_ratio")
-"""Code points in repeated runs of 8 segments, per code point. Group: words."""
+"""Code points in runs of 8 segments that repeat an earlier run, per code point. Group: words."""
 
 duplicate_9gram_char_ratio = pl.col("duplicate_9gram_char_ratio")
-"""Code points in repeated runs of 9 segments, per code point. Group: words."""
+"""Code points in runs of 9 segments that repeat an earlier run, per code point. Group: words."""
 
 duplicate_10gram_char_ratio = pl.col("duplicate_10gram_char_ratio")
-"""Code points in repeated runs of 10 segments, per code point. Group: words."""
+"""Code points in runs of 10 segments that repeat an earlier run, per code point. Group: words."""
 
 lang = pl.col("lang")
 """The most likely language, a code of lid.176 (ISO 639-1 or -3); a string. Group: language."""
