@@ -167,7 +167,11 @@ def test_signals_come_before_verdicts(monkeypatch):
     stages = [Where(keep="num_words > 1"), Where(keep="num_lines < 2"), GOPHER]
     result = apply(raw(["one", "the word", "the\nword"]), stages)
     assert sizes == [3]  # one pass for three filters
-    assert column(result, "num_lines") == [1, 1, 2]  # also for documents that the first filter rejects
+    assert column(result, "num_lines") == [
+        1,
+        1,
+        2,
+    ]  # also for documents that the first filter rejects
 
 
 def test_rejected_documents_have_all_signals():

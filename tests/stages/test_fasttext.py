@@ -103,9 +103,7 @@ def test_columns_and_rules_are_named_after_the_label_or_name():
         "fasttext_low_quality"
     ]
     assert [*FastText(model="m", label="好", name="good").columns()] == ["fasttext_good"]
-    with pytest.raises(
-        ValidationError, match="the label '好' cannot be a column name: set `name`"
-    ):
+    with pytest.raises(ValidationError, match="the label '好' cannot be a column name: set `name`"):
         FastText(model="m", label="好")
     with pytest.raises(ValidationError):
         FastText(model="m", label="hq", name="A b")
