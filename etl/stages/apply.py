@@ -49,9 +49,7 @@ class Step(NamedTuple):
 
     place: int  # from 1, counting filters and transforms only
     stage: Filter | Transform
-    columns: Mapping[
-        str, str
-    ]  # signal that the stage reads or computes -> the column that holds it
+    columns: Mapping[str, str]  # signal read or computed by the stage -> the column that holds it
 
 
 def runs(stages: Iterable[Stage]) -> list[list[Step]]:

@@ -17,10 +17,10 @@ Normalize = Literal["whitespace", "none"]
 class DedupExact(Stage):
     """Keep one of the documents whose texts are equal, by default up to white space.
 
-    All documents are compared at once, by the column ``content_hash`` of the whole table. Documents that a
-    lake in ``against`` keeps are rejected too. ``against`` is a URL, or ``{lake: URL, version: N}`` with a
-    version of the lake's ``documents`` (default: the newest), or a list of these. Documents that such a
-    lake has not deduplicated yet do not count.
+    All documents are compared at once, by the column ``content_hash`` of the whole table. Documents equal to
+    one that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or
+    ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list of
+    these. Documents that such a lake has not deduplicated yet do not count.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("against",)

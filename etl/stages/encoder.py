@@ -135,7 +135,8 @@ class Engine:
 
     def _empty_cache(self) -> None:
         self._cache_bytes = 0
-        self._fast = gigatoken.Tokenizer.from_json(self._data)  # never None: threads may share it
+        # Loaded before it is assigned, because other threads may use the old one.
+        self._fast = gigatoken.Tokenizer.from_json(self._data)
         _return_freed_memory()
 
 

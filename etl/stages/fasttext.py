@@ -25,7 +25,7 @@ _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
 
 
 class FastText(Filter):
-    """Keep documents by the probability of a label under a supervised fastText model (.bin or .ftz).
+    """Keep documents for which a supervised fastText model (.bin or .ftz) scores a label within limits.
 
     ``label`` may omit ``__label__``. The probability is stored in the column ``fasttext_<name>``; ``name``
     defaults to the label. Texts are prepared as in DCLM (Li et al. 2024, arXiv 2406.11794,

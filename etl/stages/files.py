@@ -1,4 +1,4 @@
-"""Read the files that a stage names: lists, models, evaluation sets; identified by content."""
+"""Find, hash and read the files that stages name: lists, models and evaluation sets."""
 
 import gzip
 import hashlib
@@ -87,7 +87,7 @@ def entries(file: FileInfo) -> Iterator[str]:
 
 @contextmanager
 def local(file: FileInfo) -> Iterator[Path]:
-    """Give a local path with the file's content; of a remote file, a temporary copy.
+    """Yield a local path with the file's content: a temporary copy if the file is remote.
 
     Raises RecipeError if the file cannot be read.
     """

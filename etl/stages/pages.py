@@ -1,8 +1,8 @@
-"""Extract text from pages in a child process, so that a page that hangs or crashes loses only itself.
+"""Extract text from pages in a child process, which a page may hang or crash.
 
 The child is a separate interpreter (not a fork, so it works in Dask workers and notebooks) that is reused
 until this process ends. Pages are sent in batches of a megabyte. Answers are in an in-memory file that
-survives the child: if a page ends the child, a new child is started and continues with the next page.
+survives the child. If a page ends the child, only that page is lost: a new child continues with the next.
 """
 
 import json
@@ -25,9 +25,7 @@ from etl.stages import page_child
 Extractor = Literal["resiliparse", "trafilatura"]
 
 _BATCH_BYTES = 1 << 20
-_BATCH_PAGES = (
-    1023  # their lengths fit into one atomic write to a pipe, their buffers into one writev
-)
+_BATCH_PAGES = 1023  # so that the lengths fit into one write to a pipe, the buffers into one writev
 _CLOSING_SECONDS = 5
 _MALLOC_SETTINGS = {  # glibc keeps freed memory for the next page
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
