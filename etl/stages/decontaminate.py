@@ -143,18 +143,18 @@ def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> grams.Grams:
     items = buffers(pa.concat_arrays(parts))
     known = grams.index(items, groups, words=ngram, short_words=min_words)
     num_words, _ = sizes(items)
-    for group, evaluation_set in enumerate(sets):
+    for group, listed in enumerate(sets):
         item_words = num_words[groups == group]
         num_short = int((item_words < min_words).sum())
         if num_short == len(item_words):
             raise RecipeError(
-                f"no item of the set {evaluation_set.name} has at least {min_words} words, so none is used",
-                where=evaluation_set.files[0].uri,
+                f"no item of the set {listed.name} has at least {min_words} words, so none is used",
+                where=listed.files[0].uri,
                 hint="set a lower min_words; short items also match by accident",
             )
         if num_short:
             text = "%s: %d of %d items have fewer than %d words and are ignored"
-            _LOG.warning(text, evaluation_set.name, num_short, len(item_words), min_words)
+            _LOG.warning(text, listed.name, num_short, len(item_words), min_words)
     return known
 
 
