@@ -117,14 +117,15 @@ class DedupMinhash(Stage):
         >>> [value.is_valid for value in stage.signature(pa.array(["A word.", "?!", None]))]
         [True, False, False]
         """
-        found = signatures(
+        values = signatures(
             buffers(texts), self.shingling, permutations=self.permutations, seed=self.seed
         )
-        some = found[found[:, 0] > 0].astype("<u4", copy=False)
+        has_words = values[:, 0] > 0
+        valid = values[has_words].astype("<u4", copy=False)
         flat = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(4 * found.shape[1]), len(some), [None, pa.py_buffer(some.tobytes())]
+            pa.binary(4 * values.shape[1]), len(valid), [None, pa.py_buffer(valid.tobytes())]
         )
-        indexes = np.where(found[:, 0] > 0, np.cumsum(found[:, 0] > 0) - 1, -1)
+        indexes = np.where(has_words, np.cumsum(has_words) - 1, -1)
         return flat.cast(pa.binary()).take(pa.array(indexes, mask=indexes < 0))
 
     def numbers(self, column: pa.Array) -> NDArray[np.uint32]:

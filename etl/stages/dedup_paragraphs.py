@@ -70,12 +70,12 @@ class DedupParagraphs(Stage):
         (True, 0)
         """
         documents = buffers(texts)
-        found = kernel.units(documents, self._cutting)
+        units = kernel.units(documents, self._cutting)
         null = None if documents.valid is None else pa.array(~documents.valid)
-        offsets = pa.array(found.first_unit, pa.int32())
+        offsets = pa.array(units.first_unit, pa.int32())
         hashes, chars = (
             pa.ListArray.from_arrays(offsets, pa.array(values), type=field.type, mask=null)
-            for field, values in zip(UNITS, (found.hashes, found.chars), strict=True)
+            for field, values in zip(UNITS, (units.hashes, units.chars), strict=True)
         )
         return hashes, chars
 

@@ -179,11 +179,11 @@ def find(kind: Kind, texts: Texts, *, public_ips_only: bool) -> Spans:
         # so that matches do not depend on text that a mask may replace.
         begin, end = int(offsets[k]), int(offsets[k + 1])
         for place in places[first_place[k] : first_place[k + 1]].tolist():
-            found = match(view[begin:end], max(place - begin, 0))
-            if found is not None:
-                starts.append(begin + found[0])
-                ends.append(begin + found[1])
-                begin += found[1]
+            span = match(view[begin:end], max(place - begin, 0))
+            if span is not None:
+                starts.append(begin + span[0])
+                ends.append(begin + span[1])
+                begin += span[1]
         first_span[k + 1] = len(starts)
     first_span = np.maximum.accumulate(first_span)
     return Spans(np.array(starts, np.int64), np.array(ends, np.int64), first_span)

@@ -216,7 +216,7 @@ def with_needs(names: Iterable[str]) -> list[str]:
     ['lang', 'num_lang_stop_words', 'num_chars']
     """
     signals = (name for name in names if name in SIGNALS)
-    return [*dict.fromkeys(one for name in signals for one in (*SIGNALS[name].needs, name))]
+    return [*dict.fromkeys(needed for name in signals for needed in (*SIGNALS[name].needs, name))]
 
 
 def identity(names: Iterable[str]) -> dict[str, Any]:

@@ -46,8 +46,8 @@ class Upper(Transform):
             return table.set_column(2, schemas.RAW.field("row"), pc.add(table["row"], 1))
         stop = pc.equal(table["text"], "stop")
         reason = pc.if_else(stop, "upper.stop", pa.scalar(None, pa.string()))
-        at = table.column_names.index("reason")
-        table = table.set_column(at, "reason", reason)
+        index = table.column_names.index("reason")
+        table = table.set_column(index, "reason", reason)
         return table.set_column(3, "text", pc.utf8_upper(table["text"]))
 
 

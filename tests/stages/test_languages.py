@@ -116,17 +116,19 @@ def test_a_limit_applies_to_its_language_only(kind, field):
     own, default = stage.by_language(), getattr(stage, field)
     limits = {code: own.get(code, {}).get(field, default) for code in lid.languages()}
     assert len({*limits.values()}) > 1
-    none = [code for code, limit in limits.items() if limit is None]
-    some = [code for code in limits if code not in none]
+    without_limit = [code for code, limit in limits.items() if limit is None]
+    with_limit = [code for code in limits if code not in without_limit]
     signal = "num_words" if field == "min_words" else field[4:]
     side = -math.inf if field.startswith("min_") else math.inf
-    at = [float(limits[code]) for code in some]
-    beyond = [math.nextafter(limit, side) for limit in at]
-    assert {*stage.reasons(rows(stage, lang=some, **{signal: at})).to_pylist()} == {None}
-    reasons = stage.reasons(rows(stage, lang=some, **{signal: beyond})).to_pylist()
+    allowed = [float(limits[code]) for code in with_limit]
+    beyond = [math.nextafter(limit, side) for limit in allowed]
+    assert {*stage.reasons(rows(stage, lang=with_limit, **{signal: allowed})).to_pylist()} == {None}
+    reasons = stage.reasons(rows(stage, lang=with_limit, **{signal: beyond})).to_pylist()
     assert len({*reasons}) == 1
     assert reasons[0] is not None
-    anything = rows(stage, lang=none, **{signal: pa.array([0.99] * len(none), pa.float64())})
+    anything = rows(
+        stage, lang=without_limit, **{signal: pa.array([0.99] * len(without_limit), pa.float64())}
+    )
     assert {*stage.reasons(anything).to_pylist()} <= {None}
 
 
