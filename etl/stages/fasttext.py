@@ -1,4 +1,4 @@
-"""Keep documents by the probability that a fastText classifier gives to a label."""
+"""The FastText stage: filter documents by the probability of a fastText label."""
 
 import re
 import struct
@@ -25,15 +25,15 @@ _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
 
 
 class FastText(Filter):
-    """Keep documents by the probability of a label under a supervised fastText model (.bin or .ftz).
+    """Keep documents for which a supervised fastText model (.bin or .ftz) scores a label within limits.
 
-    ``label`` may leave out ``__label__``. The probability is the column ``fasttext_<name>``, the name
-    being the label's if none is given. A text is read as DCLM reads it (Li et al. 2024, arXiv
-    2406.11794, mlfoundations/dclm): stripped, its lines joined with blanks; of ``max_chars`` characters
-    only the first, where that is set. Train with text prepared in the same way.
+    ``label`` may omit ``__label__``. The probability is stored in the column ``fasttext_<name>``; ``name``
+    defaults to the label. Texts are prepared as in DCLM (Li et al. 2024, arXiv 2406.11794,
+    mlfoundations/dclm): stripped, with lines joined by spaces, and cut to the first ``max_chars``
+    characters if that is set. Train the model on text prepared in the same way.
 
-    Only documents that no stage before has rejected are classified. A model of words and word pairs with
-    100 dimensions takes 73 MB of English text a second; one of characters, such as lid.176, 5 MB.
+    Only documents that no earlier stage has rejected are classified. A model of words and word pairs with
+    100 dimensions processes 73 MB of English text per second; one of characters, such as lid.176, 5 MB.
     """
 
     kind: Literal["fasttext"] = "fasttext"
@@ -42,32 +42,30 @@ class FastText(Filter):
     costly: ClassVar[bool] = True
     model: str
     label: str = Field(min_length=1)
-    name: str | None = Field(
-        default=None, pattern=r"^[a-z][a-z0-9_]*$"
-    )  # the label's, unless given
+    name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")  # default: the label
     min_score: float | None = Field(default=None, ge=0, le=1)
     max_score: float | None = Field(default=None, ge=0, le=1)
     max_chars: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _has_name(self) -> Self:
+    def _check_name(self) -> Self:
         if not re.fullmatch(r"[a-z0-9_]+", self._name):
-            raise ValueError(f"the label {self.label!r} makes no name of a column: give a `name`")
+            raise ValueError(f"the label {self.label!r} cannot be a column name: set `name`")
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The settings, with the model's sha256 in place of its path.
+        """Return the settings, with the model's sha256 in place of its path.
 
-        Raises RecipeError if the model is not there.
+        Raises RecipeError if the model does not exist.
         """
         return {**super().identity(), "model": files.sha256(self.model)}
 
     def columns(self) -> dict[str, str]:
-        """``fasttext_<name>``."""
+        """Return the column ``fasttext_<name>``."""
         return {f"fasttext_{self._name}": "probability"}
 
     def rules(self) -> Rules:
-        """``fasttext.<name>_low`` and ``fasttext.<name>_high``."""
+        """Return the rules ``fasttext.<name>_low`` and ``fasttext.<name>_high``."""
         score = pl.col(f"fasttext_{self._name}")
         return {
             f"{self._name}_low": below(score, self.min_score),
@@ -75,36 +73,39 @@ class FastText(Filter):
         }
 
     def signals(self) -> list[str]:
-        """``text`` and the probability, whatever the limits are."""
+        """Return ``text`` and the column of the probability."""
         return ["text", *self.columns()]
 
     def measure(self, table: pa.Table) -> pa.Table:
-        """The probability of the label, float64; null where ``text`` is.
+        """Compute the probability of the label (float64), null where ``text`` is null.
 
-        Raises RecipeError if the model cannot be loaded, or does not have the label.
+        Raises RecipeError if the model cannot be loaded or does not have the label.
         """
         score = self.load().score
         scores = [None if line is None else score(line, self.label) for line in self._lines(table)]
         return pa.table({f"fasttext_{self._name}": pa.array(scores, pa.float64())})
 
     def load(self) -> "Model":
-        """The model, loaded once per process, and again only if its file changes.
+        """Return the model, which is loaded once per process and again only if its file changes.
 
-        Raises RecipeError if it is not there, is no supervised model, or does not have the label.
+        Raises RecipeError if the file is missing or not a supervised model, or if the label is unknown.
         """
-        return self._known(_load(self._file()))
+        return self._with_label(_load(self._file()))
 
     def check(self) -> None:
-        """Load the model once, and forget it: the driver classifies nothing."""
-        self._known(_load.__wrapped__(self._file()))
+        """Load the model and discard it, because the driver does not classify documents."""
+        self._with_label(_load.__wrapped__(self._file()))
 
     def _file(self) -> FileInfo:
-        found = files.current(self.model)
-        if len(found) > 1:
-            raise RecipeError(f"{len(found)} files, not one model", where=self.model)
-        return found[0]
+        matches = files.current(self.model)
+        if len(matches) > 1:
+            raise RecipeError(
+                f"the path matches {len(matches)} files, but a model is one file", where=self.model
+            )
+        return matches[0]
 
-    def _known(self, model: "Model") -> "Model":
+    def _with_label(self, model: "Model") -> "Model":
+        """Return the model; raise RecipeError if it does not have the label."""
         if model.full(self.label) not in model.labels:
             known = [label.removeprefix(_PREFIX) for label in model.labels]
             hint = nearest(self.label.removeprefix(_PREFIX), known)
@@ -119,7 +120,7 @@ class FastText(Filter):
         return re.sub(r"\W", "_", self.label.removeprefix(_PREFIX)).lower()
 
     def _lines(self, table: pa.Table) -> list[str | None]:
-        """Each text as the one line that fastText reads."""
+        """Return each text as a single line, the input of fastText."""
         texts = table["text"]
         if self.max_chars is not None:
             texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)
@@ -128,41 +129,43 @@ class FastText(Filter):
 
 
 class Model(NamedTuple):
-    """A loaded model, and the labels that it knows, sorted."""
+    """A loaded model and its labels, sorted."""
 
     predict: Any
     labels: tuple[str, ...]
 
     def full(self, label: str) -> str:
-        """A label as the model has it."""
+        """Return a label as the model spells it, with its prefix."""
         return label if label in self.labels else _PREFIX + label
 
     def score(self, line: str, label: str) -> float:
-        """The probability of a label, 0 to 1."""
-        # At a threshold of 0.0 fastText leaves out the least likely.
+        """Return the probability of a label, 0 to 1."""
+        # At a threshold of 0.0 fastText omits the least likely labels.
         labels, scores = self.predict(line, len(self.labels), -1.0)
-        found = float(scores[labels.index(self.full(label))])
-        return min(found, 1.0)  # fastText adds 1e-5 before its logarithms
+        score = float(scores[labels.index(self.full(label))])
+        return min(score, 1.0)  # fastText adds 1e-5 before its logarithms
 
 
-@lru_cache(maxsize=2)  # DCLM's takes 2.4 GB
+@lru_cache(maxsize=2)  # DCLM's model takes 2.4 GB
 def _load(file: FileInfo) -> Model:
     import fasttext
 
     with files.local(file) as path:
-        if wrong := _wrong(path):
-            hint = "train one with `fasttext supervised`, or fetch it again"
-            raise RecipeError(wrong, where=file.uri, hint=hint)
+        if problem := _problem(path):
+            hint = "train a model with `fasttext supervised`, or download the file again"
+            raise RecipeError(problem, where=file.uri, hint=hint)
         try:
             model = fasttext.load_model(str(path))
         except (ValueError, RuntimeError, MemoryError) as error:
-            raise RecipeError(f"is no fastText model ({error})", where=file.uri) from error
+            raise RecipeError(f"not a fastText model ({error})", where=file.uri) from error
     labels, _ = model.predict("", -1, -1.0)
     return Model(model.predict, tuple(sorted(labels)))
 
 
-def _wrong(path: Path) -> str | None:
-    """What is wrong with a model's file: fastText reads on for minutes behind the end of one cut short.
+def _problem(path: Path) -> str | None:
+    """Return why a file is not a usable model, or None if it is.
+
+    The check comes first because fastText reads past the end of a truncated file for minutes.
 
     Layout of fastText 0.9, little-endian: magic and version (int32), dimension and 6 settings (int32),
     kind (int32, 3 is supervised), 4 settings (int32) and one (float64), words and labels, words, labels
@@ -171,14 +174,14 @@ def _wrong(path: Path) -> str | None:
     """
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
-        if len(head) < _HEAD.size or (found := _HEAD.unpack(head))[0] != _MAGIC:
-            return "is no fastText model"
-        _, dimension, kind, labels = found
+        if len(head) < _HEAD.size or (fields := _HEAD.unpack(head))[0] != _MAGIC:
+            return "not a fastText model"
+        _, dimension, kind, labels = fields
         if kind != 3:
-            return "is no supervised fastText model: it has no labels"
+            return "not a supervised fastText model: it has no labels"
         if path.suffix != ".bin":
             return None
         file.seek(max(0, path.stat().st_size - 4 * labels * dimension - _TAIL.size))
         tail = file.read(_TAIL.size)
-    whole = len(tail) == _TAIL.size and _TAIL.unpack(tail) == (False, labels, dimension)
-    return None if whole else "is a fastText model cut short"
+    complete = len(tail) == _TAIL.size and _TAIL.unpack(tail) == (False, labels, dimension)
+    return None if complete else "the fastText model is truncated"

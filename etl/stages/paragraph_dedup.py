@@ -1,4 +1,4 @@
-"""Paragraphs that a document has twice, cut out of it."""
+"""The ParagraphDedup stage: remove repeated paragraphs within a document."""
 
 from typing import Annotated, Literal
 
@@ -11,11 +11,11 @@ from etl.stages.repeats import Ignore, cut
 
 
 class ParagraphDedup(Transform):
-    """Cut each paragraph that stands in the document before; a blank line ends a paragraph.
+    """Remove paragraphs that repeat an earlier paragraph of the document; a blank line ends a paragraph.
 
-    Paragraphs are compared line by line, without white space at the ends of lines. Those of less than
-    ``min_paragraph_chars`` code points are left alone (10 is chosen here). ``ignore`` and ``min_chars`` are
-    those of ``line_dedup``.
+    Paragraphs are compared without white space at the ends of their lines. Those of fewer than
+    ``min_paragraph_chars`` code points are kept (10 is chosen here). ``ignore`` and ``min_chars`` are as in
+    ``line_dedup``.
     """
 
     kind: Literal["paragraph_dedup"] = "paragraph_dedup"
@@ -26,23 +26,23 @@ class ParagraphDedup(Transform):
     min_chars: int | None = None
 
     def columns(self) -> dict[str, str]:
-        """What was cut, and what stays."""
+        """Return the columns for removed paragraphs, removed code points and remaining code points."""
         return {
-            "paragraph_dedup_paragraphs": "paragraphs cut",
-            "paragraph_dedup_chars": "code points cut, line ends included",
-            "paragraph_dedup_left": "code points that stay",
+            "paragraph_dedup_paragraphs": "paragraphs removed",
+            "paragraph_dedup_chars": "code points removed, line ends included",
+            "paragraph_dedup_left": "code points left",
         }
 
     def rules(self) -> Rules:
-        """``paragraph_dedup.short``."""
+        """Return the rule ``paragraph_dedup.short``."""
         return {"short": below(pl.col("paragraph_dedup_left"), self.min_chars)}
 
     def signals(self) -> list[str]:
-        """The text, and what the rule reads."""
+        """Return the text and the column that the rule reads."""
         return ["text", "paragraph_dedup_left"]
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table without repeated paragraphs; the same text buffers if there are none."""
+        """Return the table without repeated paragraphs; the same text buffers if there are none."""
         return cut(
             table,
             columns=tuple(self.columns()),

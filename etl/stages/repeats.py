@@ -1,4 +1,4 @@
-"""What the stages share that cut a document's repeated lines or paragraphs."""
+"""Remove repeated lines or paragraphs of a document: code shared by the stages that do so."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -17,7 +17,7 @@ _BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
 
 
 def bits_of(ignore: Iterable[Ignore]) -> int:
-    """What is to be ignored, as the kernels take it."""
+    """Return the bit mask that the kernels take for the settings of ``ignore``."""
     return sum(_BITS[name] for name in {*ignore})
 
 
@@ -29,7 +29,10 @@ def cut(
     min_chars: int,
     ignore: Iterable[Ignore],
 ) -> pa.Table:
-    """The table without repeats in its text; the columns are how many went, their code points, what stays."""
+    """Return the table with repeats removed from its text.
+
+    ``columns`` names the columns for the units removed, their code points, and the code points left.
+    """
     text = one_chunk(table["text"])
     documents = buffers(text)
     spans, numbers = without_repeats(
