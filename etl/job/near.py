@@ -108,11 +108,13 @@ def _similar_pairs(
     )
     pairs = by_range(bands, "key", partitions).map_partitions(_PairCandidates(old), meta=_COMPARED)
     buckets = 1 if partitions == 1 else min(4 * partitions, 1 + len(files) // FILES_PER_BUCKET)
-    likeness = Likeness(files, lake)
-    signed = together(pairs, "bucket", buckets).map_partitions(likeness.sign, meta=likeness.meta())
-    similar = together(signed, "bucket", buckets).map_partitions(likeness.compare, meta=ALIKE)
+    comparison = Likeness(files, lake)
+    signed = together(pairs, "bucket", buckets).map_partitions(
+        comparison.sign, meta=comparison.meta()
+    )
+    similar = together(signed, "bucket", buckets).map_partitions(comparison.compare, meta=ALIKE)
     if lake.stage.verify == "exact":
-        similar = together(similar, "bucket", buckets).map_partitions(likeness.count, meta=ALIKE)
+        similar = together(similar, "bucket", buckets).map_partitions(comparison.count, meta=ALIKE)
     return similar
 
 
