@@ -52,7 +52,7 @@ def corpus(seed: int, separator: str, size: int = 60) -> list[Record]:
         for k in range(rng.randrange(1, 7)):
             fate = rng.random()
             if fate < 0.4:
-                units.append(f"Only document {number} has the line {k}.")
+                units.append(f"Only page {number} has this line {k}.")
             elif fate < 0.7 or not texts:
                 units.append(rng.choice(common))
             elif fate < 0.8:
