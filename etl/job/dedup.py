@@ -74,8 +74,10 @@ def find(
             return [Fragment(**fragment) for text in written for fragment in json.loads(text)]
         # Only the best of equal texts enters the near search, so no keeper is itself a duplicate.
         equal_pairs = compute(client, equal, label="dedup_exact")
-        pairs = near.find(client, numbered, lake, equal=equal_pairs, has_exact=has_exact, keys=keys)
-        return _write_pairs(client, writer, pairs)
+        duplicates = near.find(
+            client, numbered, lake, equal=equal_pairs, has_exact=has_exact, keys=keys
+        )
+        return _write_pairs(client, writer, duplicates)
 
 
 def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> list[Fragment]:
