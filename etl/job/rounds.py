@@ -104,7 +104,7 @@ def _at_home(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def questions(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return the better documents of undecided pairs that have another home partition."""
+    """Return the better documents of undecided pairs that this partition does not decide."""
     is_open = ~pairs["stays"].to_numpy()
     documents = distinct(pairs["better"].to_numpy()[is_open])
     documents = documents[~among(documents, pairs["worse"].to_numpy())]
