@@ -1,4 +1,4 @@
-"""What new documents are compared with: those of the lake, and those that other lakes keep."""
+"""Documents and keys that deduplication compares: those of the lake and of its reference lakes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
@@ -13,7 +13,7 @@ from etl.references import OtherLake
 
 
 class Compared:
-    """The data files of ``documents``, other lakes' first, and the data files with keys of them."""
+    """Data files of ``documents`` and of ``keys`` to compare, those of other lakes first."""
 
     def __init__(
         self,
@@ -22,16 +22,16 @@ class Compared:
         keys: KeyTable,
         others: Sequence[OtherLake],
     ) -> None:
-        """All that bears on the units of a lake that are not decided yet."""
+        """Collect the files of all ``units`` of a lake and of the other lakes' decided units."""
         numbers = count()
-        of_others = (file for other in others for file in _files_of(other, numbers))
-        own = data_files(
+        other_files = (file for other in others for file in _files_of(other, numbers))
+        own_files = data_files(
             units,
             decisions,
             numbers=numbers,
             keyed=lambda unit: KINDS if keys.has(unit.key) else (),
         )
-        self.files = Spilled(chain(of_others, own))
+        self.files = Spilled(chain(other_files, own_files))
         tables = [*(other.keys for other in others), keys]
         self.keys = [file for table in tables for file in _keys_of(table)]
 

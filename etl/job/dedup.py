@@ -1,12 +1,13 @@
-"""The one barrier: which kept documents are the same as another one, over the whole lake.
+"""Document deduplication over the whole lake: exact duplicates, then near-duplicates.
 
-Only numbers are shuffled: the 128-bit content hash as two of them, the row's address as (number of its
-data file, row), and how much it is preferred. Text never moves. Rows that were decided by an earlier run
-win, so that what is already in ``tokens`` stays; among new ones the preferred one, or the first by
-address. What another lake keeps comes before both. The result does not depend on partitioning or timing.
-Cost: 40 bytes a new row through the shuffle, and the duplicates once more; old rows are looked up where
-their keys stand (``etl.job.keys``). Near-duplicates are looked for among what is left of equal ones, see
-``etl.job.near``; then the driver holds 56 bytes for each duplicate of either kind.
+Only numbers are shuffled: the 128-bit content hash as two integers, the row's address as (data file number,
+row), and its rank. Text never moves. Rows decided by an earlier run win, so documents that are already in
+``tokens`` stay; among new rows the one with the best rank wins, or the first by address. Documents kept by
+another lake win over both. The result does not depend on partitioning or timing.
+
+Cost: 40 bytes per new row through the shuffle, and the duplicates a second time; keys of old rows are looked
+up in the table ``keys`` (``etl.job.keys``). Near-duplicates are searched for among the documents that exact
+deduplication keeps (``etl.job.near``); the driver then holds 56 bytes per duplicate of either kind.
 """
 
 import json
@@ -53,27 +54,30 @@ def find(
     has_exact: bool = True,
     keys: Sequence[KeyFile] = (),
 ) -> list[Fragment]:
-    """Write the duplicates among undecided rows to fragments of ``duplicates``; return these.
+    """Write the duplicates among undecided rows to fragments of ``duplicates`` and return the fragments.
 
-    ``name`` is the head of the new files' names; near-duplicates are looked for if the lake has a stage
-    for it, and exact ones are told from them if ``has_exact``. ``keys`` are data files with the keys of
-    those ``files`` that say so; the others are read.
+    ``name`` is the prefix of the new files' names. Near-duplicates are searched for if the lake has a stage
+    for them; with ``has_exact``, equal texts are reported as exact duplicates instead of near ones. ``keys``
+    are data files of the table ``keys`` with the keys of the ``files`` that are marked as keyed; the other
+    files are read.
     """
     if lake.stage is None and not has_exact:
         return []
     with listed(files, lake.duplicates, name) as numbered:
-        equal, partitions = _equal(numbered, lake, keys)
+        equal, partitions = _equal_texts(numbered, lake, keys)
         writer = _WritePairs(numbered, lake, name)
         if lake.stage is None:
             groups = 1 + len(numbered) // FILES_PER_FRAGMENT
             pairs = together(equal, "bucket", min(partitions, groups))
             results = pairs.map_partitions(writer.of, meta=_RESULT)
-            found = compute(client, results, label="dedup_exact")["result"]
-            return [Fragment(**fragment) for text in found for fragment in json.loads(text)]
-        # Of equal texts the best one stands for all, so that no keeper is a duplicate of another kind.
-        best = compute(client, equal, label="dedup_exact")
-        alike = near.find(client, numbered, lake, equal=best, has_exact=has_exact, keys=keys)
-        return _write_pairs(client, writer, alike)
+            written = compute(client, results, label="dedup_exact")["result"]
+            return [Fragment(**fragment) for text in written for fragment in json.loads(text)]
+        # Only the best of equal texts enters the near search, so no keeper is itself a duplicate.
+        equal_pairs = compute(client, equal, label="dedup_exact")
+        duplicates = near.find(
+            client, numbered, lake, equal=equal_pairs, has_exact=has_exact, keys=keys
+        )
+        return _write_pairs(client, writer, duplicates)
 
 
 def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> list[Fragment]:
@@ -88,8 +92,11 @@ def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> 
     return fragments
 
 
-def _equal(files: FileList, lake: Lake, keys: Sequence[KeyFile]) -> tuple[dd.DataFrame, int]:
-    """Undecided rows whose text is that of a better one, as ``_PAIRS``; and the number of partitions."""
+def _equal_texts(files: FileList, lake: Lake, keys: Sequence[KeyFile]) -> tuple[dd.DataFrame, int]:
+    """Return the undecided rows whose text equals that of a better row, and the number of partitions.
+
+    The frame has the columns of ``_PAIRS``.
+    """
     old = OldKeys.of(keys, files, "exact")
     numbers, rows = files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
     partitions = partitions_for(int(rows.sum()), old.rows)
@@ -100,11 +107,11 @@ def _equal(files: FileList, lake: Lake, keys: Sequence[KeyFile]) -> tuple[dd.Dat
         label="dedup_exact-keys",
     )
     new = by_range(new, "low", partitions)
-    return new.map_partitions(_Pair(old), meta=_PAIRS), partitions
+    return new.map_partitions(_PairEqual(old), meta=_PAIRS), partitions
 
 
 def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
-    """A row for each document that may be a keeper or a duplicate: hash, address, rank."""
+    """Return the hash, address and rank of each document that may be a keeper or a duplicate."""
     table = lake.read(file, ["content_hash"])
     words = halves(table["content_hash"].combine_chunks())
     return pd.DataFrame(
@@ -119,29 +126,29 @@ def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """New hashes of a range -> the undecided rows that these and the old ones make duplicates."""
+class _PairEqual:
+    """Partition task that pairs undecided duplicates with their keepers, old rows included."""
 
     old: OldKeys
 
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
-        found = self.old.matching(keys["low"].to_numpy())
-        known = pd.DataFrame(
+        matches = self.old.matching(keys["low"].to_numpy())
+        old = pd.DataFrame(
             {
-                "high": found["check"],
-                "low": found["key"],
-                "file": file_of(found["address"].to_numpy()),
-                "row": row_of(found["address"].to_numpy()),
-                "rank": np.full(len(found), -np.inf),
+                "high": matches["check"],
+                "low": matches["key"],
+                "file": file_of(matches["address"].to_numpy()),
+                "row": row_of(matches["address"].to_numpy()),
+                "rank": np.full(len(matches), -np.inf),
             }
         )
-        return _pairs(pd.concat([keys[_KEYS.columns], known]))
+        return _pairs(pd.concat([keys[_KEYS.columns], old]))
 
 
 def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
-    """The undecided rows that are not the best of their hash, each with its keeper."""
+    """Return the undecided rows that are not the best of their hash, each with its keeper."""
     frame = pl.DataFrame({name: keys[name].to_numpy() for name in _KEYS.columns})
-    found = (
+    pairs = (
         frame.filter(pl.len().over("high", "low") > 1)
         .sort("high", "low", "rank", "file", "row")
         .with_columns(
@@ -155,19 +162,19 @@ def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
         .with_columns(bucket=pl.col("file") // FILES_PER_FRAGMENT)
         .select(_PAIRS.columns.to_list())
     )
-    return pd.DataFrame({name: found[name].to_numpy() for name in _PAIRS.columns})
+    return pd.DataFrame({name: pairs[name].to_numpy() for name in _PAIRS.columns})
 
 
 @dataclass(frozen=True)
 class _WritePairs:
-    """Pairs -> rows of ``duplicates``, one fragment per group of neighbouring data files."""
+    """Task that writes pairs to ``duplicates``, one fragment per group of neighbouring data files."""
 
     files: FileList
     lake: Lake
     name: str
 
     def of(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """The same as one partition of a frame; all pairs are exact."""
+        """Write a partition of exact pairs and return the result as a one-row frame."""
         pairs = pairs.assign(similarity=1.0, is_near=False)
         return pd.DataFrame({"result": pd.Series([self(pairs)], dtype=object)})
 
@@ -184,13 +191,16 @@ class _WritePairs:
         return json.dumps(fragments)
 
     def _rows(self, file: DataFile, pairs: pd.DataFrame, keepers: pd.DataFrame) -> pa.Table:
-        """The pairs of one file; ``keepers`` are the fields of the keeper's file of each."""
+        """Return the rows for the pairs of one file.
+
+        ``keepers`` has, for each pair, the source and lake of its keeper's data file.
+        """
         with storage.open_input(self.lake.uri(file)) as source:
             ids = pq.read_table(source, columns=["row", "id"], use_threads=False)
         rows = pa.array(pairs["row"].to_numpy())
         lakes = {"keeper_lake": pa.array(keepers["lake"])}
         size = len(rows)
-        whole = pa.table(
+        table = pa.table(
             {
                 "source": pa.array([file.source] * size),
                 "row": rows,
@@ -204,4 +214,4 @@ class _WritePairs:
             },
             schema=pa.schema([f for f in self.lake.schema if f.name not in schemas.CUTS.names]),
         )
-        return pa.concat_tables([self.lake.schema.empty_table(), whole], promote_options="default")
+        return pa.concat_tables([self.lake.schema.empty_table(), table], promote_options="default")

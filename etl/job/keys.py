@@ -1,11 +1,12 @@
-"""The table ``keys``: by what the documents that stay are found, so that no later run reads them again.
+"""Reader and writer of the table ``keys``, an index of kept documents for later runs.
 
-It is made of ``documents`` and ``duplicates`` alone, after each decision. Each of its data files holds a
-range of keys of one run, in their order. A task that has new keys looks up those of its range: it reads
-the row groups that may hold them, of these the column of keys, and the rest only where one is found.
+With it, a later run compares new documents with old ones without reading the old ones again. The table is
+derived from ``documents`` and ``duplicates`` alone and is updated after each decision. Each data file holds
+a range of one run's keys in ascending order. A task with new keys looks up those of its range: it reads the
+key column of the row groups that may hold them, and the other columns only where a key matches.
 
-Cost: a file takes 8 to 12 bytes a key (``etl.fragment.KEYS`` stores differences), and a document has one
-key for its text and one for each band; a signature takes 4 bytes for each of its numbers.
+Cost: 8 to 12 bytes on disk per key (``etl.fragment.KEYS`` stores differences). A document has one key for
+its text and one for each band; for comparison, a signature takes 4 bytes for each of its numbers.
 """
 
 import json
@@ -50,17 +51,17 @@ _EMPTY = pa.schema([schemas.KEYS.field(n) for n in ("key", "check", "file", "row
 
 @dataclass(frozen=True)
 class KeyFile:
-    """One data file of a table ``keys``: where it is, its kind, its least and greatest key, its rows."""
+    """A data file of a table ``keys``."""
 
     uri: str
     kind: Kind
-    low: int
-    high: int
+    low: int  # least key
+    high: int  # greatest key
     rows: int
 
 
 def key_files(table: Table) -> list[KeyFile]:
-    """The data files of a table ``keys``."""
+    """Return the data files of a table ``keys``."""
     files = table.fragments()
     if not files.num_rows:
         return []
@@ -75,42 +76,43 @@ def key_files(table: Table) -> list[KeyFile]:
 
 @dataclass(frozen=True, eq=False)
 class OldKeys:
-    """The keys of one kind that stand in tables, and the numbers of the data files that they are of."""
+    """Stored keys of one kind, and the data files of ``documents`` that they belong to."""
 
     files: tuple[KeyFile, ...]
-    ids: NDArray[np.int64]  # of the data files, ascending
-    numbers: NDArray[np.int64]
+    ids: NDArray[np.int64]  # (n,) of the data files of ``documents``, ascending; see ``file_id``
+    numbers: NDArray[np.int64]  # (n,) of the same data files
 
     @classmethod
-    def of(cls, found: Iterable[KeyFile], files: Iterable[DataFile], kind: Kind) -> Self:
-        """The keys of those data files whose keys of this kind stand in a table."""
-        known = (
+    def of(cls, stored: Iterable[KeyFile], files: Iterable[DataFile], kind: Kind) -> Self:
+        """Return the stored keys of a kind for the ``files`` that are marked as keyed for it."""
+        keyed = (
             (file_id(file.path), file.number)
             for file in files
             if kind in file.kinds and kind in file.keyed
         )
-        pairs = np.fromiter(chain.from_iterable(known), np.int64).reshape(-1, 2)
+        pairs = np.fromiter(chain.from_iterable(keyed), np.int64).reshape(-1, 2)
         ids, numbers = pairs[np.argsort(pairs[:, 0])].T
-        chosen = tuple(file for file in found if file.kind == kind) if len(ids) else ()
-        return cls(chosen, ids, numbers)
+        of_kind = tuple(file for file in stored if file.kind == kind) if len(ids) else ()
+        return cls(of_kind, ids, numbers)
 
     @property
     def rows(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return sum(file.rows for file in self.files)
 
     def matching(self, keys: NDArray[np.int64]) -> pd.DataFrame:
-        """The old keys that are among some others: ``key``, ``check``, ``address``, all int64.
+        """Return the stored keys that are among ``keys``.
 
-        Keys of data files that are not known (any more) are left out.
+        The columns are ``key``, ``check`` and ``address``, all int64. Keys of unknown or removed data files
+        are left out.
         """
         wanted = distinct(keys)
         tables = [table for file in self.files for table in _read_matching(file, wanted)]
-        found = pa.concat_tables([_EMPTY, *tables])
-        key, check, ids, rows = (np.asarray(found[n].combine_chunks()) for n in _EMPTY.column_names)
-        places = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
-        is_known = self.ids[places] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
-        numbers = self.numbers[places[is_known]]
+        table = pa.concat_tables([_EMPTY, *tables])
+        key, check, ids, rows = (np.asarray(table[n].combine_chunks()) for n in _EMPTY.column_names)
+        indices = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
+        is_known = self.ids[indices] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
+        numbers = self.numbers[indices[is_known]]
         return pd.DataFrame(
             {
                 "key": key[is_known],
@@ -121,28 +123,29 @@ class OldKeys:
 
 
 def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Table]:
-    """The rows of a file whose key is wanted (ascending, each once), by row group."""
+    """Yield the rows of a file whose key is in ``wanted`` (ascending, unique), by row group."""
     if not len(between(wanted, file.low, file.high)):
         return
     with storage.open_input(file.uri) as source:
         parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-        place = parquet.schema_arrow.names.index("key")
+        key_column = parquet.schema_arrow.names.index("key")
         for group in range(parquet.num_row_groups):
-            known = parquet.metadata.row_group(group).column(place).statistics
-            part = between(wanted, known.min, known.max)
+            statistics = parquet.metadata.row_group(group).column(key_column).statistics
+            part = between(wanted, statistics.min, statistics.max)
             if not len(part):
                 continue
             keys = parquet.read_row_group(group, columns=["key"], use_threads=False)
-            places = _places(np.asarray(keys["key"].combine_chunks()), part)
-            if len(places):
+            indices = _matching_indices(np.asarray(keys["key"].combine_chunks()), part)
+            if len(indices):
                 rest = parquet.read_row_group(
                     group, columns=["check", "file", "row"], use_threads=False
                 )
-                yield rest.add_column(0, _EMPTY.field("key"), keys["key"]).take(pa.array(places))
+                table = rest.add_column(0, _EMPTY.field("key"), keys["key"])
+                yield table.take(pa.array(indices))
 
 
-def _places(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where in some keys (ascending) the wanted ones stand, each as often as it is there."""
+def _matching_indices(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indices of all ``keys`` (ascending) that are in ``wanted`` (ascending, unique)."""
     first, last = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
     counts = last - first
     starts = first - (np.cumsum(counts) - counts)
@@ -150,15 +153,15 @@ def _places(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.in
 
 
 def halves(hashes: pa.Array) -> NDArray[np.int64]:
-    """Content hashes, none of them null, as int64 (n, 2): the first and the last 8 bytes."""
+    """Return content hashes, none of them null, as int64 (n, 2): the first and the last 8 bytes."""
     fixed = hashes.cast(pa.binary(16))
     data = fixed.buffers()[1]
-    every = np.frombuffer(data if data is not None else b"", "<i8").reshape(-1, 2)
-    return every[fixed.offset : fixed.offset + len(fixed)]
+    words = np.frombuffer(data if data is not None else b"", "<i8").reshape(-1, 2)
+    return words[fixed.offset : fixed.offset + len(fixed)]
 
 
 def keys_of_bands(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.int64]:
-    """The keys of the bands of signatures, none of them null: int64 (n, bands)."""
+    """Return the band keys of signatures, none of them null, as int64 (n, bands)."""
     return band_keys(stage.numbers(signatures)[:, 1:], stage.bands)
 
 
@@ -170,9 +173,9 @@ def update(
     lake: Lake,
     lineage: Callable[..., Describe],
 ) -> None:
-    """Write the keys of what is decided and has none yet, in one commit.
+    """Write the missing keys of decided documents in one commit.
 
-    ``lineage`` makes the record of a commit, of its results, ``action`` and ``fingerprint``.
+    ``lineage`` returns the lineage of a commit, given its results, ``action`` and ``fingerprint``.
     """
     while True:
         decisions, table = Decisions(duplicates), KeyTable(duplicates)
@@ -190,18 +193,18 @@ def update(
         try:
             if not table.fits:
                 table.begin(partial(describe([], action="rebuild"), []))
-                continue  # another run may have begun it, and be further
+                continue  # another run may have created the table and written keys
             names, files = (ledger.key(unit.key) for unit in units), data_files(units, decisions)
             name = next(names)
             fragments = write(client, files, lake, url=ledger.url, name=name)
             entries = [Entry(name, fragments), *map(Entry, names)]
             ledger.commit(entries, describe([_result(units, fragments)]), retry=False)
-        except ConflictError:  # another run has written keys meanwhile
+        except ConflictError:  # another run has committed keys
             continue
 
 
 def _result(units: Iterable[Unit], fragments: Sequence[Fragment]) -> Result:
-    """What is counted of a commit: the documents looked at, and those that stay."""
+    """Return the counts of a commit: documents read, kept and dropped."""
     rows = sum(unit.rows for unit in units)
     kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
     return Result("", rows=rows, kept=kept, duplicates=rows - kept)
@@ -210,9 +213,9 @@ def _result(units: Iterable[Unit], fragments: Sequence[Fragment]) -> Result:
 def write(
     client: Client, files: Iterable[DataFile], lake: Lake, *, url: str, name: str
 ) -> list[Fragment]:
-    """Write the keys of the documents that stay to fragments of the table at ``url``; return these.
+    """Write the keys of kept documents to fragments of the table at ``url``; return the fragments.
 
-    ``files`` are decided; ``name`` is the head of the new files' names.
+    All ``files`` are decided; ``name`` is the prefix of the new files' names.
     """
     per_document = 1 + (0 if lake.stage is None else lake.stage.bands)
     with listed(files, url, name) as numbered:
@@ -230,17 +233,17 @@ def write(
 
 
 def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
-    """The keys of each document of a file that stays; the kind is its place in ``KINDS``."""
+    """Return the keys of each kept document of a file; ``kind`` is an index into ``KINDS``."""
     has_bands = lake.stage is not None
     table = lake.read(file, ["content_hash", *(["signature"] if has_bands else [])])
     rows = np.asarray(table["row"].combine_chunks())
-    found = halves(table["content_hash"].combine_chunks())
-    parts = [(found[:, 0], found[:, 1], rows)]
+    hashes = halves(table["content_hash"].combine_chunks())
+    parts = [(hashes[:, 0], hashes[:, 1], rows)]
     if lake.stage is not None:
         signatures = table["signature"].combine_chunks()
-        signed = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
+        signed_rows = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
         keys = keys_of_bands(lake.stage, signatures.drop_null()).ravel()
-        parts.append((keys, np.zeros_like(keys), np.repeat(signed, lake.stage.bands)))
+        parts.append((keys, np.zeros_like(keys), np.repeat(signed_rows, lake.stage.bands)))
     key, check, row = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     id = np.full(len(key), file_id(file.path))
@@ -249,7 +252,7 @@ def _read_keys(file: DataFile, *, lake: Lake) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Write:
-    """Keys -> fragments, one for each range and kind."""
+    """Partition task that writes keys to fragments, one for each range and kind."""
 
     url: str
     name: str
@@ -258,8 +261,8 @@ class _Write:
         fragments: list[dict[str, Any]] = []
         ranges = [part for _, part in keys.groupby("range")] if "range" in keys else [keys]
         for part in ranges:
-            for place, kind in enumerate(KINDS):
-                rows = part[part["kind"] == place].sort_values(["key", "check", "file", "row"])
+            for index, kind in enumerate(KINDS):
+                rows = part[part["kind"] == index].sort_values(["key", "check", "file", "row"])
                 writer = FragmentWriter(
                     self.url, schemas.KEYS, KEYS, name=self.name, partition={"kind": kind}
                 )
