@@ -1,4 +1,4 @@
-"""Rows of numbers with equal values in one place: Dask's shuffle, where there is more than one place."""
+"""Shuffles of numeric frames by value or by range, and the number of partitions and tasks for them."""
 
 from typing import Final
 
@@ -7,25 +7,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROWS_PER_PARTITION: Final = 4_000_000
-"""Of keys: 160 MB that a thread of a worker holds at a time, and as much again to work on them."""
+"""Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
 
-_KEYS_PER_TASK = 1 << 20  # read and sent to their partitions; of fewer in all a thousandth,
-_TASKS = 1024  # so that all workers have some
-_OLD_FOR_NEW = 8  # an old key is read and looked up at this share of a new one's cost
+_KEYS_PER_TASK = 1 << 20  # the most keys that one task reads and sends to their partitions
+_TASKS = 1024  # fewer keys are spread over about this many tasks, to occupy all workers
+_OLD_FOR_NEW = 8  # reading and looking up this many old keys costs as much as one new key
 _RANGES_PER_PARTITION = 4
 
 
 def shuffle_by_value(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
-    """The frame with equal values of a column in one partition."""
+    """Return the frame with equal values of a column in the same partition."""
     if partitions == 1:
         return frame.repartition(npartitions=1)
     return frame.shuffle(column, npartitions=partitions)
 
 
 def task_batches(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Numbers of data files, in parts whose keys are read by one task; ``keys``: how many each has.
+    """Split the numbers of data files into parts, one for each task; ``keys`` has the keys of each file.
 
-    So there are as many tasks as the keys ask for, into however small files these were written.
+    The number of parts depends on the number of keys, not on the number of files.
 
     >>> len(task_batches(np.arange(5000), np.ones(5000, np.int64)))
     1000
@@ -36,15 +36,15 @@ def task_batches(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDAr
 
 
 def partitions_for(new: int, old: int = 0) -> int:
-    """How many partitions so many new keys need, beside old ones that are read where they stand."""
+    """Return the number of partitions for ``new`` keys that are shuffled and ``old`` keys looked up."""
     return 1 + max(new, old // _OLD_FOR_NEW) // ROWS_PER_PARTITION
 
 
 def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
-    """The frame with equal integers of a column in one partition, and mostly neighbouring ones.
+    """Return the frame with equal integers of a column in the same partition, grouped into ranges.
 
-    Where there are several partitions, the column ``range`` (int64) numbers the ranges: several a
-    partition, so that chance fills all of them alike.
+    With more than one partition, the new column ``range`` (int64) numbers the ranges. A partition gets
+    several ranges, which evens out the sizes of the partitions.
     """
     if partitions == 1:
         return frame.repartition(npartitions=1)

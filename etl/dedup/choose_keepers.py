@@ -1,22 +1,22 @@
-"""Who stays, given the pairs of documents that are alike: on the driver, or, of too many pairs, in rounds.
+"""Choice of the documents to keep among similar pairs, on the driver or, for many pairs, in rounds.
 
-Pairs that are more than the driver is to hold stay with the workers, in memory and beyond it on their disks.
-Each document has a home, the partition that has all pairs in which it is the worse one. In each round a
-home asks the homes of the better ones what became of these, decides what follows in the order of preference,
-and forgets the pairs that do not count any more (``etl.kernels.hashing.independent_set.thin``): those whose better document
-goes, and those of a document that has a better keeper. Whoever is in no pair as the worse one stays. This is
-the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012, arXiv 1202.3205), and its result is
-that of the driver, which decides what is left as soon as it can hold that.
+If there are more pairs than the driver may hold, they stay on the workers, in memory or spilled to disk. Each
+document has a home partition, which holds all pairs in which it is the worse document. In each round, a
+partition asks the home partitions of the better documents whether these stay, decides its own documents in
+order of preference, and drops the pairs that no longer count (``etl.kernels.hashing.independent_set.thin``): those whose
+better document goes, and those of a document that has a better keeper. A document that is the worse one in no
+pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012, arXiv 1202.3205).
+Its result equals that of the driver, which decides the remaining pairs as soon as it can hold them.
 
-Cost of a round: 24 bytes for each document that a home asks for, and for each answer; pairs do not move.
-The driver holds 48 bytes for each pair that is open, of which there are ``PAIRS_ON_DRIVER`` at most, and for
-each duplicate, and 128 more while it decides (measured, as the time: a second for a million).
+Cost of a round: 24 bytes for each document that a partition asks for, and for each answer; pairs do not move.
+The driver holds 48 bytes for each undecided pair (``PAIRS_ON_DRIVER`` at most) and for each duplicate, and
+128 more per pair while it decides (measured; a million pairs take a second).
 
-A round decides whatever hangs on decided documents alone, along any chain that does not leave a home; the
-files of a home are neighbours. So the rounds are bounded by how often a chain of documents, each like the
-next and worse, changes its home: in graphs whose order of preference is random O(log n) times with high
-probability (Fischer and Noever, SODA 2018, arXiv 1707.05124), in the worst case as often as it has documents.
-Such a chain needs more pairs than the driver holds to come to an end in an error.
+A round decides every document that depends only on decided ones, along any chain that stays within a
+partition; a partition holds neighbouring files. So the number of rounds is bounded by how often a chain of
+documents, each similar to and worse than the one before, crosses partitions: O(log n) times with high
+probability if the order of preference is random (Fischer and Noever, SODA 2018, arXiv 1707.05124), and at
+every document in the worst case. Such a chain fails the run only if it leaves too many pairs for the driver.
 """
 
 from typing import Any, Final
@@ -35,101 +35,110 @@ from etl.kernels.hashing import independent_set
 from etl.kernels.hashing.sorted_sets import among, distinct
 
 PAIRS_ON_DRIVER: Final = 1 << 23
-"""More pairs that are alike are not for the driver to decide; chosen here: 1.5 GB of memory."""
+"""The most pairs that the driver decides; chosen here: 1.5 GB of memory."""
 
 MAX_ROUNDS: Final = 100
-"""Chosen here: the logarithm of a billion documents, three times."""
+"""Chosen here: about three times log2 of a billion documents."""
 
 _LABEL = "dedup_minhash-keepers"
-_OPEN = SIMILAR_PAIRS.assign(stays=pd.Series(dtype="bool"))  # stays: the better one does
+_OPEN = SIMILAR_PAIRS.assign(stays=pd.Series(dtype="bool"))  # stays: the better document does
 _QUESTION = empty_pairs(document="int64", asker="int64", bucket="int64")
 _ANSWER = empty_pairs(document="int64", stays="bool", bucket="int64")
 
 
-def choose_keepers(client: Client, alike: dd.DataFrame) -> pd.DataFrame:
-    """The duplicates among pairs as ``SIMILAR_PAIRS``, their keepers, and how alike they are.
+def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
+    """Return the duplicates among similar pairs, each with its keeper.
 
-    Columns ``document``, ``keeper`` int64 (addresses), ``similarity`` float64. Raises StageError if
-    ``MAX_ROUNDS`` leave more pairs undecided than the driver is to hold.
+    ``similar`` has the columns of ``SIMILAR_PAIRS``; the result has ``document`` and ``keeper`` (int64, addresses)
+    and ``similarity`` (float64). Raises StageError if more pairs than the driver may hold are undecided after
+    ``MAX_ROUNDS``.
     """
-    pairs = client.persist(alike)
-    left, rounds = _count(client, pairs["worse"].count()), 0
-    if left > PAIRS_ON_DRIVER:
-        homes = partitions_for(2 * left)  # a pair with its work takes the room of two keys
-        pairs = shuffle_by_value(pairs.map_partitions(_at_home, meta=_OPEN), "bucket", homes)
-    while left > PAIRS_ON_DRIVER:
+    pairs = client.persist(similar)
+    num_open, rounds = _count(client, pairs["worse"].count()), 0
+    if num_open > PAIRS_ON_DRIVER:
+        partitions = partitions_for(2 * num_open)  # a pair and its work take the memory of two keys
+        pairs = shuffle_by_value(pairs.map_partitions(_at_home, meta=_OPEN), "bucket", partitions)
+    while num_open > PAIRS_ON_DRIVER:
         if rounds == MAX_ROUNDS:
             raise StageError(
-                f"after {rounds} rounds {left:,} pairs of documents that are alike are undecided",
+                f"{num_open:,} pairs of similar documents are undecided after {rounds} rounds: "
+                f"the driver decides at most {PAIRS_ON_DRIVER:,}",
                 where=_LABEL,
-                hint="many documents are each like the next: a greater min_similarity parts them",
+                hint="the lake has long chains of similar documents: raise min_similarity of dedup_minhash",
             )
-        pairs = client.persist(_round(pairs))  # the frame before is given up
-        left, rounds = _count(client, (~pairs["stays"]).sum()), rounds + 1
+        pairs = client.persist(_round(pairs))  # releases the previous frame
+        num_open, rounds = _count(client, (~pairs["stays"]).sum()), rounds + 1
     return choose_among(compute_frame(client, pairs, label=_LABEL))
 
 
-def choose_among(alike: pd.DataFrame) -> pd.DataFrame:
-    """The same of all pairs at once."""
-    documents, better, worse = _numbered(alike)
-    found = independent_set.choose(len(documents), better, worse, alike["similarity"].to_numpy())
-    goes = found.keeper != np.arange(len(documents))
+def choose_among(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return what ``choose_keepers`` returns, for pairs that fit in memory."""
+    documents, better, worse = _numbered(pairs)
+    chosen = independent_set.choose(len(documents), better, worse, pairs["similarity"].to_numpy())
+    goes = chosen.keeper != np.arange(len(documents))
     return pd.DataFrame(
         {
             "document": documents[goes],
-            "keeper": documents[found.keeper[goes]],
-            "similarity": found.similarity[goes],
+            "keeper": documents[chosen.keeper[goes]],
+            "similarity": chosen.similarity[goes],
         }
     )
 
 
 def _round(pairs: dd.DataFrame) -> dd.DataFrame:
-    """The pairs at their homes that still count after one round."""
-    homes = pairs.npartitions
-    asked = shuffle_by_value(pairs.map_partitions(questions, meta=_QUESTION), "bucket", homes)
-    told = dd.map_partitions(answers, pairs, asked, meta=_ANSWER, align_dataframes=False)
-    told = shuffle_by_value(told, "bucket", homes)
-    return dd.map_partitions(drop_settled_pairs, pairs, told, meta=_OPEN, align_dataframes=False)
+    """Return the pairs that still count after one more round, in their home partitions."""
+    partitions = pairs.npartitions
+    asked = shuffle_by_value(pairs.map_partitions(questions, meta=_QUESTION), "bucket", partitions)
+    answered = dd.map_partitions(answers, pairs, asked, meta=_ANSWER, align_dataframes=False)
+    answered = shuffle_by_value(answered, "bucket", partitions)
+    return dd.map_partitions(
+        drop_settled_pairs, pairs, answered, meta=_OPEN, align_dataframes=False
+    )
 
 
 def _count(client: Client, number: Any) -> int:
     return int(compute_frame(client, number, label=_LABEL))
 
 
-def _at_home(alike: pd.DataFrame) -> pd.DataFrame:
-    """The pairs on the way to their worse documents' homes."""
-    return alike.assign(bucket=bucket_of(alike["worse"].to_numpy()), stays=False)
+def _at_home(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs with the bucket of their worse document, for the shuffle to its partition."""
+    return pairs.assign(bucket=bucket_of(pairs["worse"].to_numpy()), stays=False)
 
 
 def questions(pairs: pd.DataFrame) -> pd.DataFrame:
-    """The better documents that a home does not know of, on the way to theirs."""
+    """Return the better documents of undecided pairs that this partition does not decide."""
     is_open = ~pairs["stays"].to_numpy()
     documents = distinct(pairs["better"].to_numpy()[is_open])
     documents = documents[~among(documents, pairs["worse"].to_numpy())]
-    own = pairs["bucket"].iloc[0] if len(pairs) else 0  # any of a home's buckets leads back to it
+    own = pairs["bucket"].iloc[0] if len(pairs) else 0  # any bucket of a partition leads back to it
     asker = np.full(len(documents), own, np.int64)
     return pd.DataFrame({"document": documents, "asker": asker, "bucket": bucket_of(documents)})
 
 
 def answers(pairs: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
-    """What became of documents that are at home here, if it is decided, on the way to who asks."""
+    """Return the decided ones among the documents in ``asked``, and whether they stay.
+
+    This is the home partition of these documents; the buckets are those of the partitions that asked.
+    """
     stays, worse = pairs["stays"].to_numpy(), pairs["worse"].to_numpy()
     documents = asked["document"].to_numpy()
     goes = among(documents, worse[stays])
     is_decided = goes | ~among(documents, worse)
-    told = {"document": documents, "stays": ~goes, "bucket": asked["asker"].to_numpy()}
-    return pd.DataFrame(told)[is_decided]
+    columns = {"document": documents, "stays": ~goes, "bucket": asked["asker"].to_numpy()}
+    return pd.DataFrame(columns)[is_decided]
 
 
-def drop_settled_pairs(pairs: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    """The pairs of a home that still count, after these answers."""
+def drop_settled_pairs(pairs: pd.DataFrame, answered: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs of a home partition that still count, given the answers of the others."""
     documents, better, worse = _numbered(pairs)
     state = np.full(len(documents), independent_set.OPEN, np.int8)
-    state[worse] = independent_set.STAYS  # unless a pair speaks against it
+    state[worse] = independent_set.STAYS  # until a pair shows otherwise
     state[better[pairs["stays"].to_numpy()]] = independent_set.STAYS
     by_address = np.argsort(documents)
-    places = np.searchsorted(documents, told["document"].to_numpy(), sorter=by_address)
-    state[by_address[places]] = np.where(told["stays"], independent_set.STAYS, independent_set.GOES)
+    indices = np.searchsorted(documents, answered["document"].to_numpy(), sorter=by_address)
+    state[by_address[indices]] = np.where(
+        answered["stays"], independent_set.STAYS, independent_set.GOES
+    )
     counts = independent_set.thin(better, worse, state)
     return pairs.assign(stays=state[better] == independent_set.STAYS)[counts]
 
@@ -137,13 +146,13 @@ def drop_settled_pairs(pairs: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
 def _numbered(
     pairs: pd.DataFrame,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The documents in the order of preference, and the numbers in it of each pair's two."""
+    """Return the documents, best first, and for each pair the indices of its better and worse document."""
     better, worse = pairs["better"].to_numpy(), pairs["worse"].to_numpy()
     ranks = np.concatenate([pairs["better_rank"].to_numpy(), pairs["worse_rank"].to_numpy()])
     documents, first, numbers = np.unique(
         np.concatenate([better, worse]), return_index=True, return_inverse=True
     )
     order = np.lexsort((documents, ranks[first]))
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return documents[order], places[numbers[: len(better)]], places[numbers[len(better) :]]
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return documents[order], positions[numbers[: len(better)]], positions[numbers[len(better) :]]

@@ -20,58 +20,58 @@ from etl.stages.dedup_minhash import KeepRule
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """The tables that deduplication reads and writes, and the choice of the best row among equals."""
+    """The tables that deduplication reads and writes, and the settings that rank documents."""
 
-    documents: str  # URLs
-    duplicates: str
+    documents: str  # URL of the table
+    duplicates: str  # URL of the table
     stage: DedupMinhash | None = None
-    has_references: bool = False  # whether other lakes' documents may be keepers
+    has_references: bool = False  # whether documents of other lakes may be keepers
     paragraphs: DedupParagraphs | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        """That of ``duplicates``."""
+        """The schema of ``duplicates``."""
         return schemas.duplicates(
             has_references=self.has_references, has_cuts=self.paragraphs is not None
         )
 
     def uri(self, file: NumberedFile) -> str:
-        """Where a data file is."""
+        """Return the URI of a data file."""
         url = self.documents if file.lake is None else storage.join(file.lake, "documents")
         return storage.join(url, file.path)
 
     def read(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
-        """The rows of a data file that are no duplicates yet: ``row``, ``rank`` float64, and the columns.
+        """Return the rows of a data file that are not listed as duplicates.
 
-        The less the rank, the better: of what is decided already it is less than of all others.
+        The columns are ``row``, ``rank`` (float64) and ``columns``. A lower rank is better; decided
+        documents have rank -inf.
         """
-        by = self._rank_columns()
         with storage.open_input(self.uri(file)) as source:
-            names = [*dict.fromkeys(["row", *columns, *by])]
+            names = [*dict.fromkeys(["row", *columns, *self._rank_columns()])]
             table = pq.read_table(source, columns=names, use_threads=False)
         if file.duplicates:
             url = self.duplicates if file.lake is None else storage.join(file.lake, "duplicates")
-            known = duplicate_rows(url, file.duplicates, [file.path], kinds=schemas.WHOLE)
-            is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), known)
-            table = table.filter(pa.array(is_new))
+            dropped = duplicate_rows(url, file.duplicates, [file.path], kinds=schemas.WHOLE)
+            is_kept = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
+            table = table.filter(pa.array(is_kept))
         rank = pa.array(self._rank(file, table), pa.float64())
         return table.append_column("rank", rank).select(["row", "rank", *columns])
 
     def read_rows(self, file: NumberedFile, rows: NDArray[np.int64], column: str) -> pa.Array:
-        """The values of a column in some rows of a data file, in their order."""
-        sought, found = np.unique(rows), []
-        wanted = pa.array(sought)
+        """Return the values of a column in the given rows of a data file, in the order of ``rows``."""
+        wanted, tables = np.unique(rows), []
+        wanted_array = pa.array(wanted)
         with storage.open_input(self.uri(file)) as source:
             parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
             for group in range(parquet.num_row_groups):
-                if not _may_hold(parquet.metadata.row_group(group), sought):
+                if not _may_hold(parquet.metadata.row_group(group), wanted):
                     continue
                 part = parquet.read_row_group(group, columns=["row", column], use_threads=False)
-                found.append(part.filter(pc.is_in(part["row"], wanted)))
-        table = pa.concat_tables(found).combine_chunks()
-        places = pc.index_in(pa.array(rows), table["row"].combine_chunks())
-        assert places.null_count == 0, "a row is not where it was"
-        return table[column].combine_chunks().take(places)
+                tables.append(part.filter(pc.is_in(part["row"], wanted_array)))
+        table = pa.concat_tables(tables).combine_chunks()
+        indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
+        assert indices.null_count == 0, f"rows are missing from {file.path}"
+        return table[column].combine_chunks().take(indices)
 
     def _rank_columns(self) -> list[str]:
         if self.stage is None:
@@ -90,27 +90,30 @@ class DocumentReader:
         if not isinstance(keep, KeepRule):
             return -_lengths(self.stage, table["signature"].combine_chunks())
         if keep.sources is not None:
-            fits = [fnmatchcase(file.source, pattern) for pattern in keep.sources]
-            return np.full(size, float([*fits, True].index(True)))
+            matches = [fnmatchcase(file.source, pattern) for pattern in keep.sources]
+            return np.full(size, float([*matches, True].index(True)))
         column = table[str(self.stage.keep_column)].combine_chunks()
         sign = -1.0 if keep.highest is not None else 1.0
         values: NDArray[np.float64] = sign * column.to_numpy(zero_copy_only=False)
         values[np.isnan(values)] = np.inf
-        return np.maximum(values, -np.finfo(np.float64).max)  # what is decided comes first
+        return np.maximum(values, -np.finfo(np.float64).max)  # -inf is for decided documents
 
 
 def _may_hold(group: pq.RowGroupMetaData, rows: NDArray[np.int64]) -> bool:
-    """Whether a row group may hold some of these rows (sorted), by its footer."""
+    """Return whether a row group may hold some of the rows (ascending), by its statistics."""
     columns = [group.column(k) for k in range(group.num_columns)]
-    known = next(c.statistics for c in columns if c.path_in_schema == "row")
-    if known is None or not known.has_min_max:
+    statistics = next(c.statistics for c in columns if c.path_in_schema == "row")
+    if statistics is None or not statistics.has_min_max:
         return True
-    return len(between(rows, known.min, known.max)) > 0
+    return len(between(rows, statistics.min, statistics.max)) > 0
 
 
 def _lengths(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.float64]:
-    """The words (or characters) of each document, which its signature begins with; 0 where it has none."""
+    """Return the length of each document in words or characters, 0 without a signature.
+
+    The first number of a signature is the length.
+    """
     lengths = np.zeros(len(signatures))
-    has_some = signatures.is_valid().to_numpy(zero_copy_only=False)
-    lengths[has_some] = stage.numbers(signatures.drop_null())[:, 0]
+    is_signed = signatures.is_valid().to_numpy(zero_copy_only=False)
+    lengths[is_signed] = stage.numbers(signatures.drop_null())[:, 0]
     return lengths

@@ -30,7 +30,10 @@ _PAIRS = pd.DataFrame(
 def find_equal(
     files: StoredFileList, lake: DocumentReader, keys: Sequence[KeyFile]
 ) -> tuple[dd.DataFrame, int]:
-    """Undecided rows whose text is that of a better one, as ``_PAIRS``; and the number of partitions."""
+    """Return the undecided rows whose text equals that of a better row, and the number of partitions.
+
+    The frame has the columns of ``_PAIRS``.
+    """
     old = StoredKeys.of(keys, files, "exact")
     numbers, rows = files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
     partitions = partitions_for(int(rows.sum()), old.rows)
@@ -41,11 +44,11 @@ def find_equal(
         label="dedup_exact-keys",
     )
     new = shuffle_by_range(new, "low", partitions)
-    return new.map_partitions(_Pair(old), meta=_PAIRS), partitions
+    return new.map_partitions(_PairEqual(old), meta=_PAIRS), partitions
 
 
 def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
-    """A row for each document that may be a keeper or a duplicate: hash, address, rank."""
+    """Return the hash, address and rank of each document that may be a keeper or a duplicate."""
     table = lake.read(file, ["content_hash"])
     words = halves(table["content_hash"].combine_chunks())
     return pd.DataFrame(
@@ -60,29 +63,29 @@ def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """New hashes of a range -> the undecided rows that these and the old ones make duplicates."""
+class _PairEqual:
+    """Partition task that pairs undecided duplicates with their keepers, old rows included."""
 
     old: StoredKeys
 
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
-        found = self.old.matching(keys["low"].to_numpy())
-        known = pd.DataFrame(
+        matches = self.old.matching(keys["low"].to_numpy())
+        old = pd.DataFrame(
             {
-                "high": found["check"],
-                "low": found["key"],
-                "file": file_of(found["address"].to_numpy()),
-                "row": row_of(found["address"].to_numpy()),
-                "rank": np.full(len(found), -np.inf),
+                "high": matches["check"],
+                "low": matches["key"],
+                "file": file_of(matches["address"].to_numpy()),
+                "row": row_of(matches["address"].to_numpy()),
+                "rank": np.full(len(matches), -np.inf),
             }
         )
-        return _pairs(pd.concat([keys[_KEYS.columns], known]))
+        return _pairs(pd.concat([keys[_KEYS.columns], old]))
 
 
 def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
-    """The undecided rows that are not the best of their hash, each with its keeper."""
+    """Return the undecided rows that are not the best of their hash, each with its keeper."""
     frame = pl.DataFrame({name: keys[name].to_numpy() for name in _KEYS.columns})
-    found = (
+    pairs = (
         frame.filter(pl.len().over("high", "low") > 1)
         .sort("high", "low", "rank", "file", "row")
         .with_columns(
@@ -96,4 +99,4 @@ def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
         .with_columns(bucket=pl.col("file") // FILES_PER_FRAGMENT)
         .select(_PAIRS.columns.to_list())
     )
-    return pd.DataFrame({name: found[name].to_numpy() for name in _PAIRS.columns})
+    return pd.DataFrame({name: pairs[name].to_numpy() for name in _PAIRS.columns})

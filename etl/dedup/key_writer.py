@@ -43,9 +43,9 @@ def update_keys(
     lake: DocumentReader,
     lineage: Callable[..., Describe],
 ) -> None:
-    """Write the keys of what is decided and has none yet, in one commit.
+    """Write the missing keys of decided documents in one commit.
 
-    ``lineage`` makes the record of a commit, of its results, ``action`` and ``fingerprint``.
+    ``lineage`` returns the lineage of a commit, given its results, ``action`` and ``fingerprint``.
     """
     while True:
         decisions, table = DedupDecisions(duplicates), KeysTable(duplicates)
@@ -63,18 +63,18 @@ def update_keys(
         try:
             if not table.fits:
                 table.begin(partial(describe([], action="rebuild"), []))
-                continue  # another run may have begun it, and be further
+                continue  # another run may have created the table and written keys
             names, files = (ledger.key(unit.key) for unit in units), number_files(units, decisions)
             name = next(names)
             fragments = write_keys(client, files, lake, url=ledger.url, name=name)
             entries = [LedgerEntry(name, fragments), *map(LedgerEntry, names)]
             ledger.commit(entries, describe([_result(units, fragments)]), retry=False)
-        except ConflictError:  # another run has written keys meanwhile
+        except ConflictError:  # another run has committed keys
             continue
 
 
 def _result(units: Iterable[WorkUnit], fragments: Sequence[DataFile]) -> WorkResult:
-    """What is counted of a commit: the documents looked at, and those that stay."""
+    """Return the counts of a commit: documents read, kept and dropped."""
     rows = sum(unit.rows for unit in units)
     kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
     return WorkResult("", rows=rows, kept=kept, duplicates=rows - kept)
@@ -83,9 +83,9 @@ def _result(units: Iterable[WorkUnit], fragments: Sequence[DataFile]) -> WorkRes
 def write_keys(
     client: Client, files: Iterable[NumberedFile], lake: DocumentReader, *, url: str, name: str
 ) -> list[DataFile]:
-    """Write the keys of the documents that stay to fragments of the table at ``url``; return these.
+    """Write the keys of kept documents to fragments of the table at ``url``; return the fragments.
 
-    ``files`` are decided; ``name`` is the head of the new files' names.
+    All ``files`` are decided; ``name`` is the prefix of the new files' names.
     """
     per_document = 1 + (0 if lake.stage is None else lake.stage.bands)
     with store_file_list(files, url, name) as numbered:
@@ -103,17 +103,17 @@ def write_keys(
 
 
 def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
-    """The keys of each document of a file that stays; the kind is its place in ``KINDS``."""
+    """Return the keys of each kept document of a file; ``kind`` is an index into ``KINDS``."""
     has_bands = lake.stage is not None
     table = lake.read(file, ["content_hash", *(["signature"] if has_bands else [])])
     rows = np.asarray(table["row"].combine_chunks())
-    found = halves(table["content_hash"].combine_chunks())
-    parts = [(found[:, 0], found[:, 1], rows)]
+    hashes = halves(table["content_hash"].combine_chunks())
+    parts = [(hashes[:, 0], hashes[:, 1], rows)]
     if lake.stage is not None:
         signatures = table["signature"].combine_chunks()
-        signed = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
+        signed_rows = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
         keys = keys_of_bands(lake.stage, signatures.drop_null()).ravel()
-        parts.append((keys, np.zeros_like(keys), np.repeat(signed, lake.stage.bands)))
+        parts.append((keys, np.zeros_like(keys), np.repeat(signed_rows, lake.stage.bands)))
     key, check, row = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     id = np.full(len(key), file_id(file.path))
@@ -122,7 +122,7 @@ def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Write:
-    """Keys -> fragments, one for each range and kind."""
+    """Partition task that writes keys to fragments, one for each range and kind."""
 
     url: str
     name: str
@@ -131,8 +131,8 @@ class _Write:
         fragments: list[dict[str, Any]] = []
         ranges = [part for _, part in keys.groupby("range")] if "range" in keys else [keys]
         for part in ranges:
-            for place, kind in enumerate(KINDS):
-                rows = part[part["kind"] == place].sort_values(["key", "check", "file", "row"])
+            for index, kind in enumerate(KINDS):
+                rows = part[part["kind"] == index].sort_values(["key", "check", "file", "row"])
                 writer = DataFileWriter(
                     self.url, schemas.KEYS, KEYS, name=self.name, partition={"kind": kind}
                 )

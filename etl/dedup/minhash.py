@@ -1,22 +1,23 @@
-"""Near-duplicates over the whole lake: from bands of signatures to documents and their keepers.
+"""Near-duplicate search over the whole lake: signature bands, candidate pairs, keepers.
 
-1. Of each signature each band becomes a key, and the keys are brought together: the documents of one
-   key are compared with the best ones among them (all with all, up to 64).
-2. Such a pair goes to the data file of its one document, takes the signature along to that of the other
-   one, and stays if the two agree in enough numbers.
-3. If the recipe asks for it, the shingles of the texts of these pairs are counted.
-4. Of the documents of these pairs those that stay are chosen (``etl.dedup.choose_keepers``).
+1. Each band of a signature is hashed to a key, and the keys are shuffled. Each document is paired with the
+   best documents that share a key with it (with all of them, up to 64 documents).
+2. Each candidate pair is sent to the data file of its better document, carries that signature to the data
+   file of the worse one, and is kept if the two signatures agree in enough numbers.
+3. With ``verify: exact``, the shingles of the texts of these pairs are counted.
+4. The documents that stay are chosen from the remaining pairs (``etl.dedup.choose_keepers``).
 
-Only numbers are shuffled: 24 bytes a band of each new document, and about 500 bytes for each pair that is
-compared; the driver's share is bounded (``etl.dedup.choose_keepers``). A run that adds files finds the documents
-that stay by their keys (``etl.dedup.key_writer``), and reads of them the signatures of candidates alone. Its result
-is that of one run over all files, with ``keep: first`` and while no key has more than 64 documents, if the
-new files come after the old ones.
+Only numbers are shuffled: 24 bytes per band of each new document, and about 500 bytes per candidate pair.
+Memory on the driver is bounded (``etl.dedup.choose_keepers``). A run that adds files looks up the documents kept by
+earlier runs by their keys (``etl.dedup.key_writer``) and reads only the signatures of candidates. Its result is that
+of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the new files come
+after the old ones.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple, Self
 
 import dask.dataframe as dd
 import numpy as np
@@ -43,8 +44,8 @@ from etl.dedup.stored_file_list import StoredFileList
 from etl.kernels.hashing.sorted_sets import repeated
 from etl.lake.keys_table import KeyFile
 
-_MAX_BEST = 64  # documents of one key that all others of it are compared with
-_MAX_PAIRS = 1 << 16  # of one key, as long as each is compared with one
+_MAX_BEST = 64  # best documents of a key that the others are compared with
+_MAX_PAIRS = 1 << 16  # about so many per key; each document is compared with at least one
 
 _BANDS = empty_pairs(key="int64", address="int64", rank="float64")
 _COMPARED = empty_pairs(**ENDS, bucket="int64")
@@ -59,18 +60,19 @@ def find_similar(
     has_exact: bool,
     keys: Sequence[KeyFile] = (),
 ) -> pd.DataFrame:
-    """The undecided duplicates, given ``equal``: those whose texts are those of better ones.
+    """Return all undecided duplicates, near and exact.
 
-    Columns ``file``, ``row``, ``keeper_file``, ``keeper_row`` int64 (as ``equal``), ``similarity`` float64,
-    ``is_near`` bool. Equal texts are near ones, too, if the recipe does not ask for exact duplicates.
-    ``keys`` are data files with the keys of those ``files`` that say so; the others are read.
+    ``equal`` has the documents whose text equals that of a better one. The result has the columns ``file``,
+    ``row``, ``keeper_file`` and ``keeper_row`` (int64, as ``equal``), ``similarity`` (float64) and
+    ``is_near`` (bool). Without ``has_exact``, equal texts count as near-duplicates. ``keys`` are data files
+    of the table ``keys`` with the keys of the ``files`` that are marked as keyed; the other files are read.
     """
-    chosen = choose_keepers.choose_keepers(client, _alike(files, lake, equal, keys))
+    chosen = choose_keepers.choose_keepers(client, _similar_pairs(files, lake, equal, keys))
     return _with_twins(chosen, equal, has_exact=has_exact)
 
 
 def _with_twins(near: pd.DataFrame, equal: pd.DataFrame, *, has_exact: bool) -> pd.DataFrame:
-    """The near-duplicates and the equal texts: a twin of a near-duplicate is one of the same keeper."""
+    """Return near-duplicates and equal texts; the twin of a near-duplicate gets the same keeper."""
     twins = pd.DataFrame(
         {
             "document": address(equal["file"].to_numpy(), equal["row"].to_numpy()),
@@ -82,59 +84,59 @@ def _with_twins(near: pd.DataFrame, equal: pd.DataFrame, *, has_exact: bool) -> 
     twins["is_near"] = twins["keeper"].notna() | (not has_exact)
     twins["keeper"] = twins["keeper"].fillna(twins["twin"]).astype("int64")
     twins["similarity"] = twins["similarity"].fillna(1.0)
-    found = pd.concat([near.assign(is_near=True), twins], ignore_index=True)
-    documents, kept_by = found["document"].to_numpy(), found["keeper"].to_numpy()
+    duplicates = pd.concat([near.assign(is_near=True), twins], ignore_index=True)
+    documents, keepers = duplicates["document"].to_numpy(), duplicates["keeper"].to_numpy()
     return pd.DataFrame(
         {
             "file": file_of(documents),
             "row": row_of(documents),
-            "keeper_file": file_of(kept_by),
-            "keeper_row": row_of(kept_by),
-            "similarity": found["similarity"].to_numpy(),
-            "is_near": found["is_near"].to_numpy(),
+            "keeper_file": file_of(keepers),
+            "keeper_row": row_of(keepers),
+            "similarity": duplicates["similarity"].to_numpy(),
+            "is_near": duplicates["is_near"].to_numpy(),
         }
     )
 
 
-def _alike(
+def _similar_pairs(
     files: StoredFileList, lake: DocumentReader, equal: pd.DataFrame, keys: Sequence[KeyFile]
 ) -> dd.DataFrame:
-    """The pairs that are alike, as ``SIMILAR_PAIRS``."""
+    """Return the pairs of similar documents, with the columns of ``SIMILAR_PAIRS``."""
     assert lake.stage is not None
     old = StoredKeys.of(keys, files, "near")
     numbers, rows = files.chosen(lambda f: "near" in f.kinds and "near" not in f.keyed)
     partitions = partitions_for(int(rows.sum()) * lake.stage.bands, old.rows)
-    read = task_batches(numbers, rows * lake.stage.bands)
+    file_parts = task_batches(numbers, rows * lake.stage.bands)
     left_out = np.sort(address(equal["file"].to_numpy(), equal["row"].to_numpy()))
     bands = files.frame(
-        read,
-        [of_files(left_out, part) for part in read],
+        file_parts,
+        [of_files(left_out, part) for part in file_parts],
         read=partial(_read_bands, lake=lake),
         meta=_BANDS,
         label="dedup_minhash-bands",
     )
-    compared = shuffle_by_range(bands, "key", partitions).map_partitions(
-        _Compare(old), meta=_COMPARED
+    pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
+        _PairCandidates(old), meta=_COMPARED
     )
     buckets = 1 if partitions == 1 else min(4 * partitions, 1 + len(files) // FILES_PER_BUCKET)
-    likeness = SimilarityCheck(files, lake)
-    signed = shuffle_by_value(compared, "bucket", buckets).map_partitions(
-        likeness.sign, meta=likeness.meta()
+    comparison = SimilarityCheck(files, lake)
+    signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
+        comparison.sign, meta=comparison.meta()
     )
-    alike = shuffle_by_value(signed, "bucket", buckets).map_partitions(
-        likeness.compare, meta=SIMILAR_PAIRS
+    similar = shuffle_by_value(signed, "bucket", buckets).map_partitions(
+        comparison.compare, meta=SIMILAR_PAIRS
     )
     if lake.stage.verify == "exact":
-        alike = shuffle_by_value(alike, "bucket", buckets).map_partitions(
-            likeness.count, meta=SIMILAR_PAIRS
+        similar = shuffle_by_value(similar, "bucket", buckets).map_partitions(
+            comparison.count, meta=SIMILAR_PAIRS
         )
-    return alike
+    return similar
 
 
 def _read_bands(
     file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader
 ) -> pd.DataFrame:
-    """The keys of the bands of each document that may be a keeper or a duplicate."""
+    """Return the band keys of each document that may be a keeper or a duplicate."""
     assert lake.stage is not None
     table = lake.read(file, ["signature"])
     table = table.filter(pc.is_valid(table["signature"]))
@@ -152,8 +154,8 @@ def _read_bands(
 
 
 @dataclass(frozen=True)
-class _Compare:
-    """New bands of a range -> the pairs that these and the old ones of equal keys make."""
+class _PairCandidates:
+    """Partition task that pairs documents that share a band key, old documents included."""
 
     old: StoredKeys
 
@@ -162,31 +164,66 @@ class _Compare:
         return candidates(pd.concat([bands[_BANDS.columns], known.assign(rank=-np.inf)]))
 
 
+class _Bands(NamedTuple):
+    """Band keys with the documents that have them."""
+
+    keys: NDArray[np.int64]  # (n,)
+    documents: NDArray[np.int64]  # (n,) addresses
+    ranks: NDArray[np.float64]  # (n,) lower is better, -inf if decided
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> Self:
+        """Return the rows of a frame with the columns of ``_BANDS``."""
+        return cls(*(frame[name].to_numpy() for name in _BANDS.columns))
+
+    def shared(self) -> "_Bands":
+        """Return the bands whose key occurs more than once, by key and then best document first."""
+        rows = repeated(self.keys)  # usually few
+        rows = rows[np.lexsort((self.documents[rows], self.ranks[rows], self.keys[rows]))]
+        return _Bands(self.keys[rows], self.documents[rows], self.ranks[rows])
+
+
+class _Pairs(NamedTuple):
+    """Pairs of rows of ``_Bands`` that have the same key."""
+
+    better: NDArray[np.int64]  # (m,)
+    worse: NDArray[np.int64]  # (m,)
+
+
 def candidates(bands: pd.DataFrame) -> pd.DataFrame:
-    """The pairs that a key brings together, each once: undecided documents with better ones."""
-    keys, rows, ranks = (bands[name].to_numpy() for name in _BANDS.columns)
-    order = repeated(keys)  # few of them, mostly
-    order = order[np.lexsort((rows[order], ranks[order], keys[order]))]
-    keys, rows, ranks = keys[order], rows[order], ranks[order]
-    size = len(keys)
-    is_first = np.ones(size, np.bool_)
-    is_first[1:] = keys[1:] != keys[:-1]
-    starts = np.flatnonzero(is_first)
-    sizes = np.diff(starts, append=size)
-    group = np.cumsum(is_first) - 1
-    place = np.arange(size) - starts[group]
-    best = np.clip(_MAX_PAIRS // np.maximum(sizes, 1), 1, _MAX_BEST)[group]
-    counts = np.where(ranks == -np.inf, 0, np.minimum(place, best))
-    worse = np.repeat(np.arange(size), counts)
-    nth = np.arange(len(worse)) - np.repeat(np.cumsum(counts) - counts, counts)
-    better = starts[group[worse]] + nth
+    """Return the pairs to compare, each once: undecided documents with better ones of the same key.
+
+    ``bands`` has the columns ``key``, ``address`` and ``rank``, the result those of ``ENDS`` and ``bucket``.
+    """
+    shared = _Bands.of(bands).shared()
+    better, worse = _pairs_with_best(shared)
     pairs = pd.DataFrame(
         {
-            "better": rows[better],
-            "worse": rows[worse],
-            "better_rank": ranks[better],
-            "worse_rank": ranks[worse],
-            "bucket": bucket_of(rows[better]),
+            "better": shared.documents[better],
+            "worse": shared.documents[worse],
+            "better_rank": shared.ranks[better],
+            "worse_rank": shared.ranks[worse],
+            "bucket": bucket_of(shared.documents[better]),
         }
     )
     return pairs.drop_duplicates(["better", "worse"])
+
+
+def _pairs_with_best(bands: _Bands) -> _Pairs:
+    """Pair each undecided document with the best documents of its key, as many as the limits allow.
+
+    The rows of a key must be adjacent, best document first.
+    """
+    size = len(bands.keys)
+    is_first = np.ones(size, np.bool_)
+    is_first[1:] = bands.keys[1:] != bands.keys[:-1]
+    starts = np.flatnonzero(is_first)  # (k,) the first row of each key
+    sizes = np.diff(starts, append=size)  # (k,)
+    start = np.repeat(starts, sizes)  # (n,)
+    num_better = np.arange(size) - start  # (n,) documents of the key that are better
+    limit = np.repeat(np.clip(_MAX_PAIRS // sizes, 1, _MAX_BEST), sizes)
+    num_pairs = np.where(bands.ranks == -np.inf, 0, np.minimum(num_better, limit))
+    worse = np.repeat(np.arange(size), num_pairs)
+    first_pair = np.cumsum(num_pairs) - num_pairs
+    nth_best = np.arange(len(worse)) - first_pair[worse]
+    return _Pairs(start[worse] + nth_best, worse)

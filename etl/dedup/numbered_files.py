@@ -15,26 +15,26 @@ from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, key_files
 from etl.lake.work_units import WorkUnit, kept_units
 
 ROW_BITS = 40
-"""Of an address as one number: a file has fewer than 2^40 rows, and a lake fewer than 2^23 files."""
+"""Bits of the row in an address: a file has fewer than 2^40 rows, and a lake fewer than 2^23 files."""
 
 
 FILES_PER_FRAGMENT = 64
-"""A fragment of ``duplicates`` names rows of so many neighbouring data files."""
+"""Neighbouring data files of ``documents`` whose duplicates share a fragment of ``duplicates``."""
 
 
 @dataclass(frozen=True)
 class NumberedFile:
-    """One data file of ``documents`` with kept rows; its number orders it by address."""
+    """A data file of ``documents`` with kept rows; numbers follow the order of addresses."""
 
     number: int
     source: str
     path: str
     rows: int
     decided: bool
-    duplicates: tuple[str, ...]  # data files of ``duplicates`` that may name rows of it
-    kinds: tuple[Kind, ...] = KINDS  # of duplicates that its rows are compared for
-    keyed: tuple[Kind, ...] = ()  # of those, the ones whose keys stand in a table ``keys``
-    lake: str | None = None  # URL of the other lake that it is of
+    duplicates: tuple[str, ...]  # data files of ``duplicates`` that may list rows of this file
+    kinds: tuple[Kind, ...] = KINDS  # kinds of duplicates to compare its rows for
+    keyed: tuple[Kind, ...] = ()  # the kinds whose keys are in a table ``keys``
+    lake: str | None = None  # URL of the lake, if it is another one
 
 
 def number_files(
@@ -46,45 +46,47 @@ def number_files(
     keyed: Callable[[WorkUnit], tuple[Kind, ...]] = lambda _: (),
     lake: str | None = None,
 ) -> Iterator[NumberedFile]:
-    """The data files of units (in the order of their addresses), numbered in that order.
+    """Yield the data files of units, which are in the order of addresses, with ascending numbers.
 
-    ``numbers`` are given to them, 0 and so on if not told otherwise; ``keyed`` says of which kinds a unit's
-    keys stand in a table; ``lake`` is the URL of another lake.
+    ``numbers`` supplies the numbers, from 0 by default; ``keyed`` returns the kinds for which a unit's keys
+    are in a table ``keys``; ``lake`` is the URL of the units' lake if it is another one.
     """
     numbers = count() if numbers is None else numbers
     for unit in units:
         decided = decisions.include(unit)
-        known = keyed(unit) if decided else ()
-        is_read = decided and not set(kinds) <= set(known)
+        keyed_kinds = keyed(unit) if decided else ()
+        is_read = decided and not set(kinds) <= set(keyed_kinds)
         duplicates = decisions.files(unit.source) if is_read else ()
         for path in unit.paths:
             number, source, rows = next(numbers), unit.source, unit.rows
-            yield NumberedFile(number, source, path, rows, decided, duplicates, kinds, known, lake)
+            yield NumberedFile(
+                number, source, path, rows, decided, duplicates, kinds, keyed_kinds, lake
+            )
 
 
 def address(files: NDArray[np.int64] | np.int64, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of numbered files as one number each, in the order of addresses."""
+    """Return the addresses of rows: file number and row in one integer, ordered by file, then row."""
     return rows | files << np.int64(ROW_BITS)
 
 
 def file_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of the files of such addresses."""
+    """Return the file numbers of addresses."""
     return addresses >> np.int64(ROW_BITS)
 
 
 def row_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of such addresses."""
+    """Return the rows of addresses."""
     return addresses & np.int64((1 << ROW_BITS) - 1)
 
 
 def of_files(addresses: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Those of some addresses (ascending) that lie in numbered files, or between these (ascending, too)."""
+    """Return the addresses (ascending) from the first to the last of ``files`` (ascending)."""
     low, high = int(files[0]) << ROW_BITS, (int(files[-1]) + 1) << ROW_BITS
     return between(addresses, low, high - 1)
 
 
 class ComparisonSet:
-    """The data files of ``documents``, other lakes' first, and the data files with keys of them."""
+    """Data files of ``documents`` and of ``keys`` to compare, those of other lakes first."""
 
     def __init__(
         self,
@@ -93,16 +95,16 @@ class ComparisonSet:
         keys: KeysTable,
         others: Sequence[ReferenceLake],
     ) -> None:
-        """All that bears on the units of a lake that are not decided yet."""
+        """Collect the files of all ``units`` of a lake and of the other lakes' decided units."""
         numbers = count()
-        of_others = (file for other in others for file in _files_of(other, numbers))
-        own = number_files(
+        other_files = (file for other in others for file in _files_of(other, numbers))
+        own_files = number_files(
             units,
             decisions,
             numbers=numbers,
             keyed=lambda unit: KINDS if keys.has(unit.key) else (),
         )
-        self.files = SpilledList(chain(of_others, own))
+        self.files = SpilledList(chain(other_files, own_files))
         tables = [*(other.keys for other in others), keys]
         self.keys = [file for table in tables for file in _keys_of(table)]
 

@@ -1,17 +1,17 @@
-"""What stands in several documents, over the whole lake: cut out of all but the first of them.
+"""Deduplication of paragraphs, lines or sentences (units): cut from all documents but the first.
 
-1. The hash of each unit is brought together with its equals; all of these but the first, by address of the
-   document and place in it, are repeats. Documents that were decided by an earlier run come first.
-2. Repeats go to their documents, and those of which too little would stay are left out.
-3. The same again without what is left out, so that nothing is cut for the sake of a document that is not
-   there: then less goes than before, and no document becomes short.
+1. The hashes of all units are shuffled. Of equal units, all but the first, by document address and position
+   in the document, are repeats. Documents decided by an earlier run come first.
+2. The repeats are sent to their documents, and documents that would become too short are dropped.
+3. Both steps run again without the dropped documents, because a unit must not be cut when the document that
+   keeps it is dropped. The second pass cuts less than the first, so no further document becomes short.
 
-What becomes of a document depends on what comes before it alone: a run that adds files gives the result
-of one run over all of them if the new files come after the old ones.
+The result for a document depends only on the documents before it: a run that adds files gives the result of
+one run over all files if the new files come after the old ones.
 
-Cost: the columns of ``schemas.UNITS``, read twice (once, if nothing is left out), 24 bytes a unit through
-the shuffle, and 32 a repeat; all units with one hash are in one place. The driver holds 8 bytes for each
-document that is left out. Text is not read.
+Cost: the columns of ``schemas.UNITS`` are read twice (once if no document is dropped); the shuffle moves 24
+bytes per unit and 32 per repeat; all units with the same hash are in one partition. The driver holds 8 bytes
+per dropped document. Text is not read.
 """
 
 import json
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 import dask.dataframe as dd
 import numpy as np
@@ -61,7 +61,7 @@ def _empty(*names: str) -> pd.DataFrame:
 _KEYS = _empty("hash", "document", "ordinal")
 _REPEATS = _empty("document", "ordinal", "keeper", "bucket")
 _COUNT = _empty("units")
-_UNITS_PER_ROW: Final = 16  # as a web page has; it says how many data files one task reads, no more
+_UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data files a task reads
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 
@@ -73,12 +73,12 @@ def find_repeated_passages(
     name: str,
     decided: Sequence[DataFile],
 ) -> list[DataFile]:
-    """Write what is cut and what is left out, of undecided documents, to fragments of ``duplicates``.
+    """Write the undecided documents to cut or drop to fragments of ``duplicates``; return the fragments.
 
-    ``name`` is the head of the new files' names; ``decided`` are fragments that say which of these
-    documents are duplicates as a whole.
+    ``name`` is the prefix of the new files' names; ``decided`` are the fragments of this run that list the
+    documents dropped as exact duplicates or near-duplicates.
     """
-    lake = replace(lake, stage=None)  # first come, first kept
+    lake = replace(lake, stage=None)  # the first document by address keeps a unit
     with store_file_list(_ordered(files, decided), lake.duplicates, name) as numbered:
         repeats = client.persist(_repeats(client, numbered, lake, left_out=None))
         fragments, short = _written(client, repeats, _Write(numbered, lake, name, schemas.SHORT))
@@ -89,7 +89,7 @@ def find_repeated_passages(
 
 
 def num_cut(fragments: Sequence[DataFile]) -> int:
-    """How many documents are cut, by fragments of ``duplicates``."""
+    """Return the number of documents that fragments of ``duplicates`` cut."""
     kinds = [json.loads(fragment.statistics)["maxValues"]["kind"] for fragment in fragments]
     return sum(f.rows for f, kind in zip(fragments, kinds, strict=True) if kind == schemas.CUT)
 
@@ -97,10 +97,13 @@ def num_cut(fragments: Sequence[DataFile]) -> int:
 def _ordered(
     files: SpilledList[NumberedFile], fragments: Sequence[DataFile]
 ) -> Iterator[NumberedFile]:
-    """The files numbered anew, decided ones first; undecided ones with what has just been written."""
-    named = ((json.loads(f.statistics), f.path) for f in fragments)
+    """Yield the files with new numbers, decided ones first.
+
+    Undecided files get the new ``fragments`` that may list rows of them as their files of ``duplicates``.
+    """
+    statistics = ((json.loads(f.statistics), f.path) for f in fragments)
     spans = RangeIndex(
-        (s["minValues"]["source"], s["maxValues"]["source"], path) for s, path in named
+        (s["minValues"]["source"], s["maxValues"]["source"], path) for s, path in statistics
     )
     numbers = count()
     for file in files:
@@ -118,21 +121,21 @@ def _repeats(
     *,
     left_out: NDArray[np.int64] | None,
 ) -> dd.DataFrame:
-    """The units of undecided documents that stand in others before, as ``_REPEATS``.
+    """Return the units of undecided documents that repeat an earlier unit, with the columns of ``_REPEATS``.
 
-    ``left_out`` are undecided documents that count for nothing, and then neither do decided ones that
-    are left out; with None all do.
+    ``left_out`` are undecided documents to ignore; decided documents that were dropped as short are then
+    ignored too. With None, all documents are compared.
     """
     numbers, rows = files.chosen(lambda _: True)
-    read = task_batches(numbers, rows * _UNITS_PER_ROW)
-    counted = files.frame(
-        read, read=partial(_count_units, lake=lake), meta=_COUNT, label="units-count"
+    file_parts = task_batches(numbers, rows * _UNITS_PER_ROW)
+    counts = files.frame(
+        file_parts, read=partial(_count_units, lake=lake), meta=_COUNT, label="units-count"
     )
-    total = int(compute_frame(client, counted["units"].sum(), label="dedup_paragraphs"))
-    partitions = 1 + total // shuffle.ROWS_PER_PARTITION
+    num_units = int(compute_frame(client, counts["units"].sum(), label="dedup_paragraphs"))
+    partitions = 1 + num_units // shuffle.ROWS_PER_PARTITION
     keys = files.frame(
-        read,
-        [None if left_out is None else of_files(left_out, part) for part in read],
+        file_parts,
+        [None if left_out is None else of_files(left_out, part) for part in file_parts],
         read=partial(_read_units, lake=lake),
         meta=_KEYS,
         label="dedup_paragraphs-units",
@@ -147,7 +150,7 @@ def _repeats(
 
 
 def _count_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
-    """How many units a data file has, by its footer."""
+    """Return the number of units in a data file, read from its footer."""
     with storage.open_input(storage.join(lake.documents, file.path)) as source:
         metadata = pq.read_metadata(source)
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
@@ -159,7 +162,7 @@ def _count_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
 def _read_units(
     file: NumberedFile, left_out: NDArray[np.int64] | None, *, lake: DocumentReader
 ) -> pd.DataFrame:
-    """The units of each document that are compared."""
+    """Return the units of a file that are compared, with the columns of ``_KEYS``."""
     table, number = lake.read(file, ["unit_hashes"]), np.int64(file.number)
     documents = address(number, np.asarray(table["row"].combine_chunks()))
     if left_out is not None:
@@ -184,7 +187,7 @@ def _read_units(
 
 
 def _ordinals(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    """0 to size, for each of some sizes.
+    """Return 0, 1, ... size - 1 for each size, concatenated.
 
     >>> _ordinals(np.array([2, 0, 3])).tolist()
     [0, 1, 0, 1, 2]
@@ -195,40 +198,87 @@ def _ordinals(sizes: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def repeats_of(keys: pd.DataFrame, *, first_new: int) -> pd.DataFrame:
-    """All units but the first of each hash, in files from the number ``first_new`` on, as ``_REPEATS``."""
+    """Return all units but the first of each hash, with the columns of ``_REPEATS``.
+
+    Repeats in files with a number below ``first_new`` are left out: these are decided.
+    """
     frame = pl.DataFrame({name: keys[name].to_numpy() for name in _KEYS.columns})
     document = pl.col("document")
-    found = (
+    repeats = (
         frame.filter(pl.len().over("hash") > 1)
         .sort("hash", "document", "ordinal")
         .with_columns(is_first=pl.col("hash").ne_missing(pl.col("hash").shift(1)))
         .with_columns(keeper=pl.when("is_first").then(document).forward_fill())
         .filter(~pl.col("is_first") & (document >= first_new << ROW_BITS))
     )
-    bucket = file_of(found["document"].to_numpy()) // FILES_PER_FRAGMENT
-    columns = {name: found[name].to_numpy() for name in ("document", "ordinal", "keeper")}
+    bucket = file_of(repeats["document"].to_numpy()) // FILES_PER_FRAGMENT
+    columns = {name: repeats[name].to_numpy() for name in ("document", "ordinal", "keeper")}
     return pd.DataFrame({**columns, "bucket": bucket})
 
 
 def _written(
     client: Client, repeats: dd.DataFrame, write: "_Write"
 ) -> tuple[list[DataFile], NDArray[np.int64]]:
-    """The fragments, and the documents that they name."""
+    """Write the repeats; return the fragments and the addresses of the documents dropped as short."""
     written = compute_frame(
         client, repeats.map_partitions(write, meta=_RESULT), label="dedup_paragraphs"
     )
-    answers = written["result"]
-    found: dict[str, list[Any]] = defaultdict(list)
-    for answer in answers:
-        for name, values in json.loads(answer).items():
-            found[name] += values
-    fragments = [DataFile(**fragment) for fragment in found["fragments"]]
-    return fragments, np.sort(np.array(found["documents"], np.int64))
+    merged: dict[str, list[Any]] = defaultdict(list)
+    for result in written["result"]:
+        for name, values in json.loads(result).items():
+            merged[name] += values
+    fragments = [DataFile(**fragment) for fragment in merged["fragments"]]
+    return fragments, np.sort(np.array(merged["documents"], np.int64))
+
+
+class _CutUnits(NamedTuple):
+    """Units to cut, by document and position, each once."""
+
+    documents: NDArray[np.int64]  # (n,) addresses
+    ordinals: NDArray[np.int64]  # (n,) positions of the units in their documents
+    keepers: NDArray[np.int64]  # (n,) addresses of the documents that keep the units
+
+    @classmethod
+    def of(cls, repeats: pd.DataFrame, span: int) -> Self:
+        """Return all units of the repeated spans; a span is ``span`` units that are compared together."""
+        documents, ordinals, keepers = (
+            np.repeat(repeats[name].to_numpy(), span) for name in ("document", "ordinal", "keeper")
+        )
+        ordinals = ordinals + np.arange(len(ordinals)) % span
+        order = np.lexsort((ordinals, documents))  # stable: the first span decides the keeper
+        documents, ordinals, keepers = documents[order], ordinals[order], keepers[order]
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (documents[1:] != documents[:-1]) | (ordinals[1:] != ordinals[:-1])
+        return cls(documents[is_new], ordinals[is_new], keepers[is_new])
+
+
+class _Chars(NamedTuple):
+    """Code points of documents."""
+
+    total: NDArray[np.int64]  # (n,) in all units
+    cut: NDArray[np.int64]  # (n,) in the units to cut
+
+
+def _count_chars(
+    unit_chars: pa.ListArray, ordinals: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> _Chars:
+    """Return the code points of each document, given those of each of its units.
+
+    The units to cut from document ``k`` are ``ordinals[offsets[k] : offsets[k + 1]]``, at least one.
+    """
+    chars = unit_chars.flatten().to_numpy().astype(np.int64)  # of all units
+    starts = unit_chars.offsets.to_numpy()
+    starts = starts - starts[0]  # (n + 1,) the first unit of each document in ``chars``
+    chars_before = np.concatenate([[0], np.cumsum(chars)])
+    cut_units = np.repeat(starts[:-1], np.diff(offsets)) + ordinals
+    return _Chars(
+        total=np.diff(chars_before[starts]), cut=np.add.reduceat(chars[cut_units], offsets[:-1])
+    )
 
 
 @dataclass(frozen=True)
 class _Write:
-    """Repeats -> rows of ``duplicates`` of one kind, a fragment per group of neighbouring data files."""
+    """Partition task that writes rows of one kind, one fragment per group of neighbouring data files."""
 
     files: StoredFileList
     lake: DocumentReader
@@ -237,9 +287,9 @@ class _Write:
 
     def __call__(self, repeats: pd.DataFrame) -> pd.DataFrame:
         fragments: list[dict[str, Any]] = []
-        documents: list[int] = []
-        keepers = np.unique(file_of(repeats["keeper"].to_numpy()))
-        sources = self.files.fields(keepers, ["source"])["source"]
+        short: list[int] = []
+        keeper_files = np.unique(file_of(repeats["keeper"].to_numpy()))
+        sources = self.files.fields(keeper_files, ["source"])["source"]
         for _, group in repeats.groupby("bucket"):
             writer = DataFileWriter(
                 self.lake.duplicates, self.lake.schema, DUPLICATES, name=self.name
@@ -250,69 +300,53 @@ class _Write:
                 rows = self._rows(file, part, sources)
                 writer.append(rows)
                 if self.kind == schemas.SHORT:
-                    numbers = rows["row"].combine_chunks().to_numpy()
-                    documents += address(np.int64(file.number), numbers).tolist()
+                    row_numbers = rows["row"].combine_chunks().to_numpy()
+                    short += address(np.int64(file.number), row_numbers).tolist()
             fragments.extend(asdict(fragment) for fragment in writer.close())
-        answer = json.dumps({"fragments": fragments, "documents": documents})
-        return pd.DataFrame({"result": pd.Series([answer], dtype=object)})
+        result = json.dumps({"fragments": fragments, "documents": short})
+        return pd.DataFrame({"result": pd.Series([result], dtype=object)})
 
     def _rows(
         self, file: NumberedFile, repeats: pd.DataFrame, sources: "pd.Series[str]"
     ) -> pa.Table:
-        """The documents of one file that are of the kind; ``sources`` of keepers by their file's number."""
-        document, ordinal, keeper = self._spread(repeats)
-        documents, first = np.unique(document, return_index=True)
-        sizes = np.diff([*first, len(document)])
-        table = self._documents(file, row_of(documents))
-        chars = table["unit_chars"].combine_chunks()
-        flat, starts = chars.flatten().to_numpy().astype(np.int64), chars.offsets.to_numpy()
-        ends = np.concatenate([[0], np.cumsum(flat)])
-        total = np.diff(ends[starts - starts[0]])
-        places = np.repeat(starts[:-1] - starts[0], sizes) + ordinal
-        cut = np.add.reduceat(flat[places], first)
+        """Return the rows of ``duplicates`` for one file: its documents that are of the kind.
+
+        ``sources`` has the source of each keeper's data file, by the number of the file.
+        """
         stage = self.lake.paragraphs
         assert stage is not None
-        is_short = total - cut < max(stage.min_rest_chars, 1)
-        chosen = is_short if self.kind == schemas.SHORT else ~is_short
-        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        cuts = _CutUnits.of(repeats, stage.joint)
+        documents, first = np.unique(cuts.documents, return_index=True)
+        offsets = np.append(first, len(cuts.documents))  # of each document's units in ``cuts``
+        table = self._documents(file, row_of(documents))
+        chars = _count_chars(table["unit_chars"].combine_chunks(), cuts.ordinals, offsets)
+        is_short = chars.total - chars.cut < max(stage.min_rest_chars, 1)
+        is_of_kind = is_short if self.kind == schemas.SHORT else ~is_short
+        keepers = cuts.keepers[first]
         size = len(documents)
-        rows = {
+        columns = {
             "source": pa.array([file.source] * size),
             "row": table["row"],
             "id": table["id"],
-            "keeper_source": pa.array(sources.loc[file_of(keeper[first]).tolist()]),
-            "keeper_row": pa.array(row_of(keeper[first])),
+            "keeper_source": pa.array(sources.loc[file_of(keepers).tolist()]),
+            "keeper_row": pa.array(row_of(keepers)),
             "kind": pa.array([self.kind] * size),
-            "similarity": pa.array(cut / np.maximum(total, 1)),
+            "similarity": pa.array(chars.cut / np.maximum(chars.total, 1)),
             "file": pa.array([file.path] * size),
             "keeper_lake": pa.nulls(size, pa.string()),  # units are compared within the lake
-            "cut": pa.ListArray.from_arrays(offsets, pa.array(ordinal, pa.int32())),
-            "cut_chars": pa.array(cut),
+            "cut": pa.ListArray.from_arrays(
+                pa.array(offsets, pa.int32()), pa.array(cuts.ordinals, pa.int32())
+            ),
+            "cut_chars": pa.array(chars.cut),
         }
-        found = pa.table([rows[name] for name in self.lake.schema.names], self.lake.schema.names)
-        return found.cast(self.lake.schema).filter(pa.array(chosen))
-
-    def _spread(
-        self, repeats: pd.DataFrame
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Document, ordinal and keeper of each unit that goes, once: all that are compared together go."""
-        stage = self.lake.paragraphs
-        assert stage is not None
-        document, ordinal, keeper = (
-            np.repeat(repeats[name].to_numpy(), stage.joint)
-            for name in ("document", "ordinal", "keeper")
-        )
-        ordinal = ordinal + np.arange(len(ordinal)) % stage.joint
-        order = np.lexsort((ordinal, document))  # stable: of several keepers that of the first span
-        document, ordinal, keeper = document[order], ordinal[order], keeper[order]
-        is_new = np.ones(len(order), np.bool_)
-        is_new[1:] = (document[1:] != document[:-1]) | (ordinal[1:] != ordinal[:-1])
-        return document[is_new], ordinal[is_new], keeper[is_new]
+        names = self.lake.schema.names
+        rows = pa.table([columns[name] for name in names], names).cast(self.lake.schema)
+        return rows.filter(pa.array(is_of_kind))
 
     def _documents(self, file: NumberedFile, rows: NDArray[np.int64]) -> pa.Table:
-        """``row``, ``id`` and ``unit_chars`` of some rows of a data file, in their order."""
+        """Return ``row``, ``id`` and ``unit_chars`` of the given rows of a data file, in their order."""
         with storage.open_input(storage.join(self.lake.documents, file.path)) as source:
             table = pq.read_table(source, columns=["row", "id", "unit_chars"], use_threads=False)
-        places = pc.index_in(pa.array(rows), table["row"].combine_chunks())
-        assert places.null_count == 0, "a row is not where it was"
-        return table.take(places)
+        indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
+        assert indices.null_count == 0, f"rows are missing from {file.path}"
+        return table.take(indices)

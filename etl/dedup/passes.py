@@ -36,11 +36,12 @@ def find_duplicates(
     has_exact: bool = True,
     keys: Sequence[KeyFile] = (),
 ) -> list[DataFile]:
-    """Write the duplicates among undecided rows to fragments of ``duplicates``; return these.
+    """Write the duplicates among undecided rows to fragments of ``duplicates`` and return the fragments.
 
-    ``name`` is the head of the new files' names; near-duplicates are looked for if the lake has a stage
-    for it, and exact ones are told from them if ``has_exact``. ``keys`` are data files with the keys of
-    those ``files`` that say so; the others are read.
+    ``name`` is the prefix of the new files' names. Near-duplicates are searched for if the lake has a stage
+    for them; with ``has_exact``, equal texts are reported as exact duplicates instead of near ones. ``keys``
+    are data files of the table ``keys`` with the keys of the ``files`` that are marked as keyed; the other
+    files are read.
     """
     if lake.stage is None and not has_exact:
         return []
@@ -51,14 +52,14 @@ def find_duplicates(
             groups = 1 + len(numbered) // FILES_PER_FRAGMENT
             pairs = shuffle_by_value(equal, "bucket", min(partitions, groups))
             results = pairs.map_partitions(writer.of, meta=_RESULT)
-            found = compute_frame(client, results, label="dedup_exact")["result"]
-            return [DataFile(**fragment) for text in found for fragment in json.loads(text)]
-        # Of equal texts the best one stands for all, so that no keeper is a duplicate of another kind.
-        best = compute_frame(client, equal, label="dedup_exact")
-        alike = minhash.find_similar(
-            client, numbered, lake, equal=best, has_exact=has_exact, keys=keys
+            written = compute_frame(client, results, label="dedup_exact")["result"]
+            return [DataFile(**fragment) for text in written for fragment in json.loads(text)]
+        # Only the best of equal texts enters the near search, so no keeper is itself a duplicate.
+        equal_pairs = compute_frame(client, equal, label="dedup_exact")
+        duplicates = minhash.find_similar(
+            client, numbered, lake, equal=equal_pairs, has_exact=has_exact, keys=keys
         )
-        return _write_pairs(client, writer, alike)
+        return _write_pairs(client, writer, duplicates)
 
 
 def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> list[DataFile]:
@@ -75,14 +76,14 @@ def _write_pairs(client: Client, writer: "_WritePairs", pairs: pd.DataFrame) -> 
 
 @dataclass(frozen=True)
 class _WritePairs:
-    """Pairs -> rows of ``duplicates``, one fragment per group of neighbouring data files."""
+    """Task that writes pairs to ``duplicates``, one fragment per group of neighbouring data files."""
 
     files: StoredFileList
     lake: DocumentReader
     name: str
 
     def of(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """The same as one partition of a frame; all pairs are exact."""
+        """Write a partition of exact pairs and return the result as a one-row frame."""
         pairs = pairs.assign(similarity=1.0, is_near=False)
         return pd.DataFrame({"result": pd.Series([self(pairs)], dtype=object)})
 
@@ -99,13 +100,16 @@ class _WritePairs:
         return json.dumps(fragments)
 
     def _rows(self, file: NumberedFile, pairs: pd.DataFrame, keepers: pd.DataFrame) -> pa.Table:
-        """The pairs of one file; ``keepers`` are the fields of the keeper's file of each."""
+        """Return the rows for the pairs of one file.
+
+        ``keepers`` has, for each pair, the source and lake of its keeper's data file.
+        """
         with storage.open_input(self.lake.uri(file)) as source:
             ids = pq.read_table(source, columns=["row", "id"], use_threads=False)
         rows = pa.array(pairs["row"].to_numpy())
         lakes = {"keeper_lake": pa.array(keepers["lake"])}
         size = len(rows)
-        whole = pa.table(
+        table = pa.table(
             {
                 "source": pa.array([file.source] * size),
                 "row": rows,
@@ -119,4 +123,4 @@ class _WritePairs:
             },
             schema=pa.schema([f for f in self.lake.schema if f.name not in schemas.CUTS.names]),
         )
-        return pa.concat_tables([self.lake.schema.empty_table(), whole], promote_options="default")
+        return pa.concat_tables([self.lake.schema.empty_table(), table], promote_options="default")

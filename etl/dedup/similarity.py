@@ -1,8 +1,8 @@
-"""How alike the two documents of a pair are: each pair goes to the data files of its two documents.
+"""Similarity of candidate pairs, computed from their signatures or from the shingles of their texts.
 
-A pair that was found takes the signature of its better document along to the worse one, and goes on if the
-two agree in enough numbers; if the recipe asks for it, the shingles of the texts are counted then. Of a data
-file only the row groups are read that hold a document of a pair.
+Each pair is sent to the data file of its better document, carries that signature to the data file of the
+worse one, and is kept if the two signatures agree in enough numbers. With ``verify: exact``, the shingles of
+the texts are then counted. Only the row groups that hold a document of a pair are read.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from etl.kernels.hashing.minhash import jaccard, shingles
 from etl.stages import DedupMinhash
 
 FILES_PER_BUCKET: Final = 8
-"""Neighbouring data files, whose signatures are read by one task."""
+"""Neighbouring data files whose signatures are read by one task."""
 
-_STANDARD_ERRORS = 3.0  # below the least likeness, an estimate is still worth an exact count
+_STANDARD_ERRORS = 3.0  # an estimate this far below ``min_similarity`` still gets an exact count
 
 
-def empty_pairs(**kinds: str) -> pd.DataFrame:
-    """A frame without rows; column -> dtype."""
-    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
+def empty_pairs(**dtypes: str) -> pd.DataFrame:
+    """Return a frame without rows, given the dtype of each column."""
+    return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in dtypes.items()})
 
 
 ENDS: Final = {
@@ -38,20 +38,20 @@ ENDS: Final = {
     "better_rank": "float64",
     "worse_rank": "float64",
 }
-"""Column -> dtype of a pair: two addresses, and how much they are preferred (the less, the better)."""
+"""Columns of a pair and their dtypes: two addresses and their ranks (lower is better)."""
 
 SIMILAR_PAIRS: Final = empty_pairs(**ENDS, similarity="float64", bucket="int64")
-"""Pairs that are alike; all pairs of a bucket are judged by one task."""
+"""Pairs of similar documents; all pairs of a bucket are compared by one task."""
 
 
 def bucket_of(documents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bucket of each document: all documents of a data file are in one."""
+    """Return the bucket of each document; all documents of a data file are in the same one."""
     return file_of(documents) // FILES_PER_BUCKET
 
 
 @dataclass(frozen=True)
 class SimilarityCheck:
-    """What is done with pairs where the signatures or texts of one of the two are."""
+    """Partition tasks that compare pairs; each reads the signatures or texts that it needs."""
 
     files: StoredFileList
     lake: DocumentReader
@@ -62,12 +62,12 @@ class SimilarityCheck:
         return self.lake.stage
 
     def meta(self) -> pd.DataFrame:
-        """Pairs with the signature of the better one, two numbers a column."""
+        """Return an empty frame of ``sign``: pairs and a signature, two of its numbers per column."""
         width = (self._stage.permutations + 1) // 2
         return empty_pairs(**ENDS, bucket="int64", **{f"s{k}": "int64" for k in range(width)})
 
     def sign(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """Each pair once, with the signature of the better one; the bucket is the worse one's."""
+        """Return each pair once, with the better document's signature and the worse one's bucket."""
         pairs = pairs.drop_duplicates(["better", "worse"])
         numbers = self._numbers(pairs["better"].to_numpy())
         if numbers.shape[1] % 2:
@@ -79,55 +79,58 @@ class SimilarityCheck:
         return pd.concat([ends[[*ENDS, "bucket"]], signed], axis=1)
 
     def compare(self, signed: pd.DataFrame) -> pd.DataFrame:
-        """The pairs whose signatures are alike enough; the bucket is the better one's."""
+        """Return the pairs whose signatures are similar enough, with the better document's bucket."""
         stage = self._stage
-        least = stage.min_similarity
+        min_similarity = stage.min_similarity
         if stage.verify == "exact":
-            least -= _STANDARD_ERRORS * np.sqrt(least * (1 - least) / stage.permutations)
+            variance = min_similarity * (1 - min_similarity) / stage.permutations
+            min_similarity -= _STANDARD_ERRORS * np.sqrt(variance)
         columns = [name for name in signed.columns if name not in (*ENDS, "bucket")]
-        one = np.ascontiguousarray(signed[columns].to_numpy()).view(np.uint32)
-        other = self._numbers(signed["worse"].to_numpy())
-        similarity = (one[:, : stage.permutations] == other).mean(axis=1)
-        return self._enough(signed, similarity, float(least))
+        better = np.ascontiguousarray(signed[columns].to_numpy()).view(np.uint32)
+        worse = self._numbers(signed["worse"].to_numpy())
+        similarity = (better[:, : stage.permutations] == worse).mean(axis=1)
+        return self._similar(signed, similarity, float(min_similarity))
 
     def count(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """The pairs whose sets of shingles are alike enough."""
+        """Return the pairs whose shingle sets are similar enough, with the better document's bucket."""
         pairs = pairs.sort_values(["worse", "better"])
         better, worse = pairs["better"].to_numpy(), pairs["worse"].to_numpy()
-        known = dict(self._sets(np.unique(better)))
+        better_sets = dict(self._shingle_sets(np.unique(better)))
         similarity = np.empty(len(pairs))
-        for document, shingle_set in self._sets(np.unique(worse)):
+        for document, shingle_set in self._shingle_sets(np.unique(worse)):
             first, last = np.searchsorted(worse, [document, document + 1])
-            for k in range(first, last):  # 30 us a kilobyte
-                similarity[k] = jaccard(known[int(better[k])], shingle_set)
-        return self._enough(pairs, similarity, self._stage.min_similarity)
+            for k in range(first, last):  # 30 us per kilobyte
+                similarity[k] = jaccard(better_sets[int(better[k])], shingle_set)
+        return self._similar(pairs, similarity, self._stage.min_similarity)
 
-    def _enough(
-        self, pairs: pd.DataFrame, similarity: NDArray[np.float64], least: float
+    def _similar(
+        self, pairs: pd.DataFrame, similarity: NDArray[np.float64], min_similarity: float
     ) -> pd.DataFrame:
         bucket = bucket_of(pairs["better"].to_numpy())
         pairs = pairs[[*ENDS]].assign(similarity=similarity, bucket=bucket)
-        return pairs[similarity >= least]
+        return pairs[similarity >= min_similarity]
 
     def _numbers(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """The signatures of documents without their lengths: uint32 (n, permutations)."""
+        """Return the signatures of documents without their lengths, as uint32 (n, permutations)."""
         stage = self._stage
         out = np.empty((len(documents), stage.permutations), np.uint32)
-        for places, column in self._columns(documents, "signature"):
-            out[places] = stage.numbers(column)[:, 1:]
+        for indices, column in self._columns(documents, "signature"):
+            out[indices] = stage.numbers(column)[:, 1:]
         return out
 
-    def _sets(self, documents: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Each of some documents, in their order, with its set of shingles; one data file at a time."""
-        for places, column in self._columns(documents, "text"):
-            found = shingles(texts(column), self._stage.shingling)
-            yield from zip(documents[places].tolist(), found, strict=True)
+    def _shingle_sets(
+        self, documents: NDArray[np.int64]
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield each document (ascending) with its set of shingles, reading one data file at a time."""
+        for indices, column in self._columns(documents, "text"):
+            sets = shingles(texts(column), self._stage.shingling)
+            yield from zip(documents[indices].tolist(), sets, strict=True)
 
     def _columns(
         self, documents: NDArray[np.int64], column: str
     ) -> Iterator[tuple[NDArray[np.int64], pa.Array]]:
-        """The values of a column, file by file, and which of the documents they are of."""
+        """Yield the values of a column and the indices of their documents, file by file."""
         numbers = file_of(documents)
         for file in self.files.take(np.unique(numbers)):
-            places = np.flatnonzero(numbers == file.number)
-            yield places, self.lake.read_rows(file, row_of(documents[places]), column)
+            indices = np.flatnonzero(numbers == file.number)
+            yield indices, self.lake.read_rows(file, row_of(documents[indices]), column)

@@ -1,8 +1,8 @@
-"""The data files of a barrier, numbered, as a list in storage: driver and workers read what they need of it.
+"""Numbered list of data files in storage, from which driver and workers read what they need.
 
-A million data files would be half a gigabyte on the driver, and would go to each task that may need one of
-them. The list lies beside the data files that the barrier writes, named like them, for as long as it takes;
-what a killed run leaves goes with its other files (``etl vacuum``).
+A million data files would take half a gigabyte on the driver and would be sent to every task that may need
+one of them. The list is stored next to the data files that deduplication writes, with the same kind of name,
+and is removed at the end. ``etl vacuum`` removes the list of a killed run with the run's other files.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from etl.delta.layout import Layout
 from etl.errors import StorageError
 from etl.kernels.hashing.sorted_sets import between
 
-_AT_ONCE = 4096  # as Python's objects, half a kilobyte each
+_AT_ONCE = 4096  # files held as Python objects, half a kilobyte each
 _SCHEMA = pa.schema(
     {
         "number": pa.int64(),
@@ -43,14 +43,14 @@ _LAYOUT = Layout(
     statistics=("number",),
     dictionary=("source", "lake"),
     bulk="path",
-    row_group_bytes=1 << 18,  # some thousands of files
-    file_bytes=1 << 62,  # never a second one
+    row_group_bytes=1 << 18,  # a few thousand files
+    file_bytes=1 << 62,  # the list is always one file
 )
 
 
 @dataclass(frozen=True)
 class StoredFileList:
-    """Data files with the numbers from 0 on; iterated in their order."""
+    """A stored list of data files, numbered from 0 and iterated in that order."""
 
     uri: str
     length: int
@@ -64,46 +64,47 @@ class StoredFileList:
                 yield from _files(parquet.read_row_group(group, use_threads=False))
 
     def take(self, numbers: NDArray[np.int64]) -> list[NumberedFile]:
-        """The files with these numbers (ascending, each once)."""
+        """Return the files with these numbers (ascending, unique)."""
         return _files(self._read(numbers, _SCHEMA.names))
 
     def fields(self, numbers: NDArray[np.int64], names: Sequence[str]) -> pd.DataFrame:
-        """Some of the fields of the files with these numbers (ascending, each once), by their number."""
-        found = self._read(numbers, ["number", *names])
-        return pd.DataFrame(found.to_pandas(types_mapper=pd.ArrowDtype)).set_index("number")
+        """Return fields of the files with these numbers (ascending, unique), indexed by number."""
+        table = self._read(numbers, ["number", *names])
+        return pd.DataFrame(table.to_pandas(types_mapper=pd.ArrowDtype)).set_index("number")
 
     def _read(self, numbers: NDArray[np.int64], names: Sequence[str]) -> pa.Table:
-        found = [_SCHEMA.empty_table().select(names)]
+        tables = [_SCHEMA.empty_table().select(names)]
         with self._open() as parquet:
             for group in range(parquet.num_row_groups):
-                known = parquet.metadata.row_group(group).column(0).statistics
-                part = between(numbers, known.min, known.max)
+                statistics = parquet.metadata.row_group(group).column(0).statistics
+                part = between(numbers, statistics.min, statistics.max)
                 if len(part):
                     table = parquet.read_row_group(group, columns=names, use_threads=False)
-                    found.append(table.take(pa.array(part - known.min)))
-        return pa.concat_tables(found)
+                    tables.append(table.take(pa.array(part - statistics.min)))
+        return pa.concat_tables(tables)
 
     def chosen(
         self, is_chosen: Callable[[NumberedFile], bool]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The numbers of the files for which something is true, and how many rows each of them has."""
-        found = ((file.number, file.rows) for file in self if is_chosen(file))
-        pairs = np.fromiter(chain.from_iterable(found), np.int64).reshape(-1, 2)
+        """Return the numbers and row counts of the files for which ``is_chosen`` returns True."""
+        files = ((file.number, file.rows) for file in self if is_chosen(file))
+        pairs = np.fromiter(chain.from_iterable(files), np.int64).reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]
 
     def frame(
         self,
         parts: Sequence[NDArray[np.int64]],
-        *given: Sequence[Any],
+        *args: Sequence[Any],
         read: Callable[..., pd.DataFrame],
         meta: pd.DataFrame,
         label: str,
     ) -> dd.DataFrame:
-        """What ``read`` says of each file: a partition for each part of their numbers (as for ``take``).
+        """Return the frames that ``read`` returns for each file, one partition for each part.
 
-        ``given`` are further arguments of ``read``, one for each part; ``label`` names the tasks.
+        A part is an array of file numbers, as for ``take``. ``args`` are further arguments of ``read``, each
+        with one value per part; ``label`` names the tasks.
         """
-        return dd.from_map(_read_part, parts, *given, files=self, read=read, meta=meta, label=label)
+        return dd.from_map(_read_part, parts, *args, files=self, read=read, meta=meta, label=label)
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
@@ -113,10 +114,10 @@ class StoredFileList:
 
 @contextmanager
 def store_file_list(files: Iterable[NumberedFile], url: str, name: str) -> Iterator[StoredFileList]:
-    """A list of data files, one at least, for as long as the context lasts.
+    """Write a list of data files, at least one, and remove it when the context ends.
 
-    ``url`` is the table beside whose data files it lies; ``name`` is the head of its own. The files are
-    numbered from 0 on. Raises WriteError if there is no room.
+    The files must be numbered from 0. The list is stored in the table at ``url``; ``name`` is the prefix of
+    its file name. Raises WriteError if it cannot be written.
     """
     writer = DataFileWriter(url, _SCHEMA, _LAYOUT, name=name)
     remaining = iter(files)
@@ -127,23 +128,20 @@ def store_file_list(files: Iterable[NumberedFile], url: str, name: str) -> Itera
     try:
         yield StoredFileList(uri, fragment.rows)
     finally:
-        with suppress(StorageError):  # it is in nobody's way
+        with suppress(StorageError):  # a list that remains is harmless
             storage.remove(uri)
 
 
 def _read_part(
-    numbers: NDArray[np.int64],
-    *given: Any,
-    files: StoredFileList,
-    read: Callable[..., pd.DataFrame],
+    numbers: NDArray[np.int64], *args: Any, files: StoredFileList, read: Callable[..., pd.DataFrame]
 ) -> pd.DataFrame:
-    return pd.concat([read(file, *given) for file in files.take(numbers)], ignore_index=True)
+    return pd.concat([read(file, *args) for file in files.take(numbers)], ignore_index=True)
 
 
 def _files(table: pa.Table) -> list[NumberedFile]:
     rows = table.to_pylist()
-    return [NumberedFile(**{name: _plain(value) for name, value in row.items()}) for row in rows]
+    return [NumberedFile(**{name: _hashable(value) for name, value in row.items()}) for row in rows]
 
 
-def _plain(value: Any) -> Any:
+def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value

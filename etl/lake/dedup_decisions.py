@@ -1,4 +1,4 @@
-"""What ``duplicates`` says: which units are decided, and which of their rows are left out or cut."""
+"""Reader of the table ``duplicates``: decided units, and their dropped and cut rows."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from etl.lake.work_units import WorkUnit
 
 
 class DedupDecisions:
-    """The decisions at the head of ``duplicates``; without the table, every unit is decided and new."""
+    """Decisions in the latest version of ``duplicates``; without the table, all units are decided."""
 
     def __init__(self, ledger: Ledger | None) -> None:
         self._ledger = ledger
@@ -28,19 +28,20 @@ class DedupDecisions:
             self._spans = RangeIndex((f["min.source"], f["max.source"], f["path"]) for f in files)
 
     def include(self, unit: WorkUnit) -> bool:
-        """Whether the unit's rows are decided."""
+        """Return whether the rows of a unit are decided."""
         return self._ledger is None or self._ledger.is_done(self._ledger.key(unit.key))
 
     def files(self, source: str) -> tuple[str, ...]:
-        """The data files of ``duplicates`` that may name rows of an input file.
+        """Return the data files of ``duplicates`` that may list rows of an input file.
 
-        Each holds neighbouring sources; the names of data files begin with hashes, and have no order.
+        Each of them covers a range of sources. The ranges are known from statistics: file names begin with
+        hashes and have no order.
         """
         return self._spans.around(source)
 
 
 class RangeIndex:
-    """Data files with the first and the last name that each holds, to be found by a name between these.
+    """Data files with the first and last name in each, for look-ups by name.
 
     >>> RangeIndex([("a", "c", "0.parquet"), ("c", "d", "1.parquet")]).around("c")
     ('0.parquet', '1.parquet')
@@ -52,7 +53,7 @@ class RangeIndex:
         self._reach = list(accumulate((high for _, high, _ in self._spans), max))
 
     def around(self, name: str) -> tuple[str, ...]:
-        """The files that may hold a name; few are looked at, if few overlap."""
+        """Return the files that may hold a name; the look-up is fast if few of them overlap."""
         first, stop = bisect_left(self._reach, name), bisect_right(self._lows, name)
         return tuple(path for _, high, path in self._spans[first:stop] if name <= high)
 
@@ -64,20 +65,20 @@ def duplicate_rows(
     *,
     kinds: Sequence[str] = (*schemas.WHOLE, schemas.SHORT),
 ) -> npt.NDArray[np.int64]:
-    """The ``row`` of each document that stands in the data files ``paths`` of ``documents`` and is left out.
+    """Return ``row`` of each dropped document in the data files ``paths`` of ``documents``.
 
-    ``files`` are the data files of ``duplicates`` to look in; ``kinds`` says for what it is left out.
+    ``files`` are the data files of ``duplicates`` to search; ``kinds`` are the kinds of duplicates.
     """
     tables = _rows(table_url, files, paths, kinds, ["row"])
-    found = [np.asarray(table["row"].combine_chunks()) for table in tables]
-    return np.concatenate([np.empty(0, np.int64), *found])
+    rows = [np.asarray(table["row"].combine_chunks()) for table in tables]
+    return np.concatenate([np.empty(0, np.int64), *rows])
 
 
 def cut_rows(table_url: str, files: Sequence[str], paths: Sequence[str]) -> pa.Table:
-    """The documents of such data files that are cut: ``row``, and ``cut``, the ordinals of what goes."""
+    """Return the cut documents in such data files: ``row``, and ``cut``, the ordinals of cut units."""
     schema = pa.schema([schemas.DUPLICATES.field("row"), schemas.CUTS.field("cut")])
-    found = _rows(table_url, files, paths, [schemas.CUT], schema.names)
-    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in found)])
+    tables = _rows(table_url, files, paths, [schemas.CUT], schema.names)
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
 
 
 def _rows(

@@ -41,17 +41,17 @@ class KeysTable:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """One data file of a table ``keys``: where it is, its kind, its least and greatest key, its rows."""
+    """A data file of a table ``keys``."""
 
     uri: str
     kind: Kind
-    low: int
-    high: int
+    low: int  # least key
+    high: int  # greatest key
     rows: int
 
 
 def key_files(table: Table) -> list[KeyFile]:
-    """The data files of a table ``keys``."""
+    """Return the data files of a table ``keys``."""
     files = table.data_files()
     if not files.num_rows:
         return []
@@ -65,7 +65,7 @@ def key_files(table: Table) -> list[KeyFile]:
 
 
 def file_id(path: str) -> int:
-    """What table ``keys`` calls a data file of ``documents``: 63 bits of the SHA-256 of its path.
+    """Return the id of a data file of ``documents`` in table ``keys``: 63 bits of its path's SHA-256.
 
     >>> file_id("verdict=kept/0.parquet")
     6487412895188051549

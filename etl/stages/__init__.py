@@ -1,4 +1,4 @@
-"""The stages of a recipe, one small file each; this union is the whole list, written out by hand."""
+"""All stages that a recipe can use: the union ``AnyStage`` and the classes by kind."""
 
 from typing import Annotated
 
@@ -75,7 +75,7 @@ STAGES: dict[str, type[Stage]] = {
     "dedup_paragraphs": DedupParagraphs,
     "tokenize": Tokenize,
 }
-"""The kinds as a recipe names them."""
+"""The stage classes by kind, the name that a recipe uses."""
 
 __all__ = [
     "C4",

@@ -20,7 +20,7 @@ from etl.stages.rejected_rows import Rejected
 from etl.stages.signal_kernels import GROUPS, compute_signals
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 
-_LASTING: Final = frozenset({"language"})  # what a rewritten text does not change
+_COMPUTED_ONCE: Final = frozenset({"language"})  # groups that are not recomputed for rewritten text
 
 
 _REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
@@ -33,67 +33,91 @@ def apply(
     rejected: Rejected | None = None,
     costs: dict[str, float] | None = None,
 ) -> pa.Table:
-    """The same rows in the same order, judged: columns of ``documents_schema(stages)``.
+    """Return the same rows in the same order with verdicts: the columns of ``documents_schema(stages)``.
 
-    ``table`` has the columns of ``schemas.RAW``; a row that has a reason already stays rejected. Stages
-    that need more than a batch (deduplication, tokenize) are passed over, but DedupExact says how
-    ``content_hash`` is normalised, DedupMinhash gives what is kept its ``signature``, and DedupParagraphs its
-    units. The text of rejected rows becomes null unless asked for. A signal that was not computed is null.
-    To ``costs`` the seconds of each stage (``"2 c4"``: place and kind) and each group of signals
-    (``"signals.words"``) are added. Raises StageError that names stage, source and rows.
+    ``table`` has the columns of ``schemas.RAW``. Rows that already have a reason stay rejected. The text
+    of rejected rows becomes null unless ``rejected`` asks for it. A signal that was not computed is null.
+
+    Stages that need more than one batch (deduplication, tokenize) are not applied, but they add columns:
+    DedupExact sets the normalization of ``content_hash``, DedupMinhash adds the ``signature`` of kept rows,
+    and DedupParagraphs adds their units.
+
+    ``costs`` collects the seconds of each stage (``"2 c4"``: position and kind) and of each group of
+    signals (``"signals.words"``). Raises StageError, which names the stage, the source and the rows.
     """
-    rejected = rejected or Rejected()
-    batch = _Batch(table, documents_schema(stages), rejected)
+    batch = _Batch(table, documents_schema(stages), rejected or Rejected())
     clock = _Clock(costs if costs is not None else {})
-    computed: set[str] = set()  # groups of signals that stand for the text as it is
-    for run in split_at_transforms(stages):
-        computed &= _LASTING
-        for step in run:
-            rows = batch.seen_by(step.stage)
-            if not pc.any(rows).as_py():
-                continue
-            with _named(step.stage, batch.documents, rows):
-                if isinstance(step.stage, Transform):
-                    with clock.of(step):
-                        batch.rewrite(step.stage, rows)
-                else:
-                    groups = _groups(run, step) - computed
-                    computed |= groups
-                    for group in (name for name in GROUPS if name in groups):
-                        with clock.of(f"signals.{group}"):
-                            batch.compute(_asked(run, group), batch.readable())
-                    with clock.of(step):
-                        batch.judge(step, rows)
-    for stage in stages:
-        if isinstance(stage, DedupMinhash):
-            with clock.of("signals.minhash"):
-                batch.sign(stage)
-        if isinstance(stage, DedupParagraphs):
-            with clock.of("signals.units"):
-                batch.cut_up(stage)
+    _apply_steps(batch, stages, clock)
+    _prepare_deduplication(batch, stages, clock)
     result = batch.finish(stages)
     assert result.num_rows == table.num_rows
     return result
 
 
-def _groups(run: Sequence[PlacedStage], step: PlacedStage) -> set[str]:
-    """What to compute before a filter: all cheap groups of its run, and the costly ones it reads."""
-    cheap = {SIGNALS[name].group for other in run for name in _signals(other)} - COSTLY
-    return cheap | {SIGNALS[name].group for name in _signals(step)}
+def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: "_Clock") -> None:
+    """Apply the filters and transforms in order, each after the signals that it needs."""
+    computed: set[str] = set()  # groups of signals that are computed for the current text
+    for run in split_at_transforms(stages):
+        computed &= _COMPUTED_ONCE
+        for step in run:
+            rows = batch.rows_for(step.stage)
+            if not pc.any(rows).as_py():
+                continue
+            with _locate_errors(step.stage, batch.documents, rows):
+                if isinstance(step.stage, Transform):
+                    with clock.measure(step):
+                        batch.rewrite(step.stage, rows)
+                else:
+                    groups = _groups_before(step, run)
+                    _compute_groups(batch, run, groups - computed, clock)
+                    computed |= groups
+                    with clock.measure(step):
+                        batch.judge(step, rows)
 
 
-def _asked(run: Sequence[PlacedStage], group: str) -> dict[str, str]:
-    """The signals of a group that any filter of the run reads, and their columns."""
-    asked = {name: step.columns.get(name, name) for step in run for name in _signals(step)}
-    return {name: asked[name] for name in SIGNALS if name in asked and SIGNALS[name].group == group}
+def _compute_groups(
+    batch: "_Batch", run: Sequence[PlacedStage], groups: set[str], clock: "_Clock"
+) -> None:
+    """Compute all signals of these groups that the run reads, group by group in the order of GROUPS."""
+    for group in GROUPS:
+        if group in groups:
+            with clock.measure(f"signals.{group}"):
+                batch.compute(_columns_of_group(group, run), batch.rows_with_signals())
 
 
-def _signals(step: PlacedStage) -> list[str]:
+def _prepare_deduplication(batch: "_Batch", stages: Sequence[Stage], clock: "_Clock") -> None:
+    """Add the columns by which documents are compared once all batches are done."""
+    for stage in stages:
+        if isinstance(stage, DedupMinhash):
+            with clock.measure("signals.minhash"):
+                batch.add_signatures(stage)
+        if isinstance(stage, DedupParagraphs):
+            with clock.measure("signals.units"):
+                batch.add_units(stage)
+
+
+def _groups_before(step: PlacedStage, run: Sequence[PlacedStage]) -> set[str]:
+    """Return the groups to compute before a filter: all cheap ones of its run, costly ones if it reads them.
+
+    Cheap groups are computed at once, before the first filter of the run rejects anything.
+    """
+    cheap = {SIGNALS[name].group for other in run for name in _signals_read(other)} - COSTLY
+    return cheap | {SIGNALS[name].group for name in _signals_read(step)}
+
+
+def _columns_of_group(group: str, run: Sequence[PlacedStage]) -> dict[str, str]:
+    """Return the signals of a group that any filter of the run reads, and their columns."""
+    columns = {name: step.columns.get(name, name) for step in run for name in _signals_read(step)}
+    names = (name for name in SIGNALS if SIGNALS[name].group == group)
+    return {name: columns[name] for name in names if name in columns}
+
+
+def _signals_read(step: PlacedStage) -> list[str]:
     return with_needs(step.stage.signals())
 
 
 class _Batch:
-    """Documents on their way: their columns, of which ``text`` is as the stages have rewritten it so far."""
+    """The columns of a batch of documents; ``text`` is as the stages so far have rewritten it."""
 
     def __init__(self, table: pa.Table, schema: pa.Schema, rejected: Rejected) -> None:
         raw = table.select(schemas.RAW.names).cast(schemas.RAW)
@@ -110,70 +134,76 @@ class _Batch:
         self.documents = pa.table(columns, schema=pa.schema(fields))
         self._schema = schema
         self._rejected = rejected
-        self._live = self._kept()  # the rows whose text is what a stage would see
-        self._stored = self.documents["text"]  # as it was when a row was rejected
+        # Mask of the rows whose text is current. A rejected row that a transform skips is removed from
+        # it, because its text is no longer the text that later stages would see.
+        self._current = self._kept()
+        self._text_when_rejected = self.documents["text"]  # of kept rows: the current text
 
     def _kept(self) -> pa.BooleanArray:
         return one_chunk(pc.is_null(self.documents["reason"]))
 
-    def readable(self) -> pa.BooleanArray:
-        """The rows whose signals are wanted: a mask."""
-        return self._live if self._rejected.signals else pc.and_(self._live, self._kept())
+    def rows_with_signals(self) -> pa.BooleanArray:
+        """Return a mask of the rows whose signals are computed."""
+        return self._current if self._rejected.signals else pc.and_(self._current, self._kept())
 
-    def seen_by(self, stage: Stage) -> pa.BooleanArray:
-        """The rows that a stage sees: a mask."""
+    def rows_for(self, stage: Stage) -> pa.BooleanArray:
+        """Return a mask of the rows that a stage processes."""
         if stage.sees_kept_only():
-            return pc.and_(self._live, self._kept())
-        return self.readable()
+            return pc.and_(self._current, self._kept())
+        return self.rows_with_signals()
 
-    def compute(self, names: Mapping[str, str], rows: pa.BooleanArray) -> None:
-        """Put signals of the text into their columns."""
-        found = compute_signals(_rows(self.documents.select(["text", "lang"]), rows), [*names])
-        for name, column in names.items():
-            self._put(column, rows, found[name])
+    def compute(self, columns: Mapping[str, str], rows: pa.BooleanArray) -> None:
+        """Compute signals of the current text: ``columns`` maps each signal to its column."""
+        signals = compute_signals(
+            _select(self.documents.select(["text", "lang"]), rows), [*columns]
+        )
+        for name, column in columns.items():
+            self._set(column, rows, signals[name])
 
     def judge(self, step: PlacedStage, rows: pa.BooleanArray) -> None:
-        """Measure what the filter itself measures, and reject what its rules say."""
+        """Compute the filter's own signals, then reject the rows that break its rules."""
         stage = step.stage
-        seen = _rows(self._view(step), rows)
+        table = _select(self._input_of(step), rows)
         if isinstance(stage, Filter) and (own := stage.columns()):
-            measured = stage.measure(seen).select([*own]).cast(_floats(own))
+            measured = stage.measure(table).select([*own]).cast(_floats(own))
             for name in own:
-                self._put(name, rows, measured[name])
-                seen = _with_column(seen, name, measured[name])
-        self._reject(rows, stage.reasons(seen))
+                self._set(name, rows, measured[name])
+                table = _with_column(table, name, measured[name])
+        self._reject(rows, stage.reasons(table))
 
     def rewrite(self, stage: Transform, rows: pa.BooleanArray) -> None:
-        """Rewrite the rows; the stage may reject some, and changes no address."""
-        before = _rows(self.documents, rows)
+        """Rewrite the rows; the transform may reject some, but must not change their addresses."""
+        before = _select(self.documents, rows)
         after = stage.apply(before)
         names = [*schemas.ADDRESS, *_REWRITTEN, "reason", *stage.columns()]
         after = after.select(names).cast(pa.schema([self.documents.schema.field(n) for n in names]))
         if after.num_rows != before.num_rows or any(after[n] != before[n] for n in schemas.ADDRESS):
-            raise StageError(f"{stage.kind} changed the number of rows, or their addresses")
+            raise StageError(f"{stage.kind} changed the number of rows or their addresses")
         for name in (*_REWRITTEN, *stage.columns()):
-            self._put(name, rows, after[name])
+            self._set(name, rows, after[name])
         self._reject(rows, pc.coalesce(after["reason"], stage.reasons(after)))
         kept = self._kept()
-        self._stored = pc.if_else(kept, self.documents["text"], self._stored)
+        self._text_when_rejected = pc.if_else(
+            kept, self.documents["text"], self._text_when_rejected
+        )
         if stage.costly or not self._rejected.signals:
-            self._live = pc.and_(self._live, kept)
+            self._current = pc.and_(self._current, kept)
 
-    def sign(self, stage: DedupMinhash) -> None:
-        """Give the rows that are kept their signatures."""
+    def add_signatures(self, stage: DedupMinhash) -> None:
+        """Compute the signatures of the kept rows."""
         rows = self._kept()
-        texts = _rows(self.documents.select(["text"]), rows)["text"]
-        self._put("signature", rows, stage.signature(texts))
+        texts = _select(self.documents.select(["text"]), rows)["text"]
+        self._set("signature", rows, stage.signature(texts))
 
-    def cut_up(self, stage: DedupParagraphs) -> None:
-        """Give the rows that are kept their units."""
+    def add_units(self, stage: DedupParagraphs) -> None:
+        """Compute the units of the kept rows."""
         text = one_chunk(self.documents["text"])
-        found = stage.units(pc.if_else(self._kept(), text, pa.scalar(None, text.type)))
-        for name, values in zip(schemas.UNITS.names, found, strict=True):
+        columns = stage.units(pc.if_else(self._kept(), text, pa.scalar(None, text.type)))
+        for name, values in zip(schemas.UNITS.names, columns, strict=True):
             self.documents = _with_column(self.documents, name, values)
 
     def finish(self, stages: Sequence[Stage]) -> pa.Table:
-        """The rows as the table holds them."""
+        """Return the rows with hash and verdict, in the schema of the table."""
         normalize: Normalize = next(
             (stage.normalize for stage in stages if isinstance(stage, DedupExact)), "whitespace"
         )
@@ -182,37 +212,35 @@ class _Batch:
         documents = documents.append_column("content_hash", hashes)
         documents = documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
         if not pc.all(kept).as_py():
-            none = pa.scalar(None, pa.string())
-            stored = self._stored if self._rejected.text else none
-            text = pc.if_else(kept, documents["text"], stored)
+            null = pa.scalar(None, pa.string())
+            of_rejected = self._text_when_rejected if self._rejected.text else null
+            text = pc.if_else(kept, documents["text"], of_rejected)
             documents = documents.set_column(documents.column_names.index("text"), "text", text)
         return documents.select(self._schema.names).cast(self._schema)
 
-    def _view(self, step: PlacedStage) -> pa.Table:
-        """The columns that a filter reads, signals under their own names; all, if it names none."""
+    def _input_of(self, step: PlacedStage) -> pa.Table:
+        """Return the columns that a filter reads, signals under their own names; all if it names none."""
         reads = step.stage.signals() or [
             name for name in self.documents.column_names if name not in step.columns.values()
         ]
         columns = {name: step.columns.get(name, name) for name in (*reads, *step.columns)}
-        there = {
-            n: self.documents[c] for n, c in columns.items() if c in self.documents.column_names
-        }
-        return pa.table(there)
+        existing = {*self.documents.column_names}
+        return pa.table({n: self.documents[c] for n, c in columns.items() if c in existing})
 
     def _reject(self, rows: pa.BooleanArray, reasons: pa.Array | pa.ChunkedArray) -> None:
-        """Give rows a reason that have none."""
-        before = _rows(self.documents.select(["reason"]), rows)["reason"]
-        self._put("reason", rows, pc.coalesce(before, reasons))
+        """Set the reason of rows that have none."""
+        before = _select(self.documents.select(["reason"]), rows)["reason"]
+        self._set("reason", rows, pc.coalesce(before, reasons))
 
-    def _put(self, name: str, rows: pa.BooleanArray, values: pa.Array | pa.ChunkedArray) -> None:
-        """Replace a column's values in the rows of a mask."""
+    def _set(self, name: str, rows: pa.BooleanArray, values: pa.Array | pa.ChunkedArray) -> None:
+        """Set the values of a column in the rows of a mask."""
         if len(values) != len(self.documents):
             whole = one_chunk(self.documents[name])
             values = pc.replace_with_mask(whole, rows, one_chunk(values))
         self.documents = _with_column(self.documents, name, values)
 
 
-def _rows(table: pa.Table, rows: pa.BooleanArray) -> pa.Table:
+def _select(table: pa.Table, rows: pa.BooleanArray) -> pa.Table:
     return table if pc.all(rows).as_py() else table.filter(rows)
 
 
@@ -221,33 +249,33 @@ def _floats(names: Iterable[str]) -> pa.Schema:
 
 
 def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    at = table.schema.get_field_index(name)
-    return table.set_column(at, table.schema.field(at), values)
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, table.schema.field(index), values)
 
 
 class _Clock:
-    """Adds up seconds of wall time: a worker does one thing at a time, and waits for its children."""
+    """Sums wall time in seconds; a worker runs one task at a time and waits for its child processes."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds
 
     @contextmanager
-    def of(self, what: PlacedStage | str) -> Iterator[None]:
-        label = what if isinstance(what, str) else f"{what.place} {what.stage.kind}"
+    def measure(self, work: PlacedStage | str) -> Iterator[None]:
+        label = work if isinstance(work, str) else f"{work.place} {work.stage.kind}"
         start = time.perf_counter()
         yield
         self._seconds[label] = self._seconds.get(label, 0.0) + time.perf_counter() - start
 
 
 @contextmanager
-def _named(stage: Stage, documents: pa.Table, rows: pa.BooleanArray) -> Iterator[None]:
-    """Raise what a stage raises as a StageError that says where; a user's own mistake says it itself."""
+def _locate_errors(stage: Stage, documents: pa.Table, rows: pa.BooleanArray) -> Iterator[None]:
+    """Raise errors of a stage as StageError with source and rows; pass on errors that have a location."""
     try:
         yield
     except Exception as error:
         if isinstance(error, TokenlakeError) and error.where is not None:
             raise
-        address = _rows(documents.select(schemas.ADDRESS), rows)
+        address = _select(documents.select(schemas.ADDRESS), rows)
         first, last = address.take([0, len(address) - 1]).to_pylist()
         end = f" to {last['row']}" if last["source"] == first["source"] else f" to {last['source']}"
         where = f"{first['source']} rows {first['row']}{end}"

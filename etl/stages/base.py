@@ -1,4 +1,4 @@
-"""What a stage is: a frozen model with one method over an Arrow table."""
+"""The base classes of stages: Stage, Filter and Transform."""
 
 from typing import Any, ClassVar
 
@@ -7,56 +7,57 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 Rules = dict[str, pl.Expr]
-"""Rule name -> a boolean expression over signals; the first that holds rejects the document."""
+"""Rule name -> a boolean expression over signals; the first rule that holds rejects the document."""
 
 
 Limit = float | pl.Expr | None
-"""What a signal is compared with: a number, or an expression over columns; None and null are no limit."""
+"""A limit for a signal: a number or an expression over columns; None and null mean no limit."""
 
 
 def below(signal: pl.Expr, limit: Limit) -> pl.Expr:
-    """The rule that a signal is less than a limit; None is no limit."""
+    """Return the rule that a signal is less than a limit; with None the rule never holds."""
     return signal < (limit if isinstance(limit, pl.Expr) else pl.lit(limit))
 
 
 def above(signal: pl.Expr, limit: Limit) -> pl.Expr:
-    """The rule that a signal is more than a limit; None is no limit."""
+    """Return the rule that a signal is more than a limit; with None the rule never holds."""
     return signal > (limit if isinstance(limit, pl.Expr) else pl.lit(limit))
 
 
-def _roots(rules: Rules) -> list[str]:
-    """The columns that rules read."""
+def _columns_read(rules: Rules) -> list[str]:
+    """Return the columns that rules read."""
     return list(dict.fromkeys(n for rule in rules.values() for n in rule.meta.root_names()))
 
 
 class Stage(BaseModel):
-    """One step of a recipe; unknown keys are refused and types are not coerced."""
+    """One step of a recipe: a frozen model that rejects unknown keys and does not coerce types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: str
     shorthand: ClassVar[str | None] = None  # the field that a bare value in a recipe sets
     paths: ClassVar[tuple[str, ...]] = ()  # the fields that hold a path or URL
-    costly: ClassVar[bool] = False  # too much so for what a filter before it has rejected
-    # The fields that rules() alone reads, of a stage that makes signals or rewrites text; of others: all.
+    costly: ClassVar[bool] = False  # if so, documents that are already rejected are skipped
+    # Fields that only rules() reads. Set by stages that compute signals or rewrite text; in other
+    # stages every field is a threshold.
     thresholds: ClassVar[tuple[str, ...]] = ()
 
     def columns(self) -> dict[str, str]:
-        """The signals that the stage itself makes, float64, each with its unit; they begin with its kind."""
+        """Return the stage's own signals (float64) and their units; names begin with its kind."""
         return {}
 
     def rules(self) -> Rules:
-        """The rules over signals, in order; the first that holds gives ``kind.rule`` as reason."""
+        """Return the rules in order; the first that holds rejects with the reason ``kind.rule``."""
         return {}
 
     def signals(self) -> list[str]:
-        """The columns that the stage reads; those of its rules, unless it says otherwise."""
-        return _roots(self.rules())
+        """Return the columns that the stage reads, by default those of its rules."""
+        return _columns_read(self.rules())
 
     def reasons(self, table: pa.Table) -> pa.Array:
-        """For each row null (kept), or ``kind.rule`` of the first rule that holds.
+        """Return for each row null (kept) or ``kind.rule`` of the first rule that holds.
 
-        The table has the columns that the rules read; a rule that is null does not reject.
+        The table has the columns that the rules read. A rule that is null does not reject.
         """
         rules = self.rules()
         if not rules:
@@ -64,42 +65,43 @@ class Stage(BaseModel):
         verdict = pl.coalesce(
             [pl.when(rule).then(pl.lit(f"{self.kind}.{name}")) for name, rule in rules.items()]
         ).cast(pl.String)
-        frame = pl.DataFrame(table.select(_roots(rules)))
+        frame = pl.DataFrame(table.select(_columns_read(rules)))
         column = frame.select(reason=verdict)["reason"].to_arrow()
         return column.cast(pa.string())
 
     def sees_kept_only(self) -> bool:
-        """Whether it sees only what no filter before it has rejected: it is costly, or reads text itself.
+        """Return whether the stage skips documents that an earlier stage has rejected.
 
-        What a stage without columns makes of a text leaves no trace that other thresholds could be tried on.
+        It does if it is costly, or if it reads the text and has no columns: such a stage stores no signal
+        that other thresholds could be tried on.
         """
         return self.costly or ("text" in self.signals() and not self.columns())
 
     def check(self) -> None:
-        """Raise what a user can mend, before any work is done: a list, a function, a label not there."""
+        """Raise an error that the user can fix, such as a missing file, function or label, before the run."""
 
     def identity(self) -> dict[str, Any]:
-        """What decides this stage's result, for the fingerprint; a file counts by its content."""
+        """Return the values that determine the result, for the fingerprint; a file counts by its content."""
         return self.model_dump(mode="json")
 
 
 class Filter(Stage):
-    """A stage that keeps or rejects documents and changes none."""
+    """A stage that keeps or rejects documents and does not change them."""
 
     def measure(self, table: pa.Table) -> pa.Table:
-        """The stage's own signals, row for row: a table of ``columns()``, float64, null where unknown.
+        """Compute the stage's own signals for each row: the columns of ``columns()``, null where unknown.
 
-        The table has the columns named by ``signals()``, as far as they are there already.
+        ``table`` has those columns of ``signals()`` that are already computed.
         """
         raise NotImplementedError
 
 
 class Transform(Stage):
-    """A stage that rewrites documents; signals needed after it are computed anew.
+    """A stage that rewrites documents; signals needed after it are computed again.
 
-    Its rules, over its own signals, judge the document as it stands rewritten.
+    Its rules read its own signals and judge the rewritten document.
     """
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table with its text rewritten and ``columns()`` in it, row for row."""
+        """Return the same rows with their text rewritten and the columns of ``columns()`` filled."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Exact duplicates, found by a hash of the text."""
+"""The DedupExact stage: find exact duplicates by a hash of the text."""
 
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -15,12 +15,12 @@ Normalize = Literal["whitespace", "none"]
 
 
 class DedupExact(Stage):
-    """Keep one of the documents whose texts are equal, up to white space unless asked otherwise.
+    """Keep one of the documents whose texts are equal, by default up to white space.
 
-    It needs all documents at once: the runner compares the column ``content_hash`` over the whole table.
-    What the lakes in ``against`` keep goes as well: a URL, or ``{lake: URL, version: N}`` (of the lake's
-    ``documents``; the newest, if not said), or a list of them. What such a lake has not decided yet does
-    not count.
+    All documents are compared at once, by the column ``content_hash`` of the whole table. Documents equal to
+    one that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or
+    ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list of
+    these. Documents that such a lake has not deduplicated yet do not count.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("against",)
@@ -30,15 +30,15 @@ class DedupExact(Stage):
     against: Against = ()
 
     def identity(self) -> dict[str, Any]:
-        """The settings; ``against`` as it is written, if it is."""
+        """Return the settings, with ``against`` as written in the recipe if it is set."""
         return self.model_dump(mode="json", exclude=set() if self.against else {"against"})
 
 
 def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.Array:
-    r"""XXH3's 128 bits of each text: binary, 16 bytes; null for null.
+    r"""Return the 128-bit XXH3 hash of each text: binary, 16 bytes; null for null.
 
-    With ``whitespace``, runs of white space (``str.isspace``) count as one blank and those at the ends
-    not at all.
+    With ``whitespace``, runs of white space (``str.isspace``) are hashed as one space and those at the
+    ends are ignored.
 
     >>> one, two = content_hash(pa.array(["a  b", " a\nb "]), "whitespace")
     >>> one == two, len(one.as_py())
@@ -49,7 +49,7 @@ def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.
     if normalize == "whitespace":
         offsets, data = whitespace.collapse(documents)
     view, ends = data.data, offsets.tolist()
-    digests = [  # 0.1 us a document, and 0.01 us a kilobyte
+    digests = [  # 0.1 us per document plus 0.01 us per kilobyte
         xxhash.xxh3_128_digest(view[start:end]) for start, end in pairwise(ends)
     ]
     null = None if documents.valid is None else ~documents.valid

@@ -1,4 +1,4 @@
-"""Near-duplicates: texts that share most of their runs of words."""
+"""The DedupMinhash stage: find near-duplicates by MinHash signatures."""
 
 from math import comb
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -14,15 +14,15 @@ from etl.stages.base import Stage
 from etl.stages.reference_list import Against
 
 _MAX_PERMUTATIONS: Final = 4096
-_SIMILARITIES: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # of the curve that a plan shows
+_SIMILARITIES: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # points of the curve in a plan
 
 Count = Annotated[int, Field(ge=1)]
 
 
 class KeepRule(BaseModel):
-    """Which of several documents that are alike is best; exactly one of the fields is set.
+    """How to choose the best of several near-duplicates; exactly one of the fields is set.
 
-    ``highest`` and ``lowest`` name a number column of ``documents`` (null is worst); ``sources`` are
+    ``highest`` and ``lowest`` name a numeric column of ``documents`` (null is worst); ``sources`` are
     patterns of input files in the order of preference, such as ``["*/wiki/*", "*/web/*"]`` (others last).
     """
 
@@ -35,29 +35,30 @@ class KeepRule(BaseModel):
     @model_validator(mode="after")
     def _check_one(self) -> "KeepRule":
         if sum(value is not None for value in (self.highest, self.lowest, self.sources)) != 1:
-            raise ValueError("say one of highest, lowest, sources")
+            raise ValueError("set exactly one of highest, lowest, sources")
         return self
 
 
 class DedupMinhash(Stage):
-    """Keep one of the documents that are alike: MinHash signatures, compared in bands, then verified.
+    """Keep one of several near-duplicates: compare MinHash signatures in bands, then verify the pairs.
 
-    Likeness is Jaccard's, of the documents' sets of ``ngram`` words (or characters, with ``unit: chars``)
-    in a row, in lower case, with digits as 0 and without accents unless asked otherwise. Documents are
-    compared if all ``rows`` numbers of one of their ``bands`` agree; the defaults are those of FineWeb
-    (Penedo et al. 2024: 14 bands of 8, 5 words), which finds 92 % of the pairs with a likeness of 0.8.
-    Such a pair counts if it is alike by at least ``min_similarity``: as estimated from the signatures, or,
-    with ``verify: exact``, as counted in the texts of the candidates, which are read again for it. An
-    estimate is off by 0.04 (one standard error, of 112 numbers at 0.8), so that half of the pairs just at
-    ``min_similarity`` are passed over; `etl plan` shows the curves of both.
+    Similarity is the Jaccard index of the documents' sets of shingles: runs of ``ngram`` words (or
+    characters, with ``unit: chars``), in lower case, by default with all digits as 0 and without accents.
+    Two documents are a candidate pair if all ``rows`` numbers of one of their ``bands`` agree. The defaults
+    are those of FineWeb (Penedo et al. 2024: 14 bands of 8, 5 words), which find 92 % of the pairs with a
+    similarity of 0.8. A candidate pair counts as duplicate if its similarity is at least
+    ``min_similarity``, estimated from the signatures or, with ``verify: exact``, computed from the texts of
+    the candidates, which are read again. The estimate has a standard error of 0.04 (112 numbers at 0.8), so
+    half of the pairs just at ``min_similarity`` are missed. `etl plan` shows both probabilities.
 
-    Of those alike the first by address stays, or the longest, or the best by a column or a list of
-    sources: see ``KeepRule``. Each duplicate is like the document that is kept for it; chains do not
-    collapse. What has tokens already always stays.
+    ``keep`` chooses among duplicates: the first by address, the longest, or the best by a column or a list
+    of sources (see ``KeepRule``). Each duplicate is similar to the document that is kept for it; chains are not
+    merged. A document that already has tokens is always kept.
 
-    Documents that are like one that a lake in ``against`` keeps go: a URL, or ``{lake: URL, version: N}``
-    (of the lake's ``documents``; the newest, if not said), or a list of them. Its signatures must be made
-    with the same settings. What such a lake has not decided yet does not count.
+    Documents similar to one that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or
+    ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list
+    of these. The lake's signatures must have the same settings. Documents that it has not deduplicated yet
+    do not count.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("against",)
@@ -78,62 +79,65 @@ class DedupMinhash(Stage):
     @model_validator(mode="after")
     def _check_size(self) -> "DedupMinhash":
         if self.permutations > _MAX_PERMUTATIONS:
-            raise ValueError(f"bands * rows is more than {_MAX_PERMUTATIONS}")
+            raise ValueError(
+                f"bands * rows is {self.permutations}, more than the maximum of {_MAX_PERMUTATIONS}"
+            )
         return self
 
     @property
     def permutations(self) -> int:
-        """The numbers of a signature."""
+        """The number of values in a signature, without its length."""
         return self.bands * self.rows
 
     @property
     def shingling(self) -> Shingling:
-        """How texts are cut."""
+        """How texts are split into shingles."""
         return Shingling(self.ngram, self.unit == "chars", self.fold_digits, self.fold_accents)
 
     @property
     def keep_column(self) -> str | None:
-        """The column of ``documents`` that says which is best, if one does."""
+        """The column of ``documents`` by which the best is chosen, if any."""
         if not isinstance(self.keep, KeepRule):
             return None
         return self.keep.highest if self.keep.highest is not None else self.keep.lowest
 
     def identity(self) -> dict[str, Any]:
-        """The settings; ``against`` as it is written, if it is."""
+        """Return the settings, with ``against`` as written in the recipe if it is set."""
         return self.model_dump(mode="json", exclude=set() if self.against else {"against"})
 
     def signature_identity(self) -> dict[str, Any]:
-        """What decides the column ``signature``: not the bands, the likeness or the choice."""
+        """Return the settings that determine ``signature``: without bands, threshold and choice."""
         names = {"ngram", "unit", "fold_digits", "fold_accents", "seed"}
         return {**self.model_dump(include=names), "permutations": self.permutations}
 
     def signature(self, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The signature of each text: binary, its length and numbers as uint32; null if it has no word.
+        """Compute the signature of each text: binary, length and numbers as uint32; null without words.
 
         >>> stage = DedupMinhash(bands=1, rows=2)
         >>> [value.is_valid for value in stage.signature(pa.array(["A word.", "?!", None]))]
         [True, False, False]
         """
-        found = signatures(
+        values = signatures(
             buffers(texts), self.shingling, permutations=self.permutations, seed=self.seed
         )
-        some = found[found[:, 0] > 0].astype("<u4", copy=False)
+        has_words = values[:, 0] > 0
+        valid = values[has_words].astype("<u4", copy=False)
         flat = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(4 * found.shape[1]), len(some), [None, pa.py_buffer(some.tobytes())]
+            pa.binary(4 * values.shape[1]), len(valid), [None, pa.py_buffer(valid.tobytes())]
         )
-        places = np.where(found[:, 0] > 0, np.cumsum(found[:, 0] > 0) - 1, -1)
-        return flat.cast(pa.binary()).take(pa.array(places, mask=places < 0))
+        indexes = np.where(has_words, np.cumsum(has_words) - 1, -1)
+        return flat.cast(pa.binary()).take(pa.array(indexes, mask=indexes < 0))
 
     def numbers(self, column: pa.Array) -> NDArray[np.uint32]:
-        """Signatures, none of them null, as uint32 (n, 1 + permutations): the length comes first."""
+        """Return signatures without nulls as uint32 (n, 1 + permutations); the length comes first."""
         fixed = column.cast(pa.binary(4 * (1 + self.permutations)))
         data = fixed.buffers()[1]
-        every = np.frombuffer(data if data is not None else b"", "<u4")
-        every = every.reshape(-1, 1 + self.permutations)
-        return every[fixed.offset : fixed.offset + len(fixed)].astype(np.uint32, copy=False)
+        values = np.frombuffer(data if data is not None else b"", "<u4")
+        values = values.reshape(-1, 1 + self.permutations)
+        return values[fixed.offset : fixed.offset + len(fixed)].astype(np.uint32, copy=False)
 
     def found(self, similarity: float) -> float:
-        """The probability that a pair of this likeness is compared.
+        """Return the probability that a pair of this similarity is a candidate.
 
         >>> round(DedupMinhash().found(0.8), 3)
         0.924
@@ -141,7 +145,10 @@ class DedupMinhash(Stage):
         return float(1 - (1 - similarity**self.rows) ** self.bands)
 
     def joined(self, similarity: float) -> float:
-        """The probability that a pair of this likeness counts, found and verified taken as independent."""
+        """Return the probability that a pair of this similarity counts as duplicate.
+
+        Being a candidate and passing the estimate are taken to be independent.
+        """
         if self.verify == "exact":
             return self.found(similarity) * (similarity >= self.min_similarity)
         n = self.permutations
@@ -152,6 +159,6 @@ class DedupMinhash(Stage):
         return self.found(similarity) * passed
 
     def curve(self) -> list[tuple[float, float, float]]:
-        """(likeness, probability to be found, to be joined), for a reader; the least likeness among them."""
+        """Return (similarity, probability found, probability joined) for a plan, with min_similarity."""
         points = sorted({*_SIMILARITIES, self.min_similarity})
         return [(point, self.found(point), self.joined(point)) for point in points]

@@ -1,4 +1,4 @@
-"""Paragraphs, lines or sentences that stand in other documents, cut out of all but the first."""
+"""The DedupParagraphs stage: remove paragraphs, lines or sentences repeated across documents."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -26,19 +26,19 @@ _UNITS: Final[dict[Unit, int]] = {
 
 
 class DedupParagraphs(Stage):
-    """Cut what stands in an earlier document, or earlier in the same one: menus, notices, quotations.
+    """Remove text that occurs in an earlier document or earlier in the same one, such as menus and notices.
 
-    Compared are ``paragraphs`` (a blank line ends one), ``lines`` (as in CCNet, Wenzek et al. 2019, arXiv
-    1911.00359, section 3.1), or, with ``unit: sentences``, each ``span`` of sentences in a row (three in
-    C4: Raffel et al. 2020, arXiv 1910.10683, section 2.2), all of which go. ``ignore`` makes equal what
-    differs only in case, in the amount of white space, or in its numbers. What has less than ``min_chars``
-    code points stays wherever it stands (50 is chosen here, so that headings and answers like "Thank
-    you." do). The first by address stays, but what has tokens already keeps all it has. What other
-    deduplication leaves out counts for nothing.
+    The units compared are ``paragraphs`` (ended by a blank line), ``lines`` (as in CCNet, Wenzek et al.
+    2019, arXiv 1911.00359, section 3.1) or, with ``unit: sentences``, each run of ``span`` sentences (three
+    in C4: Raffel et al. 2020, arXiv 1910.10683, section 2.2), all of which are removed. ``ignore`` compares
+    units without regard to case, the amount of white space, or numbers. Units of fewer than ``min_chars``
+    code points are always kept (50 is chosen here, to keep headings and answers like "Thank you."). The
+    first occurrence by address is kept, and documents that already have tokens keep all their text.
+    Documents rejected by other deduplication stages are not compared.
 
-    A document that loses something and of which fewer than ``min_rest_chars`` code points stay is left out
-    as ``dedup_paragraphs.short`` (200 is chosen here; datatrove 0.10.1 asks for 50 words); what it holds
-    is then cut from no other one. It needs all documents at once, as `dedup_exact` does.
+    A document that loses text is rejected as ``dedup_paragraphs.short`` if fewer than ``min_rest_chars``
+    code points remain (200 is chosen here; datatrove 0.10.1 requires 50 words); its units are then not
+    removed from other documents. All documents are compared at once, as in `dedup_exact`.
     """
 
     kind: Literal["dedup_paragraphs"] = "dedup_paragraphs"
@@ -55,12 +55,12 @@ class DedupParagraphs(Stage):
         return self.span if self.unit == "sentences" else 1
 
     def units_identity(self) -> dict[str, Any]:
-        """What decides the columns of ``schemas.UNITS``."""
+        """Return the settings that determine the columns of ``schemas.UNITS``."""
         settings = self.model_dump(mode="json", exclude={"kind", "min_rest_chars", "span"})
         return {**settings, "ignore": sorted({*self.ignore}), "span": self.joint}
 
     def units(self, texts: pa.Array | pa.ChunkedArray) -> tuple[pa.ListArray, pa.ListArray]:
-        r"""The columns of ``schemas.UNITS``: a hash of each unit (0: it is not compared), and its size.
+        r"""Return the columns of ``schemas.UNITS``: a hash of each unit (0: not compared) and its size.
 
         >>> hashes, chars = DedupParagraphs(min_chars=3).units(pa.array(["One.\n\nA\n\n One.", None]))
         >>> chars.to_pylist()
@@ -70,17 +70,17 @@ class DedupParagraphs(Stage):
         (True, 0)
         """
         documents = buffers(texts)
-        found = kernel.units(documents, self._cutting)
+        units = kernel.units(documents, self._cutting)
         null = None if documents.valid is None else pa.array(~documents.valid)
-        offsets = pa.array(found.first_unit, pa.int32())
+        offsets = pa.array(units.first_unit, pa.int32())
         hashes, chars = (
             pa.ListArray.from_arrays(offsets, pa.array(values), type=field.type, mask=null)
-            for field, values in zip(UNITS, (found.hashes, found.chars), strict=True)
+            for field, values in zip(UNITS, (units.hashes, units.chars), strict=True)
         )
         return hashes, chars
 
     def cut(self, texts: pa.Array | pa.ChunkedArray, cuts: pa.Array | pa.ChunkedArray) -> pa.Array:
-        r"""The texts without the units of these ordinals (list<int32>, null for none).
+        r"""Return the texts without the units at these positions (list<int32>, null for none).
 
         >>> cuts = pa.array([[1], None], pa.list_(pa.int32()))
         >>> DedupParagraphs().cut(pa.array(["one\n\ntwo\n\nthree", "four"]), cuts).to_pylist()
@@ -94,10 +94,10 @@ class DedupParagraphs(Stage):
         return keep(documents, kernel.without(documents, self._cutting, first, ordinals))
 
     def pieces(self, text: str) -> list[str]:
-        """The units of a text, as a reader sees them.
+        """Return the text of each unit.
 
-        >>> DedupParagraphs(unit="sentences").pieces("He left. Why? Nobody knows")
-        ['He left.', 'Why?', 'Nobody knows']
+        >>> DedupParagraphs(unit="sentences").pieces("He left. Why? I forget")
+        ['He left.', 'Why?', 'I forget']
         """
         documents = buffers(pa.array([text], pa.large_string()))
         spans = kernel.pieces(documents, self._cutting)

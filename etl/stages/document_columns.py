@@ -1,6 +1,6 @@
 """The columns that a recipe's stages add to `documents`, and its schema."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -11,59 +11,77 @@ from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
 from etl.stages.signals import SIGNALS
 
-_FIXED: Final = frozenset(schemas.documents([]).names)  # of every table; lang and its score too
+_FIXED: Final = frozenset(schemas.documents([]).names)  # in every table; lang and its score too
 
 
 class PlacedStage(NamedTuple):
-    """A filter or transform in its place."""
+    """A filter or transform and its position in the recipe."""
 
-    place: int  # from 1, among the filters and transforms
+    place: int  # from 1, counting filters and transforms only
     stage: Filter | Transform
-    columns: Mapping[str, str]  # signal that it reads or makes -> the column that holds it
+    columns: Mapping[str, str]  # signal read or computed by the stage -> the column that holds it
 
 
 def split_at_transforms(stages: Iterable[Stage]) -> list[list[PlacedStage]]:
-    """The filters and transforms, cut so that a transform begins a run: a run judges one and the same text.
+    """Group the filters and transforms into runs: the filters of a run judge the same text.
 
-    A signal has the column of its name. If filters before a transform have taken that one already, the
-    signal of the rewritten text has a column named after the transform: ``c4_num_words``.
+    A transform changes the text, so it begins a new run. Each signal is stored in the column of its name.
+    If an earlier run already uses that column, the column's name begins with the kind of the transform:
+    ``c4_num_words``.
 
     >>> from etl.stages.filters.where import Where
     >>> [[step]] = split_at_transforms([Where(keep="num_words > 50 AND url IS NOT NULL")])
     >>> step.columns
     {'num_words': 'num_words'}
     """
-    cut: list[list[Filter | Transform]] = [[]]
+    result: list[list[PlacedStage]] = []
+    used: set[str] = set()  # columns that hold signals of earlier runs
+    num_steps = 0
+    for run in _split_at_transforms(stages):
+        shared = _signal_columns(run, used)
+        used.update(shared.values())
+        result.append(
+            [
+                PlacedStage(place, stage, _columns_of(stage, shared))
+                for place, stage in enumerate(run, num_steps + 1)
+            ]
+        )
+        num_steps += len(run)
+    return result
+
+
+def _split_at_transforms(stages: Iterable[Stage]) -> list[list[Filter | Transform]]:
+    """Return the filters and transforms in lists, of which all but the first begin with a transform."""
+    split: list[list[Filter | Transform]] = [[]]
     for stage in stages:
         if isinstance(stage, Transform):
-            cut.append([])
-        if isinstance(stage, Filter | Transform):
-            cut[-1].append(stage)
-    found: list[list[PlacedStage]] = []
-    taken: set[str] = set()
-    place = 0
-    for run in cut:
-        asked = {name for stage in run for name in stage.signals()} - _FIXED
-        shared = {name: _free_name(name, run[0].kind, taken) for name in SIGNALS if name in asked}
-        taken |= {*shared.values()}
-        steps = []
-        for stage in run:
-            place += 1
-            reads = {name: shared[name] for name in stage.signals() if name in shared}
-            steps.append(
-                PlacedStage(place, stage, reads | {name: name for name in stage.columns()})
-            )
-        found.append(steps)
-    return found
+            split.append([stage])
+        elif isinstance(stage, Filter):
+            split[-1].append(stage)
+    return split
 
 
-def _free_name(name: str, kind: str, taken: set[str]) -> str:
-    names = (name, f"{kind}_{name}", *(f"{kind}{n}_{name}" for n in range(2, len(taken) + 2)))
-    return next(free for free in names if free not in taken)
+def _signal_columns(run: Sequence[Filter | Transform], used: set[str]) -> dict[str, str]:
+    """Return the columns of the signals in ``SIGNALS`` that the stages of a run read."""
+    names = {name for stage in run for name in stage.signals()} - _FIXED
+    return {name: _free_name(name, run[0].kind, used) for name in SIGNALS if name in names}
+
+
+def _columns_of(stage: Stage, shared: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of the signals that a stage reads or computes itself."""
+    reads = {name: shared[name] for name in stage.signals() if name in shared}
+    return reads | {name: name for name in stage.columns()}
+
+
+def _free_name(name: str, kind: str, used: set[str]) -> str:
+    names = (name, f"{kind}_{name}", *(f"{kind}{n}_{name}" for n in range(2, len(used) + 2)))
+    return next(free for free in names if free not in used)
 
 
 def signal_names(stages: Iterable[Stage]) -> list[str]:
-    """The float columns of these stages: for each run those of ``SIGNALS`` in that order, then the own ones.
+    """Return the float columns of these stages: per run the shared signals, then the stages' own.
+
+    Shared signals are in the order of ``SIGNALS``.
 
     >>> from etl.stages.filters.where import Where
     >>> signal_names([Where(keep="num_words > 50 AND num_chars < 1e6")])
@@ -78,7 +96,7 @@ def signal_names(stages: Iterable[Stage]) -> list[str]:
 
 
 def documents_schema(stages: Iterable[Stage]) -> pa.Schema:
-    """The schema of ``documents`` that these stages give."""
+    """Return the schema of the ``documents`` table that these stages produce."""
     stages = tuple(stages)
     return schemas.documents(
         signal_names(stages),

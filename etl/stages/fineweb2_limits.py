@@ -1,19 +1,20 @@
-"""Named tables of settings for one language each, for the filters whose limits may differ by language.
+"""Named tables of filter limits per language, such as those of FineWeb-2.
 
 The table ``fineweb2`` has the values of FineWeb-2 (huggingface/fineweb-2, ``configs/*.yml`` at the commits
-05e6729 and d331bee, each of which has the last version of some of them; ODC-By 1.0; Penedo et al. 2025,
-arXiv 2506.20920), derived from the Wikipedia of each language. English is not in it: it keeps what a filter
-says of itself.
+05e6729 and d331bee, each of which has the last version of some files; ODC-By 1.0; Penedo et al. 2025,
+arXiv 2506.20920), derived from the Wikipedia of each language. It does not contain English, for which the
+filters' own limits apply.
 
-FineWeb-2 counts words of a dictionary in Chinese, Japanese and Thai and morphemes in Korean; here a word
-is a character, or what stands between spaces (``etl.kernels.words.spacy``). What depends on that is ``_CHOSEN``.
+FineWeb-2 counts dictionary words in Chinese, Japanese and Thai and morphemes in Korean; here a word is a
+character or the text between two spaces (``etl.kernels.words.spacy``). ``_CHOSEN`` has the limits that depend on
+this.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal
 
 Table = Literal["fineweb2"]
-Limits = dict[str, int | float | None]  # field of a filter -> its limit; None: none
+Limits = dict[str, int | float | None]  # field of a filter -> its limit; None: no limit
 
 _WORDS_AND_LINES: Final = (
     ("gopher_quality", "min_mean_word_length"),
@@ -50,7 +51,7 @@ _FINEWEB2_WORDS_AND_LINES: Final = {
     "ru": (3, 11, 0.713, 0.231, 0.139, 0.322),
     "sv": (3, 12, 0.841, 0.2, 0.135, 0.292),
     "th": (2, 10, 0.9, 0, 0.153, 0.349),
-    # of commit baedee4, for want of a later one; so it has no limits of n-grams
+    # From commit baedee4, the last one with Turkish; it has no limits for n-grams.
     "tr": (3, 21, 0.773, 0.2, 0.273, 0.303),
     "uk": (3, 11, 0.694, 0.167, 0.175, 0.3),
     "vi": (3, 11, 0.803, 0.333, 0.103, 0.293),
@@ -93,24 +94,25 @@ _FINEWEB2_N_GRAMS: Final = {
     "zh": (0.256, 0.201, 0.171, 0.198, 0.182, 0.167, 0.154, 0.14, 0.127),
 }
 
-_UNITS: Final = {  # Thai, Lao, Khmer, Burmese: a word is a syllable at most
-    # A run of n such words is no phrase: in the Universal Declaration of Human Rights 34 to 42 % of the
-    # characters are in 5-grams seen before (English: 7 %), 9 to 18 % in 10-grams (English: 1 %).
+_SYLLABLES: Final = {  # Thai, Lao, Khmer, Burmese: a word is at most a syllable
+    # A run of n such words is not a phrase: in the Universal Declaration of Human Rights 34 to 42 % of the
+    # characters are in repeated 5-grams (English: 7 %), 9 to 18 % in repeated 10-grams (English: 1 %).
     **{("gopher_repetition", f"max_duplicate_{n}gram_char_ratio"): None for n in range(5, 10)},
     ("gopher_repetition", "max_duplicate_10gram_char_ratio"): 0.3,
-    # Mean lengths in the Declaration: 1.3 to 2.2; 99th percentile of 63 Thai technical pages: 3.1
+    # Mean word lengths in the Declaration: 1.3 to 2.2; 99th percentile of 63 Thai technical pages: 3.1
     ("gopher_quality", "min_mean_word_length"): 1,
     ("gopher_quality", "max_mean_word_length"): 5,
-    # FineWeb-2's Thai and Lao limits (0.9, 0.85) are ratios to fewer and longer words
+    # FineWeb-2's limits for Thai and Lao (0.9, 0.85) are relative to fewer and longer words
     ("gopher_quality", "min_alpha_word_ratio"): 0.8,
 }
 
 _CHOSEN: Final[Mapping[str, Mapping[tuple[str, str], int | float | None]]] = {
-    # min_words: as much text as 50 English words, by the words of the Declaration in both (English 1,747)
-    "km": {**_UNITS, ("gopher_quality", "min_words"): 175},
-    "lo": {**_UNITS, ("gopher_quality", "min_words"): 200},
-    "my": {**_UNITS, ("gopher_quality", "min_words"): 175},
-    "th": {**_UNITS, ("gopher_quality", "min_words"): 200},
+    # min_words: as much text as 50 English words, by the number of words of the Declaration in both
+    # languages (English: 1,747)
+    "km": {**_SYLLABLES, ("gopher_quality", "min_words"): 175},
+    "lo": {**_SYLLABLES, ("gopher_quality", "min_words"): 200},
+    "my": {**_SYLLABLES, ("gopher_quality", "min_words"): 175},
+    "th": {**_SYLLABLES, ("gopher_quality", "min_words"): 200},
     "zh": {
         ("gopher_quality", "min_words"): 75,
         # 99th percentile of 348 technical pages: 5.9
@@ -135,22 +137,22 @@ _CHOSEN: Final[Mapping[str, Mapping[tuple[str, str], int | float | None]]] = {
         ("fineweb_quality", "max_newline_word_ratio"): 0.3,
     },
 }
-"""Chosen here, by measuring good pages: what depends on how words are cut."""
+"""Limits that depend on how text is split into words; chosen here by measuring good pages."""
 
 
 def table(name: Table, kind: str) -> dict[str, Limits]:
-    """The limits of a kind of filter in a named table: language (ISO 639-1) -> field -> limit.
+    """Return the limits of a kind of filter in a named table: language (ISO 639-1) -> field -> limit.
 
     >>> table("fineweb2", "gopher_quality")["de"]
     {'min_mean_word_length': 0, 'max_mean_word_length': 15, 'min_alpha_word_ratio': 0.774}
     """
     assert name == "fineweb2"  # the only one so far
-    found: dict[str, Limits] = {}
+    result: dict[str, Limits] = {}
     for code in sorted({*_FINEWEB2_WORDS_AND_LINES, *_CHOSEN}):
         limits = {
             **dict(zip(_WORDS_AND_LINES, _FINEWEB2_WORDS_AND_LINES.get(code, ()), strict=False)),
             **dict(zip(_N_GRAMS, _FINEWEB2_N_GRAMS.get(code, ()), strict=False)),
             **_CHOSEN.get(code, {}),
         }
-        found[code] = {field: limit for (of, field), limit in limits.items() if of == kind}
-    return found
+        result[code] = {field: limit for (of, field), limit in limits.items() if of == kind}
+    return result

@@ -1,4 +1,4 @@
-"""Other lakes that a stage of deduplication compares with."""
+"""The ``against`` setting of deduplication stages: other lakes to compare with."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 class Reference(BaseModel):
-    """Another lake, and the version of its ``documents``; the newest one if that is left out."""
+    """Another lake and a version of its ``documents`` table; None is the newest version."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -14,13 +14,13 @@ class Reference(BaseModel):
     version: Annotated[int, Field(ge=0)] | None = None
 
 
-def _list(value: Any) -> Any:
+def _as_references(value: Any) -> Any:
     items = value if isinstance(value, list | tuple) else [value]
     return tuple({"lake": item} if isinstance(item, str) else item for item in items)
 
 
 Against = Annotated[
     tuple[Reference, ...],
-    BeforeValidator(_list, json_schema_input_type=str | Reference | list[str | Reference]),
+    BeforeValidator(_as_references, json_schema_input_type=str | Reference | list[str | Reference]),
 ]
-"""One lake or several, each a URL, or a URL and a version."""
+"""One lake or several, each given by its URL or by URL and version."""

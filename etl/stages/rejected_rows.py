@@ -4,11 +4,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Rejected(BaseModel):
-    """What the table holds of rejected documents besides their address and reason.
+    """What the table stores about rejected documents besides their address and reason.
 
-    ``signals``: all of them, also those that a document would have come to after its rejection; without
-    them a run is faster, and ``etl tune`` cannot tell about these documents. ``text``: as it was when it
-    came to the stage that rejected it.
+    ``signals``: all signals, also those of stages after the one that rejected the document. Without them a
+    run is faster, but ``etl tune`` cannot evaluate these documents. ``text``: the text as it was before
+    the stage that rejected the document.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -19,9 +19,9 @@ from etl.text import language_id
 
 
 def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The table with the named signals of its column ``text`` appended, or put in place of old ones.
+    """Compute signals of the column ``text`` and append them to the table, replacing existing columns.
 
-    Signals are float64, ``lang`` a string; null where the text is null. Each group is computed once.
+    Signals are float64, ``lang`` is a string; null where the text is null. Each group is computed once.
 
     >>> table = pa.table({"text": ["To be, or not to be?", None]})
     >>> compute_signals(table, ["num_words", "num_stop_words"]).select([1, 2]).to_pylist()[0]
@@ -29,16 +29,16 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """
     wanted = [name for name in with_needs(names) if name in names or name not in table.column_names]
     groups = {SIGNALS[name].group for name in wanted}
-    found: Columns = {name: table[name] for name in table.column_names if name not in wanted}
+    columns: Columns = {name: table[name] for name in table.column_names if name not in wanted}
     for group, compute_group in GROUPS.items():
         if group in groups:
-            found |= compute_group(found, wanted)
+            columns |= compute_group(columns, wanted)
     for name in names:
-        at = table.column_names.index(name) if name in table.column_names else None
-        if at is None:
-            table = table.append_column(name, found[name])
+        index = table.column_names.index(name) if name in table.column_names else None
+        if index is None:
+            table = table.append_column(name, columns[name])
         else:
-            table = table.set_column(at, name, found[name])
+            table = table.set_column(index, name, columns[name])
     return table
 
 
@@ -132,8 +132,8 @@ def _language(columns: Columns, _: Sequence[str]) -> Columns:
 
 def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
     documents = texts(columns["text"])
-    found = stop_words.count(documents, one_chunk(columns["lang"]))
-    return _columns({"num_lang_stop_words": found.astype(np.float64)}, documents)
+    num_words = stop_words.count(documents, one_chunk(columns["lang"]))
+    return _columns({"num_lang_stop_words": num_words.astype(np.float64)}, documents)
 
 
 GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
@@ -143,4 +143,4 @@ GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
     "language": _language,
     "stop_words": _stop_words,
 }
-"""Group -> the one pass over the texts that gives its signals, at least those named; in this order."""
+"""Group -> the function that computes its signals, at least those named, in one pass; run in this order."""

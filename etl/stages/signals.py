@@ -18,11 +18,11 @@ num_lines = pl.col("num_lines")
 
 
 num_segments = pl.col("num_segments")
-"""Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` cuts them. Group: words."""
+"""Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` splits them. Group: words."""
 
 
 num_words = pl.col("num_words")
-"""Segments that are not just punctuation. Group: words."""
+"""Segments that are not only punctuation. Group: words."""
 
 
 mean_word_length = pl.col("mean_word_length")
@@ -54,31 +54,31 @@ newline_word_ratio = pl.col("newline_word_ratio")
 
 
 num_stop_words = pl.col("num_stop_words")
-"""Distinct ones among the, be, to, of, and, that, have, with, as they stand. Group: words."""
+"""Distinct words among the, be, to, of, and, that, have, with; case-sensitive. Group: words."""
 
 
 duplicate_line_ratio = pl.col("duplicate_line_ratio")
-"""Lines equal to one before, per line that is not empty. Group: lines."""
+"""Lines that repeat an earlier line, per line that is not empty. Group: lines."""
 
 
 duplicate_line_char_ratio = pl.col("duplicate_line_char_ratio")
-"""Code points in lines equal to one before, per code point. Group: lines."""
+"""Code points in lines that repeat an earlier line, per code point. Group: lines."""
 
 
 duplicate_paragraph_ratio = pl.col("duplicate_paragraph_ratio")
-"""Paragraphs (between blank lines) equal to one before, per paragraph. Group: lines."""
+"""Paragraphs (between blank lines) that repeat an earlier one, per paragraph. Group: lines."""
 
 
 duplicate_paragraph_char_ratio = pl.col("duplicate_paragraph_char_ratio")
-"""Code points in paragraphs equal to one before, per code point. Group: lines."""
+"""Code points in paragraphs that repeat an earlier one, per code point. Group: lines."""
 
 
 terminal_line_ratio = pl.col("terminal_line_ratio")
-"""Lines that end in a character which ends a sentence, per line that is not blank. Group: lines."""
+"""Lines that end in a character that ends a sentence, per line that is not blank. Group: lines."""
 
 
 quoted_line_ratio = pl.col("quoted_line_ratio")
-"""Lines that end in such a character, or in \" or ', per line that is not blank. Group: lines."""
+"""Lines that end in such a character or in \" or ', per line that is not blank. Group: lines."""
 
 
 short_line_ratio = pl.col("short_line_ratio")
@@ -86,7 +86,8 @@ short_line_ratio = pl.col("short_line_ratio")
 
 
 duplicate_text_ratio = pl.col("duplicate_text_ratio")
-"""Code points in full lines equal to one before, per code point that is no line feed. Group: lines."""
+"""Code points in non-blank lines that repeat an earlier one, per code point except line feeds. Group:
+lines."""
 
 
 top_2gram_char_ratio = pl.col("top_2gram_char_ratio")
@@ -102,31 +103,31 @@ top_4gram_char_ratio = pl.col("top_4gram_char_ratio")
 
 
 duplicate_5gram_char_ratio = pl.col("duplicate_5gram_char_ratio")
-"""Code points in runs of 5 segments seen before, per code point. Group: words."""
+"""Code points in runs of 5 segments that repeat an earlier run, per code point. Group: words."""
 
 
 duplicate_6gram_char_ratio = pl.col("duplicate_6gram_char_ratio")
-"""Code points in runs of 6 segments seen before, per code point. Group: words."""
+"""Code points in runs of 6 segments that repeat an earlier run, per code point. Group: words."""
 
 
 duplicate_7gram_char_ratio = pl.col("duplicate_7gram_char_ratio")
-"""Code points in runs of 7 segments seen before, per code point. Group: words."""
+"""Code points in runs of 7 segments that repeat an earlier run, per code point. Group: words."""
 
 
 duplicate_8gram_char_ratio = pl.col("duplicate_8gram_char_ratio")
-"""Code points in runs of 8 segments seen before, per code point. Group: words."""
+"""Code points in runs of 8 segments that repeat an earlier run, per code point. Group: words."""
 
 
 duplicate_9gram_char_ratio = pl.col("duplicate_9gram_char_ratio")
-"""Code points in runs of 9 segments seen before, per code point. Group: words."""
+"""Code points in runs of 9 segments that repeat an earlier run, per code point. Group: words."""
 
 
 duplicate_10gram_char_ratio = pl.col("duplicate_10gram_char_ratio")
-"""Code points in runs of 10 segments seen before, per code point. Group: words."""
+"""Code points in runs of 10 segments that repeat an earlier run, per code point. Group: words."""
 
 
 lang = pl.col("lang")
-"""The most likely language, a code of lid.176 (ISO 639-1, else -3); a string. Group: language."""
+"""The most likely language, a code of lid.176 (ISO 639-1 or -3); a string. Group: language."""
 
 
 lang_score = pl.col("lang_score")
@@ -134,20 +135,20 @@ lang_score = pl.col("lang_score")
 
 
 num_lang_stop_words = pl.col("num_lang_stop_words")
-"""Distinct stop words of the document's language (``etl.kernels.signals.stop_words``); 0 if it has no list. Group:
-stop_words."""
+"""Distinct stop words of the document's language (``etl.kernels.signals.stop_words``), 0 without a list for it.
+Group: stop_words."""
 
 
 Columns = dict[str, pa.Array | pa.ChunkedArray]
-"""Columns of documents by name: ``text``, and signals."""
+"""Columns of documents by name: ``text`` and signals."""
 
 
 class Signal(NamedTuple):
-    """Which pass computes a signal, and what its number counts."""
+    """The group that computes a signal, its unit, and the signals that it needs."""
 
     group: str
     unit: str
-    needs: tuple[str, ...] = ()  # the signals that are computed before
+    needs: tuple[str, ...] = ()  # signals that are computed before it
 
 
 _WORDS: Final[dict[str, Signal]] = {
@@ -176,7 +177,7 @@ _WORDS: Final[dict[str, Signal]] = {
 
 
 SPACED: Final = "spaced_"
-"""The prefix of a signal whose words are what stands between white space."""
+"""The prefix of signals for which a word is the text between white space."""
 
 
 SIGNALS: Final[dict[str, Signal]] = {
@@ -198,11 +199,11 @@ SIGNALS: Final[dict[str, Signal]] = {
 
 
 Words = Literal["segments", "spaces"]
-"""What a word is: a segment, as spaCy and datatrove have it, or whatever stands between white space."""
+"""The definition of a word: a segment, as in spaCy and datatrove, or the text between white space."""
 
 
 def of_words(signal: pl.Expr, words: Words) -> pl.Expr:
-    """A signal of group words, or its like over what stands between white space.
+    """Return a signal of the group words, or its variant for words between white space.
 
     >>> of_words(num_words, "spaces").meta.output_name()
     'spaced_num_words'
@@ -211,21 +212,21 @@ def of_words(signal: pl.Expr, words: Words) -> pl.Expr:
 
 
 def with_needs(names: Iterable[str]) -> list[str]:
-    """The signals among some names, each after those that it needs.
+    """Return the signals among some names, each after those that it needs.
 
     >>> with_needs(["url", "num_lang_stop_words", "num_chars"])
     ['lang', 'num_lang_stop_words', 'num_chars']
     """
     signals = (name for name in names if name in SIGNALS)
-    return [*dict.fromkeys(one for name in signals for one in (*SIGNALS[name].needs, name))]
+    return [*dict.fromkeys(needed for name in signals for needed in (*SIGNALS[name].needs, name))]
 
 
 def identity(names: Iterable[str]) -> dict[str, Any]:
-    """What decides these signals besides the code: a model, or lists of words, by their sha256."""
+    """Return what determines these signals besides the code: the sha256 of a model or of word lists."""
     groups = {SIGNALS[name].group for name in with_needs(names)}
-    found = language_id.identity() if "language" in groups else {}
-    return found | stop_words.identity() if "stop_words" in groups else found
+    model = language_id.identity() if "language" in groups else {}
+    return model | stop_words.identity() if "stop_words" in groups else model
 
 
 COSTLY: Final = frozenset({"language", "stop_words"})
-"""Groups that are worth waiting for the verdicts before: they are computed for what is still kept."""
+"""Groups that are computed only before the first filter that reads them, not at the start of a run."""

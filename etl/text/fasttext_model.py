@@ -22,41 +22,43 @@ _TAIL: Final = struct.Struct("<?qq")
 
 
 class Model(NamedTuple):
-    """A loaded model, and the labels that it knows, sorted."""
+    """A loaded model and its labels, sorted."""
 
     predict: Any
     labels: tuple[str, ...]
 
     def full(self, label: str) -> str:
-        """A label as the model has it."""
+        """Return a label as the model spells it, with its prefix."""
         return label if label in self.labels else LABEL_PREFIX + label
 
     def score(self, line: str, label: str) -> float:
-        """The probability of a label, 0 to 1."""
-        # At a threshold of 0.0 fastText leaves out the least likely.
+        """Return the probability of a label, 0 to 1."""
+        # At a threshold of 0.0 fastText omits the least likely labels.
         labels, scores = self.predict(line, len(self.labels), -1.0)
-        found = float(scores[labels.index(self.full(label))])
-        return min(found, 1.0)  # fastText adds 1e-5 before its logarithms
+        score = float(scores[labels.index(self.full(label))])
+        return min(score, 1.0)  # fastText adds 1e-5 before its logarithms
 
 
-@lru_cache(maxsize=2)  # DCLM's takes 2.4 GB
+@lru_cache(maxsize=2)  # DCLM's model takes 2.4 GB
 def load_model(file: FileInfo) -> Model:
     import fasttext
 
     with referenced_files.local(file) as path:
-        if wrong := _wrong(path):
-            hint = "train one with `fasttext supervised`, or fetch it again"
-            raise RecipeError(wrong, where=file.uri, hint=hint)
+        if problem := _problem(path):
+            hint = "train a model with `fasttext supervised`, or download the file again"
+            raise RecipeError(problem, where=file.uri, hint=hint)
         try:
             model = fasttext.load_model(str(path))
         except (ValueError, RuntimeError, MemoryError) as error:
-            raise RecipeError(f"is no fastText model ({error})", where=file.uri) from error
+            raise RecipeError(f"not a fastText model ({error})", where=file.uri) from error
     labels, _ = model.predict("", -1, -1.0)
     return Model(model.predict, tuple(sorted(labels)))
 
 
-def _wrong(path: Path) -> str | None:
-    """What is wrong with a model's file: fastText reads on for minutes behind the end of one cut short.
+def _problem(path: Path) -> str | None:
+    """Return why a file is not a usable model, or None if it is.
+
+    The check comes first because fastText reads past the end of a truncated file for minutes.
 
     Layout of fastText 0.9, little-endian: magic and version (int32), dimension and 6 settings (int32),
     kind (int32, 3 is supervised), 4 settings (int32) and one (float64), words and labels, words, labels
@@ -65,14 +67,14 @@ def _wrong(path: Path) -> str | None:
     """
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
-        if len(head) < _HEAD.size or (found := _HEAD.unpack(head))[0] != _MAGIC:
-            return "is no fastText model"
-        _, dimension, kind, labels = found
+        if len(head) < _HEAD.size or (fields := _HEAD.unpack(head))[0] != _MAGIC:
+            return "not a fastText model"
+        _, dimension, kind, labels = fields
         if kind != 3:
-            return "is no supervised fastText model: it has no labels"
+            return "not a supervised fastText model: it has no labels"
         if path.suffix != ".bin":
             return None
         file.seek(max(0, path.stat().st_size - 4 * labels * dimension - _TAIL.size))
         tail = file.read(_TAIL.size)
-    whole = len(tail) == _TAIL.size and _TAIL.unpack(tail) == (False, labels, dimension)
-    return None if whole else "is a fastText model cut short"
+    complete = len(tail) == _TAIL.size and _TAIL.unpack(tail) == (False, labels, dimension)
+    return None if complete else "the fastText model is truncated"

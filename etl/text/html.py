@@ -1,9 +1,8 @@
-"""Pages to text in a child process, which a page that hangs or crashes takes with it, and nothing else.
+"""Extract text from pages in a child process, which a page may hang or crash.
 
-The child is an interpreter of its own (no fork: it works inside Dask's workers and notebooks), kept for
-as long as this process lives. Pages go to it by the megabyte. Its answers are in a file in memory, which
-stays when it ends, so that a page that ends the child costs itself: the child is started anew, and goes on
-with the page after it.
+The child is a separate interpreter (not a fork, so it works in Dask workers and notebooks) that is reused
+until this process ends. Pages are sent in batches of a megabyte. Answers are in an in-memory file that
+survives the child. If a page ends the child, only that page is lost: a new child continues with the next.
 """
 
 import json
@@ -26,17 +25,17 @@ from etl.text import html_worker
 Extractor = Literal["resiliparse", "trafilatura"]
 
 _BATCH_BYTES = 1 << 20
-_BATCH_PAGES = 1023  # as many lengths as a pipe takes at once, and buffers as a file
+_BATCH_PAGES = 1023  # so that the lengths fit into one write to a pipe, the buffers into one writev
 _CLOSING_SECONDS = 5
-_MEMORY = {  # of glibc: what a page has freed is kept for the next one
+_MALLOC_SETTINGS = {  # glibc keeps freed memory for the next page
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
 }
-_LIMITS = (-signal.SIGPROF, -signal.SIGALRM)
+_TIMEOUT_CODES = (-signal.SIGPROF, -signal.SIGALRM)
 
 
 class ExtractedPage(NamedTuple):
-    """What became of a page: its text (UTF-8), or the reason's name and what went wrong in words."""
+    """The result for a page: its text (UTF-8), or the kind of problem and an error message."""
 
     text: bytes | None = None
     problem: Literal["timeout", "failed"] | None = None
@@ -46,45 +45,45 @@ class ExtractedPage(NamedTuple):
 def extract(
     pages: Sequence[bytes | memoryview], *, extractor: Extractor, seconds: float
 ) -> Iterator[ExtractedPage]:
-    """The outcome of each page (UTF-8) in order; one may take so many seconds of processor time.
+    """Yield the outcome of each page (UTF-8) in order; ``seconds`` limits the CPU time of a page.
 
     Raises StageError if the extractor is not installed.
     """
-    return _of_this_process(os.getpid(), extractor, seconds).extract(pages)
+    return _extraction_of(os.getpid(), extractor, seconds).extract(pages)
 
 
 @lru_cache(maxsize=2)
-def _of_this_process(pid: int, extractor: Extractor, seconds: float) -> "_Extraction":  # noqa: ARG001
-    """The child of a process, which a fork must not share."""
+def _extraction_of(pid: int, extractor: Extractor, seconds: float) -> "_Extraction":  # noqa: ARG001
+    """Return the extraction of a process; a fork has another pid and so does not share the child."""
     return _Extraction(extractor, seconds)
 
 
 class _Child:
-    """A running child."""
+    """A running child process."""
 
     def __init__(self, extractor: Extractor, seconds: float) -> None:
-        self._pages, self._answers = _file_in_memory(), _file_in_memory()
+        self._pages, self._answers = _in_memory_file(), _in_memory_file()
         files = {"pages": self._pages, "answers": self._answers}
         settings = {"extractor": extractor, "seconds": seconds, **files}
-        # -P: its folder has a module named as one of the standard library's.
+        # -P: the script's folder has a module with the name of a standard library module.
         self.process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", str(Path(html_worker.__file__)), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=list(files.values()),
             bufsize=0,
-            env={**os.environ, **_MEMORY, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+            env={**os.environ, **_MALLOC_SETTINGS, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
         )
         self.close = weakref.finalize(self, _close, self.process, list(files.values()), os.getpid())
-        self.used = False  # whether it has answered for a page
-        ready = self._answered()
+        self.used = False  # whether it has answered for at least one page
+        ready = self._read_answers()
         if not ready or ready[0].problem:
             self.close()
-            why = ready[0].error if ready else f"its process ended with {self.process.returncode}"
+            why = ready[0].error if ready else f"its process exited with {self.process.returncode}"
             raise StageError(f"{extractor} cannot be used: {why}", hint=f"pip install {extractor}")
 
     def answers(self, pages: Sequence[bytes | memoryview]) -> list[ExtractedPage]:
-        """What it says of the pages, as far as it came: of fewer than all if it has ended."""
+        """Send pages and return their outcomes; fewer than the pages if the child has ended."""
         assert self.process.stdin is not None
         os.ftruncate(self._answers, 0)
         os.lseek(self._pages, 0, os.SEEK_SET)
@@ -92,41 +91,41 @@ class _Child:
         lengths = array("I", map(len, pages)).tobytes()
         try:
             self.process.stdin.write(html_worker.COUNT.pack(len(pages)) + lengths)
-        except BrokenPipeError:  # it has ended already
+        except BrokenPipeError:  # the child has ended already
             return []
-        found = self._answered()
-        self.used = self.used or bool(found)
-        return found
+        outcomes = self._read_answers()
+        self.used = self.used or bool(outcomes)
+        return outcomes
 
-    def _answered(self) -> list[ExtractedPage]:
-        """What stands in the file when the child is done, or has ended."""
+    def _read_answers(self) -> list[ExtractedPage]:
+        """Wait until the child is done with a batch or has ended, then read its answers."""
         assert self.process.stdout is not None
         self.process.stdout.read(len(html_worker.DONE))
         content = os.pread(self._answers, os.fstat(self._answers).st_size, 0)
-        found, at = [], 0
-        while at + html_worker.ANSWER.size <= len(content):
-            kind, length = html_worker.ANSWER.unpack_from(content, at)
-            start = at + html_worker.ANSWER.size
-            at = start + length
-            if at > len(content):  # it has ended while it wrote
+        outcomes, offset = [], 0
+        while offset + html_worker.ANSWER.size <= len(content):
+            kind, length = html_worker.ANSWER.unpack_from(content, offset)
+            start = offset + html_worker.ANSWER.size
+            offset = start + length
+            if offset > len(content):  # the child ended while it was writing
                 break
-            said = content[start:at]
-            found.append(
-                ExtractedPage(said)
+            text = content[start:offset]
+            outcomes.append(
+                ExtractedPage(text)
                 if kind == html_worker.TEXT
-                else ExtractedPage(None, "failed", said.decode())
+                else ExtractedPage(None, "failed", text.decode())
             )
-        return found
+        return outcomes
 
 
 class _Extraction:
-    """Pages to text by one child after another; threads take turns."""
+    """Extracts pages with one child at a time and replaces it when it ends; threads take turns."""
 
     def __init__(self, extractor: Extractor, seconds: float) -> None:
         self._settings = (extractor, seconds)
         self._seconds = seconds
         self._child: _Child | None = None
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def extract(self, pages: Sequence[bytes | memoryview]) -> Iterator[ExtractedPage]:
         start = 0
@@ -138,32 +137,32 @@ class _Extraction:
                 if size > _BATCH_BYTES:
                     break
                 stop += 1
-            with self._turn:
-                found = self._answers(pages[start:stop])
-            yield from found
+            with self._lock:
+                outcomes = self._extract_batch(pages[start:stop])
+            yield from outcomes
             start = stop
 
-    def _answers(self, batch: Sequence[bytes | memoryview]) -> list[ExtractedPage]:
-        found: list[ExtractedPage] = []
-        while len(found) < len(batch):
+    def _extract_batch(self, batch: Sequence[bytes | memoryview]) -> list[ExtractedPage]:
+        outcomes: list[ExtractedPage] = []
+        while len(outcomes) < len(batch):
             child, self._child = self._child or _Child(*self._settings), None
-            # If this is interrupted, the child is let go: what it still says is of this batch.
-            found += child.answers(batch[len(found) :])
-            if len(found) < len(batch):
-                found += self._ended(child)
+            # An interrupt here drops the child, as its further answers would belong to this batch.
+            outcomes += child.answers(batch[len(outcomes) :])
+            if len(outcomes) < len(batch):
+                outcomes += self._outcome_of_end(child)
             else:
                 self._child = child
-        return found
+        return outcomes
 
-    def _ended(self, child: _Child) -> list[ExtractedPage]:
-        """The outcome of the page at which the child ended.
+    def _outcome_of_end(self, child: _Child) -> list[ExtractedPage]:
+        """Return the outcome of the page at which the child ended; none if the page is to be tried again.
 
-        If it was not the limit, a fresh child has a try: what pages before have left in memory must
-        not decide.
+        Unless the page exceeded its time, a fresh child tries it again, because memory left by earlier pages
+        must not change the result.
         """
         code = child.process.wait()
         child.close()
-        if code in _LIMITS:
+        if code in _TIMEOUT_CODES:
             error = f"more than {self._seconds} s of processor time"
             if code == -signal.SIGALRM:
                 error = f"more than {html_worker.WAITING * self._seconds} s"
@@ -173,8 +172,8 @@ class _Extraction:
         return [ExtractedPage(None, "failed", f"the extractor's process ended with {code}")]
 
 
-def _file_in_memory() -> int:
-    """A file without a name; on disk where the system has none in memory."""
+def _in_memory_file() -> int:
+    """Open an anonymous file in memory, or on disk where the system does not support that."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("pages")
     with tempfile.TemporaryFile() as file:
@@ -182,7 +181,7 @@ def _file_in_memory() -> int:
 
 
 def _close(process: subprocess.Popen[bytes], files: list[int], owner: int) -> None:
-    """End a child; in a fork it is not ours."""
+    """End a child process, unless this process is a fork of the one that started it."""
     if process.stdin is None or process.stdout is None or os.getpid() != owner:
         return
     for file in files:

@@ -1,13 +1,13 @@
-"""The process that turns pages into text: a script that imports no more than an extractor.
+"""The child process that extracts text from pages: a script that imports only an extractor.
 
-It is started by ``etl.text.html`` and ends when its input does, so also when its parent is killed.
-The kernel itself ends it when a page takes too long, whatever code it hangs in.
+``etl.text.html`` starts it. It ends at the end of its input, and so also when its parent is killed. A
+timer signal ends it when a page takes too long, even inside native code.
 
-Pages and answers are in two files in memory, which both processes have open. The parent writes a batch
-from the first file's beginning, UTF-8, and says on the input how many pages there are, and their lengths
-(little-endian uint32). The answers go into the second file, so that they outlive this process: one byte, a
-length, and the text or what went wrong, UTF-8. When all are there, a byte goes to the output; first of
-all, the process answers so for itself.
+Pages and answers are in two in-memory files that both processes have open. The parent writes a batch of
+pages (UTF-8) to the first file from its beginning, then sends their number and lengths on standard input
+(little-endian uint32). The child writes its answers to the second file, where they survive its end: one
+byte, a length, and the text or error message (UTF-8). After the last answer of a batch it writes one byte to
+standard output. Before the first batch it reports in the same way that it is ready.
 """
 
 import json
@@ -28,17 +28,17 @@ TEXT, FAILED = b"t", b"f"
 DONE = b"."
 
 WAITING = 10
-"""Seconds on the clock for a second of processor time: a busy machine must not decide what is kept."""
+"""Seconds of wall time allowed per second of CPU time, so that a busy machine does not change results."""
 
-_MAX_MEMORY_BYTES = 4 << 30  # chosen here: of addresses, so twice what a page of the limit takes
+_MAX_MEMORY_BYTES = 4 << 30  # of address space: chosen here, twice the need of the largest page
 _BOM = "\ufeff"
 _WARM_UP = (
-    "<html><body><article><p>One sentence, to load what is loaded late.</p></article></body></html>"
+    "<html><body><article><p>A sentence that triggers lazy imports.</p></article></body></html>"
 )
 
 
 def extractor(name: str) -> Callable[[str], str]:
-    """The function from a page to its text, empty if there is none.
+    """Return the function that extracts the text of a page, empty if it has none.
 
     >>> print(extractor("resiliparse")("<title>No</title><body><h1>Yes</h1><p>and <b>more</b></p>"))
     Yes
@@ -53,7 +53,7 @@ def extractor(name: str) -> Callable[[str], str]:
         )
     from trafilatura import extract
 
-    # As FineWeb did, but without `deduplicate`: that makes a page depend on those before it.
+    # As in FineWeb, but without `deduplicate`, with which the result depends on earlier pages.
     return lambda page: (
         extract(page.removeprefix(_BOM), favor_precision=True, include_comments=False) or ""
     )
@@ -61,71 +61,74 @@ def extractor(name: str) -> Callable[[str], str]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[Callable[[], None]]:
-    """End this process if the block takes more processor time, or ten times that on the clock.
+    """End this process if the block takes more CPU time, or ten times that of wall time.
 
-    What it gives begins to count anew.
+    Gives a function that restarts both timers.
     """
 
-    def anew() -> None:
+    def restart() -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         signal.setitimer(signal.ITIMER_REAL, WAITING * seconds)
 
-    anew()
+    restart()
     try:
-        yield anew
+        yield restart
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def main(settings: str) -> None:
-    """Answer batches until the input ends."""
-    limits = (signal.SIGPROF, signal.SIGALRM)
-    for each in limits:  # whatever the parent does with them
-        signal.signal(each, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, limits)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    """Answer batches of pages until the input ends."""
+    timer_signals = (signal.SIGPROF, signal.SIGALRM)
+    for number in timer_signals:  # reset handlers and masks inherited from the parent
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, timer_signals)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     logging.disable()
     given = json.loads(settings)
     output = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a stray print is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps stray prints out of the protocol
     try:
         extract = extractor(given["extractor"])
         extract(_WARM_UP)
     except ImportError as error:
-        _answer(given["answers"], 0, FAILED, str(error))
+        _write_answer(given["answers"], 0, FAILED, str(error))
         return
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
-    _answer(given["answers"], 0, TEXT, "")
+    _write_answer(given["answers"], 0, TEXT, "")
     os.write(output, DONE)
-    while lengths := _lengths(sys.stdin.buffer):
-        page_at = answer_at = 0
-        with limited(given["seconds"]) as anew:
+    while lengths := _read_lengths(sys.stdin.buffer):
+        page_offset = answer_offset = 0
+        with limited(given["seconds"]) as restart:
             for length in lengths:
-                anew()
-                page = os.pread(given["pages"], length, page_at)
-                page_at += length
-                answer_at = _answer(given["answers"], answer_at, *_outcome(extract, page))
+                restart()
+                page = os.pread(given["pages"], length, page_offset)
+                page_offset += length
+                answer_offset = _write_answer(
+                    given["answers"], answer_offset, *_extract(extract, page)
+                )
         os.write(output, DONE)
 
 
-def _outcome(extract: Callable[[str], str], page: bytes) -> tuple[bytes, str]:
+def _extract(extract: Callable[[str], str], page: bytes) -> tuple[bytes, str]:
     try:
         return TEXT, extract(page.decode())
-    except Exception as error:  # noqa: BLE001  # whatever an extractor makes of a page, the next one has its turn
+    except Exception as error:  # noqa: BLE001  # one bad page must not stop the others
         return FAILED, f"{type(error).__name__}: {error}"
 
 
-def _lengths(told: BinaryIO) -> "array[int]":
-    """Those of the next batch; none at the end of the input."""
-    head = told.read(COUNT.size)
+def _read_lengths(requests: BinaryIO) -> "array[int]":
+    """Return the lengths of the pages in the next batch, an empty array at the end of the input."""
+    head = requests.read(COUNT.size)
     count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
-    return array("I", told.read(4 * count))
+    return array("I", requests.read(4 * count))
 
 
-def _answer(file: int, at: int, kind: bytes, text: str) -> int:
+def _write_answer(file: int, offset: int, kind: bytes, text: str) -> int:
+    """Write an answer at an offset and return the offset of the next one."""
     content = text.encode("utf-8", "replace")
-    return at + os.pwrite(file, ANSWER.pack(kind, len(content)) + content, at)
+    return offset + os.pwrite(file, ANSWER.pack(kind, len(content)) + content, offset)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Personal data that has a form: what an e-mail address, an IP address, a number of an account looks like.
+"""Patterns and checks for e-mail and IP addresses, IBANs, card and phone numbers.
 
-Each kind is a pattern over UTF-8, and a check of what a pattern cannot say. What stands beside it decides,
-too: nothing is found inside a word or a longer number, and nothing is found in what stays that was not
-found before, when a match is replaced.
+Each kind has a pattern over UTF-8 and a check for properties that a pattern cannot express. Patterns also
+test the characters around a match: nothing matches inside a word or a longer number, and replacing a match
+creates no new matches in the remaining text.
 """
 
 import re
@@ -20,25 +20,26 @@ from etl.kernels.bytes.utf8 import Texts
 Kind = Literal["email", "ip", "iban", "card", "phone"]
 Span = tuple[int, int]
 
-_LETTER = rb"(?:[A-Za-z0-9]|[\xc3-\xcd][\x80-\xbf]|\xe1[\xb8-\xbb][\x80-\xbf])"  # Latin, or a mark
+_LETTER = rb"(?:[A-Za-z0-9]|[\xc3-\xcd][\x80-\xbf]|\xe1[\xb8-\xbb][\x80-\xbf])"  # Latin or a mark
 _EMAIL: Final = re.compile(
     rb"""[.%%+-]* ( (?:%(letter)s|_) (?:%(letter)s|[._%%+-])* (?<!\.)
     @ (?! \dx\. ) (?: %(letter)s (?: (?:%(letter)s|-)* %(letter)s )? \. )+ [A-Za-z]{2,63} ) (?!\w)"""
     % {b"letter": _LETTER},
     re.VERBOSE,
 )
-"""RFC 5322's local parts without quotes, comments and rarer symbols; a domain of two labels and more.
+"""Local parts as in RFC 5322 without quotes, comments and rare symbols; domains of two or more labels.
 
-``icon@2x.png`` is the name of an image.
+``icon@2x.png`` does not match: it is an image name.
 """
 
 _OCTETS = rb"%(octet)s (?:\.%(octet)s){3}" % {b"octet": rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"}
 _IPV4: Final = re.compile(rb"(?<![\w.]) (?<!::) %s (?!\.?\w) (?!-[A-Za-z])" % _OCTETS, re.VERBOSE)
-_LEAST_OCTET: Final = 32
-"""An address has one number of this or more; if not, it is taken for a version or a section (1.2.3.4).
+_MIN_LARGEST_OCTET: Final = 32
+"""An address must have a number of at least this; others are read as versions or sections (1.2.3.4).
 
-Chosen here: one address in 4,096 has none. In 570 MB of German law and manuals of software 5,450 have the
-form and 6 % of them such a number; the others are sections, versions and object identifiers.
+Chosen here: one address in 4,096 has no such number. In 570 MB of German law and software manuals, 5,450
+strings have the format and 6 % of them such a number; the others are sections, versions and object
+identifiers.
 """
 
 _IPV6: Final = re.compile(
@@ -56,13 +57,14 @@ _RESERVED: Final = tuple(
         *("::/3", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "4000::/2", "8000::/1"),
     )
 )
-"""Private addresses, those for documentation, multicast, and what is not assigned.
+"""Private, documentation, multicast and unassigned addresses.
 
-IANA's registries of special-purpose addresses (RFC 6890) and of IPv6, which assigns 2000::/3 alone.
+Sources: IANA's registries of special-purpose addresses (RFC 6890) and of IPv6, where only 2000::/3 is
+assigned.
 """
 
-_SPACE = rb"(?:[ ]|\xc2\xa0|\xe2\x80\xaf)"  # no-break spaces too: U+00A0, U+202F
-_GAP = rb"(?:[ ./-]|\xc2\xa0|\xe2\x80[\xaf\x91])"  # and a no-break hyphen, U+2011
+_SPACE = rb"(?:[ ]|\xc2\xa0|\xe2\x80\xaf)"  # includes the no-break spaces U+00A0 and U+202F
+_GAP = rb"(?:[ ./-]|\xc2\xa0|\xe2\x80[\xaf\x91])"  # includes the no-break hyphen U+2011
 _ALONE = rb"(?<![\w.+\#/=@-]) (?<!\d[ :]) (?<!\d\xc2\xa0) (?<!\d\xe2\x80[\xaf\x91])"
 _END = rb"(?![\w@]) (?! %s \d) (?!:\d) (?!\.\w)" % _GAP
 
@@ -96,15 +98,15 @@ _ISSUED: Final = re.compile(
 """First digits and lengths of issuers (ISO/IEC 7812)."""
 
 
-class _Dialled(NamedTuple):
-    """How telephone numbers are written somewhere, and how many digits they have."""
+class _PhoneFormat(NamedTuple):
+    """A format of phone numbers: a pattern and a range for the number of digits."""
 
     pattern: re.Pattern[bytes]
     min_digits: int
     max_digits: int
 
 
-def _dialled(pattern: bytes, min_digits: int, max_digits: int) -> _Dialled:
+def _phone_format(pattern: bytes, min_digits: int, max_digits: int) -> _PhoneFormat:
     parts = {
         b"alone": _ALONE,
         b"gap": _GAP,
@@ -112,49 +114,51 @@ def _dialled(pattern: bytes, min_digits: int, max_digits: int) -> _Dialled:
         b"digits": rb"(?: %s? \d )" % _GAP,
     }
     whole = re.compile(pattern % parts + _END, re.VERBOSE)
-    return _Dialled(whole, min_digits, max_digits)
+    return _PhoneFormat(whole, min_digits, max_digits)
 
 
 _PHONES: Final = (
-    # +49 30 1234567: E.164 has 15 digits at most; 9 at least are chosen here. No decimal fraction.
-    _dialled(rb"(?<![\w+]) \+ (?! \d+ \. \d+ (?! %(gap)s? \d ) ) [1-9] %(digits)s{8,14}", 9, 15),
+    # +49 30 1234567: E.164 allows at most 15 digits; a minimum of 9 is chosen here. Not a decimal fraction.
+    _phone_format(
+        rb"(?<![\w+]) \+ (?! \d+ \. \d+ (?! %(gap)s? \d ) ) [1-9] %(digits)s{8,14}", 9, 15
+    ),
     # +49 (0)30 1234567
-    _dialled(rb"(?<![\w+]) \+ [1-9]\d{0,2} %(gap)s? \( \d{1,5} \) %(digits)s{4,14}", 9, 15),
+    _phone_format(rb"(?<![\w+]) \+ [1-9]\d{0,2} %(gap)s? \( \d{1,5} \) %(digits)s{4,14}", 9, 15),
     # 0049 30 1234567, 0049 (0)30 1234567
-    _dialled(rb"%(alone)s 00 (?= \d+ %(gap)s ) [1-9] %(digits)s{8,14}", 11, 17),
-    _dialled(rb"%(alone)s 00 [1-9]\d{0,2} %(gap)s? \( \d{1,5} \) %(digits)s{4,14}", 11, 17),
-    # (212) 555-1234, 1 (212) 555 1234: North America, as the two below
-    _dialled(rb"(?<!\w) \( [2-9]\d\d \) (?: %(space)s | - )? [2-9]\d\d [ .-] \d{4}", 10, 10),
-    _dialled(rb"%(alone)s 1 %(gap)s \( [2-9]\d\d \) %(space)s? [2-9]\d\d [ .-] \d{4}", 11, 11),
-    # 212-555-1234, 1.212.555.1234
-    _dialled(rb"%(alone)s (?: 1 [ .-] )? [2-9]\d\d ([.-]) [2-9]\d\d \1 \d{4}", 10, 11),
-    # 01 23 45 67 89: France. Neither 01.02.01.05.03, a chapter, nor a row of bytes.
-    _dialled(
+    _phone_format(rb"%(alone)s 00 (?= \d+ %(gap)s ) [1-9] %(digits)s{8,14}", 11, 17),
+    _phone_format(rb"%(alone)s 00 [1-9]\d{0,2} %(gap)s? \( \d{1,5} \) %(digits)s{4,14}", 11, 17),
+    # (212) 555-1234, 1 (212) 555 1234: North America
+    _phone_format(rb"(?<!\w) \( [2-9]\d\d \) (?: %(space)s | - )? [2-9]\d\d [ .-] \d{4}", 10, 10),
+    _phone_format(rb"%(alone)s 1 %(gap)s \( [2-9]\d\d \) %(space)s? [2-9]\d\d [ .-] \d{4}", 11, 11),
+    # 212-555-1234, 1.212.555.1234: North America
+    _phone_format(rb"%(alone)s (?: 1 [ .-] )? [2-9]\d\d ([.-]) [2-9]\d\d \1 \d{4}", 10, 11),
+    # 01 23 45 67 89: France. Neither a chapter number such as 01.02.01.05.03 nor a row of hex bytes.
+    _phone_format(
         rb"%(alone)s (?<! [0-9A-Fa-f]{2}[ ] ) 0[1-9] (%(gap)s) (?! (?: 0\d \1 ){3} 0\d ) \d\d"
         rb"(?: \1 \d\d ){3} (?! [ ] [0-9A-Fa-f]{2} \b )",
         10,
         10,
     ),
     # 030/1234567, 020 7946 0958, 03-1234-5678: Germany, United Kingdom, Japan ...
-    _dialled(
+    _phone_format(
         rb"%(alone)s 0[1-9]\d{0,4} (?: %(space)s? / %(space)s? | %(space)s | - ) \d{3,8}"
         rb"(?: (?: %(space)s | - ) \d{1,4} ){0,3}",
         9,
         11,
     ),
     # (030) 1234567
-    _dialled(
+    _phone_format(
         rb"(?<!\w) \( 0[1-9]\d{0,4} \) %(space)s? \d{3,8} (?: (?: %(space)s | - ) \d{1,4} ){0,3}",
         9,
         11,
     ),
-    # 138 1234 5678: mobile telephones of China
-    _dialled(rb"%(alone)s 1[3-9]\d ([ -]) \d{4} \1 \d{4}", 11, 11),
+    # 138 1234 5678: mobile phones in China
+    _phone_format(rb"%(alone)s 1[3-9]\d ([ -]) \d{4} \1 \d{4}", 11, 11),
 )
 
 
 def find_matches(kind: Kind, texts: Texts, *, public_ips_only: bool) -> Spans:
-    """The matches of a kind in each document, from left to right.
+    """Return the matches of a kind in each document, from left to right.
 
     >>> import pyarrow as pa
     >>> from etl.kernels.bytes.utf8 import texts
@@ -171,84 +175,85 @@ def find_matches(kind: Kind, texts: Texts, *, public_ips_only: bool) -> Spans:
     ends: list[int] = []
     first_span = np.zeros(len(offsets), np.int64)
     for k in np.flatnonzero(np.diff(first_place)).tolist():
-        # 1 us a candidate. A match is cut off with all before it: what follows is alone, as after a mask.
+        # 1 us per candidate. Text up to the end of a match is cut off before the next candidate is matched,
+        # so that matches do not depend on text that a mask may replace.
         begin, end = int(offsets[k]), int(offsets[k + 1])
         for place in places[first_place[k] : first_place[k + 1]].tolist():
-            found = match(view[begin:end], max(place - begin, 0))
-            if found is not None:
-                starts.append(begin + found[0])
-                ends.append(begin + found[1])
-                begin += found[1]
+            span = match(view[begin:end], max(place - begin, 0))
+            if span is not None:
+                starts.append(begin + span[0])
+                ends.append(begin + span[1])
+                begin += span[1]
         first_span[k + 1] = len(starts)
     first_span = np.maximum.accumulate(first_span)
     return Spans(np.array(starts, np.int64), np.array(ends, np.int64), first_span)
 
 
-def _email(text: memoryview, at: int) -> Span | None:
-    found = _EMAIL.match(text, at)
-    return found and found.span(1)
+def _email(text: memoryview, offset: int) -> Span | None:
+    match = _EMAIL.match(text, offset)
+    return match and match.span(1)
 
 
-def _ip(text: memoryview, at: int, *, public_only: bool) -> Span | None:
-    if found := _IPV4.match(text, at):
-        numbers = found[0].decode()
-        if max(map(int, numbers.split("."))) < _LEAST_OCTET:
+def _ip(text: memoryview, offset: int, *, public_only: bool) -> Span | None:
+    if match := _IPV4.match(text, offset):
+        numbers = match[0].decode()
+        if max(map(int, numbers.split("."))) < _MIN_LARGEST_OCTET:
             return None
-        return None if public_only and _is_reserved(IPv4Address(numbers)) else found.span()
-    if not (found := _IPV6.match(text, at)):
+        return None if public_only and _is_reserved(IPv4Address(numbers)) else match.span()
+    if not (match := _IPV6.match(text, offset)):
         return None
-    written = found[1].decode()
+    written = match[1].decode()
     try:
         address = IPv6Address(written)
     except AddressValueError:
         return None
     if (public_only and _is_reserved(address)) or not any(map(str.isdigit, written)):
-        return None  # a name of a program may have hexadecimal digits: Face::Bed
-    return found.span(1)
+        return None  # a qualified name can consist of hexadecimal digits: Face::Bed
+    return match.span(1)
 
 
 def _is_reserved(address: IPv4Address | IPv6Address) -> bool:
     return any(address in network for network in _RESERVED)
 
 
-def _iban(text: memoryview, at: int) -> Span | None:
-    if not (found := _IBAN.match(text, at)):
+def _iban(text: memoryview, offset: int) -> Span | None:
+    if not (match := _IBAN.match(text, offset)):
         return None
-    chars = _IBAN_CHARS.get(found[0][:2].decode())
-    if chars is None or not (found := _iban_of(chars).match(text, at)):
+    chars = _IBAN_CHARS.get(match[0][:2].decode())
+    if chars is None or not (match := _iban_pattern(chars).match(text, offset)):
         return None
-    bare = re.sub(rb"[^A-Z0-9]", b"", found[0]).decode()
+    bare = re.sub(rb"[^A-Z0-9]", b"", match[0]).decode()
     number = "".join(str(int(char, 36)) for char in bare[4:] + bare[:4])
-    return found.span() if int(number) % 97 == 1 else None  # ISO 7064
+    return match.span() if int(number) % 97 == 1 else None  # ISO 7064
 
 
 @cache
-def _iban_of(chars: int) -> re.Pattern[bytes]:
+def _iban_pattern(chars: int) -> re.Pattern[bytes]:
     fours, rest = divmod(chars - 4, 4)
     last = rb"%s? [A-Z0-9]{%d}" % (_SPACE, rest) if rest else b""
     pattern = rb"[A-Z]{2} \d\d (?: %s? [A-Z0-9]{4} ){%d} %s (?!\.?\w)" % (_SPACE, fours, last)
     return re.compile(pattern, re.VERBOSE)
 
 
-def _card(text: memoryview, at: int) -> Span | None:
-    if not (found := _CARD.match(text, at)):
+def _card(text: memoryview, offset: int) -> Span | None:
+    if not (match := _CARD.match(text, offset)):
         return None
-    digits = re.sub(rb"\D", b"", found[0]).decode()
-    return found.span() if _ISSUED.fullmatch(digits) and _is_luhn(digits) else None
+    digits = re.sub(rb"\D", b"", match[0]).decode()
+    return match.span() if _ISSUED.fullmatch(digits) and _is_luhn(digits) else None
 
 
 def _is_luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
+    """Return whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
     doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     return (sum(doubled) + sum(map(int, digits[::-2]))) % 10 == 0
 
 
-def _phone(text: memoryview, at: int) -> Span | None:
-    for form in _PHONES:
-        if found := form.pattern.match(text, at):
-            digits = sum(48 <= byte <= 57 for byte in found[0])
-            if form.min_digits <= digits <= form.max_digits:
-                return found.span()
+def _phone(text: memoryview, offset: int) -> Span | None:
+    for phone in _PHONES:
+        if match := phone.pattern.match(text, offset):
+            digits = sum(48 <= byte <= 57 for byte in match[0])
+            if phone.min_digits <= digits <= phone.max_digits:
+                return match.span()
     return None
 
 
@@ -260,4 +265,4 @@ _KINDS: Final[dict[Kind, tuple[int, Callable[[memoryview, int], Span | None]]]] 
     "phone": (pii_candidates.PHONE, _phone),
 }
 KINDS: Final = tuple(_KINDS)
-"""In this order they are looked for, each in what the ones before have left: the surest first."""
+"""All kinds in the order of matching, the most certain first; matches of earlier kinds are excluded."""

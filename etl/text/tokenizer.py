@@ -1,17 +1,18 @@
-"""Texts to token ids: those of Hugging Face ``tokenizers``, at the speed of gigatoken.
+"""Encode texts to the token ids of Hugging Face ``tokenizers``, at the speed of gigatoken.
 
-Algorithm: gigatoken looks pre-tokens up in a cache, straight from Arrow's buffers; on byte-level BPE it
-is 30 to 100 times as fast as ``tokenizers``, but not its equal. As seen in gigatoken 0.10 and tokenizers
-0.23, and dealt with here:
+Algorithm: gigatoken looks up pre-tokens in a cache, directly from Arrow's buffers. On byte-level BPE it
+is 30 to 100 times as fast as ``tokenizers``, but not equivalent to it. gigatoken 0.10 differs from
+tokenizers 0.23, the reference, in three ways:
 
-1. It refuses WordPiece, Unigram and most normalisers, and *takes without a word* some files that it
-   does not implement (another ``behavior`` of a split, ``single_word`` tokens, no ByteLevel at all). So
-   it must give the ids of the reference for a probe when it is loaded; else it is not used.
-2. It follows Unicode 17 where the reference follows Unicode 16 (patterns) and 9 (NFC). Texts with one of
-   the characters in question go through the reference.
-3. Its cache never shrinks. It is loaded anew when its calls have made the process grow too much.
+1. It rejects WordPiece, Unigram and most normalizers, and *silently accepts* some files that it does not
+   implement (other values of a split's ``behavior``, ``single_word`` tokens, no ByteLevel at all).
+   Therefore it is used only if it gives the ids of the reference for a probe when it is loaded.
+2. It follows Unicode 17, the reference Unicode 16 (patterns) and 9 (NFC). Texts with characters that
+   these versions treat differently are encoded by the reference.
+3. Its cache never shrinks. It is loaded again when its calls have increased the memory of the process by
+   too much.
 
-Cost: one scan of each text that is not ASCII (1.4 ns a byte). Loading takes 0.2 to 1.3 s and 50 to
+Cost: one scan of each text that is not ASCII (1.4 ns per byte). Loading takes 0.2 to 1.3 s and 50 to
 200 MB for vocabularies of 50,000 to 200,000 tokens.
 """
 
@@ -34,17 +35,17 @@ from etl.schemas import TOKENS
 LISTS = TOKENS.field("tokens").type
 """The type of a column of token ids: list<element: int32 not null>."""
 
-# Chosen here: English fills it after about 1.5 GB of text, a mix of languages after 0.5 GB, at 1 s each.
+# Chosen here: English text fills it after about 1.5 GB, mixed languages after 0.5 GB; a reload takes 1 s.
 _MAX_CACHE_BYTES = 300 << 20
 
-# What the reference does not know yet: code points of Unicode 17.0 (DerivedAge.txt) ...
+# Characters unknown to the reference: the code points added in Unicode 17.0 (DerivedAge.txt) ...
 _UNICODE_17 = """
     88F C5C CDC 1ACF-1ADD 1AE0-1AEB 20C1 2B96 A7CE-A7CF A7D2 A7D4 A7F1 FBC3-FBD2 FD90-FD91 FDC8-FDCE
     10940-10959 10EC5-10EC7 10ED0-10ED8 10EFA-10EFB 11B60-11B67 11DB0-11DDB 11DE0-11DE9 16EA0-16EB8
     16EBB-16ED3 16FF2-16FF6 187F8-187FF 18D09-18D1E 18D80-18DF2 1CCFA-1CCFC 1CEBA-1CED0 1CEE0-1CEF0
     1E6C0-1E6DE 1E6E0-1E6F5 1E6FE-1E6FF 1F6D8 1F777-1F77A 1F8D0-1F8D8 1FA54-1FA57 1FA8A 1FA8E 1FAC8
     1FACD 1FAEA 1FAEF 1FBFA 2B73A-2B73F 2CEA2-2CEAD 323B0-33479"""
-# ... and those of Unicode 10 to 16 that NFC reorders or composes (UnicodeData.txt).
+# ... and those added in Unicode 10 to 16 that NFC reorders or composes (UnicodeData.txt).
 _NFC_10_TO_16 = """
     7FD 897-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1ACE 1DF6-1DFA A82C 105C9 105D2 105DA 105E4
     10D24-10D27 10D69-10D6D 10EAB-10EAC 10EFD-10EFF 10F46-10F50 10F82-10F85 11070 1133B 11382-11385
@@ -53,8 +54,8 @@ _NFC_10_TO_16 = """
     1611E-16129 1612F 16D63 16D67-16D6A 16FF0-16FF1 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF
     1E5EE-1E5EF"""
 
-# Where pre-tokenizers and normalisers differ from one another: contractions, digits, white space,
-# case, marks, scripts without spaces, joined emoji, control characters, long runs.
+# Texts on which pre-tokenizers and normalizers differ: contractions, digits, white space, case, marks,
+# scripts without spaces, joined emoji, control characters, long runs.
 _PROBE = (
     "don't I'LL we'Ve 'tis ''s ca'n o'clock's",
     "1234567 12,345.67 1e-9 7th x86_64 abc123def ½ ² Ⅷ ٣٤٥",
@@ -69,9 +70,9 @@ _PROBE = (
 
 
 class TokenizerEngine:
-    """The ids of one tokenizer.json in one process; may be shared by threads.
+    """A loaded tokenizer.json; may be shared by threads.
 
-    ``fallback`` is None where gigatoken does the work, else it says why ``tokenizers`` does.
+    ``fallback`` is None if gigatoken is used, otherwise the reason why it is not.
     """
 
     def __init__(
@@ -79,38 +80,38 @@ class TokenizerEngine:
     ) -> None:
         """Load ``data``, the bytes of a tokenizer.json.
 
-        Raises TokenizerError if ``tokenizers`` cannot read it, or if its ids are drawn by chance.
+        Raises TokenizerError if ``tokenizers`` cannot read it or if its ids are random.
         """
         self.reference = _load_reference(data)
         self._data = data
         self._max_cache_bytes = max_cache_bytes
         self._cache_bytes = 0
         self._fast: gigatoken.Tokenizer | None = None
-        self.fallback: str | None = "the recipe says fast: false"
+        self.fallback: str | None = "the recipe sets fast: false"
         if fast:
             self._fast, self.fallback = _load_fast(data, self.reference)
 
     def lists(self, texts: pa.Array) -> pa.ListArray:
-        """The ids of each text (string or large_string without nulls), with nothing added to them."""
+        """Return the ids of each text (string or large_string without nulls), without special tokens."""
         if self._cache_bytes > self._max_cache_bytes:
             self._empty_cache()
         fast = self._fast
         if fast is None:
             return self._reference_lists(texts)
-        odd = _unsettled(texts)
-        if not odd.any():
+        differs = _has_disputed_character(texts)
+        if not differs.any():
             return self._fast_lists(fast, texts)
         parts = [
-            self._fast_lists(fast, texts.filter(pa.array(~odd))),
-            self._reference_lists(texts.filter(pa.array(odd))),
+            self._fast_lists(fast, texts.filter(pa.array(~differs))),
+            self._reference_lists(texts.filter(pa.array(differs))),
         ]
-        order = np.argsort(np.concatenate([np.flatnonzero(~odd), np.flatnonzero(odd)]))
+        order = np.argsort(np.concatenate([np.flatnonzero(~differs), np.flatnonzero(differs)]))
         return pa.concat_arrays(parts).take(pa.array(order))
 
     def reference_ids(self, text: str) -> npt.NDArray[np.int32]:
-        """The ids that ``tokenizers`` gives for a text."""
-        # The batch call is a third faster, but starts threads, which a fork loses and warns of,
-        # unless the environment forbids them (as it does on our workers).
+        """Return the ids that ``tokenizers`` gives for a text."""
+        # The batch call is a third faster, but it starts threads unless the environment forbids them (as
+        # on our workers), and a fork after that prints a warning and loses the threads.
         if os.environ.get("TOKENIZERS_PARALLELISM") == "false":
             encoding = self.reference.encode_batch_fast([text], add_special_tokens=False)[0]
         else:
@@ -127,41 +128,43 @@ class TokenizerEngine:
         before = _resident_bytes()
         lists = _gigatoken_lists(fast, texts)
         after = _resident_bytes()
-        # Where the system does not tell: no text was seen to leave more cache than its own size.
+        # If memory cannot be measured, assume the size of the texts: no text was seen to add more cache.
         grown = texts.nbytes if before is None or after is None else after - before - lists.nbytes
         self._cache_bytes += max(0, grown)
         return lists
 
     def _empty_cache(self) -> None:
         self._cache_bytes = 0
-        self._fast = gigatoken.Tokenizer.from_json(self._data)  # loaded first: threads may share it
+        # Loaded before it is assigned, because other threads may use the old one.
+        self._fast = gigatoken.Tokenizer.from_json(self._data)
         _return_freed_memory()
 
 
 def lists_of(offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32]) -> pa.ListArray:
-    """Lists of ids from their bounds (n + 1) and all ids in one array, which is not copied."""
+    """Return lists of ids from n + 1 offsets and one array with all ids, which is not copied."""
     assert offsets[-1] < 2**31, "a batch holds fewer than 2**31 tokens"
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(ids), type=LISTS)
 
 
 def _load_reference(data: bytes) -> tokenizers.Tokenizer:
-    """The ``tokenizers`` object of a tokenizer.json, without its truncation and padding.
+    """Load a tokenizer.json with ``tokenizers``, without its truncation and padding.
 
-    Raises TokenizerError if it cannot be read, or if BPE dropout makes its ids random.
+    Raises TokenizerError if it cannot be read or if BPE dropout makes its ids random.
     """
     try:
         reference = tokenizers.Tokenizer.from_buffer(data)
     except BaseException as error:
-        _unless_panic(error)
+        _raise_if_exit(error)
         raise TokenizerError(
-            f"not a tokenizer.json that tokenizers can read ({_one_line(error)})",
-            hint="name the file tokenizer.json itself; save_pretrained() of transformers writes it",
+            f"not a tokenizer.json that tokenizers can read ({_first_line(error)})",
+            hint="give the file tokenizer.json, as written by save_pretrained() of transformers",
         ) from error
     if getattr(reference.model, "dropout", None) not in (None, 0.0):
         raise TokenizerError(
-            "its BPE dropout makes the ids random", hint='set "dropout": null in its "model"'
+            "BPE dropout makes the ids of this tokenizer random",
+            hint='set "dropout" to null under "model" in the file',
         )
-    reference.no_truncation()  # a file may carry the model's context length: documents are longer
+    reference.no_truncation()  # a file may set the model's context length, but documents are longer
     reference.no_padding()
     return reference
 
@@ -171,22 +174,22 @@ def _load_fast(
 ) -> tuple[gigatoken.Tokenizer | None, str | None]:
     try:
         fast = gigatoken.Tokenizer.from_json(data)
-    except BaseException as error:  # noqa: BLE001  # what it cannot load is the reference's work
-        _unless_panic(error)
-        return None, f"gigatoken cannot load it ({_one_line(error)})"
+    except BaseException as error:  # noqa: BLE001  # files that it cannot load are for the reference
+        _raise_if_exit(error)
+        return None, f"gigatoken cannot load it ({_first_line(error)})"
     probe = [*_PROBE]
     for token in reference.get_added_tokens_decoder().values():
         probe.append(f"x{token.content}y {token.content} 1 {token.content}{token.content}\n")
         probe += [unicodedata.normalize(form, token.content) for form in ("NFC", "NFD")]
-    found = _gigatoken_lists(fast, pa.array(probe)).to_pylist()
-    for text, ids in zip(probe, found, strict=True):
+    probe_ids = _gigatoken_lists(fast, pa.array(probe)).to_pylist()
+    for text, ids in zip(probe, probe_ids, strict=True):
         if ids != reference.encode(text, add_special_tokens=False).ids:
-            return None, f"gigatoken gives other ids for {text[:40]!r}"
+            return None, f"gigatoken gives different ids for {text[:40]!r}"
     return fast, None
 
 
 def _gigatoken_lists(fast: gigatoken.Tokenizer, texts: pa.Array) -> pa.ListArray:
-    """Zero-copy in both directions: awkward arrays over Arrow's buffers, Arrow over awkward's."""
+    """Encode texts with gigatoken without copies: awkward arrays over Arrow's buffers and vice versa."""
     import awkward as ak
 
     if not len(texts):
@@ -205,7 +208,7 @@ def _gigatoken_lists(fast: gigatoken.Tokenizer, texts: pa.Array) -> pa.ListArray
 
 
 def _character_class(*ranges: str) -> str:
-    r"""Hexadecimal code points and ranges as a character class of RE2.
+    r"""Return an RE2 character class of hexadecimal code points and ranges.
 
     >>> print(_character_class("88F 1ACF-1ADD"))
     [\x{88F}\x{1ACF}-\x{1ADD}]
@@ -214,20 +217,20 @@ def _character_class(*ranges: str) -> str:
     return "[" + "".join("-".join(f"\\x{{{end}}}" for end in pair) for pair in ends) + "]"
 
 
-_UNSETTLED = _character_class(_UNICODE_17, _NFC_10_TO_16)
+_DISPUTED = _character_class(_UNICODE_17, _NFC_10_TO_16)
 
 
-def _unsettled(texts: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which texts have a character that the two libraries see differently: bool (texts,)."""
-    odd = ~np.asarray(pc.string_is_ascii(texts))
-    if odd.any():
-        found = pc.match_substring_regex(texts.filter(pa.array(odd)), _UNSETTLED)
-        odd[odd] = np.asarray(found)
-    return odd
+def _has_disputed_character(texts: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which texts have a character that the two libraries treat differently: bool (texts,)."""
+    mask = ~np.asarray(pc.string_is_ascii(texts))
+    if mask.any():
+        matches = pc.match_substring_regex(texts.filter(pa.array(mask)), _DISPUTED)
+        mask[mask] = np.asarray(matches)
+    return mask
 
 
 def _resident_bytes() -> int | None:
-    """The memory of this process, or None where the system does not say so in /proc."""
+    """Return the resident memory of this process, or None if /proc does not provide it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
     except OSError:
@@ -235,16 +238,19 @@ def _resident_bytes() -> int | None:
 
 
 def _return_freed_memory() -> None:
-    # glibc keeps freed small blocks: 90 MB of 160 stayed with the process without this.
+    # glibc keeps small blocks that were freed: without this, 90 of 160 MB stayed with the process.
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
-def _unless_panic(error: BaseException) -> None:
-    """Raise again what is no failure of a library; a Rust panic is a BaseException of its own."""
+def _raise_if_exit(error: BaseException) -> None:
+    """Raise KeyboardInterrupt, SystemExit and the like again, but not Rust panics of a library.
+
+    A Rust panic is a BaseException, but not an Exception.
+    """
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
         raise error
 
 
-def _one_line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Deduplication against another lake: what that one keeps wins, by its keys or by its signatures."""
+"""Deduplication against another lake, whose kept documents win, by its keys or its signatures."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def near(**settings: Any) -> DedupMinhash:
 
 @pytest.fixture(scope="module")
 def other(client: Client, new_place: NewPlace) -> Recipe:
-    """A lake of five documents, of which one is a duplicate; its second version has one more."""
+    """Run two versions of a lake: four documents, then a duplicate and one more document."""
     folder = new_place("other")
     texts = [words(k) for k in range(4)]
     source = write(folder / "in", [record(f"other-{k}", text) for k, text in enumerate(texts)], 2)
@@ -43,20 +43,20 @@ def other(client: Client, new_place: NewPlace) -> Recipe:
 
 
 def mine(folder: UPath, *stages: Any) -> Recipe:
-    """Five documents: equal to, like, and unlike those of the other lake; and a copy of the second."""
-    found = [
+    """Write six documents: equal to, similar to and unlike those of the other lake, and two copies."""
+    records = [
         record("equal", words(0)),
-        record("alike", ["New", *words(1)[1:]]),
+        record("similar", ["New", *words(1)[1:]]),
         record("later-equal", words(50)),
         record("own", words(77)),
         record("own-copy", words(77)),
-        record("alike-copy", ["New", *words(1)[1:]]),
+        record("similar-copy", ["New", *words(1)[1:]]),
     ]
-    return make(folder / "lake", write(folder / "in", found, 3), *stages)
+    return make(folder / "lake", write(folder / "in", records, 3), *stages)
 
 
-def found(recipe: Recipe) -> dict[str, tuple[object, str, str]]:
-    """Duplicate -> (lake of its keeper if it is another, keeper's file and row, kind)."""
+def duplicates(recipe: Recipe) -> dict[str, tuple[object, str, str]]:
+    """Map each duplicate to its keeper's lake (None: its own), the keeper's file and row, and the kind."""
     return {
         str(row["id"]): (
             row.get("keeper_lake"),
@@ -73,7 +73,7 @@ def stays(recipe: Recipe) -> set[str]:
 
 
 @pytest.mark.parametrize("has_keys", [True, False])
-def test_what_the_other_lake_keeps_goes(
+def test_duplicates_of_the_other_lake_are_dropped(
     client: Client, place: UPath, other: Recipe, has_keys: bool
 ) -> None:
     lake = copy(other.lake, place / "copy")
@@ -85,62 +85,64 @@ def test_what_the_other_lake_keeps_goes(
     address = {
         r["id"]: f"{Path(str(r['source'])).stem}:{r['row']}" for r in rows(str(lake), "documents")
     }
-    twin = found(recipe)["own-copy"]
+    twin = duplicates(recipe)["own-copy"]
     assert twin[0] is None
     assert twin[2] == "exact"
-    assert found(recipe) == {
+    assert duplicates(recipe) == {
         "equal": (url, address["other-0"], "exact"),
-        "alike": (url, address["other-1"], "near"),
-        "alike-copy": (url, address["other-1"], "near"),
+        "similar": (url, address["other-1"], "near"),
+        "similar-copy": (url, address["other-1"], "near"),
         "later-equal": (url, address["later"], "exact"),
         "own-copy": twin,
     }
     assert verify(str(recipe.lake)) == []
-    (traced,) = trace(str(recipe.lake), id="alike")
+    (traced,) = trace(str(recipe.lake), id="similar")
     assert traced.outcome.endswith(f"in {url}")
     assert traced.duplicate is not None
     assert traced.duplicate.keeper_lake == url
-    named = [f"{url}/{n}" for n in ("documents", "duplicates", *(["keys"] if has_keys else []))]
+    tables = [f"{url}/{n}" for n in ("documents", "duplicates", *(["keys"] if has_keys else []))]
     node = graph(f"{recipe.lake}/duplicates")
-    assert [table.name for table in node.others] == named
+    assert [table.name for table in node.others] == tables
     assert f"{url}/documents version" in str(node)
     assert not make_plan(recipe).has_work()
 
 
-def test_units_are_cut_beside_what_another_lake_keeps(
+def test_units_are_cut_in_a_run_against_another_lake(
     client: Client, place: UPath, other: Recipe
 ) -> None:
-    found_here = [
+    records = [
         record("equal", words(0)),
         record("first", [*words(90), "\n\n", *words(91)]),
         record("second", [*words(90), "\n\n", *words(92)]),
     ]
-    source = write(place / "in", found_here, 1)
+    source = write(place / "in", records, 1)
     stages = DedupExact(against=str(other.lake)), DedupParagraphs(min_rest_chars=20)
     recipe = make(place / "lake", source, *stages)
     assert run(recipe, cluster=client).ok
     lakes = {
         row["id"]: (row["kind"], row["keeper_lake"]) for row in rows(recipe.lake, "duplicates")
     }
-    there = storage.normalize(str(other.lake))
-    assert lakes == {"equal": ("exact", there), "second": ("cut", None)}
+    other_lake = storage.normalize(str(other.lake))
+    assert lakes == {"equal": ("exact", other_lake), "second": ("cut", None)}
     assert verify(str(recipe.lake)) == []
 
 
-def test_only_the_stages_that_say_so_look_elsewhere(
+def test_only_stages_with_against_read_the_other_lake(
     client: Client, place: UPath, other: Recipe
 ) -> None:
     exact = mine(place / "a", DedupExact(against=other.lake), near())
     assert run(exact, cluster=client).ok
-    assert stays(exact) == {"alike", "own"}
-    alike = mine(place / "b", "dedup_exact", near(against=other.lake))
-    assert run(alike, cluster=client).ok
-    assert stays(alike) == {"own"}
-    assert found(alike)["equal"][2] == "near"
+    assert stays(exact) == {"similar", "own"}
+    similar = mine(place / "b", "dedup_exact", near(against=other.lake))
+    assert run(similar, cluster=client).ok
+    assert stays(similar) == {"own"}
+    assert duplicates(similar)["equal"][2] == "near"
 
 
-def test_a_version_is_what_it_was(client: Client, place: UPath, other: Recipe) -> None:
-    """The other lake's third file came later; a later run of the recipe is told the same."""
+def test_a_version_of_the_other_lake_can_be_pinned(
+    client: Client, place: UPath, other: Recipe
+) -> None:
+    """The version is from before the other lake's last file; a later run reads the same version."""
     version = Table.open(f"{other.lake}/documents").version - 1
     reference = {"lake": other.lake, "version": version}
     recipe = mine(place, DedupExact(against=reference), near(against=reference))
@@ -149,11 +151,13 @@ def test_a_version_is_what_it_was(client: Client, place: UPath, other: Recipe) -
     write(place / "in", [record("more", words(3)), record("again", words(50))], 1, 9)
     assert run(recipe, cluster=client).ok
     assert stays(recipe) == {"later-equal", "own"}
-    assert found(recipe)["again"][0] is None
-    assert found(recipe)["more"][0] == storage.normalize(str(other.lake))
+    assert duplicates(recipe)["again"][0] is None
+    assert duplicates(recipe)["more"][0] == storage.normalize(str(other.lake))
 
 
-def test_increments_are_one_run(client: Client, place: UPath, other: Recipe) -> None:
+def test_several_runs_give_the_duplicates_of_one_run(
+    client: Client, place: UPath, other: Recipe
+) -> None:
     stages = [DedupExact(against=other.lake), near(against=other.lake)]
     whole = mine(place, *stages)
     run(whole, cluster=client)
@@ -162,12 +166,12 @@ def test_increments_are_one_run(client: Client, place: UPath, other: Recipe) -> 
         (place / "some").mkdir(exist_ok=True)
         (place / "some" / file.name).write_bytes(file.read_bytes())
         run(grown, cluster=client)
-    assert {k: v[1:] for k, v in found(grown).items()} == {
-        k: v[1:] for k, v in found(whole).items()
+    assert {k: v[1:] for k, v in duplicates(grown).items()} == {
+        k: v[1:] for k, v in duplicates(whole).items()
     }
 
 
-def test_other_bands_are_made_from_the_signatures(
+def test_keys_of_other_bands_are_computed_from_signatures(
     client: Client, place: UPath, other: Recipe
 ) -> None:
     recipe = mine(place, near(bands=56, rows=2, against=other.lake))
@@ -177,7 +181,9 @@ def test_other_bands_are_made_from_the_signatures(
     assert stays(recipe) == {"own"}
 
 
-def test_what_does_not_fit_is_an_error(client: Client, place: UPath, other: Recipe) -> None:
+def test_a_reference_that_does_not_match_is_an_error(
+    client: Client, place: UPath, other: Recipe
+) -> None:
     def refused(kind: type[Exception], match: str, *stages: Any) -> None:
         with pytest.raises(kind, match=match):
             make_plan(mine(place, *stages))

@@ -1,4 +1,4 @@
-"""The barrier against a naive reference: through one partition, and through a real shuffle."""
+"""Exact deduplication against a naive reference, with one partition and with a real shuffle."""
 
 import random
 from typing import Any
@@ -22,7 +22,7 @@ Address = tuple[int, int]
 
 
 def write_documents(url: str, number: int, hashes: list[int], **columns: list[Any]) -> WorkUnit:
-    """A data file of ``documents`` whose rows have the given hashes."""
+    """Write a data file of ``documents`` whose rows have the given hashes."""
     schema = schemas.documents([])
     size = len(hashes)
     values: dict[str, Any] = {name: [None] * size for name in schema.names}
@@ -44,20 +44,20 @@ def write_documents(url: str, number: int, hashes: list[int], **columns: list[An
 
 
 def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]:
-    """Duplicate -> keeper: decided rows first, then by address."""
+    """Map each duplicate to its keeper: decided rows come first, then rows by address."""
     order = sorted(range(len(files)), key=lambda number: (not decided[number], number))
     keepers: dict[int, Address] = {}
-    found = {}
+    duplicates = {}
     for number in order:
         for row, value in enumerate(files[number]):
             keeper = keepers.setdefault(value, (number, row))
             if keeper != (number, row) and not decided[number]:
-                found[number, row] = keeper
-    return found
+                duplicates[number, row] = keeper
+    return duplicates
 
 
 @pytest.mark.parametrize("rows_per_partition", [10**6, 60])
-def test_duplicates_are_those_of_the_reference(
+def test_duplicates_match_the_naive_reference(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
@@ -76,11 +76,11 @@ def test_duplicates_are_those_of_the_reference(
     )
     written = [opened(place / "u" / fragment.path).read() for fragment in fragments]
     rows = pa.concat_tables(written).to_pylist()
-    found = {
+    keepers = {
         (int(row["source"][-3:]), row["row"]): (int(row["keeper_source"][-3:]), row["keeper_row"])
         for row in rows
     }
-    assert found == naive(files, decided)
-    assert len(rows) == len(found)
+    assert keepers == naive(files, decided)
+    assert len(rows) == len(keepers)
     assert all(row["id"] == f"{int(row['source'][-3:])}-{row['row']}" for row in rows)
     assert {row["file"] for row in rows} <= {unit.paths[0] for unit in units}

@@ -1,4 +1,4 @@
-"""The table of keys: what is found by it, and what a later run need not read any more."""
+"""The table ``keys``: look-ups by key, and runs that need not read old documents again."""
 
 import os
 import random
@@ -48,35 +48,35 @@ stored = st.lists(
 
 
 def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) -> list[KeyFile]:
-    """The data files that these keys are written to, as one run does it."""
+    """Write keys as one run does, and return the data files of the table."""
     names = ["key", "check", "file", "row"]
     frame = pd.DataFrame(keys, columns=names).astype("int64").assign(kind=kind)
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
     (text,) = key_writer._Write(url, "f" * 32)(frame)["result"]
     table = Table.create(url, key_writer.schemas.KEYS, tables.KEYS)
-    fragments = [data_file.DataFile(**found) for found in key_writer.json.loads(text)]
+    fragments = [data_file.DataFile(**fields) for fields in key_writer.json.loads(text)]
     return keys_table_module.key_files(table.commit(fragments, transactions={}, lineage={}))
 
 
 @settings(max_examples=40)  # each writes and commits up to 32 files
 @given(stored, st.lists(some_keys), st.sampled_from([1, 8]))
-def test_what_matches_is_what_python_finds(
+def test_matching_keys_are_those_of_a_naive_search(
     new_place: NewPlace, runs: list[list[Key]], wanted: list[int], ranges: int
 ) -> None:
-    """In several runs, files and row groups; keys of a data file that is gone are left out."""
+    """Keys are in several runs, files and row groups; those of a removed data file are left out."""
     url = str(new_place("keys"))
     files = [
         NumberedFile(7 - k, "", f"{k}.parquet", 9, True, (), keyed=("exact",)) for k in range(2)
     ]
     ids = [file_id(f"{k}.parquet") for k in range(3)]
-    found: list[KeyFile] = []
+    stored_files: list[KeyFile] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "_MAX_ROW_GROUP_ROWS", 3)
         for keys in runs:
-            known = [(key, check, ids[file], row) for key, check, file, row in keys]
-            found = key_files(url, known, ranges=ranges)
-    old = StoredKeys.of(found, files, "exact")
+            rows_of_run = [(key, check, ids[file], row) for key, check, file, row in keys]
+            stored_files = key_files(url, rows_of_run, ranges=ranges)
+    old = StoredKeys.of(stored_files, files, "exact")
     matching = old.matching(np.array(wanted, np.int64))
     naive = [
         (key, check, int(address(np.int64(7 - file), np.int64(row))))
@@ -90,16 +90,16 @@ def test_what_matches_is_what_python_finds(
 
 def test_keys_of_the_other_kind_do_not_match(place: UPath) -> None:
     url = str(place)
-    known = [(1, 0, file_id("a"), 0)]
+    keys = [(1, 0, file_id("a"), 0)]
     files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact", "near"))]
-    found = [file for kind in (0, 1) for file in key_files(url, known, kind=kind)]
-    assert len(StoredKeys.of(found, files, "near").matching(np.array([1]))) == 1
+    stored_files = [file for kind in (0, 1) for file in key_files(url, keys, kind=kind)]
+    assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 1
     files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact",))]
-    assert len(StoredKeys.of(found, files, "near").matching(np.array([1]))) == 0
+    assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 0
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_equal_keys_come_together(client: Client, partitions: int) -> None:
+def test_equal_keys_are_shuffled_to_one_partition(client: Client, partitions: int) -> None:
     rng = np.random.default_rng(partitions)
     keys = rng.integers(-(2**63), 2**63 - 1, 400)
     frame = pd.DataFrame({"key": np.concatenate([keys, keys, [-(2**63), 2**63 - 1]])})
@@ -121,7 +121,7 @@ NEAR = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 3))])
 @pytest.mark.parametrize("stages", [["dedup_exact"], [NEAR], ["dedup_exact", NEAR]])
-def test_whatever_the_increments_the_same_stay(
+def test_any_increments_give_the_duplicates_of_one_run(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, seed: int, stages: list[Any]
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if seed else 200)
@@ -162,7 +162,7 @@ def keys_table(recipe: Recipe) -> Table:
 
 
 def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
-    """Their data files are gone, but for the one whose document is like a new one."""
+    """All old data files are moved away, except the one with a document similar to a new one."""
     source = place / "in"
     for number in range(3):
         write(
@@ -170,44 +170,44 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
         )
     recipe = make(place / "lake", source, "dedup_exact", NEAR)
     run(recipe, cluster=client)
-    gone = [
+    moved_paths = [
         file["path"]
         for file in Table.open(f"{recipe.lake}/documents").data_files().to_pylist()
         if not file["min.source"].endswith("001.parquet")
     ]
-    away = [(place / "lake" / "documents" / path, place / "away" / path) for path in gone]
-    for here, there in away:
-        move(here, there)
-    news = [
-        record("same", words(0)),  # of a text that stands in a file that is gone
-        record("alike", ["Other", *words(12)[1:]]),
+    moves = [(place / "lake" / "documents" / path, place / "away" / path) for path in moved_paths]
+    for original, backup in moves:
+        move(original, backup)
+    new_records = [
+        record("same", words(0)),  # equal to a text in a file that was moved away
+        record("similar", ["Other", *words(12)[1:]]),
         record("new", words(99)),
     ]
-    write(source, news, 1, 3)
+    write(source, new_records, 1, 3)
     assert run(recipe, cluster=client).ok
-    for here, there in away:
-        move(there, here)
-    assert pairs(recipe) == {("same", "0-0", "exact"), ("alike", "1-2", "near")}
+    for original, backup in moves:
+        move(backup, original)
+    assert pairs(recipe) == {("same", "0-0", "exact"), ("similar", "1-2", "near")}
     assert verify(str(recipe.lake)) == []
     assert [row["kept"] for row in counts(recipe)] == [1, 12]
 
 
 def counts(recipe: Recipe) -> list[dict[str, Any]]:
-    """The counts of the commits of ``keys``, newest first."""
-    found = [entry.get("tokenlake") for entry in keys_table(recipe).history()]
-    return [entry["counts"] for entry in found if entry and entry["num_fragments"]]
+    """Return the counts of the commits of ``keys``, newest first."""
+    lineages = [entry.get("tokenlake") for entry in keys_table(recipe).history()]
+    return [entry["counts"] for entry in lineages if entry and entry["num_fragments"]]
 
 
-@pytest.mark.parametrize("how", ["missing", "other recipe", "other program"])
-def test_keys_that_do_not_fit_are_made_anew(client: Client, place: UPath, how: str) -> None:
-    """As in a lake that was written before there were keys."""
+@pytest.mark.parametrize("cause", ["missing", "other recipe", "other program"])
+def test_missing_or_mismatched_keys_are_rebuilt(client: Client, place: UPath, cause: str) -> None:
+    """Keys are missing in a lake that was written before the table existed."""
     source = write(place / "in", planted(3), 2)
     recipe = make(place / "lake", source, "dedup_exact", NEAR)
     run(recipe, cluster=client)
     before = rows_of_keys(recipe)
-    if how == "missing":
+    if cause == "missing":
         remove(place / "lake" / "keys")
-    elif how == "other recipe":
+    elif cause == "other recipe":
         keys_table(recipe).commit([], transactions={"recipe": 1}, lineage={})
     else:
         key_files(str(place / "lake" / "keys"), [(1, 0, 0, 0)])
@@ -221,13 +221,11 @@ def test_keys_that_do_not_fit_are_made_anew(client: Client, place: UPath, how: s
 
 
 def rows_of_keys(recipe: Recipe) -> list[tuple[Any, ...]]:
-    found = keys_table(recipe).dataset().to_table().to_pylist()
-    return sorted(tuple(row.values()) for row in found)
+    stored_rows = keys_table(recipe).dataset().to_table().to_pylist()
+    return sorted(tuple(row.values()) for row in stored_rows)
 
 
-def test_replaced_and_rebuilt_documents_take_their_keys_with_them(
-    client: Client, place: UPath
-) -> None:
+def test_keys_of_replaced_and_rebuilt_documents_are_replaced(client: Client, place: UPath) -> None:
     source = write(place / "in", planted(4), 2)
     recipe = make(place / "lake", source, "dedup_exact", NEAR)
     run(recipe, cluster=client)
@@ -241,7 +239,7 @@ def test_replaced_and_rebuilt_documents_take_their_keys_with_them(
 
 
 class _DieOnce:
-    """Reads keys as the job does; the first worker that comes to a file dies, and the shuffle with it."""
+    """Reader of keys that kills the first worker to reach file 5, which ends the shuffle."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker
@@ -254,8 +252,8 @@ class _DieOnce:
         return self._read(file, lake=lake)
 
 
-@pytest.mark.slow  # the shuffle begins anew: 20 s and more
-def test_a_worker_dies_while_keys_are_written(
+@pytest.mark.slow  # the shuffle restarts: 20 s and more
+def test_keys_are_complete_after_a_worker_dies_in_the_shuffle(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)

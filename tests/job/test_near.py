@@ -1,4 +1,4 @@
-"""Planted near-duplicates through the whole job: who stays, whatever the files, the order, the increments."""
+"""Near-duplicates in whole runs: the same documents stay for any files, order and increments."""
 
 import os
 import random
@@ -41,25 +41,25 @@ def words(seed: int, size: int = 120) -> list[str]:
     return ["".join(rng.choices("abcdefghij", k=4)) for _ in range(size)]
 
 
-def changed(text: list[str], *places: int, by: str = "new") -> list[str]:
-    """The words with those at some places replaced: up to 5 shingles of each 5-gram go with a word."""
-    return [f"{by}{k}x" if k in places else word for k, word in enumerate(text)]
+def changed(text: list[str], *positions: int, by: str = "new") -> list[str]:
+    """Replace the words at some positions; each one changes up to five 5-gram shingles."""
+    return [f"{by}{k}x" if k in positions else word for k, word in enumerate(text)]
 
 
 def planted(families: int = 12) -> list[Record]:
-    """Families of an original, copies with one or two words changed, equal copies, and one too far off."""
-    found: list[tuple[str, list[str]]] = []
+    """Return families of an original, two near copies, an equal copy, and one text that differs too much."""
+    named_texts: list[tuple[str, list[str]]] = []
     for family in range(families):
         text = words(family)
-        found += [
+        named_texts += [
             (f"{family}-original", text),
             (f"{family}-near", changed(text, 60)),
             (f"{family}-equal", text),
             (f"{family}-far", changed(text, *range(3, 120, 9))),
             (f"{family}-longer", [*text, "and", "more"]),
         ]
-    random.Random(2).shuffle(found)
-    return [{"doc_id": name, "body": " ".join(text), "link": None} for name, text in found]
+    random.Random(2).shuffle(named_texts)
+    return [{"doc_id": name, "body": " ".join(text), "link": None} for name, text in named_texts]
 
 
 def make(lake: UPath, source: UPath, *stages: Any) -> Recipe:
@@ -73,7 +73,7 @@ def make(lake: UPath, source: UPath, *stages: Any) -> Recipe:
 
 
 def write(folder: UPath, records: Sequence[Record], files: int, first: int = 0) -> UPath:
-    """The records in so many files of different sizes, in their order."""
+    """Write the records in order to files of different sizes."""
     rng = random.Random(files)
     cuts = sorted(rng.sample(range(1, len(records)), files - 1)) if files > 1 else []
     for number, (a, b) in enumerate(zip([0, *cuts], [*cuts, len(records)], strict=True)):
@@ -82,21 +82,21 @@ def write(folder: UPath, records: Sequence[Record], files: int, first: int = 0) 
 
 
 def pairs(recipe: Recipe) -> set[Pair]:
-    """The duplicates by their ids."""
+    """Return the duplicates, their keepers and kinds, with documents by id."""
     documents = rows(recipe.lake, "documents")
     names = {(row["source"], row["row"]): str(row["id"]) for row in documents}
-    found = rows(recipe.lake, "duplicates")
-    assert all(names[row["source"], row["row"]] == row["id"] for row in found)
+    duplicates = rows(recipe.lake, "duplicates")
+    assert all(names[row["source"], row["row"]] == row["id"] for row in duplicates)
     return {
         (str(row["id"]), names[row["keeper_source"], row["keeper_row"]], str(row["kind"]))
-        for row in found
+        for row in duplicates
     }
 
 
 def expected(records: Sequence[Record], *, has_exact: bool) -> set[Pair]:
-    """All of a family but the far ones are duplicates of its first."""
+    """Return the expected pairs: all of a family but the far text are duplicates of its first."""
     first: dict[str, Record] = {}
-    found = set()
+    duplicates = set()
     for record in records:
         name = str(record["doc_id"])
         family, part = name.split("-")
@@ -105,13 +105,13 @@ def expected(records: Sequence[Record], *, has_exact: bool) -> set[Pair]:
         keeper = first.setdefault(family, record)
         if keeper is not record:
             kind = "exact" if has_exact and keeper["body"] == record["body"] else "near"
-            found.add((name, str(keeper["doc_id"]), kind))
-    return found
+            duplicates.add((name, str(keeper["doc_id"]), kind))
+    return duplicates
 
 
 @pytest.mark.parametrize("files", [1, 3, 7])
 @pytest.mark.parametrize("verify_by", ["estimate", "exact"])
-def test_families_are_found(
+def test_near_duplicates_of_each_family_are_found(
     client: Client,
     place: UPath,
     monkeypatch: pytest.MonkeyPatch,
@@ -131,12 +131,11 @@ def test_families_are_found(
 
 
 def test_a_chain_does_not_collapse(client: Client, place: UPath) -> None:
-    """Each like the next, and no two others: every duplicate is like its own keeper."""
+    """Only neighbours in the chain are similar, and every duplicate is similar to its keeper."""
     text = words(5, 200)
     chain = []
-    for step in range(
-        12
-    ):  # 16 words, 0.84 of the 5-grams stay from one to the next, 0.69 to the one after
+    # Each step replaces 16 words: 0.84 of the 5-grams remain after one step, 0.69 after two.
+    for step in range(12):
         chain.append(list(text))
         text[16 * step : 16 * step + 16] = words(1000 + step, 16)
     records = [
@@ -153,7 +152,7 @@ def test_a_chain_does_not_collapse(client: Client, place: UPath) -> None:
 
 
 @pytest.mark.parametrize("keep", ["longest", {"highest": "num_words"}, {"lowest": "num_words"}])
-def test_the_preferred_one_stays(client: Client, place: UPath, keep: Any) -> None:
+def test_the_preferred_document_stays(client: Client, place: UPath, keep: Any) -> None:
     texts = [words(family)[: 100 + size] for family in range(4) for size in (3, 9, 0, 9, 5)]
     records: list[Record] = [
         {"doc_id": f"{k // 5}-{k % 5}", "body": " ".join(text), "link": None}
@@ -163,12 +162,12 @@ def test_the_preferred_one_stays(client: Client, place: UPath, keep: Any) -> Non
     source = write(place / "in", records, 3)
     recipe = make(place / "lake", source, {"length": {"min_words": 5}}, "dedup_exact", near)
     run(recipe, cluster=client)
-    best = 2 if keep == {"lowest": "num_words"} else 1  # of equal ones the first
+    best = 2 if keep == {"lowest": "num_words"} else 1  # the first of equals
     assert {keeper for _, keeper, _ in pairs(recipe)} == {f"{family}-{best}" for family in range(4)}
     assert len(pairs(recipe)) == 16
 
 
-def test_a_preferred_source(client: Client, place: UPath) -> None:
+def test_the_document_of_a_preferred_source_stays(client: Client, place: UPath) -> None:
     for folder in ("a-web", "b-wiki", "c-other"):
         record: Record = {"doc_id": folder, "body": " ".join(words(1)), "link": None}
         write(place / "in" / folder, [record], 1)
@@ -180,10 +179,10 @@ def test_a_preferred_source(client: Client, place: UPath) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_increments_are_one_run(
+def test_several_runs_give_the_lake_of_one_run(
     client: Client, place: UPath, seed: int, tiny_tokenizer: Path
 ) -> None:
-    """Chains, families and equal texts, file by file in several runs: the lake is that of one run."""
+    """The texts are chains, families and equal texts; the files are added over several runs."""
     records = tangled(seed)
     stages = ["dedup_exact"] if seed else []
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
@@ -202,8 +201,8 @@ def test_increments_are_one_run(
     assert verify(str(grown.lake)) == []
 
 
-def test_what_is_tokenized_stays(client: Client, place: UPath, tiny_tokenizer: Path) -> None:
-    """A longer one that comes later loses against what has tokens."""
+def test_a_tokenized_document_stays(client: Client, place: UPath, tiny_tokenizer: Path) -> None:
+    """A longer document that is added later is a duplicate of the one with tokens."""
     source, text = place / "in", words(1)
     near = DedupMinhash(keep="longest")
     recipe = make(place / "lake", source, near, {"tokenize": str(tiny_tokenizer)})
@@ -216,7 +215,7 @@ def test_what_is_tokenized_stays(client: Client, place: UPath, tiny_tokenizer: P
 
 
 def tangled(seed: int, size: int = 48) -> list[Record]:
-    """Each text is an earlier one as it is, a bit changed, or a new one."""
+    """Return texts that repeat an earlier one, change a few of its words, or are new."""
     rng = random.Random(seed)
     texts = [words(seed, 60)]
     while len(texts) < size:
@@ -234,7 +233,7 @@ def tangled(seed: int, size: int = 48) -> list[Record]:
 
 
 class _DieOnce:
-    """Reads bands as the job does; the first worker that comes here dies while the shuffle goes on."""
+    """Reader of bands that kills the first worker to reach file 5 during the shuffle."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker
@@ -249,8 +248,8 @@ class _DieOnce:
         return self._read(file, left_out, lake=lake)
 
 
-@pytest.mark.slow  # the shuffle begins anew: 20 s and more
-def test_a_worker_dies_in_the_shuffle(
+@pytest.mark.slow  # the shuffle restarts: 20 s and more
+def test_the_result_is_correct_after_a_worker_dies_in_the_shuffle(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
@@ -265,29 +264,29 @@ def test_a_worker_dies_in_the_shuffle(
     assert pairs(recipe) == expected(records, has_exact=True)
 
 
-members = st.lists(
+some_members = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 30), st.sampled_from([-np.inf, 0.0, 1.0])),
     unique_by=lambda row: row[:2],
     max_size=30,
 )
 
 
-@given(members, st.randoms())
-def test_a_key_compares_all_with_all(
-    found: list[tuple[int, int, float]], rng: random.Random
+@given(some_members, st.randoms())
+def test_all_documents_of_a_small_key_are_compared(
+    members: list[tuple[int, int, float]], rng: random.Random
 ) -> None:
-    ranks = {row: rank for _, row, rank in found}  # a document has one rank
-    rng.shuffle(found)
+    ranks = {row: rank for _, row, rank in members}  # a document has one rank
+    rng.shuffle(members)
     bands = pd.DataFrame(
         {
-            "key": pd.Series([key for key, _, _ in found], dtype="int64"),
-            "address": pd.Series([row for _, row, _ in found], dtype="int64"),
-            "rank": pd.Series([ranks[row] for _, row, _ in found], dtype="float64"),
+            "key": pd.Series([key for key, _, _ in members], dtype="int64"),
+            "address": pd.Series([row for _, row, _ in members], dtype="int64"),
+            "rank": pd.Series([ranks[row] for _, row, _ in members], dtype="float64"),
         }
     )
     naive = set()
     for key in range(4):
-        rows_of_key = sorted((ranks[row], row) for k, row, _ in found if k == key)
+        rows_of_key = sorted((ranks[row], row) for k, row, _ in members if k == key)
         naive |= {
             (better, worse)
             for (_, better), (rank, worse) in combinations(rows_of_key, 2)
@@ -302,25 +301,25 @@ def test_a_key_compares_all_with_all(
 
 
 @pytest.mark.parametrize(("size", "best"), [(64, 64), (1024, 64), (1025, 63), (70_000, 1)])
-def test_a_large_key_compares_with_the_best(size: int, best: int) -> None:
+def test_documents_of_a_large_key_are_compared_with_the_best(size: int, best: int) -> None:
     rows = np.arange(size, dtype=np.int64)
     bands = pd.DataFrame({"key": np.ones(size, np.int64), "address": rows, "rank": -rows / 1.0})
     compared = job.candidates(bands)
     assert set(compared["better"]) == set(rows[::-1][: min(best, size - 1)])
-    assert len(compared) == sum(min(place, best) for place in range(size))
+    assert len(compared) == sum(min(num_better, best) for num_better in range(size))
     assert set(compared["worse"]) == set(rows[:-1])
 
 
 @given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
-def test_addresses_are_files_and_rows(file: int, row: int) -> None:
-    both = address(np.array([file]), np.array([row]))
-    assert (file_of(both)[0], row_of(both)[0]) == (file, row)
-    assert both[0] >= 0
+def test_addresses_encode_file_and_row(file: int, row: int) -> None:
+    addresses = address(np.array([file]), np.array([row]))
+    assert (file_of(addresses)[0], row_of(addresses)[0]) == (file, row)
+    assert addresses[0] >= 0
 
 
 @pytest.mark.parametrize("has_exact", [False, True])
 def test_twins_of_duplicates_in_the_last_of_many_files(has_exact: bool) -> None:
-    """Addresses beyond 2^53, which no float64 holds."""
+    """The addresses are beyond 2^53, where float64 is not exact."""
     last = 2**23 - 1
     document, keeper = (
         address(np.array([last]), np.array([3])),
@@ -330,39 +329,43 @@ def test_twins_of_duplicates_in_the_last_of_many_files(has_exact: bool) -> None:
     equal = pd.DataFrame(
         {"file": [last, 7], "row": [5, 6], "keeper_file": [last, 2], "keeper_row": [3, 4]}
     )
-    found = job._with_twins(near, equal, has_exact=has_exact)
-    assert found.to_numpy().tolist() == [
+    duplicates = job._with_twins(near, equal, has_exact=has_exact)
+    assert duplicates.to_numpy().tolist() == [
         [last, 3, last, 1, 0.9, True],
         [last, 5, last, 1, 0.9, True],
         [7, 6, 2, 4, 1.0, not has_exact],
     ]
 
 
-alike = st.dictionaries(
+similarities = st.dictionaries(
     st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda pair: pair[0] != pair[1]),
     st.sampled_from([0.8, 0.9]),
     max_size=25,
 )
 
 
-@given(alike, st.lists(st.sampled_from([-1.0, 0.0]), min_size=10, max_size=10), st.randoms())
-def test_the_choice_is_that_of_python(
-    found: dict[tuple[int, int], float], ranks: list[float], rng: random.Random
+@given(
+    similarities,
+    st.lists(st.sampled_from([-1.0, 0.0]), min_size=10, max_size=10),
+    st.randoms(),
+)
+def test_keepers_match_a_naive_choice(
+    similar: dict[tuple[int, int], float], ranks: list[float], rng: random.Random
 ) -> None:
-    """In whatever order the pairs come; numbers of documents are far apart."""
+    """The order of the pairs does not matter, and addresses may be far apart."""
     order = sorted(range(10), key=lambda k: (ranks[k], k))
     table: list[tuple[int, int, float]] = []
-    for (one, other), likeness in found.items():
-        if (other, one) not in found or one < other:
+    for (one, other), similarity in similar.items():
+        if (other, one) not in similar or one < other:
             better, worse = sorted((one, other), key=order.index)
-            table.append((better, worse, likeness))
+            table.append((better, worse, similarity))
     stays: list[int] = []
     expected = {}
     for k in order:
-        known = {better: value for better, worse, value in table if worse == k}
-        keepers = [keeper for keeper in stays if keeper in known]
+        better_ones = {better: value for better, worse, value in table if worse == k}
+        keepers = [keeper for keeper in stays if keeper in better_ones]
         if keepers:
-            expected[k << 45] = keepers[0] << 45, known[keepers[0]]
+            expected[k << 45] = keepers[0] << 45, better_ones[keepers[0]]
         else:
             stays.append(k)
     rng.shuffle(table)
@@ -394,7 +397,7 @@ def test_the_choice_is_that_of_python(
     ],
 )
 def test_ranks(place: UPath, keep: Any, decided: bool, expected: list[float]) -> None:
-    """The less the better; null is worst, and nothing is as good as what is decided."""
+    """A lower rank is better; null is worst, and decided documents are best."""
     url = storage.normalize(str(place))
     unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
     stage = DedupMinhash.model_validate({"keep": keep})

@@ -1,4 +1,4 @@
-"""Units that stand in several documents through the whole job: what stays is what a loop over them leaves."""
+"""Deduplication of paragraphs, lines and sentences in whole runs, against a naive loop."""
 
 import os
 import random
@@ -32,19 +32,19 @@ from tests.job.test_near import Record, make, write
 from tests.job.test_run import rows
 from tests.place import at
 
-Fate = tuple[str, tuple[int, ...]]  # cut or short, and what goes
+Fate = tuple[str, tuple[int, ...]]  # cut or short, and the ordinals of the cut units
 SEPARATORS = {"paragraphs": "\n\n", "lines": "\n", "sentences": " "}
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """A cluster inside this process: many small runs are quicker there."""
+    """Start a cluster inside this process, which is faster for many small runs."""
     with cluster(threads=2) as client:
         yield client
 
 
 def corpus(seed: int, separator: str, size: int = 60) -> list[Record]:
-    """Documents of units of their own, of units that many have, and of runs copied from one before."""
+    """Return documents of unique units, common units, and runs of units from an earlier document."""
     rng = random.Random(seed)
     common = [f"Notice {k} of all pages of the site." for k in range(6)]
     texts: list[list[str]] = []
@@ -53,7 +53,7 @@ def corpus(seed: int, separator: str, size: int = 60) -> list[Record]:
         for k in range(rng.randrange(1, 7)):
             fate = rng.random()
             if fate < 0.4:
-                units.append(f"Only in {number} stands the line {k}.")
+                units.append(f"Only page {number} has this line {k}.")
             elif fate < 0.7 or not texts:
                 units.append(rng.choice(common))
             elif fate < 0.8:
@@ -68,7 +68,7 @@ def corpus(seed: int, separator: str, size: int = 60) -> list[Record]:
 
 
 def naive(records: Sequence[Record], stage: DedupParagraphs) -> dict[str, Fate]:
-    """What becomes of the documents that lose something, by their ids."""
+    """Return the fates of the documents that lose units, by id."""
     units = {str(r["doc_id"]): stage.pieces(str(r["body"])) for r in records}
     first = _cuts(units, stage)
     short = {
@@ -76,8 +76,8 @@ def naive(records: Sequence[Record], stage: DedupParagraphs) -> dict[str, Fate]:
         for name, goes in first.items()
         if goes and _rest(units[name], goes) < max(stage.min_rest_chars, 1)
     }
-    left = {name: parts for name, parts in units.items() if name not in short}
-    cut = {name: goes for name, goes in _cuts(left, stage).items() if goes}
+    remaining = {name: parts for name, parts in units.items() if name not in short}
+    cut = {name: goes for name, goes in _cuts(remaining, stage).items() if goes}
     assert all(_rest(units[name], goes) >= stage.min_rest_chars for name, goes in cut.items())
     return {name: ("short", tuple(sorted(goes))) for name, goes in short.items()} | {
         name: ("cut", tuple(sorted(goes))) for name, goes in cut.items()
@@ -86,16 +86,16 @@ def naive(records: Sequence[Record], stage: DedupParagraphs) -> dict[str, Fate]:
 
 def _cuts(units: dict[str, list[str]], stage: DedupParagraphs) -> dict[str, set[int]]:
     seen: set[tuple[str, ...]] = set()
-    found: dict[str, set[int]] = {name: set() for name in units}
+    cuts: dict[str, set[int]] = {name: set() for name in units}
     for name, parts in units.items():
         for k in range(len(parts) - stage.joint + 1):
             span = tuple(parts[k : k + stage.joint])
             if sum(map(len, span)) < max(stage.min_chars, 1):
                 continue
             if span in seen:
-                found[name] |= {*range(k, k + stage.joint)}
+                cuts[name] |= {*range(k, k + stage.joint)}
             seen.add(span)
-    return found
+    return cuts
 
 
 def _rest(parts: list[str], goes: set[int]) -> int:
@@ -103,16 +103,16 @@ def _rest(parts: list[str], goes: set[int]) -> int:
 
 
 def fates(recipe: Recipe) -> dict[str, Fate]:
-    """The same, as the lake has it."""
-    found = {}
+    """Return the fates recorded in the lake, by id."""
+    recorded = {}
     for row in rows(recipe.lake, "duplicates"):
         assert isinstance(row["cut"], list)
-        found[str(row["id"])] = (str(row["kind"]), tuple(row["cut"]))
-    return found
+        recorded[str(row["id"])] = (str(row["kind"]), tuple(row["cut"]))
+    return recorded
 
 
 def texts(recipe: Recipe, tokenizer: Path) -> dict[str, str]:
-    """What is tokenized."""
+    """Return the tokenized texts, by id."""
     decode = Tokenizer.from_file(str(tokenizer)).decode
     return {str(row["id"]): decode(row["tokens"]) for row in rows(recipe.lake, "tokens")}
 
@@ -121,7 +121,7 @@ def texts(recipe: Recipe, tokenizer: Path) -> dict[str, str]:
     ("files", "unit"),
     [(1, "lines"), (7, "lines"), (50, "lines"), (1, "paragraphs"), (7, "sentences")],
 )
-def test_what_goes_is_what_a_loop_finds(
+def test_cut_units_match_a_naive_loop(
     client: Client,
     place: UPath,
     monkeypatch: pytest.MonkeyPatch,
@@ -143,25 +143,25 @@ def test_what_goes_is_what_a_loop_finds(
     assert (report.cut, report.duplicates) == (kinds.count("cut"), kinds.count("short"))
     assert min(report.cut, report.duplicates) > 3
     assert verify(str(recipe.lake)) == []
-    found = texts(recipe, tiny_tokenizer)
+    tokenized = texts(recipe, tiny_tokenizer)
     for record in records:
         name, body = str(record["doc_id"]), str(record["body"])
         kind, goes = expected.get(name, ("", ()))
         if kind == "short":
-            assert name not in found
+            assert name not in tokenized
             continue
-        left = [part for k, part in enumerate(stage.pieces(body)) if k not in goes]
-        assert stage.pieces(found[name]) == left
-        assert goes or found[name] == body
+        remaining = [part for k, part in enumerate(stage.pieces(body)) if k not in goes]
+        assert stage.pieces(tokenized[name]) == remaining
+        assert goes or tokenized[name] == body
 
 
 @pytest.mark.parametrize("unit", ["lines", "sentences"])
 @pytest.mark.parametrize("min_rest_chars", [0, 40])
-def test_increments_are_one_run(
+def test_several_runs_give_the_lake_of_one_run(
     client: Client, place: UPath, unit: Any, min_rest_chars: int, tiny_tokenizer: Path
 ) -> None:
     records = corpus(min_rest_chars + len(unit), SEPARATORS[unit])
-    for k in (7, 30, 50):  # equal documents, too
+    for k in (7, 30, 50):  # equal documents
         records[k] = {**records[k - 5], "doc_id": f"{k}"}
     stage = DedupParagraphs(unit=unit, min_chars=12, min_rest_chars=min_rest_chars)
     stages = ["dedup_exact", stage, {"tokenize": str(tiny_tokenizer)}]
@@ -178,22 +178,23 @@ def test_increments_are_one_run(
     assert verify(str(grown.lake)) == []
 
 
-def test_what_is_tokenized_stays_whole(client: Client, place: UPath, tiny_tokenizer: Path) -> None:
-    """A file that sorts before the others and comes after them loses what they have."""
+def test_tokenized_documents_are_not_cut(
+    client: Client, place: UPath, tiny_tokenizer: Path
+) -> None:
+    """A file that is added later loses the units of earlier ones, even if it sorts before them."""
     source = place / "in"
     stage = DedupParagraphs(min_chars=5, min_rest_chars=5)
     recipe = make(place / "lake", source, stage, {"tokenize": str(tiny_tokenizer)})
     body = "A long paragraph.\n\nOnly in {}"
     for number in (5, 1):
-        write(
-            source, [{"doc_id": f"{number}", "body": body.format(number), "link": None}], 1, number
-        )
+        record: Record = {"doc_id": f"{number}", "body": body.format(number), "link": None}
+        write(source, [record], 1, number)
         run(recipe, cluster=client)
     assert fates(recipe) == {"1": ("cut", (0,))}
     assert texts(recipe, tiny_tokenizer) == {"5": body.format(5), "1": "Only in 1"}
 
 
-def test_thresholds_of_the_rest_need_no_new_documents(client: Client, place: UPath) -> None:
+def test_a_new_min_rest_chars_reads_no_documents_again(client: Client, place: UPath) -> None:
     source = write(place / "in", corpus(1, "\n\n"), 2)
     stage = DedupParagraphs(min_chars=12, min_rest_chars=0)
     run(make(place / "lake", source, stage), cluster=client)
@@ -204,29 +205,33 @@ def test_thresholds_of_the_rest_need_no_new_documents(client: Client, place: UPa
     assert fates(recipe) == naive(corpus(1, "\n\n"), stricter)
 
 
-keys = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3)), unique=True)
+some_keys = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3)), unique=True
+)
 
 
-@given(keys, st.integers(0, 3), st.randoms())
-def test_repeats(found: list[tuple[int, int, int]], first_new: int, rng: random.Random) -> None:
+@given(some_keys, st.integers(0, 3), st.randoms())
+def test_repeats_match_a_naive_loop(
+    keys: list[tuple[int, int, int]], first_new: int, rng: random.Random
+) -> None:
     expected = []
     for value in range(4):
-        places = sorted((document, ordinal) for key, document, ordinal in found if key == value)
-        expected += [(*place, places[0][0]) for place in places[1:] if place[0] >= first_new * 3]
-    rng.shuffle(found)
-    numbers = np.array(found, np.int64).reshape(-1, 3)
+        units = sorted((document, ordinal) for key, document, ordinal in keys if key == value)
+        expected += [(*unit, units[0][0]) for unit in units[1:] if unit[0] >= first_new * 3]
+    rng.shuffle(keys)
+    numbers = np.array(keys, np.int64).reshape(-1, 3)
     documents = address(numbers[:, 1] // 3, numbers[:, 1] % 3)
     frame = pd.DataFrame({"hash": numbers[:, 0], "document": documents, "ordinal": numbers[:, 2]})
     repeats = job.repeats_of(frame, first_new=first_new)
     number = {int(address(np.int64(k // 3), np.array([k % 3]))[0]): k for k in range(10)}
     columns = [repeats[name] for name in ("document", "ordinal", "keeper")]
-    rows_found = [(number[d], o, number[k]) for d, o, k in zip(*columns, strict=True)]
-    assert sorted(rows_found) == sorted(expected)
+    repeated_units = [(number[d], o, number[k]) for d, o, k in zip(*columns, strict=True)]
+    assert sorted(repeated_units) == sorted(expected)
     assert repeats["bucket"].eq(0).all()
 
 
 class _DieOnce:
-    """Reads units as the job does; the first worker that comes here dies while the shuffle goes on."""
+    """Reader of units that kills the first worker to reach file 5 during the shuffle."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker
@@ -239,8 +244,8 @@ class _DieOnce:
         return self._read(file, left_out, lake=lake)
 
 
-@pytest.mark.slow  # the shuffle begins anew: 20 s and more
-def test_a_worker_dies_in_the_shuffle(
+@pytest.mark.slow  # the shuffle restarts: 20 s and more
+def test_the_result_is_correct_after_a_worker_dies_in_the_shuffle(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 60)
@@ -257,7 +262,7 @@ def test_a_worker_dies_in_the_shuffle(
 
 @pytest.fixture
 def cutting(place: UPath, tiny_tokenizer: Path) -> Recipe:
-    """A recipe whose barrier finds equal documents, and what is to be cut."""
+    """Return a recipe that drops equal documents and cuts repeated lines."""
     records = corpus(5, "\n", 120)
     records[9] = {**records[4], "doc_id": "9"}
     stage = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=40)
@@ -265,12 +270,12 @@ def cutting(place: UPath, tiny_tokenizer: Path) -> Recipe:
     return make(place / "lake", source, "dedup_exact", stage, {"tokenize": str(tiny_tokenizer)})
 
 
-@pytest.mark.slow  # each starts clusters of its own
+@pytest.mark.slow  # each case starts its own clusters
 @pytest.mark.parametrize("drivers", [1, 2])
-def test_killed_in_the_barrier_or_two_at_once(
+def test_a_killed_driver_and_concurrent_drivers_give_the_same_lake(
     client: Client, place: UPath, tmp_path: Path, cutting: Recipe, drivers: int
 ) -> None:
-    """The first fragment of ``duplicates`` is there, and nothing of it is committed: kill, run again."""
+    """One driver is killed after its first uncommitted fragment of ``duplicates``, and runs again."""
     whole = cutting.model_copy(update={"lake": str(place / "whole")})
     run(whole, cluster=client)
     file = tmp_path / "recipe.yaml"

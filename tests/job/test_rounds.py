@@ -1,4 +1,4 @@
-"""Who stays is the same, however many partitions and rounds it takes, and is not what no round decided."""
+"""Rounds on workers keep the same documents as the driver, for any number of partitions and rounds."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ from tests.job.test_run import rows
 
 Pair = tuple[int, int]
 
-edges = st.lists(
+some_edges = st.lists(
     st.tuples(st.integers(0, 19), st.integers(0, 19)).filter(lambda pair: pair[0] != pair[1]),
     max_size=60,
     unique_by=lambda pair: (min(pair), max(pair)),
@@ -31,9 +31,12 @@ edges = st.lists(
 some_ranks = st.lists(st.sampled_from([-np.inf, 0.0, 1.0]), min_size=20, max_size=20)
 
 
-def table(found: list[Pair], ranks: list[float]) -> pd.DataFrame:
-    """Pairs of documents, each at a home of its own; the less the rank and then the number, the better."""
-    ordered = [sorted(pair, key=lambda k: (ranks[k], k)) for pair in found]
+def table(pairs: list[Pair], ranks: list[float]) -> pd.DataFrame:
+    """Return pairs with the columns of ``SIMILAR_PAIRS``, each document in its own bucket.
+
+    A lower rank is better, then a lower number.
+    """
+    ordered = [sorted(pair, key=lambda k: (ranks[k], k)) for pair in pairs]
     better, worse = np.array(ordered, np.int64).reshape(-1, 2).T
     frame = pd.DataFrame(
         {
@@ -53,69 +56,69 @@ def sorted_rows(chosen: pd.DataFrame) -> list[tuple[int, int, float]]:
 
 
 class Homes:
-    """Pairs in partitions without Dask, and rounds over them."""
+    """Home partitions of pairs without Dask, and rounds over them."""
 
-    def __init__(self, alike: pd.DataFrame, partitions: int) -> None:
+    def __init__(self, pairs: pd.DataFrame, partitions: int) -> None:
         self._partitions = partitions
-        self.pairs = self._together([choose_keepers._at_home(alike)])
+        self.pairs = self._shuffled([choose_keepers._at_home(pairs)])
 
-    def _together(self, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
-        whole = pd.concat(frames, ignore_index=True)
-        homes = whole["bucket"] % self._partitions
-        return [whole[homes == k] for k in range(self._partitions)]
+    def _shuffled(self, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
+        frame = pd.concat(frames, ignore_index=True)
+        homes = frame["bucket"] % self._partitions
+        return [frame[homes == k] for k in range(self._partitions)]
 
     def round(self) -> None:
-        asked = self._together([choose_keepers.questions(pairs) for pairs in self.pairs])
-        told = self._together(list(map(choose_keepers.answers, self.pairs, asked)))
-        self.pairs = list(map(choose_keepers.drop_settled_pairs, self.pairs, told))
+        asked = self._shuffled([choose_keepers.questions(pairs) for pairs in self.pairs])
+        answered = self._shuffled(list(map(choose_keepers.answers, self.pairs, asked)))
+        self.pairs = list(map(choose_keepers.drop_settled_pairs, self.pairs, answered))
 
     @property
     def open(self) -> int:
         return sum(int((~pairs["stays"]).sum()) for pairs in self.pairs)
 
 
-@given(edges, some_ranks, st.integers(1, 7), st.integers(0, 60))
-def test_rounds_choose_as_the_driver_does(
-    found: list[Pair], ranks: list[float], partitions: int, limit: int
+@given(some_edges, some_ranks, st.integers(1, 7), st.integers(0, 60))
+def test_rounds_choose_the_same_documents_as_the_driver(
+    edges: list[Pair], ranks: list[float], partitions: int, limit: int
 ) -> None:
-    """Whenever the driver takes over; and each round decides something."""
-    alike = table(found, ranks)
-    homes = Homes(alike, partitions)
+    """The driver may take over after any round, and each round decides at least one pair."""
+    pairs = table(edges, ranks)
+    homes = Homes(pairs, partitions)
     while homes.open > limit:
         before = homes.open
         homes.round()
         assert homes.open < before
-    left = pd.concat(homes.pairs)
-    assert sorted_rows(choose_keepers.choose_among(left)) == sorted_rows(
-        choose_keepers.choose_among(alike)
+    remaining = pd.concat(homes.pairs)
+    assert sorted_rows(choose_keepers.choose_among(remaining)) == sorted_rows(
+        choose_keepers.choose_among(pairs)
     )
     if homes.open == 0:
-        assert len(left) == left["worse"].nunique(), "one pair for each duplicate"
+        assert len(remaining) == remaining["worse"].nunique(), "one pair for each duplicate"
 
 
 @pytest.mark.parametrize(
-    ("found", "needed"),
+    ("edges", "needed"),
     [
-        ([(0, k) for k in range(1, 20)], 1),  # a star: its centre is best
-        ([(k, 19) for k in range(19)], 1),  # its centre is worst
-        ([(a, b) for b in range(20) for a in range(b)], 1),  # all like all
-        ([(k, k + 1) for k in range(19)], 19),  # a chain: one more document a round
+        ([(0, k) for k in range(1, 20)], 1),  # a star whose centre is best
+        ([(k, 19) for k in range(19)], 1),  # a star whose centre is worst
+        ([(a, b) for b in range(20) for a in range(b)], 1),  # a complete graph
+        ([(k, k + 1) for k in range(19)], 19),  # a chain: one document per round
     ],
 )
-def test_what_bounds_the_rounds(found: list[Pair], needed: int) -> None:
-    homes = Homes(table(found, [0.0] * 20), 20)
-    taken = 0
+def test_the_number_of_rounds_depends_on_the_graph(edges: list[Pair], needed: int) -> None:
+    homes = Homes(table(edges, [0.0] * 20), 20)
+    num_rounds = 0
     while homes.open:
         homes.round()
-        taken += 1
-    assert taken == needed
+        num_rounds += 1
+    assert num_rounds == needed
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_chain_at_home_takes_one_round(partitions: int) -> None:
-    alike = table([(k, k + 1) for k in range(19)], [0.0] * 20)
-    alike[["better", "worse"]] //= 8  # neighbours have a home in common
-    homes = Homes(alike, partitions)
+def test_a_chain_within_a_partition_takes_one_round(partitions: int) -> None:
+    pairs = table([(k, k + 1) for k in range(19)], [0.0] * 20)
+    pairs[["better", "worse"]] //= 8  # neighbours share a bucket
+    homes = Homes(pairs, partitions)
     for _ in range(3 if partitions > 1 else 1):
         homes.round()
     assert homes.open == 0
@@ -126,7 +129,7 @@ Settings = Callable[[int, int], None]
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """How many pairs the driver decides, and how many rows a partition has."""
+    """Return a function that sets how many pairs the driver decides and how many rows a partition has."""
 
     def limit(pairs: int, rows: int) -> None:
         monkeypatch.setattr(choose_keepers, "PAIRS_ON_DRIVER", pairs)
@@ -136,29 +139,29 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 @pytest.mark.parametrize(("limit", "per_partition"), [(0, 10**6), (0, 150), (100, 500)])
-def test_rounds_on_workers(
+def test_rounds_on_workers_choose_the_same_documents_as_the_driver(
     client: Client, limits: Settings, limit: int, per_partition: int
 ) -> None:
     rng = np.random.default_rng(limit)
-    found = {(int(a), int(b)) for a, b in np.sort(rng.integers(0, 120, (400, 2))) if a < b}
-    alike = table(sorted(found), rng.integers(0, 2, 120).astype(float).tolist())
+    edges = {(int(a), int(b)) for a, b in np.sort(rng.integers(0, 120, (400, 2))) if a < b}
+    pairs = table(sorted(edges), rng.integers(0, 2, 120).astype(float).tolist())
     limits(limit, per_partition)
-    chosen = choose_keepers.choose_keepers(client, dd.from_pandas(alike, npartitions=3, sort=False))
-    assert sorted_rows(chosen) == sorted_rows(choose_keepers.choose_among(alike))
+    chosen = choose_keepers.choose_keepers(client, dd.from_pandas(pairs, npartitions=3, sort=False))
+    assert sorted_rows(chosen) == sorted_rows(choose_keepers.choose_among(pairs))
 
 
-def test_what_no_round_decides_is_no_result(
+def test_too_many_undecided_pairs_are_an_error(
     client: Client, limits: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alike = table([(k, k + 1) for k in range(19)], [0.0] * 20)
+    pairs = table([(k, k + 1) for k in range(19)], [0.0] * 20)
     limits(4, 5)
     monkeypatch.setattr(choose_keepers, "MAX_ROUNDS", 2)
-    with pytest.raises(StageError, match=r"after 2 rounds \d+ pairs .* undecided") as caught:
-        choose_keepers.choose_keepers(client, dd.from_pandas(alike, npartitions=2, sort=False))
+    with pytest.raises(StageError, match=r"\d+ pairs .* undecided after 2 rounds") as caught:
+        choose_keepers.choose_keepers(client, dd.from_pandas(pairs, npartitions=2, sort=False))
     assert caught.value.hint is not None
 
 
-def test_a_run_beyond_the_limit_is_one_within(
+def test_a_run_with_rounds_finds_the_same_duplicates(
     client: Client, place: UPath, limits: Settings
 ) -> None:
     records = tangled(4)
@@ -169,6 +172,6 @@ def test_a_run_beyond_the_limit_is_one_within(
     beyond = make(place / "beyond", source, "dedup_exact", near)
     limits(2, 30)
     run(beyond, cluster=client)
-    found = rows(within.lake, "duplicates")
-    assert rows(beyond.lake, "duplicates") == found
-    assert len([row for row in found if row["kind"] == "near"]) > 5
+    duplicates = rows(within.lake, "duplicates")
+    assert rows(beyond.lake, "duplicates") == duplicates
+    assert len([row for row in duplicates if row["kind"] == "near"]) > 5

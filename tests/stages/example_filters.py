@@ -1,4 +1,4 @@
-"""Filters as a user would write them; the golden fixtures of stage ``python`` call them."""
+"""Filters as a user would write them; the golden files of the stage ``python`` call them."""
 
 import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Documents through stages: no row lost, the first rule named, nothing computed that need not be."""
+"""Apply stages to documents: no row is lost, the first rule gives the reason, no needless work is done."""
 
 import pickle
 from collections import Counter
@@ -34,7 +34,7 @@ texts = st.none() | st.lists(
 
 
 class Upper(Transform):
-    """A transform for these tests: capitals, and no text that says stop."""
+    """A transform for tests that converts text to upper case and rejects the text "stop"."""
 
     kind: Literal["upper"] = "upper"
     mistake: Literal["drop", "renumber", "fail"] | None = None
@@ -48,13 +48,13 @@ class Upper(Transform):
             return table.set_column(2, schemas.RAW.field("row"), pc.add(table["row"], 1))
         stop = pc.equal(table["text"], "stop")
         reason = pc.if_else(stop, "upper.stop", pa.scalar(None, pa.string()))
-        at = table.column_names.index("reason")
-        table = table.set_column(at, "reason", reason)
+        index = table.column_names.index("reason")
+        table = table.set_column(index, "reason", reason)
         return table.set_column(3, "text", pc.utf8_upper(table["text"]))
 
 
 class Marked(Filter):
-    """A filter for these tests with a signal of its own: how many e a text has."""
+    """A filter for tests with a signal: the number of letters e in the text."""
 
     kind: Literal["marked"] = "marked"
 
@@ -73,13 +73,13 @@ class Marked(Filter):
 
 
 class Costly(Transform):
-    """A transform for these tests that is too costly for what is rejected already."""
+    """A costly transform for tests: it skips documents that are already rejected."""
 
     kind: Literal["costly"] = "costly"
     costly = True
 
     def columns(self) -> dict[str, str]:
-        return {"costly_seen": "1 if it was"}
+        return {"costly_seen": "1 if the transform processed the document"}
 
     def apply(self, table: pa.Table) -> pa.Table:
         return table.set_column(
@@ -91,7 +91,7 @@ def column(table: pa.Table, name: str) -> list:
     return table[name].to_pylist()
 
 
-def test_the_schema_is_that_of_the_table():
+def test_the_result_has_the_schema_of_documents():
     stages = (*STAGES, Language(min_score=None))
     result = apply(raw(["the word", None]), stages)
     assert result.schema == schemas.documents(signal_names(stages))
@@ -106,7 +106,7 @@ def test_signal_names_do_not_depend_on_the_order_of_stages():
     assert signal_names([Language(), Where(keep="lang_score > 0 AND url = 'a'")]) == []
 
 
-def test_rows_that_are_rejected_already_pass_through():
+def test_rows_that_are_already_rejected_keep_their_reason():
     table = raw(["the word", "other", None])
     reasons = pa.array([None, "source.truncated", None], pa.string())
     table = table.set_column(table.column_names.index("reason"), "reason", reasons)
@@ -117,7 +117,7 @@ def test_rows_that_are_rejected_already_pass_through():
     assert column(result, "row") == [0, 1, 2]
 
 
-def test_text_of_rejected_rows():
+def test_rejected_rows_have_text_only_if_asked_for():
     table = raw(["the word", "no"])
     assert column(apply(table, [GOPHER]), "text") == ["the word", None]
     assert column(apply(table, [GOPHER], rejected=Rejected(text=True)), "text") == [
@@ -128,7 +128,7 @@ def test_text_of_rejected_rows():
     assert column(apply(table, [GOPHER]), "content_hash") == hashes
 
 
-def test_the_recipe_says_how_the_hash_is_normalised():
+def test_dedup_exact_sets_how_hashed_text_is_normalized():
     one, other = column(apply(raw(["a b", "a  b"]), []), "content_hash")
     assert one == other
     one, other = column(apply(raw(["a b", "a  b"]), [DedupExact(normalize="none")]), "content_hash")
@@ -137,7 +137,7 @@ def test_the_recipe_says_how_the_hash_is_normalised():
 
 @settings(max_examples=40)
 @given(st.lists(texts, max_size=6))
-def test_the_first_rule_that_fails_names_the_reason(documents):
+def test_the_first_rule_that_rejects_gives_the_reason(documents):
     expected = []
     for text in documents:
         reasons = [column(apply(raw([text]), [stage]), "reason")[0] for stage in STAGES]
@@ -169,10 +169,14 @@ def test_signals_come_before_verdicts(monkeypatch):
     stages = [Where(keep="num_words > 1"), Where(keep="num_lines < 2"), GOPHER]
     result = apply(raw(["one", "the word", "the\nword"]), stages)
     assert sizes == [3]  # one pass for three filters
-    assert column(result, "num_lines") == [1, 1, 2]  # also of what the first filter rejects
+    assert column(result, "num_lines") == [
+        1,
+        1,
+        2,
+    ]  # also for documents that the first filter rejects
 
 
-def test_all_signals_of_rejected_documents():
+def test_rejected_documents_have_all_signals():
     long = "This is a sentence in the English language. "
     stages = [Where(keep="num_words > 1"), Language(keep=("en",)), Where(keep="lang = 'en'")]
     result = apply(raw(["English", long]), stages)
@@ -180,7 +184,7 @@ def test_all_signals_of_rejected_documents():
     assert column(result, "reason") == ["where.condition", None]
 
 
-def test_no_signals_of_rejected_documents():
+def test_signals_of_rejected_documents_can_be_skipped():
     long = "This is a sentence in the English language. "
     stages = [Where(keep="num_words > 1"), Language(keep=("en",)), Upper(), Marked()]
     result = apply(raw(["English", long]), stages, rejected=Rejected(signals=False))
@@ -189,7 +193,7 @@ def test_no_signals_of_rejected_documents():
     assert column(result, "reason") == ["where.condition", "marked.many"]
 
 
-def test_the_signals_of_each_text_have_their_columns(monkeypatch):
+def test_signals_of_rewritten_text_have_separate_columns(monkeypatch):
     sizes = []
     count = word_counts.count
 
@@ -214,7 +218,7 @@ def test_the_signals_of_each_text_have_their_columns(monkeypatch):
     assert signal_names(stages) == names
 
 
-def test_signals_are_kept_where_nothing_after_a_transform_asks_for_them():
+def test_signals_computed_before_a_transform_are_kept():
     result = apply(raw(["the end"]), [Where(keep="num_stop_words > 0"), Upper()])
     assert result.select(["text", "num_stop_words"]).to_pylist() == [
         {"text": "THE END", "num_stop_words": 1}
@@ -227,10 +231,10 @@ def test_a_transform_may_reject():
     assert column(result, "reason") == [None, "upper.stop"]
     assert column(result, "num_chars") == [2, 4]
     assert column(result, "marked_e") == [0, 0]
-    assert column(result, "text") == ["GO", "stop"]  # as it came to the stage
+    assert column(result, "text") == ["GO", "stop"]  # the text before the rejecting stage
 
 
-def test_a_stage_with_signals_of_its_own():
+def test_a_filter_can_have_its_own_signals():
     stages = [Where(keep="num_chars < 9"), Marked(), Where(keep="num_chars > 1")]
     assert signal_names(stages) == ["num_chars", "marked_e"]
     result = apply(raw(["e", "EEEE", "eeeeeeeeee", None]), stages)
@@ -239,17 +243,17 @@ def test_a_stage_with_signals_of_its_own():
     assert column(result, "reason") == expected
 
 
-def test_a_costly_stage_sees_what_is_kept():
+def test_a_costly_stage_skips_rejected_documents():
     stages = [Where(keep="num_chars < 3"), Marked(), Costly(), Where(keep="num_lines > 1")]
     result = apply(raw(["e", "eeee"]), stages)
     assert column(result, "text") == [None, None]
     assert column(result, "marked_e") == [1, 4]
     assert column(result, "num_chars") == [1, 4]
     assert column(result, "costly_seen") == [1, None]
-    assert column(result, "num_lines") == [1, None]  # of a text that was never made
+    assert column(result, "num_lines") == [1, None]  # the second text was never rewritten
 
 
-def test_a_costly_filter_does_not_hide_signals_from_those_after_it():
+def test_signals_after_a_costly_filter_are_computed_for_rejected_documents():
     stages = [
         Where(keep="num_chars < 2"),
         Upper(),
@@ -259,13 +263,13 @@ def test_a_costly_filter_does_not_hide_signals_from_those_after_it():
     assert column(apply(raw(["e", "eeee"]), stages), "num_lines") == [1, 1]
 
 
-def test_text_that_only_the_kept_have_to_fit():
+def test_a_filter_that_reads_text_skips_rejected_documents():
     stages = [Where(keep="num_chars < 2"), Where(keep="CAST(text AS int) > 3")]
     reasons = [None, "where.condition", "where.condition"]
     assert column(apply(raw(["7", "1", "no number"]), stages), "reason") == reasons
 
 
-def test_what_each_stage_costs():
+def test_costs_are_recorded_per_stage_and_signal_group():
     costs: dict[str, float] = {}
     apply(raw(["the", "of"]), [GOPHER, Upper(), Language(min_score=None)], costs=costs)
     keys = ["signals.words", "1 gopher_quality", "2 upper", "signals.language", "3 language"]
@@ -274,7 +278,7 @@ def test_what_each_stage_costs():
 
 
 @pytest.mark.parametrize("mistake", ["drop", "renumber"])
-def test_a_transform_may_not_change_the_rows(mistake):
+def test_a_transform_must_not_change_the_rows(mistake):
     with pytest.raises(StageError, match="file:///a rows 0 to 1: upper changed the number of rows"):
         apply(raw(["a", "b"]), [Upper(mistake=mistake)])
 
@@ -287,7 +291,7 @@ def test_errors_name_stage_source_and_rows():
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_errors_of_a_users_function():
+def test_errors_of_a_user_function_name_the_rows():
     with pytest.raises(StageError, match="rows 0 to 1: python failed: KeyError: 'no such column'"):
         apply(raw(["a", "b"]), [Python(call="example_filters:fails", folder=HERE)])
     with pytest.raises(StageError, match="rows 0 to 1: .*returned 1 values for a table of 2 rows"):
@@ -297,7 +301,7 @@ def test_errors_of_a_users_function():
         apply(raw(["a", "b", "c"]), [stage])
 
 
-def test_data_that_an_expression_cannot_take():
+def test_a_value_that_an_expression_cannot_cast_is_an_error():
     with pytest.raises(StageError, match="file:///a rows 0 to 0: where failed"):
         apply(raw(["a"]), [Where(keep="CAST(text AS int) > 3")])
 

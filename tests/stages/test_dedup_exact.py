@@ -1,4 +1,4 @@
-"""The content hash against naive normalisation."""
+"""Compare the content hash with a naive implementation."""
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ def hashes(array, normalize="whitespace"):
 
 
 @given(st.lists(texts, min_size=2, max_size=6))
-def test_equal_hash_means_equal_but_for_white_space(documents):
+def test_hashes_are_equal_if_texts_differ_only_in_white_space(documents):
     array = pa.array(documents)
     normal = [" ".join(text.split()) for text in documents]
     assert hashes(array) == [xxhash.xxh3_128_digest(text.encode()) for text in normal]
@@ -27,13 +27,13 @@ def test_equal_hash_means_equal_but_for_white_space(documents):
 
 
 @given(st.lists(texts, max_size=6))
-def test_as_it_stands(documents):
+def test_without_normalization_the_exact_text_is_hashed(documents):
     expected = [xxhash.xxh3_128_digest(text.encode()) for text in documents]
     assert hashes(pa.array(documents, pa.string()), "none") == expected
 
 
 @pytest.mark.parametrize("normalize", ["whitespace", "none"])
-def test_slices_nulls_and_chunks(normalize):
+def test_slices_nulls_and_chunks_are_hashed_by_value(normalize):
     array = pa.array(["skipped", None, "", "b  c", None])
     (empty, text) = hashes(pa.array(["", "b  c"]), normalize)
     assert hashes(array[1:], normalize) == [None, empty, text, None]

@@ -1,4 +1,4 @@
-"""Signatures in the table, the probabilities of a plan, and what a recipe may say."""
+"""MinHash signatures in the table, the probabilities in a plan, and the settings of the stage."""
 
 import random
 
@@ -25,16 +25,16 @@ texts = st.lists(st.none() | st.text(st.sampled_from("ab 1é!東\n"), max_size=1
 @given(texts)
 def test_a_signature_is_length_and_numbers(documents):
     array = pa.array(documents, pa.string())
-    found = STAGE.signature(array)
-    wanted = minhash.signatures(buffers(array), STAGE.shingling, permutations=6, seed=0)
-    assert found.type == pa.binary()
-    assert [value is None for value in found.to_pylist()] == [row[0] == 0 for row in wanted]
-    numbers = STAGE.numbers(found.drop_null())
-    assert numbers.tolist() == [row.tolist() for row in wanted if row[0] > 0]
-    assert STAGE.numbers(found.drop_null()[1:]).tolist() == numbers[1:].tolist()
+    column = STAGE.signature(array)
+    expected = minhash.signatures(buffers(array), STAGE.shingling, permutations=6, seed=0)
+    assert column.type == pa.binary()
+    assert [value is None for value in column.to_pylist()] == [row[0] == 0 for row in expected]
+    numbers = STAGE.numbers(column.drop_null())
+    assert numbers.tolist() == [row.tolist() for row in expected if row[0] > 0]
+    assert STAGE.numbers(column.drop_null()[1:]).tolist() == numbers[1:].tolist()
 
 
-def test_only_kept_rows_have_one():
+def test_only_kept_rows_have_a_signature():
     stages = [Length(min_words=2), STAGE]
     result = apply(raw(["one", "one two", None, "?", "one two three"]), stages)
     assert result.schema == documents_schema(stages)
@@ -48,7 +48,7 @@ def test_only_kept_rows_have_one():
     assert "signature" not in apply(raw(["one two"]), [Length()]).column_names
 
 
-def test_a_rewritten_text_is_signed_as_it_stands():
+def test_the_signature_is_that_of_the_rewritten_text():
     result = apply(raw(["a b\r\nc \x00d"]), [*_stages("unicode"), STAGE])
     (text,) = result["text"].to_pylist()
     assert text != "a b\r\nc \x00d"
@@ -59,20 +59,20 @@ def _stages(*names):
     return Recipe(name="x", source={"path": "x"}, stages=names).stages
 
 
-@pytest.mark.parametrize("likeness", [0.5, 0.8, 0.9])
-def test_probabilities_are_those_of_draws(likeness):
-    """Of 4,000 pairs of signatures that agree in each number with a probability."""
+@pytest.mark.parametrize("similarity", [0.5, 0.8, 0.9])
+def test_probabilities_agree_with_a_simulation(similarity):
+    """Simulate 4,000 pairs of signatures whose numbers agree with the probability ``similarity``."""
     stage = DedupMinhash(bands=6, rows=4, min_similarity=0.75)
     rng = np.random.default_rng(1)
-    agree = rng.random((4000, 24)) < likeness
+    agree = rng.random((4000, 24)) < similarity
     is_found = agree.reshape(-1, 6, 4).all(axis=2).any(axis=1)
-    assert is_found.mean() == pytest.approx(stage.found(likeness), abs=0.03)
-    # Finding and passing depend on the same numbers: the product is a lower bound.
+    assert is_found.mean() == pytest.approx(stage.found(similarity), abs=0.03)
+    # Being found and passing depend on the same numbers, so the product is a lower bound.
     passed = is_found & (agree.mean(axis=1) >= 0.75)
-    assert -0.01 < passed.mean() - stage.joined(likeness) < 0.15
+    assert -0.01 < passed.mean() - stage.joined(similarity) < 0.15
 
 
-def test_the_curve():
+def test_the_curve_has_the_probabilities_of_each_similarity():
     stage = DedupMinhash(verify="exact", min_similarity=0.82)
     points = {point: (found, joined) for point, found, joined in stage.curve()}
     assert points[0.8][0] == pytest.approx(0.924, abs=0.001)
@@ -83,10 +83,10 @@ def test_the_curve():
 
 
 @pytest.mark.parametrize(
-    ("settings", "wrong"),
+    ("settings", "message"),
     [
         ({"bands": 0}, "greater than or equal to 1"),
-        ({"bands": 100, "rows": 50}, "more than 4096"),
+        ({"bands": 100, "rows": 50}, "rows is 5000, more than the maximum of 4096"),
         ({"min_similarity": 0.0}, "greater than 0"),
         ({"keep": {}}, "one of highest, lowest, sources"),
         ({"keep": {"highest": "num_words", "lowest": "num_words"}}, "one of highest"),
@@ -97,33 +97,33 @@ def test_the_curve():
         ({"keep": "last"}, "first"),
     ],
 )
-def test_what_a_recipe_may_not_say(settings, wrong):
-    with pytest.raises(ValidationError, match=wrong):
+def test_invalid_settings_are_rejected(settings, message):
+    with pytest.raises(ValidationError, match=message):
         _stages({"dedup_minhash": settings})
 
 
-def test_what_it_may_say():
+def test_keep_can_name_sources_or_a_column():
     (by_list,) = _stages({"dedup_minhash": {"keep": {"sources": ["*/wiki/*", "*"]}}})
     assert by_list.keep.sources == ("*/wiki/*", "*")
     stages = ["length", {"dedup_minhash": {"keep": {"highest": "num_words"}}}]
     assert _stages(*stages)[1].keep_column == "num_words"
 
 
-def test_what_decides_which_table():
-    def prints(**settings):
+def test_fingerprints_change_only_with_the_settings_that_matter():
+    def fingerprints(**settings):
         recipe = Recipe(name="x", source={"path": "x"}, stages=[DedupMinhash(**settings)])
         return recipe.fingerprint("documents"), recipe.fingerprint("duplicates")
 
-    plain = prints()
+    default = fingerprints()
     for settings in ({"min_similarity": 0.7}, {"keep": "longest"}, {"bands": 28, "rows": 4}):
-        assert prints(**settings)[0] == plain[0], "the signatures are the same"
-        assert prints(**settings)[1] != plain[1]
+        assert fingerprints(**settings)[0] == default[0], "the signatures are the same"
+        assert fingerprints(**settings)[1] != default[1]
     for settings in ({"seed": 1}, {"ngram": 4}, {"rows": 9}, {"unit": "chars"}):
-        assert prints(**settings)[0] != plain[0]
+        assert fingerprints(**settings)[0] != default[0]
 
 
-def test_likeness_is_seen_in_signatures():
-    """A tenth of the words changed, in one run: about 0.8 of the shingles stay."""
+def test_signatures_of_similar_texts_agree():
+    """The last tenth of the words differs, so the Jaccard index of the shingles is about 0.8."""
     words = [random.Random(3).choice("abcdefgh") + str(k) for k in range(400)]
     other = [*words[:360], *(f"x{word}" for word in words[360:])]
     stage = DedupMinhash(fold_digits=False)

@@ -1,4 +1,4 @@
-"""Pages to text, whatever a page does: hang, crash, or be no page at all."""
+"""Extract text from pages, also if a page hangs or crashes the extractor or is not a page."""
 
 import json
 import os
@@ -26,22 +26,22 @@ ROOT = Path(__file__).parents[2]
 PAGE = "<html><body><main><h1>Heading</h1><p>A sentence.</p></main></body></html>"
 TEXT = "Heading\n\nA sentence."
 HANGS = "<div>" * 100_000 + "x"
-"""Nested so deep that resiliparse 2 takes minutes, in code that no Python signal handler interrupts."""
+"""Nested so deeply that resiliparse 2 takes minutes, in code that Python signal handlers cannot interrupt."""
 
 
 def _apply(texts, **fields) -> list[dict]:
     return apply(raw(texts), [Extract(**fields)]).to_pylist()
 
 
-def _child() -> int:
-    """The process that works for this one."""
-    child = html._of_this_process(os.getpid(), "resiliparse", 1.0)._child
+def _child_pid() -> int:
+    """Return the pid of the child of this process."""
+    child = html._extraction_of(os.getpid(), "resiliparse", 1.0)._child
     assert child is not None
     return child.process.pid
 
 
-def _is_there(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for does not."""
+def _is_running(pid: int) -> bool:
+    """Return whether a process is running; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -50,13 +50,13 @@ def _is_there(pid: int) -> bool:
 
 def _ends(pid: int) -> bool:
     for _ in range(200):
-        if not _is_there(pid):
+        if not _is_running(pid):
             return True
         time.sleep(0.05)
     return False
 
 
-def test_a_page_that_hangs_costs_itself() -> None:
+def test_a_page_that_hangs_is_rejected_alone() -> None:
     rows = _apply([PAGE, HANGS, PAGE, "plain", HANGS, PAGE], seconds=0.2)
     reasons = [row["reason"] for row in rows]
     assert reasons == [None, "extract.timeout", None, None, "extract.timeout", None]
@@ -66,7 +66,7 @@ def test_a_page_that_hangs_costs_itself() -> None:
     assert rows[0]["metadata"] is None
 
 
-def test_a_page_that_waits_ends_too() -> None:
+def test_wall_time_is_limited_too() -> None:
     code = (
         "import runpy, sys, time\nwith runpy.run_path(sys.argv[1])['limited'](0.02): time.sleep(60)"
     )
@@ -74,47 +74,47 @@ def test_a_page_that_waits_ends_too() -> None:
     assert done.returncode == -signal.SIGALRM
 
 
-def test_within_the_limit_nothing_is_left_of_it() -> None:
+def test_timers_are_cleared_after_the_block() -> None:
     with html_worker.limited(5):
         assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
     assert signal.getitimer(signal.ITIMER_PROF) == signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_a_page_that_fails_says_why() -> None:
+def test_errors_are_added_to_the_metadata() -> None:
     outcomes = [
         html.ExtractedPage(b"a"),
         html.ExtractedPage(None, "failed", "ValueError: ü"),
         html.ExtractedPage(),
     ]
-    found = extract._explained(pa.array([None, '{"b":1}', None], pa.string()), outcomes)
-    assert found.to_pylist() == [None, '{"b": 1, "error": "ValueError: ü"}', None]
+    metadata = extract._add_errors(pa.array([None, '{"b":1}', None], pa.string()), outcomes)
+    assert metadata.to_pylist() == [None, '{"b": 1, "error": "ValueError: ü"}', None]
     texts = pa.array([outcome.text for outcome in outcomes], pa.string())
     assert extract._reasons(outcomes, texts).to_pylist() == [None, "extract.failed", None]
 
 
-def test_a_child_that_is_killed_is_replaced() -> None:
+def test_a_killed_child_is_replaced() -> None:
     assert _apply([PAGE])[0]["text"] == TEXT
-    first = _child()
+    first = _child_pid()
     os.kill(first, signal.SIGKILL)
     assert _ends(first)
     assert [row["text"] for row in _apply([PAGE] * 3)] == [TEXT] * 3
-    assert _child() != first
+    assert _child_pid() != first
 
 
-def test_a_child_lives_on_for_the_next_batch() -> None:
+def test_a_child_is_reused_for_the_next_batch() -> None:
     _apply([PAGE])
-    first = _child()
+    first = _child_pid()
     _apply([PAGE] * 2000)
-    assert _child() == first
+    assert _child_pid() == first
 
 
-def test_what_is_interrupted_answers_no_later_batch() -> None:
+def test_answers_to_an_interrupted_batch_are_not_used_for_the_next() -> None:
     def interrupt(number: int, _: object) -> None:
         raise InterruptedError(number)
 
     def extracted(*texts: str) -> list[html.ExtractedPage]:
-        given = [text.encode() for text in texts]
-        return list(html.extract(given, extractor="resiliparse", seconds=1.5))
+        contents = [text.encode() for text in texts]
+        return list(html.extract(contents, extractor="resiliparse", seconds=1.5))
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
@@ -131,40 +131,41 @@ def test_the_child_ends_with_its_parent() -> None:
     code = (
         "import os, signal, sys\n"
         "from etl.stages import pages\n"
-        "[found] = pages.extract([b'<p>one</p>'], extractor='resiliparse', seconds=1.0)\n"
-        "child = pages._of_this_process(os.getpid(), 'resiliparse', 1.0)._child\n"
+        "list(pages.extract([b'<p>one</p>'], extractor='resiliparse', seconds=1.0))\n"
+        "child = pages._extraction_of(os.getpid(), 'resiliparse', 1.0)._child\n"
         "print(child.process.pid, flush=True)\n"
         "os.kill(os.getpid(), int(sys.argv[1]))\n"
     )
-    ends = (int(signal.SIGKILL), 0)  # killed, and at its own end
+    signals = (int(signal.SIGKILL), 0)  # killed, and with a normal exit
     command = [sys.executable, "-c", code]
     parents = [
-        subprocess.Popen([*command, str(end)], cwd=ROOT, stdout=subprocess.PIPE) for end in ends
+        subprocess.Popen([*command, str(number)], cwd=ROOT, stdout=subprocess.PIPE)
+        for number in signals
     ]
-    for end, parent in zip(ends, parents, strict=True):
+    for number, parent in zip(signals, parents, strict=True):
         child = parent.communicate()[0]
-        assert parent.returncode == -end
+        assert parent.returncode == -number
         assert _ends(int(child))
 
 
 def test_threads_take_turns() -> None:
     texts = [f"<p>page {number}</p>" for number in range(50)]
-    found: dict[int, list[str]] = {}
+    results: dict[int, list[str]] = {}
 
     def work(number: int) -> None:
-        found[number] = [row["text"] for row in _apply(texts)]
+        results[number] = [row["text"] for row in _apply(texts)]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert list(found.values()) == [[f"page {number}" for number in range(50)]] * 4
+    assert list(results.values()) == [[f"page {number}" for number in range(50)]] * 4
 
 
-def test_a_fork_has_a_child_of_its_own() -> None:
+def test_a_fork_starts_another_child() -> None:
     assert _apply([PAGE])[0]["text"] == TEXT
-    first = _child()
+    first = _child_pid()
     code = (
         "import os, warnings\n"
         "warnings.simplefilter('ignore')\n"
@@ -177,27 +178,27 @@ def test_a_fork_has_a_child_of_its_own() -> None:
         "assert os.waitpid(pid, 0)[1] == 0 and go()[0].text == b'1'\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    assert _child() == first
+    assert _child_pid() == first
 
 
-def test_what_is_rejected_already_costs_nothing() -> None:
+def test_rejected_documents_are_not_extracted() -> None:
     first, second = apply(raw([HANGS, PAGE]), [Where(keep="row > 0"), Extract()]).to_pylist()
     assert first["reason"].startswith("where.")
     assert first["extract_html_chars"] is None
     assert second["text"] == TEXT
 
 
-def test_an_extractor_that_is_not_there(monkeypatch, tmp_path) -> None:
+def test_a_missing_extractor_is_an_error(monkeypatch, tmp_path) -> None:
     (tmp_path / "resiliparse.py").write_text("raise ImportError('no such library')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(StageError, match="resiliparse cannot be used: no such library"):
         list(html.extract([b"<p>"], extractor="resiliparse", seconds=0.123))
 
 
-def test_identity_names_the_version() -> None:
-    found = Extract().identity()
-    assert found["version"]
-    assert found != Extract(extractor="trafilatura").identity()
+def test_identity_contains_the_version_of_the_extractor() -> None:
+    identity = Extract().identity()
+    assert identity["version"]
+    assert identity != Extract(extractor="trafilatura").identity()
 
 
 _PIECES = st.sampled_from(
@@ -209,27 +210,27 @@ _PAGES = st.lists(_PIECES | st.text(st.characters(exclude_categories=["Cs"])), m
 @settings(max_examples=60)
 @given(st.lists(_PAGES.map("".join), max_size=6), st.booleans())
 @example(["", "<p>\u0301</p>", "<p>\U0001f600\r\n\x85\u200b</p>"], True)
-def test_a_page_gives_what_the_extractor_gives_whatever_the_batch(texts, all_html) -> None:
+def test_the_text_is_that_of_the_extractor_in_any_batch(texts, all_html) -> None:
     direct = html_worker.extractor("resiliparse")
     stage = Extract(all_html=all_html)
     table = raw(texts)
-    found = stage.apply(table)
+    result = stage.apply(table)
     is_page = stage._is_page(pa.array(texts, pa.string())).to_pylist()
-    for text, page, row in zip(texts, is_page, found.to_pylist(), strict=True):
+    for text, page, row in zip(texts, is_page, result.to_pylist(), strict=True):
         assert row["text"] == (direct(text) if page else text)
         assert row["extract_html_chars"] == (len(text) if page else None)
         assert (row["reason"] == "extract.empty") == (page and not row["text"].strip())
     alone = [stage.apply(table.slice(n, 1)).to_pylist()[0] for n in range(len(texts))]
-    assert alone == found.to_pylist()
+    assert alone == result.to_pylist()
 
 
-def test_batches_of_all_sizes() -> None:
+def test_batches_of_any_size_are_extracted() -> None:
     big = "<p>" + "word " * 300_000 + "</p>"
     texts = [big, "<p>1</p>", big, *(f"<p>{n}</p>" for n in range(3000))]
-    found = Extract().apply(raw(texts))["text"].to_pylist()
-    assert found[1] == "1"
-    assert found[3:] == [str(n) for n in range(3000)]
-    assert len(found[0]) == len(found[2]) == 5 * 300_000 - 1
+    extracted = Extract().apply(raw(texts))["text"].to_pylist()
+    assert extracted[1] == "1"
+    assert extracted[3:] == [str(n) for n in range(3000)]
+    assert len(extracted[0]) == len(extracted[2]) == 5 * 300_000 - 1
     empty = Extract().apply(raw([]))
     assert empty.num_rows == 0
 
@@ -239,5 +240,5 @@ def test_real_pages(data) -> None:
     texts = table["text"].to_pylist()
     for extractor, count in (("resiliparse", 200), ("trafilatura", 8)):
         direct = html_worker.extractor(extractor)
-        found = Extract(extractor=extractor, seconds=10).apply(raw(texts[:count]))
-        assert found["text"].to_pylist() == [direct(text) for text in texts[:count]]
+        result = Extract(extractor=extractor, seconds=10).apply(raw(texts[:count]))
+        assert result["text"].to_pylist() == [direct(text) for text in texts[:count]]

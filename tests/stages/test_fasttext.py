@@ -1,4 +1,4 @@
-"""Classifiers: a model of a few hundred bytes, written here, and one that others have trained."""
+"""Classify with a model of a few hundred bytes, written here, and with a published model."""
 
 import math
 import struct
@@ -22,10 +22,10 @@ LABELS = {"__label__hq": (2.0, 0.0), "__label__low quality": (0.0, 2.0)}  # labe
 
 
 def write_model(path: Path, labels=tuple(LABELS), *, supervised: bool = True) -> str:
-    """A fastText model (version 12): softmax over the mean of the words' vectors."""
+    """Write a fastText model (version 12): softmax over the mean of the word vectors."""
     dim, words = 2, list(WORDS)
     out = struct.pack("<ii", 793712314, 12)
-    # The settings in their order, from the dimension to the sampling threshold; the loss is softmax.
+    # The settings in file order, from the dimension to the sampling threshold; the loss is softmax.
     model = 3 if supervised else 2
     out += struct.pack("<12id", dim, 5, 1, 1, 5, 1, 3, model, 0, 0, 0, 100, 1e-4)
     out += struct.pack("<iiiqq", len(words) + len(labels), len(words), len(labels), 100, -1)
@@ -43,7 +43,7 @@ def write_model(path: Path, labels=tuple(LABELS), *, supervised: bool = True) ->
 
 
 def expected(text: str, label: str = "__label__hq") -> float:
-    """The softmax, by hand."""
+    """Compute the softmax with a naive implementation."""
     words = [*(word for word in text.split(" ") if word in WORDS), "</s>"]
     mean = [sum(WORDS[word][k] for word in words) / len(words) for k in range(2)]
     powers = {
@@ -63,16 +63,16 @@ def scores(stage: FastText, *texts: str | None) -> list[float | None]:
     return stage.measure(pa.table({"text": pa.array(texts, pa.string())}))[column].to_pylist()
 
 
-def test_the_golden_file_has_this_model(model):
+def test_the_golden_model_is_the_one_written_here(model):
     golden = Path(__file__).parent / "golden/files/classifier.bin"
     assert golden.read_bytes() == Path(model).read_bytes()
 
 
 def test_probabilities_are_those_of_the_formula(model):
     texts = ["good", "bad", "good bad bad", "unknown", "", "__label__hq bad"]
-    found = scores(FastText(model=model, label="hq"), *texts, None)
-    assert found[-1] is None
-    assert found[:-1] == [pytest.approx(expected(text), abs=2e-5) for text in texts]
+    values = scores(FastText(model=model, label="hq"), *texts, None)
+    assert values[-1] is None
+    assert values[:-1] == [pytest.approx(expected(text), abs=2e-5) for text in texts]
     other = scores(FastText(model=model, label="__label__low quality"), "good")
     assert other == [pytest.approx(1 - expected("good"), abs=2e-5)]
 
@@ -80,7 +80,7 @@ def test_probabilities_are_those_of_the_formula(model):
 @pytest.mark.parametrize(
     "line_break", ["\n", "\r\n", "\n\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"]
 )
-def test_a_text_is_one_line(model, line_break):
+def test_lines_are_joined_with_spaces(model, line_break):
     texts = [f"bad{line_break}good{line_break}bad", f"{line_break}\xa0\tbad good bad \u3000"]
     assert (
         scores(FastText(model=model, label="hq"), *texts)
@@ -91,12 +91,12 @@ def test_a_text_is_one_line(model, line_break):
 @pytest.mark.parametrize(
     ("chars", "text"), [(4, "good"), (8, "good bad"), (7, "good ba"), (None, "good bad bad")]
 )
-def test_as_many_characters_as_asked_for(model, chars, text):
-    found = scores(FastText(model=model, label="hq", max_chars=chars), "good bad bad")
-    assert found == [pytest.approx(expected(text), abs=2e-5)]
+def test_only_the_first_max_chars_are_read(model, chars, text):
+    values = scores(FastText(model=model, label="hq", max_chars=chars), "good bad bad")
+    assert values == [pytest.approx(expected(text), abs=2e-5)]
 
 
-def test_names():
+def test_columns_and_rules_are_named_after_the_label_or_name():
     stage = FastText(model="m", label="hq", min_score=0.5, max_score=0.9)
     assert stage.columns() == {"fasttext_hq": "probability"}
     assert list(stage.rules()) == ["hq_low", "hq_high"]
@@ -104,15 +104,13 @@ def test_names():
         "fasttext_low_quality"
     ]
     assert [*FastText(model="m", label="好", name="good").columns()] == ["fasttext_good"]
-    with pytest.raises(
-        ValidationError, match="the label '好' makes no name of a column: give a `name`"
-    ):
+    with pytest.raises(ValidationError, match="the label '好' cannot be a column name: set `name`"):
         FastText(model="m", label="好")
     with pytest.raises(ValidationError):
         FastText(model="m", label="hq", name="A b")
 
 
-def test_at_the_thresholds():
+def test_scores_at_the_limits_are_kept():
     table = pa.table({"fasttext_hq": pa.array([None, 0.49, 0.5, 0.9, 0.91])})
     stage = FastText(model="m", label="hq", min_score=0.5, max_score=0.9)
     assert stage.reasons(table).to_pylist() == [
@@ -128,7 +126,7 @@ def test_at_the_thresholds():
     assert zero.reasons(table).to_pylist() == [None, *["fasttext.hq_high"] * 4]
 
 
-def test_only_what_is_kept_is_classified(model):
+def test_rejected_documents_are_not_classified(model):
     stages = [
         FastText(model=model, label="hq", min_score=0.5),
         FastText(model=model, label="low quality"),
@@ -138,7 +136,7 @@ def test_only_what_is_kept_is_classified(model):
     assert [score is None for score in result["fasttext_low_quality"].to_pylist()] == [False, True]
 
 
-def test_an_unknown_label(model):
+def test_an_unknown_label_is_an_error(model):
     with pytest.raises(RecipeError) as caught:
         FastText(model=model, label="hqq").check()
     assert str(caught.value) == (
@@ -147,29 +145,29 @@ def test_an_unknown_label(model):
     )
 
 
-def test_models_that_are_none(tmp_path):
-    with pytest.raises(RecipeError, match="none.bin: there is no such file"):
+def test_an_unusable_model_is_an_error(tmp_path):
+    with pytest.raises(RecipeError, match="none.bin: no such file"):
         FastText(model=str(tmp_path / "none.bin"), label="hq").identity()
     (tmp_path / "text.bin").write_bytes(b"no model" * 20)
-    with pytest.raises(RecipeError, match="text.bin: is no fastText model"):
+    with pytest.raises(RecipeError, match="text.bin: not a fastText model"):
         FastText(model=str(tmp_path / "text.bin"), label="hq").check()
     vectors = write_model(tmp_path / "vectors.bin", supervised=False)
-    with pytest.raises(RecipeError, match="vectors.bin: is no supervised fastText model"):
+    with pytest.raises(RecipeError, match="vectors.bin: not a supervised fastText model"):
         FastText(model=vectors, label="hq").check()
     write_model(tmp_path / "other.bin")
-    with pytest.raises(RecipeError, match="3 files, not one model"):
+    with pytest.raises(RecipeError, match="matches 3 files, but a model is one file"):
         FastText(model=str(tmp_path / "*.bin"), label="hq").check()
 
 
 @pytest.mark.parametrize("size", [257, 240, 150, 76, 75, 3, 0])
-def test_a_model_that_is_cut_short(model, size):
+def test_a_truncated_model_is_an_error(model, size):
     Path(model).write_bytes(Path(model).read_bytes()[:size])
-    message = "is a fastText model cut short" if size >= 76 else "is no fastText model"
+    message = "the fastText model is truncated" if size >= 76 else "not a fastText model"
     with pytest.raises(RecipeError, match=message):
         FastText(model=model, label="hq").check()
 
 
-def test_a_plan_tells_before_any_work_is_done(model, tmp_path):
+def test_a_plan_checks_the_label_before_any_work_is_done(model, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "good"}')
     recipe = Recipe(
         name="x",
@@ -181,7 +179,7 @@ def test_a_plan_tells_before_any_work_is_done(model, tmp_path):
         make_plan(recipe)
 
 
-def test_identity_is_the_content(model, tmp_path):
+def test_identity_depends_on_the_content_of_the_model(model, tmp_path):
     stage = FastText(model=model, label="hq")
     other = tmp_path / "moved.bin"
     other.write_bytes(Path(model).read_bytes())
@@ -193,7 +191,7 @@ def test_identity_is_the_content(model, tmp_path):
     assert scores(stage, "bad") == [1.0]
 
 
-def test_a_model_in_a_store(s3, model):
+def test_a_model_can_be_in_object_storage(s3, model):
     import s3fs
 
     s3fs.S3FileSystem().put(model, f"{s3}/tiny.bin")
@@ -202,16 +200,16 @@ def test_a_model_in_a_store(s3, model):
     assert scores(remote, "good") == scores(FastText(model=model, label="hq"), "good")
 
 
-def test_a_trained_model(data):
-    """The language identifier is a supervised model: its probabilities are ``lang_score``."""
+def test_a_published_model(data):
+    """The language identifier is a supervised model, so its probabilities are ``lang_score``."""
     model = language_id._path()
     path = data / "docs" / "docs-00000.parquet"
     texts = pq.read_table(path, columns=["text"])["text"][::150]
-    langs, found = (column.to_pylist() for column in language_id.identify(texts))
+    langs, lang_scores = (column.to_pylist() for column in language_id.identify(texts))
     stage = FastText(model=str(model), label="de", max_chars=language_id.MAX_CHARS)
     measured = stage.measure(pa.table({"text": texts}))["fasttext_de"].to_pylist()
-    both = list(zip(langs, found, measured, strict=True))
-    german = [(score, own) for lang, score, own in both if lang == "de"]
+    rows = list(zip(langs, lang_scores, measured, strict=True))
+    german = [(lang_score, score) for lang, lang_score, score in rows if lang == "de"]
     assert len(german) >= 3
-    assert all(own == pytest.approx(score, abs=0.02) for score, own in german)
-    assert all(own <= 0.5 for lang, _, own in both if lang != "de")
+    assert all(score == pytest.approx(lang_score, abs=0.02) for lang_score, score in german)
+    assert all(score <= 0.5 for lang, _, score in rows if lang != "de")

@@ -1,7 +1,7 @@
-"""Each stage's golden file: documents at, below and above its thresholds, and what becomes of them.
+"""Golden files, one per stage: documents below, at and above its thresholds, and the expected rows.
 
-A document's ``text`` is a string, or a list of [piece, repetitions]; it may have an ``id`` and a ``url``;
-its ``stages`` stand in for those of the file; ``expect`` names columns of ``documents``.
+A document's ``text`` is a string or a list of [piece, repetitions]. It may have an ``id`` and a ``url``.
+Its ``stages`` replace those of the file. ``expect`` gives columns of ``documents``.
 """
 
 import json
@@ -25,7 +25,7 @@ CASES = [
 
 
 def raw(texts, **columns) -> pa.Table:
-    """Rows as a source yields them."""
+    """Return rows as a source yields them."""
     rows = range(len(texts))
     columns |= {"source": ["file:///a"] * len(texts), "row": rows, "text": texts}
     return pa.table(
@@ -36,7 +36,7 @@ def raw(texts, **columns) -> pa.Table:
 
 @pytest.mark.parametrize("case", CASES)
 def test_golden(case, monkeypatch):
-    monkeypatch.chdir(HERE)  # where example_filters and golden/files are
+    monkeypatch.chdir(HERE)  # the folder of example_filters and golden/files
     text = case["text"]
     if not isinstance(text, str):
         text = "".join(piece * times for piece, times in text)

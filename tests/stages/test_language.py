@@ -13,11 +13,11 @@ def test_all_176_languages_are_known():
 
 
 def test_a_misspelt_language_is_refused():
-    with pytest.raises(ValidationError, match="unknown language 'eng'; codes near it: en"):
+    with pytest.raises(ValidationError, match="unknown language 'eng'; similar codes: en"):
         Language(keep=("de", "eng"))
 
 
-def test_settings_as_yaml_gives_them():
+def test_settings_from_yaml_are_accepted():
     assert Language(keep=["de"], min_score=1).keep == ("de",)
     assert Language().min_score == 0.65
     with pytest.raises(ValidationError, match="less than or equal to 1"):
@@ -31,7 +31,7 @@ def reasons(stage, *rows):
     return stage.reasons(table).to_pylist()
 
 
-def test_a_least_score_for_each_language():
+def test_each_language_can_have_its_own_minimum_score():
     stage = Language(keep={"de": 0.8, "en": None, "ja": 0.0}, min_score=0.5)
     assert reasons(stage, ("de", 0.79), ("de", 0.8)) == ["language.score", None]
     assert reasons(stage, ("en", 0.49), ("en", 0.5)) == ["language.score", None]
@@ -41,20 +41,22 @@ def test_a_least_score_for_each_language():
     assert reasons(any_score, ("en", 0.0), ("de", 0.79)) == [None, "language.score"]
 
 
-def test_a_score_of_all_languages():
+def test_all_languages_can_have_a_minimum_score():
     stage = Language(keep=dict.fromkeys(language_id.languages(), 0.4), min_score=None)
     for score, reason in ((0.39, "language.score"), (0.4, None)):
         assert {*reasons(stage, *((code, score) for code in language_id.languages()))} == {reason}
 
 
-def test_scores_that_are_none():
+def test_invalid_scores_are_rejected():
     with pytest.raises(ValidationError, match="unknown language 'eng'"):
         Language(keep={"eng": 0.5})
+    with pytest.raises(ValidationError, match="'@'; use a code of ISO 639-1 or 639-3"):
+        Language(keep={"@": 0.5})
     with pytest.raises(ValidationError, match="less than or equal to 1"):
         Language(keep={"en": 65})
 
 
-def test_a_list_has_the_identity_that_it_always_had():
+def test_the_identity_of_a_list_is_pinned():
     assert Language(keep=("de", "en")).model_dump(mode="json") == {
         "kind": "language",
         "keep": ["de", "en"],
@@ -62,16 +64,16 @@ def test_a_list_has_the_identity_that_it_always_had():
     }
 
 
-def test_both_columns_are_asked_for_whatever_the_rules():
+def test_both_columns_are_read_even_without_rules():
     assert Language(min_score=None).signals() == ["lang", "lang_score"]
 
 
-def test_no_rule_at_all():
+def test_without_keep_and_min_score_nothing_is_rejected():
     table = pa.table({"lang": ["de", None], "lang_score": [0.1, None]})
     assert Language(min_score=None).reasons(table).to_pylist() == [None, None]
 
 
-def test_identity_names_the_model():
+def test_identity_contains_the_model():
     identity = Language(keep=("de",)).identity()
     assert identity["keep"] == ["de"]
     assert identity["max_chars"] == 1000
@@ -79,7 +81,7 @@ def test_identity_names_the_model():
 
 
 @pytest.mark.parametrize("text", ["", " ", "\0", "a\0b", "😀", "__label__de", "\u2028\x85", "123"])
-def test_odd_texts_have_some_language_and_a_low_score(text):
+def test_unusual_texts_have_a_known_language_and_a_low_score(text):
     (label,), (score,) = (column.to_pylist() for column in language_id.identify(pa.array([text])))
     assert label in language_id.languages()
     assert 0 <= score < 0.65
@@ -87,16 +89,14 @@ def test_odd_texts_have_some_language_and_a_low_score(text):
 
 def test_scores_are_probabilities():
     _, scores = language_id.identify(pa.array(["한국어 문장입니다. " * 30]))
-    assert scores[0].as_py() == 1.0  # fastText itself says 1.00007 or so
+    assert scores[0].as_py() == 1.0  # fastText itself returns about 1.00007
 
 
-def test_on_real_documents(data):
+def test_accuracy_on_real_documents(data):
     table = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["text", "lang"])
     table = table.take(pa.array(range(0, table.num_rows, 20)))
     labels, scores = language_id.identify(table["text"])
-    found = list(
-        zip(labels.to_pylist(), table["lang"].to_pylist(), scores.to_pylist(), strict=True)
-    )
-    assert sum(label == true for label, true, _ in found) / len(found) > 0.88
-    sure = [label == true for label, true, score in found if score >= 0.65]
+    rows = list(zip(labels.to_pylist(), table["lang"].to_pylist(), scores.to_pylist(), strict=True))
+    assert sum(label == true for label, true, _ in rows) / len(rows) > 0.88
+    sure = [label == true for label, true, score in rows if score >= 0.65]
     assert sum(sure) / len(sure) > 0.92

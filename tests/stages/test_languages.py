@@ -1,4 +1,4 @@
-"""Limits for each language: what they say, what they refuse, and the good pages that they keep."""
+"""Limits per language: their effect, their checks, and the good pages that they keep."""
 
 import json
 import math
@@ -32,7 +32,7 @@ PAGES = [
 
 
 def with_table():
-    """The filters as the recipe ``multilingual`` has them."""
+    """Return the filters with the settings of the recipe ``multilingual``."""
     off = dict.fromkeys(
         (
             "max_duplicate_paragraph_ratio",
@@ -50,17 +50,17 @@ def with_table():
 
 
 def rows(stage, **columns) -> pa.Table:
-    """Rows that no rule rejects, but for these columns: ``lang``, and signals as lists."""
+    """Return rows that no rule rejects except for these columns: ``lang`` and lists of signals."""
     num = len(columns["lang"])
     good = dict.fromkeys(stage.signals(), 0.0) | {"mean_word_length": 4.0}
     good |= dict.fromkeys(
         ("num_words", "num_lang_stop_words", "terminal_line_ratio", "alpha_word_ratio"), 1e4
     )
-    found = {name: pa.array([value] * num) for name, value in good.items()} | columns
-    return pa.table(found | {"lang": pa.array(columns["lang"], pa.string())})
+    all_columns = {name: pa.array([value] * num) for name, value in good.items()} | columns
+    return pa.table(all_columns | {"lang": pa.array(columns["lang"], pa.string())})
 
 
-# --- the pages
+# --- good pages
 
 
 def verdicts(pages, stages) -> list[str | None]:
@@ -77,7 +77,7 @@ def test_good_pages_of_every_language_are_kept():
     assert verdicts(PAGES, with_table()) == [None] * len(PAGES)
 
 
-def test_the_rules_for_english_throw_them_away():
+def test_the_rules_for_english_reject_good_pages_of_other_languages():
     reasons = verdicts(PAGES, [GopherQuality(languages={}), GopherQuality()])
     kept = {page["lang"] for page, reason in zip(PAGES, reasons, strict=True) if reason is None}
     assert kept == {"en"}
@@ -89,8 +89,8 @@ def test_the_rules_for_english_throw_them_away():
     assert without_stop_words.count(None) < len(PAGES) - 20
 
 
-def test_pages_of_a_language_that_is_another():
-    """A page of English under the limits of Thai, and one of names without a stop word."""
+def test_text_that_is_not_prose_of_its_language_is_rejected():
+    """An English page under the limits of Thai, and a list of names without a stop word."""
     english = next(page["text"] for page in PAGES if page["lang"] == "en")
     limits = {**table("fineweb2", "gopher_quality")["th"]}
     (reason,) = verdicts(
@@ -113,26 +113,28 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("kind", "field"), LIMITS)
-def test_a_limit_holds_for_its_language_alone(kind, field):
+def test_a_limit_applies_to_its_language_only(kind, field):
     stage = kind(languages="fineweb2")
     own, default = stage.by_language(), getattr(stage, field)
     limits = {code: own.get(code, {}).get(field, default) for code in language_id.languages()}
     assert len({*limits.values()}) > 1
-    none = [code for code, limit in limits.items() if limit is None]
-    some = [code for code in limits if code not in none]
+    without_limit = [code for code, limit in limits.items() if limit is None]
+    with_limit = [code for code in limits if code not in without_limit]
     signal = "num_words" if field == "min_words" else field[4:]
     side = -math.inf if field.startswith("min_") else math.inf
-    at = [float(limits[code]) for code in some]
-    beyond = [math.nextafter(limit, side) for limit in at]
-    assert {*stage.reasons(rows(stage, lang=some, **{signal: at})).to_pylist()} == {None}
-    reasons = stage.reasons(rows(stage, lang=some, **{signal: beyond})).to_pylist()
+    allowed = [float(limits[code]) for code in with_limit]
+    beyond = [math.nextafter(limit, side) for limit in allowed]
+    assert {*stage.reasons(rows(stage, lang=with_limit, **{signal: allowed})).to_pylist()} == {None}
+    reasons = stage.reasons(rows(stage, lang=with_limit, **{signal: beyond})).to_pylist()
     assert len({*reasons}) == 1
     assert reasons[0] is not None
-    anything = rows(stage, lang=none, **{signal: pa.array([0.99] * len(none), pa.float64())})
+    anything = rows(
+        stage, lang=without_limit, **{signal: pa.array([0.99] * len(without_limit), pa.float64())}
+    )
     assert {*stage.reasons(anything).to_pylist()} <= {None}
 
 
-def test_what_a_language_does_not_say_is_as_the_filter_has_it():
+def test_limits_that_a_language_does_not_set_are_those_of_the_filter():
     stage = GopherQuality(
         min_words=10, languages={"de": {"max_words": 20}, "fr": {"min_words": None}}
     )
@@ -154,14 +156,14 @@ settings = st.dictionaries(st.sampled_from(["min_words", "max_words", "min_stop_
     st.sampled_from(["de", "ja", "eo", "en", None]),
     st.tuples(st.integers(0, 5), st.integers(0, 5)),
 )
-def test_a_language_is_judged_as_by_a_filter_of_its_own(all_, languages, language, counts):
+def test_limits_of_a_language_act_like_a_separate_filter(all_, languages, language, counts):
     columns = {"num_words": [counts[0]], "num_lang_stop_words": [counts[1]], "lang": [language]}
     stage = GopherQuality(**all_, languages=languages)
     alone = GopherQuality(**(all_ | languages.get(language, {})), languages={})
     assert stage.reasons(rows(stage, **columns)) == alone.reasons(rows(alone, **columns))
 
 
-def test_stop_words_of_a_language_without_a_list():
+def test_a_language_without_stop_words_has_no_stop_word_rule():
     stage = GopherQuality(languages={})
     cases = [("eo", 0), (None, 0), ("de", 1), ("de", 2), ("en", 1)]
     languages, words = zip(*cases, strict=True)
@@ -170,26 +172,26 @@ def test_stop_words_of_a_language_without_a_list():
     assert reasons == [None, None, few, None, few]
 
 
-def test_without_languages_nothing_asks_for_a_language():
+def test_without_languages_the_language_is_not_read():
     for kind in FILTERS:
         assert not {"lang", "num_lang_stop_words"} & {*kind().signals()}
         assert "model" not in kind().identity()
         assert "lang" in kind(languages="fineweb2").signals()
 
 
-def test_the_table_fits_the_filters_and_the_languages():
-    found = {kind().kind: table("fineweb2", kind().kind) for kind in FILTERS}
-    assert all(len(limits) == 32 for limits in found.values())
+def test_the_table_has_valid_limits_and_languages():
+    limits_of = {kind().kind: table("fineweb2", kind().kind) for kind in FILTERS}
+    assert all(len(limits) == 32 for limits in limits_of.values())
     for kind in FILTERS:
-        assert kind(languages=found[kind().kind]).by_language() == found[kind().kind]
+        assert kind(languages=limits_of[kind().kind]).by_language() == limits_of[kind().kind]
     assert (
-        {*found["gopher_quality"]} | {"en"}
+        {*limits_of["gopher_quality"]} | {"en"}
         == {*stop_words.STOP_WORDS}
         <= {*language_id.languages()}
     )
 
 
-def test_identity_says_the_limits_and_the_lists():
+def test_identity_contains_the_limits_and_the_stop_words():
     named, written = GopherQuality(languages="fineweb2"), table("fineweb2", "gopher_quality")
     assert named.identity() == GopherQuality(languages=written).identity()
     assert named.identity() != GopherQuality(languages=written | {"de": {}}).identity()
@@ -209,13 +211,13 @@ def test_identity_says_the_limits_and_the_lists():
      None),
     ("{de: {min_words: 5, languages: fineweb2}}", "'stages.gopher_quality.languages.de.languages'", ""),
     ("{de: {kind: length}}", "stages.gopher_quality.languages.de.kind", None),
-    ("{deu: {}}", "unknown language 'deu'; codes near it: eu, de", None),
-    ("{no: {}}", "False is no language; write no and on in quotes", None),
-    ("{de: 15}", "the limits of de are no mapping: 15", None),
+    ("{deu: {}}", "unknown language 'deu'; similar codes: eu, de", None),
+    ("{no: {}}", 'False is not a language code; write "no" in quotes', None),
+    ("{de: 15}", "the limits of de must be a mapping, not 15", None),
     ("fineweb", "'fineweb' is neither a mapping from languages to limits nor", None),
-    ("[de]", "there is fineweb2", None),
+    ("[de]", "available tables: fineweb2", None),
 ])  # fmt: skip
-def test_mistakes_are_named_where_they_stand(tmp_path, settings, message, hint):
+def test_mistakes_are_reported_with_their_line(tmp_path, settings, message, hint):
     file = tmp_path / "recipe.yaml"
     file.write_text(
         f"name: a\nsource:\n  path: a.parquet\nstages:\n  - gopher_quality:\n      languages: {settings}\n"
@@ -228,7 +230,7 @@ def test_mistakes_are_named_where_they_stand(tmp_path, settings, message, hint):
         assert error.value.hint == hint
 
 
-def test_a_setting_of_the_command_line():
+def test_languages_can_be_set_on_the_command_line():
     setting = "gopher_quality.languages={de: {min_words: 7}}"
     recipe = Recipe.load(
         "multilingual", settings=["source.path=a", setting, "tokenize.tokenizer=b"]
@@ -240,34 +242,34 @@ def test_a_setting_of_the_command_line():
         GopherQuality(languages="none")
 
 
-# --- the signal
+# --- the signal num_lang_stop_words
 
 
-def test_the_language_is_found_before_its_stop_words():
+def test_the_language_is_identified_before_its_stop_words_are_counted():
     pages = pa.table(
         {"text": ["Die Würde des Menschen ist unantastbar, und das ist gut so.", None]}
     )
-    found = compute_signals(pages, ["num_lang_stop_words"])
-    assert found.column_names == ["text", "num_lang_stop_words"]
-    assert found["num_lang_stop_words"].to_pylist() == [3, None]  # und, das, des; not Die
+    result = compute_signals(pages, ["num_lang_stop_words"])
+    assert result.column_names == ["text", "num_lang_stop_words"]
+    assert result["num_lang_stop_words"].to_pylist() == [3, None]  # und, das, des; not Die
     as_french = pages.append_column("lang", pa.array(["fr", "fr"]))
-    found = compute_signals(as_french, ["num_lang_stop_words"])
-    assert found["num_lang_stop_words"].to_pylist() == [1, None]  # des
+    result = compute_signals(as_french, ["num_lang_stop_words"])
+    assert result["num_lang_stop_words"].to_pylist() == [1, None]  # des
 
 
-def test_stop_words_are_counted_where_a_filter_reads_them():
+def test_stop_words_are_counted_if_a_filter_reads_them():
     texts = ["Die Würde des Menschen ist unantastbar, und das ist gut.", "吾輩は猫である。"]
     first, later = Where(keep="num_chars < 10", name="first"), GopherQuality(languages={})
     judged = apply(raw(texts), [first, later])
     assert judged["lang"].to_pylist() == ["de", "ja"]
     assert judged["num_lang_stop_words"].to_pylist() == [3, 2]  # des, und, das; は, で
-    for_the_kept = apply(raw(texts), [first, later], rejected=Rejected(signals=False))
-    assert for_the_kept["num_lang_stop_words"].to_pylist() == [None, 2]
+    of_kept = apply(raw(texts), [first, later], rejected=Rejected(signals=False))
+    assert of_kept["num_lang_stop_words"].to_pylist() == [None, 2]
     judged = apply(raw(texts), [Where(keep="num_lang_stop_words > 90")])
     assert judged["reason"].to_pylist() == ["where.condition"] * 2
 
 
-def test_stop_words_of_a_rewritten_text():
+def test_stop_words_of_a_rewritten_text_are_counted_again():
     text = "Und das ist der Anfang von etwas.\nund die der\n" + "Das ist ein ganzer Satz.\n" * 5
     judged = apply(raw([text]), [GopherQuality(languages={}), C4(), GopherQuality(languages={})])
     (row,) = judged.to_pylist()
@@ -275,10 +277,10 @@ def test_stop_words_of_a_rewritten_text():
     assert row["c4_num_lang_stop_words"] == 3
 
 
-# --- the recipe
+# --- the recipe multilingual
 
 
-def test_the_shipped_recipe():
+def test_the_shipped_recipe_keeps_good_pages():
     recipe = Recipe.load("multilingual", settings=["source.path=a", "tokenize.tokenizer=b"])
     extract, language, *filters, unicode, pii = recipe.documents_stages
     assert [extract.kind, unicode.kind, pii.kind] == ["extract", "unicode", "pii"]
@@ -290,8 +292,8 @@ def test_the_shipped_recipe():
 # --- real documents
 
 
-def test_prose_is_kept_that_the_rules_for_english_throw_away(data):
-    """Literature, glossaries and translated web pages; of pages full of code little is kept anywhere."""
+def test_prose_is_kept_that_the_rules_for_english_reject(data):
+    """Literature, glossaries and translated web pages; pages full of code are mostly rejected by both."""
     documents = pq.read_table(
         data / "docs" / "docs-00000.parquet", columns=["text", "lang", "source"]
     )
@@ -313,7 +315,7 @@ def test_prose_is_kept_that_the_rules_for_english_throw_away(data):
         .agg(pl.len(), pl.mean("before", "after"))
         .rows_by_key(("lang", "of"), named=True, unique=True)
     )
-    least = {
+    min_share = {
         ("ja", "aozora"): 0.98,
         ("zh", "glossary"): 0.9,
         ("ja", "glossary"): 0.9,
@@ -322,6 +324,6 @@ def test_prose_is_kept_that_the_rules_for_english_throw_away(data):
         ("ja", "mdn-archived"): 0.7,
         ("zh", "mdn-archived"): 0.6,
     }
-    for key, kept in least.items():
+    for key, kept in min_share.items():
         assert share[key]["after"] >= kept, key
         assert share[key]["before"] < share[key]["after"] / 2, key

@@ -1,4 +1,4 @@
-"""Personal data against patterns at every byte: nothing lost, nothing left, nothing touched beside it."""
+"""Compare matches of personal data with matching at every byte; masking is complete and exact."""
 
 import re
 from ipaddress import ip_address
@@ -83,7 +83,7 @@ def masked(documents, **settings) -> list[dict]:
     return Pii(**settings).apply(table(documents)).to_pylist()
 
 
-def found(kind, documents) -> list[list[str]]:
+def matches(kind, documents) -> list[list[str]]:
     array = pa.array(["1", *documents, "a@b.de"], pa.string())[1:-1]
     whole = buffers(array)
     spans = find_matches(kind, whole, public_ips_only=True)
@@ -94,22 +94,22 @@ def found(kind, documents) -> list[list[str]]:
 
 
 def naive(kind, text: str) -> list[str]:
-    """What the kind's pattern matches if it is tried at every byte, and again behind each match."""
-    rest, at, matches = memoryview(text.encode()), 0, []
-    while at < len(rest):
-        if match := _KINDS[kind][1](rest, at):
-            matches.append(bytes(rest[slice(*match)]).decode())
-            rest, at = rest[match[1] :], 0
+    """Try the kind's pattern at every byte, and start again after each match."""
+    rest, offset, result = memoryview(text.encode()), 0, []
+    while offset < len(rest):
+        if match := _KINDS[kind][1](rest, offset):
+            result.append(bytes(rest[slice(*match)]).decode())
+            rest, offset = rest[match[1] :], 0
         else:
-            at += 1
-    return matches
+            offset += 1
+    return result
 
 
 @settings(max_examples=150)
 @given(st.lists(texts, max_size=3), st.sampled_from(KINDS))
 @example(["+(1)2-3-4-5-6-7-8-9", "(0301) 23456", "1"], "phone")
-def test_no_candidate_is_overlooked(documents, kind):
-    assert found(kind, documents) == [naive(kind, text) for text in documents]
+def test_no_candidate_is_missed(documents, kind):
+    assert matches(kind, documents) == [naive(kind, text) for text in documents]
 
 
 @settings(max_examples=150)
@@ -118,7 +118,7 @@ def test_no_candidate_is_overlooked(documents, kind):
 @example(["2020::DE89370400440532013000"])
 @example(["+100000000)010000/000", "+100000000 (0301) 2345678"])
 @example(["2a00:1450::81.2.3.4", "2a00:1:2:3:4:5::81.2.69.142", "2a00::1:2:3:4:5:81.2.69.142"])
-def test_nothing_is_left_to_find(documents):
+def test_masked_text_has_no_more_matches(documents):
     once = masked(documents)
     twice = masked([row["text"] for row in once])
     assert [row["text"] for row in twice] == [row["text"] for row in once]
@@ -129,15 +129,15 @@ def test_nothing_is_left_to_find(documents):
 
 
 @given(st.lists(texts, min_size=1, max_size=3))
-def test_all_but_the_matches_stays(documents):
+def test_text_outside_the_matches_is_unchanged(documents):
     for text, row in zip(documents, masked(documents), strict=True):
         if not MASK.search(text):
             kept = map(re.escape, MASK.split(row["text"]))
             assert re.fullmatch("(.+)".join(kept), text, re.DOTALL)
 
 
-def test_text_without_any_is_not_copied():
-    before = table(["no data" * 10, None, ""])  # fewer than 64 bytes would be
+def test_text_without_matches_is_not_copied():
+    before = table(["no data" * 10, None, ""])  # fewer than 64 bytes would be copied
     for stage in (Pii(), Pii(action="reject")):
         after = stage.apply(before)
         assert buffers(after["text"]).data.ctypes.data == buffers(before["text"]).data.ctypes.data
@@ -145,7 +145,7 @@ def test_text_without_any_is_not_copied():
 
 
 @given(st.lists(texts, max_size=3))
-def test_a_reject_counts_as_a_mask_does_and_changes_nothing(documents):
+def test_reject_counts_like_mask_and_does_not_change_the_text(documents):
     stage = Pii(action="reject")
     result = stage.apply(table(documents))
     assert result["text"].to_pylist() == documents
@@ -155,11 +155,11 @@ def test_a_reject_counts_as_a_mask_does_and_changes_nothing(documents):
 
 @settings(max_examples=200)
 @given(st.text(st.sampled_from("ab1._%+-@ é東"), max_size=25))
-def test_email_addresses_are_those_of_one_expression(text):
+def test_email_addresses_agree_with_a_single_expression(text):
     label = "[a-z0-9é](?:[a-z0-9é-]*[a-z0-9é])?"
     local = r"[a-z0-9é_][a-z0-9é._%+-]*(?<!\.)"
     expression = rf"{local}@(?:{label}\.)+[a-z]{{2,63}}(?![a-z0-9_])"
-    assert found("email", [text]) == [re.findall(expression, text)]
+    assert matches("email", [text]) == [re.findall(expression, text)]
 
 
 @given(st.ip_addresses(v=4) | st.ip_addresses(v=6))
@@ -167,10 +167,10 @@ def test_email_addresses_are_those_of_one_expression(text):
 @example(ip_address("3fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"))
 @example(ip_address("223.255.255.255"))
 @example(ip_address("224.0.0.0"))
-def test_every_public_address(address):
+def test_exactly_the_public_ip_addresses_match(address):
     is_low = address.version == 4 and max(address.packed) < 32
     public = not is_low and not _is_reserved(address)
-    assert found("ip", [f"at {address}."]) == [[str(address)] if public else []]
+    assert matches("ip", [f"at {address}."]) == [[str(address)] if public else []]
     spans = find_matches("ip", buffers(pa.array([str(address)])), public_ips_only=False)
     is_name = not any(map(str.isdigit, str(address)))
     assert spans.counts().tolist() == [not (is_low or is_name)]
@@ -178,32 +178,32 @@ def test_every_public_address(address):
         assert address.is_global
 
 
-def test_addresses_that_python_calls_global():
+def test_reserved_addresses_agree_with_the_standard_library():
     for first in range(256):
         address = ip_address(f"{first}.200.200.200")
         assert _is_reserved(address) == (not address.is_global or address.is_multicast)
 
 
 @given(st.from_regex(r"[0-9]{12,18}", fullmatch=True), st.data())
-def test_one_wrong_digit_of_a_card_is_seen(digits, data):
+def test_one_wrong_digit_of_a_card_is_detected(digits, data):
     (whole,) = [digits + last for last in "0123456789" if _is_luhn(digits + last)]
-    at = data.draw(st.integers(0, len(digits)))
-    other = data.draw(st.sampled_from([d for d in "0123456789" if d != whole[at]]))
-    assert not _is_luhn(whole[:at] + other + whole[at + 1 :])
+    index = data.draw(st.integers(0, len(digits)))
+    other = data.draw(st.sampled_from([d for d in "0123456789" if d != whole[index]]))
+    assert not _is_luhn(whole[:index] + other + whole[index + 1 :])
 
 
 @given(st.from_regex(r"[0-9]{18}", fullmatch=True), st.data())
-def test_one_wrong_digit_of_an_iban_is_seen(account, data):
+def test_one_wrong_digit_of_an_iban_is_detected(account, data):
     check = 98 - int(f"{account}131400") % 97  # ISO 13616; DE is 13 14
     whole = f"DE{check:02}{account}".encode()
     assert _iban(memoryview(whole), 0) == (0, 22)
-    at = data.draw(st.integers(2, 21))
-    other = data.draw(st.sampled_from([d for d in b"0123456789" if d != whole[at]]))
-    wrong = whole[:at] + bytes([other]) + whole[at + 1 :]
+    index = data.draw(st.integers(2, 21))
+    other = data.draw(st.sampled_from([d for d in b"0123456789" if d != whole[index]]))
+    wrong = whole[:index] + bytes([other]) + whole[index + 1 :]
     assert _iban(memoryview(wrong), 0) is None
 
 
-def test_long_runs_are_read_once():
+def test_long_runs_take_linear_time_and_do_not_match():
     runs = [
         "a" * 200_000,
         "@" * 100_000,
@@ -223,7 +223,7 @@ def test_long_runs_are_read_once():
         assert row["text"] == text
 
 
-def test_settings_that_are_mistaken():
+def test_invalid_settings_are_rejected():
     with pytest.raises(ValidationError, match="find.0"):
         Pii(find=["mail"])
     with pytest.raises(ValidationError, match="masks.mail"):

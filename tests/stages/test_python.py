@@ -1,3 +1,5 @@
+"""Filters by a user's Python function: verdicts, scores, module lookup and errors."""
+
 import pickle
 import sys
 from pathlib import Path
@@ -34,7 +36,7 @@ def filters(folder, code: str, name: str = "my_filters") -> Path:
         "np.array([None, 'f', None], dtype=object)",
     ],
 )
-def test_what_a_function_over_the_table_may_return(result, tmp_path):
+def test_a_function_may_return_any_array_or_sequence(result, tmp_path):
     imports = "import numpy as np, polars as pl, pyarrow as pa"
     filters(tmp_path, f"{imports}\ndef f(table):\n    return {result}\n")
     stage = Python(call="my_filters:f", folder=str(tmp_path))
@@ -42,7 +44,7 @@ def test_what_a_function_over_the_table_may_return(result, tmp_path):
     assert stage.reasons(TABLE).type == pa.string()
 
 
-def test_numpy_booleans(tmp_path):
+def test_a_function_may_return_numpy_booleans(tmp_path):
     filters(tmp_path, "import numpy as np\ndef f(t):\n    return np.array([True, False, True])\n")
     stage = Python(call="my_filters:f", folder=str(tmp_path), name="odd")
     assert stage.reasons(TABLE).to_pylist() == [None, "python.odd", None]
@@ -62,12 +64,12 @@ def test_all_null_keeps_all(tmp_path):
         ("number", "returned int .* for a table of 3 rows"),
     ],
 )
-def test_no_verdicts(function, message):
+def test_results_that_are_not_verdicts_are_errors(function, message):
     with pytest.raises(StageError, match=message):
         Python(call=f"example_filters:{function}", folder=HERE).reasons(TABLE)
 
 
-def test_one_document_at_a_time_names_the_row():
+def test_errors_per_document_name_the_row():
     stage = Python(call="example_filters:fails_at_two", folder=HERE, per="document")
     with pytest.raises(StageError, match=r"a.parquet row 2: .*ValueError: two is bad"):
         stage.reasons(TABLE)
@@ -76,16 +78,18 @@ def test_one_document_at_a_time_names_the_row():
         stage.reasons(TABLE)
 
 
-def test_a_missing_module_or_function():
+def test_a_missing_module_or_function_is_an_error():
     with pytest.raises(RecipeError, match="(?s)no Python module 'example_filter'.*example_filters"):
         Python(call="example_filter:polite", folder=HERE).identity()
     with pytest.raises(RecipeError, match="(?s)no function 'polit'.*did you mean 'polite'"):
         Python(call="example_filters:polit", folder=HERE).load()
+    with pytest.raises(RecipeError, match="(?s)no function 'xyz'.*its functions are has_digit, "):
+        Python(call="example_filters:xyz", folder=HERE).load()
     with pytest.raises(RecipeError, match="no Python module 'nowhere.filters'"):
         Python(call="nowhere.filters:f", folder=HERE).load()
 
 
-def test_a_module_that_fails(tmp_path):
+def test_a_module_that_fails_to_import_is_an_error(tmp_path):
     path = filters(tmp_path, "import not_installed_anywhere\n", "broken")
     with pytest.raises(
         RecipeError, match="broken cannot be imported: ModuleNotFoundError"
@@ -101,7 +105,7 @@ def test_a_call_is_module_and_function(call):
         Python(call=call)
 
 
-def test_identity_is_the_code_and_not_its_place(tmp_path):
+def test_identity_depends_on_the_code_and_not_on_the_folder(tmp_path):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
@@ -116,14 +120,14 @@ def test_identity_is_the_code_and_not_its_place(tmp_path):
     assert two.reasons(TABLE).to_pylist() == ["python.f"] * 3
 
 
-def test_changed_code_is_run_as_in_a_notebook(tmp_path):
+def test_changed_code_is_imported_again(tmp_path):
     stage = Python(call="my_filters:f", folder=str(tmp_path))
     for verdict, reason in [(True, None), (False, "python.f")]:
         filters(tmp_path, f"def f(table):\n    return [{verdict}] * 3\n")
         assert stage.reasons(TABLE).to_pylist() == [reason] * 3
 
 
-def test_modules_beside_it_and_packages(tmp_path):
+def test_other_modules_and_packages_can_be_imported(tmp_path):
     package = tmp_path / "web_rules"
     package.mkdir()
     filters(package, "", "__init__")
@@ -137,13 +141,13 @@ def test_modules_beside_it_and_packages(tmp_path):
     assert sys.path == path
 
 
-def test_the_working_folder_unless_another_is_named(tmp_path, monkeypatch):
+def test_the_default_folder_is_the_working_folder(tmp_path, monkeypatch):
     filters(tmp_path, "def f(table):\n    return [True] * 3\n", "here")
     monkeypatch.chdir(tmp_path)
     assert Python(call="here:f").reasons(TABLE).to_pylist() == [None] * 3
 
 
-def test_a_stage_travels_to_other_processes():
+def test_a_stage_can_be_pickled():
     stage = Python(call="example_filters:polite", folder=HERE, per="document")
     stage.load()
     again = pickle.loads(pickle.dumps(stage))
@@ -151,7 +155,7 @@ def test_a_stage_travels_to_other_processes():
     assert again.reasons(TABLE).to_pylist() == ["python.polite"] * 3
 
 
-def test_numpy_verdicts_per_document(tmp_path):
+def test_a_function_per_document_may_return_numpy_booleans(tmp_path):
     filters(
         tmp_path, "import numpy as np\ndef f(document):\n    return np.bool_(document['row'] > 1)\n"
     )
@@ -169,7 +173,7 @@ def test_numpy_verdicts_per_document(tmp_path):
         "pl.Series([0.5, 2.0, float('nan')])",
     ],
 )
-def test_a_score_is_a_column(result, tmp_path):
+def test_scores_are_stored_in_a_column(result, tmp_path):
     imports = "import numpy as np, polars as pl, pyarrow as pa"
     filters(tmp_path, f"{imports}\ndef f(table):\n    return {result}\n")
     stage = Python(call="my_filters:f", folder=str(tmp_path), max_score=1)
@@ -191,7 +195,7 @@ def test_a_score_is_a_column(result, tmp_path):
     ],
 )
 @pytest.mark.parametrize("per", ["table", "document"])
-def test_limits_of_a_score_are_kept(limits, reasons, per, tmp_path):
+def test_scores_at_the_limits_are_kept(limits, reasons, per, tmp_path):
     code = (
         "import pyarrow.compute as pc\n"
         "def of_table(t):\n    return pc.utf8_length(t['text'])\n"
@@ -206,21 +210,21 @@ def test_limits_of_a_score_are_kept(limits, reasons, per, tmp_path):
     assert result["python_size"].to_pylist() == [0.0, 1.0, 2.0]
 
 
-def test_a_score_is_given_to_what_is_still_kept():
+def test_rejected_documents_have_no_score():
     stage = Python(call="example_filters:number", folder=HERE, per="document", min_score=2)
     result = apply(raw(["a", "bb", "ccc"]), [Where(keep="num_chars < 3"), stage])
     assert result["reason"].to_pylist() == ["python.number_low", None, "where.condition"]
     assert result["python_number"].to_pylist() == [1.0, 2.0, None]
 
 
-def test_a_score_is_given_to_all_if_asked_for():
+def test_rejected_documents_have_a_score_if_asked_for():
     stage = Python(
         call="example_filters:number", folder=HERE, per="document", min_score=2, sees="all"
     )
     result = apply(raw(["a", "bb", "ccc", None]), [Where(keep="num_chars < 3"), stage])
     assert result["python_number"].to_pylist() == [1.0, 2.0, 3.0, None]
     assert result["reason"].to_pylist()[:3] == ["python.number_low", None, "where.condition"]
-    with pytest.raises(ValidationError, match="`sees: all` is for a score"):
+    with pytest.raises(ValidationError, match="`sees: all` requires a score"):
         Python(call="example_filters:number", sees="all")
 
 
@@ -232,7 +236,7 @@ def test_a_score_is_given_to_all_if_asked_for():
         ("[1.0]", "1 values for a table of 3 rows"),
     ],
 )
-def test_no_scores(result, message, tmp_path):
+def test_results_that_are_not_scores_are_errors(result, message, tmp_path):
     filters(tmp_path, f"def f(table):\n    return {result}\n")
     stage = Python(call="my_filters:f", folder=str(tmp_path), min_score=0.0)
     with pytest.raises(StageError, match=message) as caught:
@@ -241,11 +245,11 @@ def test_no_scores(result, message, tmp_path):
     stage = Python(call="example_filters:polite", folder=HERE, per="document", min_score=0.0)
     with pytest.raises(StageError, match=r"a.parquet row 1: .* returned False") as caught:
         stage.measure(TABLE)
-    assert caught.value.hint == "return a number, or None"
+    assert caught.value.hint == "return a number or None"
 
 
-def test_the_name_of_a_score_is_a_columns():
-    with pytest.raises(ValidationError, match="the name of a score is a column's.*'my score'"):
+def test_the_name_of_a_score_must_be_a_column_name():
+    with pytest.raises(ValidationError, match="'my score' cannot name the column of a score"):
         Python(call="my_filters:f", name="my score", min_score=0.0)
     assert Python(call="my_filters:f", name="my verdict").columns() == {}
     with pytest.raises(ValidationError, match="finite"):

@@ -1,4 +1,4 @@
-"""Signals as columns: null for null, computed once, in the units that their names say."""
+"""Signals as columns: their values, nulls, and how often they are computed."""
 
 import polars as pl
 import pyarrow as pa
@@ -12,7 +12,7 @@ from etl.stages.signals import SIGNALS, SPACED
 TEXT = "# Héllo, it's 3.14…\n- the end...\n\n"
 
 
-def test_values():
+def test_values_of_all_signals():
     table = compute_signals(pa.table({"text": [TEXT, None, ""]}), list(SIGNALS))
     (row, null, empty) = table.to_pylist()
     assert row | {"text": TEXT} == {
@@ -33,11 +33,11 @@ def test_values():
         "duplicate_line_char_ratio": 0,
         "duplicate_paragraph_ratio": 0,
         "duplicate_paragraph_char_ratio": 0,
-        "terminal_line_ratio": 1 / 2,  # … ends no sentence
+        "terminal_line_ratio": 1 / 2,  # … does not end a sentence
         "quoted_line_ratio": 1 / 2,
         "short_line_ratio": 1,
         "duplicate_text_ratio": 0,
-        "top_2gram_char_ratio": 7 / 34,  # "# Héllo": none is there twice, the first counts
+        "top_2gram_char_ratio": 7 / 34,  # "# Héllo": none occurs twice, so the first counts
         "top_3gram_char_ratio": 9 / 34,
         "top_4gram_char_ratio": 12 / 34,
         **{f"duplicate_{n}gram_char_ratio": 0 for n in range(5, 11)},
@@ -65,23 +65,23 @@ def test_values():
     assert {empty[name] for name in SIGNALS if SIGNALS[name].group != "language"} == {0}
 
 
-def test_only_what_is_asked_for_is_appended():
+def test_only_the_named_signals_are_appended():
     table = compute_signals(pa.table({"row": [7], "text": ["a b"]}), ["num_words", "num_chars"])
     assert table.to_pylist() == [{"row": 7, "text": "a b", "num_words": 2, "num_chars": 3}]
     assert table.schema.field("num_words").type == pa.float64()
 
 
-def test_a_column_that_is_there_is_computed_anew():
+def test_an_existing_column_is_replaced():
     table = pa.table({"num_words": [99.0], "text": ["a b"]})
     assert compute_signals(table, ["num_words"]).to_pylist() == [{"num_words": 2, "text": "a b"}]
 
 
-def test_an_unknown_signal():
+def test_an_unknown_signal_is_an_error():
     with pytest.raises(KeyError, match="num_wrds"):
         compute_signals(pa.table({"text": ["a"]}), ["num_wrds"])
 
 
-def test_every_signal_is_a_column_of_its_name():
+def test_every_signal_is_an_expression_of_its_name():
     columns = {name: value for name, value in vars(signals).items() if isinstance(value, pl.Expr)}
     assert {name: column.meta.output_name() for name, column in columns.items()} == {
         name: name for name in SIGNALS if not name.startswith(SPACED)

@@ -1,4 +1,4 @@
-"""Tokenize: the ids are those of ``tokenizers``, whatever the text, the file and the path taken."""
+"""The ids are those of ``tokenizers`` for any text and file, with gigatoken and without it."""
 
 import json
 import os
@@ -38,18 +38,18 @@ _CORPUS = (
     "敏捷的棕色狐狸跳过懒狗。すばしっこい茶色の狐。Быстрая лиса. الثعلب البني 🦊🦊",
 )
 
-# Characters that the two libraries see differently: a letter of Unicode 17, a mark of Unicode 16, and
+# Characters that the two libraries treat differently: a letter of Unicode 17, a mark of Unicode 16, and
 # a pair that composes since Unicode 16.
-UNSETTLED = ("\u088f's", "a\u0315\u0897", "\U000105d2\u0307")
+DISPUTED = ("\u088f's", "a\u0315\u0897", "\U000105d2\u0307")
 ODD = (
     "", " ", "\n", "\x00", "a\x00b", "\u0301", "e\u0301", "\u0315\u0327\u0301", "\ufeff", "\ufffd",
     EOS, f"a{EOS}b", f"{EOS}{EOS}", EOS[:-1], EOS[1:], f" {EOS} ", "'s", "'ſ", "İ", "ß", "\U0010ffff",
-    "   \n\t \r\n  x", "👩\u200d👩\u200d👧", "한글 \u1112\u1161\u11ab", *UNSETTLED,
+    "   \n\t \r\n  x", "👩\u200d👩\u200d👧", "한글 \u1112\u1161\u11ab", *DISPUTED,
 )  # fmt: skip
 
 
 def train(**changes: Any) -> dict[str, Any]:
-    """The JSON of a small byte-level BPE, with other values for some of its parts."""
+    """Return the JSON of a small byte-level BPE tokenizer with some parts replaced."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -90,9 +90,9 @@ def parts(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def engine(parts: dict[str, Any]) -> TokenizerEngine:
-    found = TokenizerEngine(json.dumps(parts).encode())
-    assert found.fallback is None
-    return found
+    loaded = TokenizerEngine(json.dumps(parts).encode())
+    assert loaded.fallback is None
+    return loaded
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +102,7 @@ def tiny(tiny_tokenizer: Path) -> Encoder:
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[..., str]:
-    """Writes a tokenizer.json, and gives its path."""
+    """A function that writes a tokenizer.json and returns its path."""
 
     def write(parts: dict[str, Any], name: str = "tokenizer.json") -> str:
         path = tmp_path / name
@@ -114,7 +114,7 @@ def save(tmp_path: Path) -> Callable[..., str]:
 
 
 def documents(texts: Sequence[str]) -> pa.Table:
-    """Kept documents, as the tables of a lake hold them."""
+    """Return kept documents in the schema of a lake's table."""
     rows = range(len(texts))
     columns = [[f"d{i}" for i in rows], ["file:///in.jsonl"] * len(rows), list(rows), list(texts)]
     schema = pa.schema([*(TOKENS.field(n) for n in ("id", "source", "row")), ("text", pa.string())])
@@ -124,7 +124,7 @@ def documents(texts: Sequence[str]) -> pa.Table:
 # --- the ids ----------------------------------------------------------------------------------------
 
 
-def test_golden(save: Callable[..., str]) -> None:
+def test_ids_of_a_known_vocabulary(save: Callable[..., str]) -> None:
     alphabet = {char: i for i, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     merges = [["h", "e"], ["l", "l"], ["he", "ll"], ["Ġ", "hell"]]
     words = {left + right: 256 + i for i, (left, right) in enumerate(merges)}
@@ -141,13 +141,13 @@ def test_golden(save: Callable[..., str]) -> None:
     ]
 
 
-def test_odd_texts(engine: TokenizerEngine) -> None:
+def test_unusual_texts_have_the_ids_of_tokenizers(engine: TokenizerEngine) -> None:
     ids = engine.lists(pa.array(ODD))
     assert ids.type == TOKENS.field("tokens").type
     assert ids.to_pylist() == expected(engine.reference, ODD)
 
 
-# Texts where the pre-tokenizer has to decide, with the characters in question among them.
+# Texts on which pre-tokenizers differ, including the disputed characters.
 _pieces = st.one_of(
     st.sampled_from(ODD), st.text(), st.sampled_from(["'s", "'ll", "  ", "\n", "7"])
 )
@@ -162,16 +162,16 @@ def test_any_text_has_the_ids_of_tokenizers(engine: TokenizerEngine, texts: list
 
 
 @given(text=st.lists(_pieces).map("".join))
-def test_decoding_gives_the_text_back(engine: TokenizerEngine, text: str) -> None:
+def test_decoding_restores_the_text(engine: TokenizerEngine, text: str) -> None:
     [ids] = engine.lists(pa.array([text])).to_pylist()
     normalizer = engine.reference.normalizer
     normal = text if normalizer is None else normalizer.normalize_str(text)
     assert engine.reference.decode(ids, skip_special_tokens=False) == normal
 
 
-@pytest.mark.parametrize("text", UNSETTLED)
+@pytest.mark.parametrize("text", DISPUTED)
 def test_gigatoken_alone_would_differ(text: str) -> None:
-    # Were this to pass without the detour, the lists of characters in encoder.py could go.
+    # If gigatoken gave the right ids, the lists of characters in encoder.py could be removed.
     parts = train(normalizer={"type": "NFC"})
     alone = gigatoken.Tokenizer.from_json(json.dumps(parts)).encode_batch([text]).to_list()
     reference = Tokenizer.from_str(json.dumps(parts))
@@ -179,7 +179,7 @@ def test_gigatoken_alone_would_differ(text: str) -> None:
 
 
 @given(texts=texts, cuts=st.lists(st.integers(0, 8), max_size=3), large=st.booleans())
-def test_layout_in_memory_does_not_matter(
+def test_the_memory_layout_does_not_matter(
     tiny: Encoder, texts: list[str], cuts: list[int], large: bool
 ) -> None:
     array = pa.array(["before", *texts, "after"], pa.large_string() if large else pa.string())
@@ -194,7 +194,7 @@ def test_layout_in_memory_does_not_matter(
 @pytest.mark.parametrize("bos", [False, True])
 @pytest.mark.parametrize("eos", [False, True])
 @given(texts=texts)
-def test_begin_and_end(
+def test_bos_and_eos_are_added_as_set(
     tiny_tokenizer: Path, bos: bool, eos: bool, texts: list[str]
 ) -> None:  # fmt: skip
     stage = Tokenize(tokenizer=str(tiny_tokenizer), append_eos=eos, prepend_bos=bos, bos_token="a")
@@ -202,11 +202,11 @@ def test_begin_and_end(
     reference = Tokenizer.from_file(str(tiny_tokenizer))
     begin = [reference.token_to_id("a")] if bos else []
     end = [reference.token_to_id(EOS)] if eos else []
-    found = encoder.encode(pa.array(texts, pa.string())).to_pylist()
-    assert found == [[*begin, *ids, *end] for ids in expected(reference, texts)]
+    encoded = encoder.encode(pa.array(texts, pa.string())).to_pylist()
+    assert encoded == [[*begin, *ids, *end] for ids in expected(reference, texts)]
 
 
-def test_a_huge_text_and_a_huge_word(engine: TokenizerEngine) -> None:
+def test_a_huge_text_and_a_huge_word_have_the_right_ids(engine: TokenizerEngine) -> None:
     line = "It's Anna's idea: 1234 über\n"
     [ids] = engine.lists(pa.array([line * 200_000])).to_pylist()  # 5.8 MB
     assert ids == expected(engine.reference, [line])[0] * 200_000
@@ -214,18 +214,18 @@ def test_a_huge_text_and_a_huge_word(engine: TokenizerEngine) -> None:
     assert engine.lists(pa.array([word])).to_pylist() == expected(engine.reference, [word])
 
 
-def test_truncation_and_padding_of_the_file_are_left_out() -> None:
+def test_truncation_and_padding_of_the_file_are_ignored() -> None:
     short = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     wide = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_to_multiple_of": None,
             "pad_id": 0, "pad_type_id": 0, "pad_token": EOS}  # fmt: skip
     plain, cut = (TokenizerEngine(json.dumps(p).encode()) for p in
                   (train(), train(truncation=short, padding=wide)))  # fmt: skip
-    texts = pa.array(["a", "a text of more than three tokens", UNSETTLED[0]])
+    texts = pa.array(["a", "a text of more than three tokens", DISPUTED[0]])
     assert cut.lists(texts).equals(plain.lists(texts))
     assert cut.reference_ids("a text of more than three tokens").size > 3
 
 
-# --- what gigatoken cannot do -----------------------------------------------------------------------
+# --- tokenizers that gigatoken does not support -----------------------------------------------------
 
 
 def _split(behavior: str) -> dict[str, Any]:
@@ -239,9 +239,9 @@ def _split(behavior: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, level]}
 
 
-FOREIGN: dict[str, Callable[[], dict[str, Any]]] = {
-    "refused: nfkc": lambda: train(normalizer={"type": "NFKC"}),
-    "refused: white space": lambda: train(pre_tokenizer={"type": "WhitespaceSplit"}),
+UNSUPPORTED: dict[str, Callable[[], dict[str, Any]]] = {
+    "rejected: nfkc": lambda: train(normalizer={"type": "NFKC"}),
+    "rejected: white space": lambda: train(pre_tokenizer={"type": "WhitespaceSplit"}),
     "silent: no pre-tokenizer": lambda: train(pre_tokenizer=None),
     "silent: no pattern": lambda: train(pre_tokenizer__use_regex=False),
     "silent: behavior": lambda: train(pre_tokenizer=_split("Contiguous")),
@@ -253,17 +253,17 @@ FOREIGN: dict[str, Callable[[], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-def test_what_gigatoken_cannot_do_goes_through_the_reference(name: str) -> None:
-    engine = TokenizerEngine(json.dumps(FOREIGN[name]()).encode())
-    says = "cannot load it" if name.startswith("refused") else "gives other ids for"
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_the_reference_is_used_if_gigatoken_does_not_support_the_file(name: str) -> None:
+    engine = TokenizerEngine(json.dumps(UNSUPPORTED[name]()).encode())
+    reason = "cannot load it" if name.startswith("rejected") else "gives different ids for"
     assert engine.fallback is not None
-    assert says in engine.fallback
+    assert reason in engine.fallback
     texts = [*ODD, *_CORPUS, "a<mask>b <mask>", "caf\u00e9 cafe\u0301"]
     assert engine.lists(pa.array(texts)).to_pylist() == expected(engine.reference, texts)
 
 
-def test_other_models(tmp_path: Path) -> None:
+def test_the_reference_is_used_for_wordpiece(tmp_path: Path) -> None:
     words = Tokenizer(models.WordPiece({"[UNK]": 0, "fox": 1, "##es": 2, "[SEP]": 3}))
     words.normalizer = normalizers.Lowercase()
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -288,41 +288,41 @@ def test_the_reference_is_the_same_with_and_without_threads(
     assert [engine.reference_ids(text).tolist() for text in ODD] == expected(engine.reference, ODD)
 
 
-def test_fast_false_takes_the_reference(tiny_tokenizer: Path) -> None:
+def test_fast_false_uses_the_reference(tiny_tokenizer: Path) -> None:
     fast, slow = (
         Encoder.of(Tokenize(tokenizer=str(tiny_tokenizer), fast=f)) for f in (True, False)
     )
-    assert (fast.fallback, slow.fallback) == (None, "the recipe says fast: false")
+    assert (fast.fallback, slow.fallback) == (None, "the recipe sets fast: false")
     assert fast.encode(pa.array(ODD)).equals(slow.encode(pa.array(ODD)))
 
 
-# --- the guard --------------------------------------------------------------------------------------
+# --- the check against the reference ----------------------------------------------------------------
 
 
-def test_the_guard_names_the_document_and_the_place(tiny_tokenizer: Path) -> None:
+def test_the_check_reports_the_document_and_the_token(tiny_tokenizer: Path) -> None:
     encoder = Encoder(Tokenize(tokenizer=str(tiny_tokenizer)), tiny_tokenizer.read_bytes())
     table = documents(["fox"] * 99 + ["\n\n dog"] + ["fox"] * 99)
     encoder.check(table)
-    # The ids of another tokenizer, one that splits numbers otherwise, in place of its own.
+    # Replace gigatoken by a tokenizer that splits numbers differently.
     other = json.loads(tiny_tokenizer.read_text())
     other["pre_tokenizer"] = _split("Isolated")
     encoder.engine._fast = gigatoken.Tokenizer.from_json(json.dumps(other))
     encoder.check(table)
     wrong = documents(["fox"] * 7 + ["x = f(y)[i] + 1\t\n\n and"] * 80)
-    with pytest.raises(TokenizerError, match=r"in\.jsonl row \d+: gigatoken and tokenizers part"):
+    with pytest.raises(TokenizerError, match=r"in\.jsonl row \d+: gigatoken and tokenizers differ"):
         encoder.check(wrong)
 
 
-def test_the_guard_has_nothing_to_say_of_good_or_no_documents(tiny: Encoder) -> None:
+def test_the_check_passes_without_differences_or_documents(tiny: Encoder) -> None:
     tiny.check(documents([]))
     tiny.check(documents(list(ODD)))
-    tiny.check(documents(["long " * 1_000_000]))  # it reads only the beginning
+    tiny.check(documents(["long " * 1_000_000]))  # only the beginning is read
 
 
-# --- the process ------------------------------------------------------------------------------------
+# --- cache, threads and forks -----------------------------------------------------------------------
 
 
-def test_a_full_cache_is_emptied_and_the_ids_stay(parts: dict[str, Any]) -> None:
+def test_emptying_a_full_cache_does_not_change_the_ids(parts: dict[str, Any]) -> None:
     data = json.dumps(parts).encode()
     small, large = TokenizerEngine(data, max_cache_bytes=-1), TokenizerEngine(data)
     for _ in range(3):
@@ -334,8 +334,8 @@ def test_a_full_cache_is_emptied_and_the_ids_stay(parts: dict[str, Any]) -> None
 def test_threads_share_an_encoder(engine: TokenizerEngine) -> None:
     batch = pa.array([*_CORPUS, *ODD] * 50)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: engine.lists(batch), range(16)))
-    assert all(ids.equals(found[0]) for ids in found)
+        results = list(pool.map(lambda _: engine.lists(batch), range(16)))
+    assert all(ids.equals(results[0]) for ids in results)
 
 
 _FORK = """
@@ -352,7 +352,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
-def test_a_fork_goes_on_without_a_warning(tiny_tokenizer: Path) -> None:
+def test_an_encoder_works_in_a_fork_without_a_warning(tiny_tokenizer: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", _FORK, str(tiny_tokenizer)]
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
     root = Path(__file__).parents[2]
@@ -361,7 +361,7 @@ def test_a_fork_goes_on_without_a_warning(tiny_tokenizer: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_an_encoder_is_loaded_once_until_its_file_changes(save: Callable[..., str]) -> None:
+def test_an_encoder_is_loaded_again_only_if_its_file_changes(save: Callable[..., str]) -> None:
     stage = Tokenize(tokenizer=save(train()))
     first = Encoder.of(stage)
     assert Encoder.of(stage) is first
@@ -373,7 +373,7 @@ def test_an_encoder_is_loaded_once_until_its_file_changes(save: Callable[..., st
 # --- the stage --------------------------------------------------------------------------------------
 
 
-def test_identity_is_the_content_of_the_file_and_not_its_place(save: Callable[..., str]) -> None:
+def test_identity_depends_on_the_content_and_not_the_path(save: Callable[..., str]) -> None:
     here, there = save(train(), "a/tokenizer.json"), save(train(), "b/renamed.json")
     other = save(with_token("<new>"), "c/tokenizer.json")
     identity = Tokenize(tokenizer=here).identity()
@@ -384,7 +384,7 @@ def test_identity_is_the_content_of_the_file_and_not_its_place(save: Callable[..
     assert Tokenize(tokenizer=here, append_eos=False).identity() != identity
 
 
-def test_record(save: Callable[..., str]) -> None:
+def test_the_lineage_record_has_all_fields(save: Callable[..., str]) -> None:
     path = save(train(), "tiny/tokenizer.json")
     record = Encoder.of(Tokenize(tokenizer=path)).record()
     assert record.model_dump() == {
@@ -395,7 +395,7 @@ def test_record(save: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "settings", "found"),
+    ("names", "settings", "tokens"),
     [
         (["<s>", "</s>"], {"prepend_bos": True}, ("<s>", "</s>")),
         (["[CLS]", "[SEP]"], {}, ("[CLS]", "[SEP]")),
@@ -406,12 +406,12 @@ def test_record(save: Callable[..., str]) -> None:
         (["<stop>"], {"eos_token": "<stop>"}, (None, "<stop>")),
     ],
 )
-def test_which_token_begins_and_ends(
-    tmp_path: Path, names: list[str], settings: dict[str, Any], found: tuple[str | None, ...]
+def test_bos_and_eos_are_found_by_common_names(
+    tmp_path: Path, names: list[str], settings: dict[str, Any], tokens: tuple[str | None, ...]
 ) -> None:
     path, tokenizer = _with_specials(tmp_path, names)
     encoder = Encoder.of(Tokenize(tokenizer=path, **settings))
-    ids = tuple(name if name is None else tokenizer.token_to_id(name) for name in found)
+    ids = tuple(name if name is None else tokenizer.token_to_id(name) for name in tokens)
     assert (encoder.bos_id, encoder.eos_id) == ids
 
 
@@ -421,15 +421,19 @@ def test_which_token_begins_and_ends(
         (
             [EOS, "</s>"],
             {},
-            r"the eos_token: it has <\|endoftext\|> and </s>\n  hint: set eos_token",
+            r"the eos_token: the tokenizer has <\|endoftext\|> and </s>\n  hint: set eos_token",
         ),
-        (["<stop>"], {}, "the eos_token: it has none of the well-known names\n.*<stop>"),
-        ([EOS], {"prepend_bos": True}, "which token is the bos_token"),
-        ([EOS], {"eos_token": "<|endoftxt|>"}, rf"no token '<\|endoftxt\|>'.*\n.*{EOS[2:11]}"),
-        ([EOS], {"bos_token": "<nothing>"}, "no token '<nothing>', the bos_token"),
+        (["<stop>"], {}, "the eos_token: the tokenizer has no token with a common name\n.*<stop>"),
+        ([EOS], {"prepend_bos": True}, "cannot determine the bos_token"),
+        (
+            [EOS],
+            {"eos_token": "<|endoftxt|>"},
+            rf"eos_token '<\|endoftxt\|>' is not in the vocabulary\n.*{EOS[2:11]}",
+        ),
+        ([EOS], {"bos_token": "<nothing>"}, "bos_token '<nothing>' is not in the vocabulary"),
     ],
 )
-def test_what_cannot_be_decided_is_said(
+def test_an_ambiguous_or_missing_special_token_is_an_error(
     tmp_path: Path, names: list[str], settings: dict[str, Any], message: str
 ) -> None:
     path, _ = _with_specials(tmp_path, names)
@@ -451,10 +455,12 @@ def _with_specials(folder: Path, names: list[str]) -> tuple[str, Tokenizer]:
         (b"\x00\xff sentencepiece", "not a tokenizer.json"),
         (b"{}", "not a tokenizer.json"),
         (b'{"model": {"type": "BPE"}}', "not a tokenizer.json"),
-        (json.dumps(train(model__dropout=0.1)).encode(), "dropout makes the ids random"),
+        (json.dumps(train(model__dropout=0.1)).encode(), "dropout makes the ids of this tokenizer"),
     ],
 )
-def test_what_is_no_tokenizer(tmp_path: Path, content: bytes, message: str) -> None:
+def test_an_invalid_tokenizer_file_is_an_error(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(TokenizerError, match=rf"tokenizer\.json: .*{message}[\s\S]*hint: "):
@@ -462,21 +468,21 @@ def test_what_is_no_tokenizer(tmp_path: Path, content: bytes, message: str) -> N
 
 
 @pytest.mark.parametrize("name", ["missing/tokenizer.json", "", "gpt2"])
-def test_what_is_not_there(tmp_path: Path, name: str) -> None:
+def test_a_missing_tokenizer_file_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
-    for ask in (Encoder.of, Tokenize.identity):
-        with pytest.raises(TokenizerError, match=r"no such tokenizer file\n  hint: give the path"):
-            ask(Tokenize(tokenizer=str(tmp_path / name)))
+    for method in (Encoder.of, Tokenize.identity):
+        with pytest.raises(TokenizerError, match=r"file does not exist\n  hint: give the path"):
+            method(Tokenize(tokenizer=str(tmp_path / name)))
 
 
-def test_a_tokenizer_may_lie_in_a_bucket(s3: str, tiny_tokenizer: Path, tiny: Encoder) -> None:
+def test_a_tokenizer_can_be_in_a_bucket(s3: str, tiny_tokenizer: Path, tiny: Encoder) -> None:
     import s3fs
 
     url = f"{s3}/models/tiny/tokenizer.json"
     s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"]).put(str(tiny_tokenizer), url)
     encoder = Encoder.of(Tokenize(tokenizer=url))
     assert encoder.record() == tiny.record().model_copy(update={"name": "tiny"})
-    with pytest.raises(TokenizerError, match="no such tokenizer file"):
+    with pytest.raises(TokenizerError, match="the tokenizer file does not exist"):
         Encoder.of(Tokenize(tokenizer=f"{s3}/models/other/tokenizer.json"))
 
 
@@ -484,7 +490,9 @@ def test_a_tokenizer_may_lie_in_a_bucket(s3: str, tiny_tokenizer: Path, tiny: En
 
 
 @given(texts=texts, start=st.integers(0, 2**40))
-def test_rows(tiny: Encoder, texts: list[str], start: int) -> None:
+def test_rows_have_ids_counts_and_cumulative_ends(
+    tiny: Encoder, texts: list[str], start: int
+) -> None:
     rows = tokenize(documents(texts), tiny, start)
     rows.validate(full=True)
     assert rows.schema == TOKENS
@@ -496,21 +504,21 @@ def test_rows(tiny: Encoder, texts: list[str], start: int) -> None:
     assert rows["token_end"].to_pylist() == (start + np.cumsum(lengths, dtype=int)).tolist()
 
 
-# --- real tokenizers, real text ---------------------------------------------------------------------
+# --- real tokenizers and text -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*BYTE_LEVEL, *OTHERS])
-def test_real_tokenizers_on_a_sample(data: Path, name: str) -> None:
-    _agree(data, name, every=197 if name in BYTE_LEVEL else 597)
+def test_real_tokenizers_agree_on_a_sample(data: Path, name: str) -> None:
+    _assert_same_ids(data, name, every=197 if name in BYTE_LEVEL else 597)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BYTE_LEVEL)
-def test_real_tokenizers_on_every_document(data: Path, name: str) -> None:
-    _agree(data, name, every=1)
+def test_real_tokenizers_agree_on_every_document(data: Path, name: str) -> None:
+    _assert_same_ids(data, name, every=1)
 
 
-def _agree(data: Path, name: str, *, every: int) -> None:
+def _assert_same_ids(data: Path, name: str, *, every: int) -> None:
     encoder = Encoder.of(
         Tokenize(tokenizer=str(data / "tokenizers" / name / "tokenizer.json"), append_eos=False)
     )
@@ -519,8 +527,8 @@ def _agree(data: Path, name: str, *, every: int) -> None:
     for start in range(0, len(batch), 1000):
         texts = batch[start : start + 1000]
         for ids, text in zip(encoder.encode(texts), texts.to_pylist(), strict=True):
-            wanted = encoder.engine.reference.encode(text, add_special_tokens=False).ids
-            assert np.array_equal(np.asarray(ids.values), wanted), text[:200]
+            right = encoder.engine.reference.encode(text, add_special_tokens=False).ids
+            assert np.array_equal(np.asarray(ids.values), right), text[:200]
 
 
 @cache
@@ -531,9 +539,9 @@ def _documents(data: Path, every: int) -> pa.Array:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BYTE_LEVEL)
-def test_every_character(data: Path, name: str) -> None:
+def test_every_character_has_the_ids_of_tokenizers(data: Path, name: str) -> None:
     engine = TokenizerEngine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
-    for first in range(0, 0x34000, 0x4000):  # what lies above is private or unassigned
+    for first in range(0, 0x34000, 0x4000):  # higher code points are private or unassigned
         points = [p for p in range(first, first + 0x4000) if not 0xD800 <= p < 0xE000]
         for context in (
             "'%sa 'l%sx %s's %s",
@@ -541,19 +549,19 @@ def test_every_character(data: Path, name: str) -> None:
             "a%s\u0301\u0327%s\u0315%s\u0307%s",
         ):
             texts = [context % ((chr(p),) * 4) for p in points]
-            found = engine.lists(pa.array(texts)).to_pylist()
-            wanted = expected(engine.reference, texts)
-            assert [hex(p) for p, a, b in zip(points, found, wanted, strict=True) if a != b] == []
+            got = engine.lists(pa.array(texts)).to_pylist()
+            right = expected(engine.reference, texts)
+            assert [hex(p) for p, a, b in zip(points, got, right, strict=True) if a != b] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
-def test_a_word_of_a_megabyte_and_a_text_of_fifty(data: Path, name: str) -> None:
+def test_a_word_of_a_megabyte_and_a_text_of_fifty_megabytes(data: Path, name: str) -> None:
     engine = TokenizerEngine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
     word = "ab" * 500_000
     assert engine.lists(pa.array([word])).to_pylist() == expected(engine.reference, [word])
     unit = "".join(_CORPUS) + "\n"
     [ids] = engine.lists(pa.array([unit * (50_000_000 // len(unit.encode()))]))
-    wanted = np.array(expected(engine.reference, [unit])[0])
-    assert np.array_equal(np.asarray(ids.values).reshape(-1, len(wanted))[1:], wanted[None].repeat(
-        len(ids.values) // len(wanted) - 1, axis=0))  # fmt: skip
+    right = np.array(expected(engine.reference, [unit])[0])
+    assert np.array_equal(np.asarray(ids.values).reshape(-1, len(right))[1:], right[None].repeat(
+        len(ids.values) // len(right) - 1, axis=0))  # fmt: skip

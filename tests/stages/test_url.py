@@ -1,4 +1,4 @@
-"""URLs against lists: what is taken apart, what matches, and what a list may hold."""
+"""URL lists: how URLs are split, which entries match, and which entries are allowed."""
 
 import gzip
 import re
@@ -36,7 +36,7 @@ urls = st.lists(pieces, max_size=14).map("".join) | st.text(max_size=20)
 
 
 def naive_parts(url: str) -> tuple[str, str, str]:
-    """Host, port with its colon, and what follows up to the fragment."""
+    """Return the host, the port with its colon, and the rest up to the fragment."""
     url = url.lstrip(SPACE)
     scheme, sign, rest = url.partition("//")
     if sign and (scheme == "" or re.fullmatch(r"[A-Za-z][A-Za-z0-9+.\-]*:", scheme)):
@@ -44,8 +44,8 @@ def naive_parts(url: str) -> tuple[str, str, str]:
     size = next((k for k, char in enumerate(url) if char in "/?#"), len(url))
     authority, rest = url[:size], url[size:].partition("#")[0]
     kept = authority.rpartition("@")[2]
-    found = re.match(r"\[[^\]]*\]", kept)
-    host = found[0] if found else kept.partition(":")[0]
+    bracketed = re.match(r"\[[^\]]*\]", kept)
+    host = bracketed[0] if bracketed else kept.partition(":")[0]
     after = kept[len(host) :]
     digits = len(after[1:]) - len(after[1:].lstrip("0123456789"))
     port = after[: 1 + digits] if after[:1] == ":" else ""
@@ -60,18 +60,15 @@ def naive_words(url: str) -> list[str]:
 
 
 def known_to_both(text: str) -> bool:
-    """Whether Python and Polars agree on what the characters are: theirs is a later Unicode."""
+    """Return whether Python knows all characters: Polars follows a later Unicode version."""
     return all(unicodedata.category(char) not in ("Cn", "Co") for char in unquote(text).lower())
 
 
 @given(st.lists(urls, max_size=5))
-def test_hosts_and_pages(texts):
-    found = zip(
-        addresses.hosts(pl.Series(texts, dtype=pl.String)),
-        addresses.pages(pl.Series(texts, dtype=pl.String)),
-        strict=True,
-    )
-    for text, (host, page) in zip(texts, found, strict=True):
+def test_hosts_and_pages_agree_with_a_naive_version(texts):
+    hosts = addresses.hosts(pl.Series(texts, dtype=pl.String))
+    pages = addresses.pages(pl.Series(texts, dtype=pl.String))
+    for text, host, page in zip(texts, hosts, pages, strict=True):
         assume(known_to_both(text))
         expected, port, rest = naive_parts(text)
         assert host == expected
@@ -80,30 +77,29 @@ def test_hosts_and_pages(texts):
 
 
 @given(urls)
-def test_words(text):
+def test_words_agree_with_a_naive_version(text):
     assume(known_to_both(text))
     assert addresses.words(pl.Series([text])).to_list() == [naive_words(text)]
     assert addresses.squeezed(pl.Series([text])).to_list() == ["".join(naive_words(text))]
 
 
 @given(st.lists(st.sampled_from("a b1 10 - 日本".split()), max_size=6).map(".".join))
-def test_parents(name):
+def test_parents_are_the_suffixes_of_a_host(name):
     labels = name.split(".")
     above = [".".join(labels[k:]) for k in range(len(labels))]
     expected = [n for n in above[1:] if not n.rpartition(".")[2].isdigit() and n.rpartition(".")[2]]
-    found = [found[0] for found in addresses.parents(pl.Series([name]))]
-    assert found == [name, *expected]
+    assert [level[0] for level in addresses.parents(pl.Series([name]))] == [name, *expected]
 
 
 @pytest.mark.parametrize(("labels", "parents"), [(128, 127), (129, 0), (1_000_000, 0)])
-def test_a_host_of_many_labels(labels, parents):
-    found = addresses.parents(pl.Series([".".join("a" * labels)]))
-    assert len(found) == 1 + parents
+def test_a_host_that_is_too_long_has_no_parents(labels, parents):
+    levels = addresses.parents(pl.Series([".".join("a" * labels)]))
+    assert len(levels) == 1 + parents
 
 
 @pytest.fixture
 def matches(tmp_path):
-    """The matches of a list with some entries."""
+    """A function that counts the matches of a list with some entries in each of ``URLS``."""
 
     def count(name: str, *entries: str) -> list[float | None]:
         path = tmp_path / f"{name}.txt"
@@ -138,7 +134,7 @@ def matches(tmp_path):
         ("substrings", "free games", [1, 0, 0, 0, 0, 0, 0, 0, None]),
     ],
 )
-def test_matches(matches, name, entry, expected):
+def test_an_entry_matches_the_expected_urls(matches, name, entry, expected):
     assert matches(name, entry) == expected
     assert matches(name, "# a comment", "", f"  {entry}\r", "zzz.invalid") == expected
 
@@ -168,11 +164,11 @@ def naive_counts(name: str, entries: list[str], url: str) -> int:
     st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("".join), max_size=4),
     st.lists(st.text(st.sampled_from("ab./-:@?"), max_size=12), max_size=5),
 )
-def test_counts_are_those_of_sets(tmp_path_factory, name, entries, texts):
+def test_counts_agree_with_a_naive_version(tmp_path_factory, name, entries, texts):
     path = tmp_path_factory.mktemp("lists") / "list"
     path.write_text("\n".join(entries))
-    found = Url(**{name: str(path)}).measure(pa.table({"url": pa.array(texts, pa.string())}))
-    assert found[f"url_{name}"].to_pylist() == [naive_counts(name, entries, url) for url in texts]
+    counts = Url(**{name: str(path)}).measure(pa.table({"url": pa.array(texts, pa.string())}))
+    assert counts[f"url_{name}"].to_pylist() == [naive_counts(name, entries, url) for url in texts]
 
 
 def test_each_entry_counts_once(matches):
@@ -186,11 +182,11 @@ def test_an_empty_list_matches_nothing(matches):
         assert matches(name, "# nothing yet") == [*[0] * 8, None]
 
 
-@pytest.mark.parametrize(("least", "reason"), [(1, "url.soft_words"), (2, None), (3, None)])
-def test_soft_words_at_the_threshold(least, reason):
-    stage = Url(soft_words="any", min_soft_words=least)
+@pytest.mark.parametrize(("minimum", "reason"), [(1, "url.soft_words"), (2, None), (3, None)])
+def test_min_soft_words_is_inclusive(minimum, reason):
+    stage = Url(soft_words="any", min_soft_words=minimum)
     assert stage.reasons(pa.table({"url_soft_words": [1.0]})).to_pylist() == [reason]
-    assert stage.reasons(pa.table({"url_soft_words": [float(least)]})).to_pylist() == [
+    assert stage.reasons(pa.table({"url_soft_words": [float(minimum)]})).to_pylist() == [
         "url.soft_words"
     ]
     assert stage.reasons(pa.table({"url_soft_words": pa.nulls(1, pa.float64())})).to_pylist() == [
@@ -198,7 +194,7 @@ def test_soft_words_at_the_threshold(least, reason):
     ]
 
 
-def test_several_files_some_packed(tmp_path):
+def test_a_list_can_have_several_files_and_gzip(tmp_path):
     (tmp_path / "a.txt").write_text("\ufeffexample.org\n", "utf-8")
     for name, entry in (("b", "a.example"), ("c", "b.example")):
         with gzip.open(tmp_path / f"{name}.gz", "wb") as file:
@@ -210,7 +206,7 @@ def test_several_files_some_packed(tmp_path):
     assert stage.measure(table)["url_hosts"].to_pylist() == [1, 1, 1]
 
 
-def test_a_list_in_a_store(s3, tmp_path):
+def test_a_list_can_be_in_object_storage(s3, tmp_path):
     import s3fs
 
     data = gzip.compress(b"example.org\n")
@@ -221,7 +217,7 @@ def test_a_list_in_a_store(s3, tmp_path):
     assert stage.identity() == Url(domains=str(tmp_path / "list.gz")).identity()
 
 
-def test_identity_is_the_content(tmp_path):
+def test_identity_depends_on_the_content_of_the_list(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_text("a.org")
     other.write_text("a.org")
@@ -237,27 +233,27 @@ def test_identity_is_the_content(tmp_path):
 @pytest.mark.parametrize(
     ("name", "entry", "message"),
     [
-        ("domains", "example.org/path", "'example.org/path' is no name of a host"),
-        ("hosts", "https://example.org", "is no name of a host"),
-        ("hosts", "a b", "is no name of a host"),
-        ("domains", "*.", "'\\*.' has nothing to look for"),
-        ("words", "--", "'--' has nothing to look for"),
-        ("substrings", "%", "'%' has nothing to look for"),
-        ("urls", "http://", "'http://' has nothing to look for"),
+        ("domains", "example.org/path", "'example.org/path' is not a host name"),
+        ("hosts", "https://example.org", "is not a host name"),
+        ("hosts", "a b", "is not a host name"),
+        ("domains", "*.", "'\\*.' is empty after normalization"),
+        ("words", "--", "'--' is empty after normalization"),
+        ("substrings", "%", "'%' is empty after normalization"),
+        ("urls", "http://", "'http://' is empty after normalization"),
     ],
 )
-def test_entries_that_cannot_match(matches, name, entry, message):
+def test_entries_that_cannot_match_are_errors(matches, name, entry, message):
     with pytest.raises(RecipeError, match=f"{name}.txt: the entry .*{message}"):
         matches(name, "fine.example", entry)
 
 
-def test_lists_that_cannot_be_read(tmp_path):
+def test_lists_that_cannot_be_read_are_errors(tmp_path):
     table = pa.table({"url": URLS})
-    with pytest.raises(RecipeError, match="none.txt: there is no such file"):
+    with pytest.raises(RecipeError, match="none.txt: no such file"):
         Url(words=str(tmp_path / "none.txt")).identity()
     path = tmp_path / "latin.txt"
     path.write_bytes(b"fine\ncaf\xe9\n")
-    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is no UTF-8"):
+    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is not valid UTF-8"):
         Url(words=str(path)).measure(table)
     path = tmp_path / "broken.gz"
     path.write_bytes(gzip.compress(b"example.org\n" * 1000)[:-9])
@@ -271,11 +267,11 @@ def test_without_a_list_nothing_is_rejected():
     assert Url().measure(pa.table({"url": URLS})).num_columns == 0
 
 
-def test_what_is_remote_is_asked_for_seldom(s3):
+def test_listings_of_remote_paths_are_cached(s3):
     import s3fs
 
     fs = s3fs.S3FileSystem()
     fs.pipe(f"{s3}/list", b"a")
     first, second, third = (referenced_files.current(f"{s3}/list") for _ in range(3))
     assert first == referenced_files.find_referenced(f"{s3}/list")
-    assert second is first or third is second  # ten seconds may have begun between two of them
+    assert second is first or third is second  # a new 10 s interval may begin between two calls

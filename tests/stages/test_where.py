@@ -1,3 +1,5 @@
+"""Filters by SQL expressions: allowed syntax, errors, and verdicts."""
+
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
@@ -9,25 +11,28 @@ from etl.text import language_id
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        ("num_wrds > 50", "'num_wrds', which is no column or function; did you mean 'num_words'"),
+        (
+            "num_wrds > 50",
+            "'num_wrds', which is not a column or an allowed function; did you mean 'num_words'",
+        ),
         ("NUM_WORDS > 50", "did you mean 'num_words'"),
         ("lowr(text) = 'a'", "did you mean 'lower'"),
-        ('"lower" = 1', "'lower', which is no column"),
+        ('"lower" = 1', "'lower', which is not a column"),
         ("xyzzy", "columns are id, source, text"),
-        ("num_words >", "is no SQL expression"),
-        ("num_words > > 5", "is no SQL expression"),
-        ("num_words > 'a'", "is no SQL expression"),
-        ("text ~ '('", "is no SQL expression"),
-        ("", "is no SQL expression"),
-        ("num_words", "gives Float64, not true or false"),
-        ("text || url", "gives String, not true or false"),
+        ("num_words >", "is not a valid SQL expression"),
+        ("num_words > > 5", "is not a valid SQL expression"),
+        ("num_words > 'a'", "is not a valid SQL expression"),
+        ("text ~ '('", "is not a valid SQL expression"),
+        ("", "is not a valid SQL expression"),
+        ("num_words", "has the type Float64, not Boolean"),
+        ("text || url", "has the type String, not Boolean"),
         ("1 = 1", "reads no column"),
-        ("num_words > 0x10", "has '0', which no condition needs"),
-        ("text = 'open", 'has "\'", which no condition needs'),
-        ("naïve > 1", "says 'na'"),
+        ("num_words > 0x10", "contains '0', which is not allowed here"),
+        ("text = 'open", 'contains "\'", which is not allowed here'),
+        ("naïve > 1", "contains 'na'"),
     ],
 )  # fmt: skip
-def test_mistakes(keep, message):
+def test_an_invalid_expression_is_an_error(keep, message):
     with pytest.raises(ValidationError) as caught:
         Where(keep=keep)
     assert message in str(caught.value)
@@ -54,11 +59,11 @@ def test_mistakes(keep, message):
         "num_words > 1; DROP TABLE documents",
     ],
 )
-def test_nothing_but_one_row_can_be_looked_at(keep, tmp_path):
-    """Polars reads the file of a subquery while it parses: its words must be refused before."""
+def test_an_expression_can_read_only_one_row(keep, tmp_path):
+    """Polars reads the file of a subquery while parsing, so its words must be rejected before."""
     file = tmp_path / "a.csv"
     file.write_text("a\nde\n")
-    with pytest.raises(ValidationError, match="which is no column|which no condition needs"):
+    with pytest.raises(ValidationError, match="which is not a column|which is not allowed"):
         Where(keep=keep.format(file=file))
 
 
@@ -78,7 +83,7 @@ def test_nothing_but_one_row_can_be_looked_at(keep, tmp_path):
         "greatest(num_words, 4) = 4", "sqrt(num_words * num_words) = 3", "metadata LIKE '%\"a\"%'",
     ],
 )  # fmt: skip
-def test_what_a_condition_can_say(condition):
+def test_allowed_functions_and_operators(condition):
     row = {
         "text": ["äbc"],
         "url": [None],
@@ -100,7 +105,7 @@ def test_false_and_null_are_rejected():
     assert where.reasons(table).to_pylist() == ["where.words", None, "where.words"]
 
 
-def test_identity_names_the_language_model_only_if_it_is_read():
+def test_identity_contains_the_language_model_only_if_it_is_read():
     assert Where(keep="num_words > 1").identity() == {
         "kind": "where", "keep": "num_words > 1", "name": "condition"
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Keep documents that hold nothing of some evaluation sets."""
+"""The Decontaminate stage: reject documents that contain text of evaluation sets."""
 
 import logging
 from collections.abc import Iterator
@@ -22,27 +22,28 @@ from etl.storage.listing import FileInfo
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
-_SHOWN_CHARS: Final = 200  # of an n-gram, in a reason
-_WHOLE: Final = 1 << 62  # split_bytes: no file is cut
+_MAX_SHOWN_CHARS: Final = 200  # of an n-gram in a reason
+_NO_SPLITS: Final = 1 << 62  # split_bytes: each file is one split
 _LOG = logging.getLogger(__name__)
 
 
 class Decontaminate(Filter):
     """Keep documents that share no n-gram of words with evaluation sets.
 
-    ``sets`` names files: Parquet, JSON Lines, CSV, Arrow with the text of an item in ``column`` (one for
-    all, or one per set), or .txt with an item a line. ``decontaminate_<set>`` counts the n-grams of a set
-    in a document; ``min_hits`` of them reject it, as ``decontaminate.<set>: <the first n-gram>``.
+    ``sets`` gives the files of each set: Parquet, JSON Lines, CSV or Arrow with the text of the items in
+    ``column`` (one name for all sets or one per set), or .txt with one item per line.
+    ``decontaminate_<set>`` counts the n-grams of a set in a document. A document with ``min_hits`` of them
+    is rejected as ``decontaminate.<set>: <the first n-gram>``.
 
-    Words are compared in lower case and without punctuation; where a script has no spaces, a character
-    is a word. An item of fewer than ``ngram`` words counts as a whole if it has ``min_words``; a shorter
-    one is not looked for, and a log line says how many these are.
+    Words are compared in lower case and without punctuation; in scripts without spaces, each character is
+    a word. An item of fewer than ``ngram`` words is matched as a whole if it has at least ``min_words``.
+    Shorter items are ignored, and a warning is logged with their number.
 
-    GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C) cut 13-grams, with 200 characters around them,
-    out of its training data, and later looked for its sets by n-grams of 8 to 13 words. Gopher (Rae et al.
-    2021, arXiv 2112.11446, appendix A.1) left out documents that resemble a test document (Jaccard index
-    of 13-grams over 0.8). PaLM (Chowdhery et al. 2022, arXiv 2204.02311, section 8) took an item for seen
-    where 70 % of its 8-grams were. Here one 13-gram is enough, and the whole document goes.
+    GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C) removed 13-grams, with 200 characters around
+    them, from its training data, and later searched for its sets by n-grams of 8 to 13 words. Gopher (Rae
+    et al. 2021, arXiv 2112.11446, appendix A.1) removed documents that resemble a test document (Jaccard
+    index of 13-grams over 0.8). PaLM (Chowdhery et al. 2022, arXiv 2204.02311, section 8) treated an item
+    as contaminated if 70 % of its 8-grams occurred. Here one 13-gram rejects the whole document.
     """
 
     kind: Literal["decontaminate"] = "decontaminate"
@@ -55,50 +56,52 @@ class Decontaminate(Filter):
     min_hits: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_settings(self) -> Self:
         if self.min_words > self.ngram:
-            raise ValueError(f"min_words is {self.min_words}, more than the {self.ngram} of ngram")
-        if not isinstance(self.column, str) and (more := {*self.column} - {*self.sets}):
-            raise ValueError(f"column names {min(more)!r}, which is none of the sets")
+            raise ValueError(f"min_words ({self.min_words}) is greater than ngram ({self.ngram})")
+        if not isinstance(self.column, str) and (unknown := {*self.column} - {*self.sets}):
+            raise ValueError(
+                f"column has a key {min(unknown)!r}, which is not one of the sets: {', '.join(self._names)}"
+            )
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The settings, with the sha256 of each set's files in place of their paths.
+        """Return the settings, with the sha256 of each set's files in place of their paths.
 
-        Raises RecipeError if one is not there.
+        Raises RecipeError if a file does not exist.
         """
         sets = {name: referenced_files.sha256(path) for name, path in self.sets.items()}
         return {**super().identity(), "sets": sets}
 
     def check(self) -> None:
-        """Read the first item of each set; raises RecipeError if there is none."""
-        for listed in self._listed(referenced_files.find_referenced):
-            next(_items(listed))
+        """Read the first item of each set; raise RecipeError if a set has none."""
+        for evaluation_set in self._sets(referenced_files.find_referenced):
+            next(_items(evaluation_set))
 
     def columns(self) -> dict[str, str]:
-        """``decontaminate_<set>`` for each set."""
+        """Return ``decontaminate_<set>`` for each set."""
         return {f"{self.kind}_{name}": "n-grams of the set" for name in self._names}
 
     def rules(self) -> Rules:
-        """``decontaminate.<set>``, by name."""
+        """Return one rule per set, in the order of their names: ``decontaminate.<set>``."""
         return {name: pl.col(f"{self.kind}_{name}") >= self.min_hits for name in self._names}
 
     def signals(self) -> list[str]:
-        """``text``, and the columns of the rules."""
+        """Return ``text`` and the columns of the rules."""
         return ["text", *self.columns()]
 
     def measure(self, table: pa.Table) -> pa.Table:
-        """The places of each text where an n-gram of a set stands; null for null.
+        """Count the positions in each text at which an n-gram of a set begins; null for null.
 
-        Raises RecipeError if a set cannot be read, or has no item that is long enough.
+        Raises RecipeError if a set cannot be read or has no item that is long enough.
         """
         hits, _ = ngram_index.count(buffers(table["text"]), self._grams(), len(self._names))
         null = pc.is_null(table["text"]).to_numpy()
         columns = zip(self.columns(), hits, strict=True)
-        return pa.table({name: pa.array(found, pa.float64(), mask=null) for name, found in columns})
+        return pa.table({name: pa.array(count, pa.float64(), mask=null) for name, count in columns})
 
     def reasons(self, table: pa.Table) -> pa.Array:
-        """``decontaminate.<set>``, and after a colon the first n-gram, where the text is at hand."""
+        """Return ``decontaminate.<set>`` as reason, with the first n-gram if the table has the text."""
         found = super().reasons(table)
         rejected = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
         if not len(rejected) or "text" not in table.column_names:
@@ -108,78 +111,82 @@ class Decontaminate(Filter):
             buffers(table["text"].take(rejected)), known, len(self._names)
         )
         reasons = found.to_pylist()
-        for place, row in enumerate(rejected.tolist()):
+        for index, row in enumerate(rejected.tolist()):
             group = self._names.index(reasons[row].removeprefix(f"{self.kind}."))
-            if (first := int(firsts[group, place])) >= 0:
-                reasons[row] += f": {ngram_index.text_of(known, first)[:_SHOWN_CHARS]}"
+            if (first := int(firsts[group, index])) >= 0:
+                reasons[row] += f": {ngram_index.text_of(known, first)[:_MAX_SHOWN_CHARS]}"
         return pa.array(reasons, pa.string())
 
     @property
     def _names(self) -> list[str]:
-        return sorted(self.sets)  # a recipe's identity does not know their order
+        return sorted(self.sets)  # a recipe's identity does not depend on their order
 
     def _grams(self) -> ngram_index.Grams:
-        return _load(tuple(self._listed(referenced_files.current)), self.ngram, self.min_words)
+        return _load(tuple(self._sets(referenced_files.current)), self.ngram, self.min_words)
 
-    def _listed(self, find: Any) -> Iterator["_Set"]:
+    def _sets(self, find: Any) -> Iterator["_Set"]:
         for name in self._names:
             column = self.column if isinstance(self.column, str) else self.column.get(name, "text")
             yield _Set(name, column, find(self.sets[name]))
 
 
 class _Set(NamedTuple):
-    """An evaluation set, and its files as they are now."""
+    """An evaluation set and the current versions of its files."""
 
     name: str
     column: str
     files: tuple[FileInfo, ...]
 
 
-@lru_cache(maxsize=1)  # 100 MB of text take 350 MB, twice that while they are read
+@lru_cache(maxsize=1)  # 100 MB of text take 350 MB of memory, and twice that during loading
 def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> ngram_index.Grams:
-    parts = [pa.concat_arrays(list(_items(listed))) for listed in sets]
+    parts = [pa.concat_arrays(list(_items(evaluation_set))) for evaluation_set in sets]
     groups = np.repeat(np.arange(len(sets), dtype=np.uint8), [len(part) for part in parts])
     items = buffers(pa.concat_arrays(parts))
     known = ngram_index.index(items, groups, words=ngram, short_words=min_words)
     num_words, _ = sizes(items)
     for group, listed in enumerate(sets):
-        found = num_words[groups == group]
-        short = int((found < min_words).sum())
-        if short == len(found):
+        item_words = num_words[groups == group]
+        num_short = int((item_words < min_words).sum())
+        if num_short == len(item_words):
             raise RecipeError(
-                f"no item of {listed.name} has {min_words} words, so that none would be found",
+                f"no item of the set {listed.name} has at least {min_words} words, so none is used",
                 where=listed.files[0].uri,
-                hint="set min_words to less; short items are found by accident, too",
+                hint="set a lower min_words; short items also match by accident",
             )
-        if short:
-            text = "%s: %d of %d items have fewer than %d words, and are not looked for"
-            _LOG.warning(text, listed.name, short, len(found), min_words)
+        if num_short:
+            text = "%s: %d of %d items have fewer than %d words and are ignored"
+            _LOG.warning(text, listed.name, num_short, len(item_words), min_words)
     return known
 
 
-def _items(listed: _Set) -> Iterator[pa.Array]:
-    """The texts of a set's items, some at a time; raises RecipeError if there are none."""
+def _items(evaluation_set: _Set) -> Iterator[pa.Array]:
+    """Yield the texts of a set's items in batches; raise RecipeError if there are none."""
     empty = True
-    for file in listed.files:
-        for texts in _texts(file, listed.column):
+    for file in evaluation_set.files:
+        for texts in _texts(file, evaluation_set.column):
             empty = False
             yield texts
     if empty:
-        raise RecipeError(f"the set {listed.name} has no items", where=listed.files[0].uri)
+        raise RecipeError(
+            f"the set {evaluation_set.name} has no items", where=evaluation_set.files[0].uri
+        )
 
 
 def _texts(file: FileInfo, column: str) -> Iterator[pa.Array]:
     if file.uri.lower().endswith((".txt", ".txt.gz")):
-        if found := list(referenced_files.lines(file)):
-            yield pa.array(found, pa.large_string())
+        if lines := list(referenced_files.lines(file)):
+            yield pa.array(lines, pa.large_string())
         return
-    source = Source(path=file.uri, columns=Columns(text=column), split_bytes=_WHOLE)
+    source = Source(path=file.uri, columns=Columns(text=column), split_bytes=_NO_SPLITS)
     try:
         for split in list_splits(source):
             for table in read_split(split, source):
                 if bad := table.filter(pc.is_valid(table["reason"])).to_pylist():
-                    what = f"row {bad[0]['row']} has no {column!r} to use ({bad[0]['reason']})"
-                    hint = "`column` names the items' text; mend the row, or take it out"
+                    what = f"row {bad[0]['row']} has no usable {column!r} ({bad[0]['reason']})"
+                    hint = (
+                        "set `column` to the column with the items' text, or fix or remove the row"
+                    )
                     raise RecipeError(what, where=file.uri, hint=hint)
                 yield from pc.fill_null(table["text"], "").cast(pa.large_string()).chunks
     except SourceError as error:

@@ -19,15 +19,15 @@ _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
 
 
 class FastText(Filter):
-    """Keep documents by the probability of a label under a supervised fastText model (.bin or .ftz).
+    """Keep documents for which a supervised fastText model (.bin or .ftz) scores a label within limits.
 
-    ``label`` may leave out ``__label__``. The probability is the column ``fasttext_<name>``, the name
-    being the label's if none is given. A text is read as DCLM reads it (Li et al. 2024, arXiv
-    2406.11794, mlfoundations/dclm): stripped, its lines joined with blanks; of ``max_chars`` characters
-    only the first, where that is set. Train with text prepared in the same way.
+    ``label`` may omit ``__label__``. The probability is stored in the column ``fasttext_<name>``; ``name``
+    defaults to the label. Texts are prepared as in DCLM (Li et al. 2024, arXiv 2406.11794,
+    mlfoundations/dclm): stripped, with lines joined by spaces, and cut to the first ``max_chars``
+    characters if that is set. Train the model on text prepared in the same way.
 
-    Only documents that no stage before has rejected are classified. A model of words and word pairs with
-    100 dimensions takes 73 MB of English text a second; one of characters, such as lid.176, 5 MB.
+    Only documents that no earlier stage has rejected are classified. A model of words and word pairs with
+    100 dimensions processes 73 MB of English text per second; one of characters, such as lid.176, 5 MB.
     """
 
     kind: Literal["fasttext"] = "fasttext"
@@ -36,32 +36,30 @@ class FastText(Filter):
     costly: ClassVar[bool] = True
     model: str
     label: str = Field(min_length=1)
-    name: str | None = Field(
-        default=None, pattern=r"^[a-z][a-z0-9_]*$"
-    )  # the label's, unless given
+    name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")  # default: the label
     min_score: float | None = Field(default=None, ge=0, le=1)
     max_score: float | None = Field(default=None, ge=0, le=1)
     max_chars: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _has_name(self) -> Self:
+    def _check_name(self) -> Self:
         if not re.fullmatch(r"[a-z0-9_]+", self._name):
-            raise ValueError(f"the label {self.label!r} makes no name of a column: give a `name`")
+            raise ValueError(f"the label {self.label!r} cannot be a column name: set `name`")
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The settings, with the model's sha256 in place of its path.
+        """Return the settings, with the model's sha256 in place of its path.
 
-        Raises RecipeError if the model is not there.
+        Raises RecipeError if the model does not exist.
         """
         return {**super().identity(), "model": referenced_files.sha256(self.model)}
 
     def columns(self) -> dict[str, str]:
-        """``fasttext_<name>``."""
+        """Return the column ``fasttext_<name>``."""
         return {f"fasttext_{self._name}": "probability"}
 
     def rules(self) -> Rules:
-        """``fasttext.<name>_low`` and ``fasttext.<name>_high``."""
+        """Return the rules ``fasttext.<name>_low`` and ``fasttext.<name>_high``."""
         score = pl.col(f"fasttext_{self._name}")
         return {
             f"{self._name}_low": below(score, self.min_score),
@@ -69,36 +67,39 @@ class FastText(Filter):
         }
 
     def signals(self) -> list[str]:
-        """``text`` and the probability, whatever the limits are."""
+        """Return ``text`` and the column of the probability."""
         return ["text", *self.columns()]
 
     def measure(self, table: pa.Table) -> pa.Table:
-        """The probability of the label, float64; null where ``text`` is.
+        """Compute the probability of the label (float64), null where ``text`` is null.
 
-        Raises RecipeError if the model cannot be loaded, or does not have the label.
+        Raises RecipeError if the model cannot be loaded or does not have the label.
         """
         score = self.load().score
         scores = [None if line is None else score(line, self.label) for line in self._lines(table)]
         return pa.table({f"fasttext_{self._name}": pa.array(scores, pa.float64())})
 
     def load(self) -> "Model":
-        """The model, loaded once per process, and again only if its file changes.
+        """Return the model, which is loaded once per process and again only if its file changes.
 
-        Raises RecipeError if it is not there, is no supervised model, or does not have the label.
+        Raises RecipeError if the file is missing or not a supervised model, or if the label is unknown.
         """
-        return self._known(load_model(self._file()))
+        return self._with_label(load_model(self._file()))
 
     def check(self) -> None:
-        """Load the model once, and forget it: the driver classifies nothing."""
-        self._known(load_model.__wrapped__(self._file()))
+        """Load the model and discard it, because the driver does not classify documents."""
+        self._with_label(load_model.__wrapped__(self._file()))
 
     def _file(self) -> FileInfo:
-        found = referenced_files.current(self.model)
-        if len(found) > 1:
-            raise RecipeError(f"{len(found)} files, not one model", where=self.model)
-        return found[0]
+        matches = referenced_files.current(self.model)
+        if len(matches) > 1:
+            raise RecipeError(
+                f"the path matches {len(matches)} files, but a model is one file", where=self.model
+            )
+        return matches[0]
 
-    def _known(self, model: "Model") -> "Model":
+    def _with_label(self, model: "Model") -> "Model":
+        """Return the model; raise RecipeError if it does not have the label."""
         if model.full(self.label) not in model.labels:
             known = [label.removeprefix(LABEL_PREFIX) for label in model.labels]
             hint = nearest(self.label.removeprefix(LABEL_PREFIX), known)
@@ -113,7 +114,7 @@ class FastText(Filter):
         return re.sub(r"\W", "_", self.label.removeprefix(LABEL_PREFIX)).lower()
 
     def _lines(self, table: pa.Table) -> list[str | None]:
-        """Each text as the one line that fastText reads."""
+        """Return each text as a single line, the input of fastText."""
         texts = table["text"]
         if self.max_chars is not None:
             texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)

@@ -1,4 +1,4 @@
-"""FineWeb's own quality rules."""
+"""The FinewebQuality stage: quality rules that FineWeb adds to those of Gopher and C4."""
 
 from typing import Literal
 
@@ -14,27 +14,27 @@ from etl.stages.signals import (
 
 
 class FinewebQuality(ByLanguage):
-    """Keep pages whose lines are sentences: the rules that FineWeb adds to Gopher's and C4's (Penedo et al.
-    2024, arXiv 2406.17557, section 3.6).
+    """Keep pages whose lines are sentences: the rules that FineWeb adds to those of Gopher and C4.
 
-    All thresholds are the paper's; None switches a rule off. ``languages`` gives languages limits of their
-    own, as ``{de: {min_terminal_line_ratio: null}}``, or names a table of them: ``fineweb2``, whose limits
-    of line feeds (German: 0.152) expect one line feed between paragraphs, as trafilatura writes them.
+    All thresholds are those of the paper (Penedo et al. 2024, arXiv 2406.17557, section 3.6); None disables
+    a rule. ``languages`` sets limits per language, as in ``{de: {min_terminal_line_ratio: null}}``, or names
+    a table of limits: ``fineweb2``. Its limits on line feeds (German: 0.152) assume one line feed between
+    paragraphs, as trafilatura writes them.
 
-    Lines are those that are not blank; what ends
-    a sentence is Unicode's ``Sentence_Terminal``, as in datatrove 0.10.1. ``quotes_end_lines`` counts
-    straight quotation marks too, as C4 does and as the first versions of datatrove did.
+    Blank lines are ignored. A sentence ends in a character with Unicode's property ``Sentence_Terminal``, as
+    in datatrove 0.10.1. ``quotes_end_lines`` accepts straight quotation marks too, as do C4 and the first
+    versions of datatrove.
     """
 
     kind: Literal["fineweb_quality"] = "fineweb_quality"
     min_terminal_line_ratio: float | None = 0.12
     quotes_end_lines: bool = False
     max_short_line_ratio: float | None = 0.67  # lines of at most 30 characters
-    max_duplicate_text_ratio: float | None = 0.01  # characters in lines that were there before
+    max_duplicate_text_ratio: float | None = 0.01  # characters in lines that repeat an earlier one
     max_newline_word_ratio: float | None = 0.3  # line feeds per segment
 
     def rules(self) -> Rules:
-        """The first rule that holds rejects the document, as ``fineweb_quality.<name>``."""
+        """Return the rules; the first that holds rejects the document as ``fineweb_quality.<name>``."""
         ends = quoted_line_ratio if self.quotes_end_lines else terminal_line_ratio
         limit = self.limits()
         return {

@@ -1,4 +1,4 @@
-"""Gopher's quality rules."""
+"""The GopherQuality stage: the quality rules of Gopher."""
 
 from typing import Literal
 
@@ -24,16 +24,15 @@ from etl.stages.signals import (
 class GopherQuality(ByLanguage):
     """Keep prose: the quality rules of Gopher (Rae et al. 2021, arXiv 2112.11446, table A1).
 
-    All thresholds are the paper's; None switches a rule off. Lengths, in code points, and stop words fit
-    English. ``languages`` gives others limits of their own, as ``{de: {max_mean_word_length: 15}}``, or
-    names a table of them: ``fineweb2`` has 32 languages. With it the stop words are those of the document's
-    language (``etl.kernels.signals.stop_words``); in a language without a list that rule rejects nothing.
+    All thresholds are those of the paper; None disables a rule. Word lengths (in code points) and stop words
+    are for English. ``languages`` sets limits per language, as in ``{de: {max_mean_word_length: 15}}``, or
+    names a table of limits: ``fineweb2`` has 32 languages. If it is set, the stop words are those of the
+    document's language (``etl.kernels.signals.stop_words``), and a language without a list has no such rule.
 
-    Words are segments: words, numbers and punctuation marks as spaCy cuts English, which datatrove 0.10.1
-    counts; each rule gives its verdict (``benchmarks/filters_vs_peers.py``). ``words: spaces`` takes what
-    stands between white space, as the paper reads. ``min_alpha_word_ratio`` is what rejects most: prose is a
-    sixth punctuation, so that 0.8 of the segments leaves little room, and of technical pages nine in ten
-    fall.
+    Words are segments: words, numbers and punctuation marks as spaCy splits English. datatrove 0.10.1 counts
+    these, and each rule gives the same verdict (``benchmarks/filters_vs_peers.py``). ``words: spaces`` splits
+    at white space, a literal reading of the paper. ``min_alpha_word_ratio`` rejects most documents: a sixth
+    of the segments of prose are punctuation, so 0.8 is strict, and nine in ten technical pages are rejected.
     """
 
     kind: Literal["gopher_quality"] = "gopher_quality"
@@ -47,15 +46,15 @@ class GopherQuality(ByLanguage):
     max_bullet_line_ratio: float | None = 0.9
     max_ellipsis_line_ratio: float | None = 0.3
     min_alpha_word_ratio: float | None = 0.8  # words with a letter, per word
-    min_stop_words: int | None = 2  # distinct ones of the, be, to, of, and, that, have, with
+    min_stop_words: int | None = 2  # distinct words among the, be, to, of, and, that, have, with
 
     def rules(self) -> Rules:
-        """The first rule that holds rejects the document, as ``gopher_quality.<name>``."""
+        """Return the rules; the first that holds rejects the document as ``gopher_quality.<name>``."""
         limit, words = self.limits(), self.words
-        few_stops = below(of_words(num_stop_words, words), limit["min_stop_words"])
+        few_stop_words = below(of_words(num_stop_words, words), limit["min_stop_words"])
         if self.languages is not None:
-            of_its_own = below(num_lang_stop_words, limit["min_stop_words"])
-            few_stops = lang.is_in([*STOP_WORDS]) & of_its_own
+            few_in_language = below(num_lang_stop_words, limit["min_stop_words"])
+            few_stop_words = lang.is_in([*STOP_WORDS]) & few_in_language
         return {
             "short": below(of_words(num_words, words), limit["min_words"]),
             "long": above(of_words(num_words, words), limit["max_words"]),
@@ -70,5 +69,5 @@ class GopherQuality(ByLanguage):
             "few_alpha_words": below(
                 of_words(alpha_word_ratio, words), limit["min_alpha_word_ratio"]
             ),
-            "few_stop_words": few_stops,
+            "few_stop_words": few_stop_words,
         }

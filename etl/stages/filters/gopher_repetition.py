@@ -1,4 +1,4 @@
-"""Gopher's repetition rules."""
+"""The GopherRepetition stage: the repetition rules of Gopher."""
 
 from typing import Literal
 
@@ -24,13 +24,13 @@ from etl.stages.signals import (
     top_4gram_char_ratio,
 )
 
-_OF_LINES = {
+_LINE_SIGNALS = {
     "duplicate_paragraphs": duplicate_paragraph_ratio,
     "duplicate_paragraph_chars": duplicate_paragraph_char_ratio,
     "duplicate_lines": duplicate_line_ratio,
     "duplicate_line_chars": duplicate_line_char_ratio,
 }
-_OF_WORDS = {
+_WORD_SIGNALS = {
     "top_2gram": top_2gram_char_ratio,
     "top_3gram": top_3gram_char_ratio,
     "top_4gram": top_4gram_char_ratio,
@@ -44,15 +44,16 @@ _OF_WORDS = {
 
 
 class GopherRepetition(ByLanguage):
-    """Keep what does not repeat itself: the repetition rules of Gopher (Rae et al. 2021, arXiv 2112.11446,
-    table A1).
+    """Keep documents with little repetition: the repetition rules of Gopher.
 
-    All thresholds are the paper's; None switches a rule off. ``languages`` gives languages limits of their
-    own, as ``{ja: {max_duplicate_5gram_char_ratio: 0.33}}``, or names a table of them: ``fineweb2``.
+    All thresholds are those of the paper (Rae et al. 2021, arXiv 2112.11446, table A1); None disables a rule.
+    ``languages`` sets limits per language, as in ``{ja: {max_duplicate_5gram_char_ratio: 0.33}}``, or names a
+    table of limits: ``fineweb2``.
 
-    N-grams are runs of segments: words, numbers and punctuation marks as spaCy cuts English, which datatrove
-    0.10.1 counts; each rule gives its verdict (``benchmarks/filters_vs_peers.py``). ``words: spaces`` takes
-    what stands between white space, as the paper reads. Lines and paragraphs are compared as they stand.
+    N-grams are runs of segments: words, numbers and punctuation marks as spaCy splits English. datatrove
+    0.10.1 counts these, and each rule gives the same verdict (``benchmarks/filters_vs_peers.py``).
+    ``words: spaces`` splits at white space, a literal reading of the paper. Lines and paragraphs are
+    compared without normalization.
     """
 
     kind: Literal["gopher_repetition"] = "gopher_repetition"
@@ -72,15 +73,18 @@ class GopherRepetition(ByLanguage):
     max_duplicate_10gram_char_ratio: float | None = 0.1
 
     def rules(self) -> Rules:
-        """The first rule that holds rejects the document, as ``gopher_repetition.<name>``."""
+        """Return the rules; the first that holds rejects the document as ``gopher_repetition.<name>``."""
         limit = self.limits()
-        lines = {name: above(signal, limit[_field(signal)]) for name, signal in _OF_LINES.items()}
-        return lines | {
-            name: above(of_words(signal, self.words), limit[_field(signal)])
-            for name, signal in _OF_WORDS.items()
+        of_lines = {
+            name: above(signal, limit[_limit_field(signal)])
+            for name, signal in _LINE_SIGNALS.items()
+        }
+        return of_lines | {
+            name: above(of_words(signal, self.words), limit[_limit_field(signal)])
+            for name, signal in _WORD_SIGNALS.items()
         }
 
 
-def _field(signal: pl.Expr) -> str:
-    """The field with the limit of a signal."""
+def _limit_field(signal: pl.Expr) -> str:
+    """Return the field with the limit of a signal."""
     return f"max_{signal.meta.output_name()}"

@@ -1,4 +1,4 @@
-"""Keep documents of some languages."""
+"""The Language stage: filter documents by their most likely language and its score."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,45 +14,45 @@ Keep = tuple[str, ...] | dict[str, float | None]
 
 
 class Language(Filter):
-    """Keep documents that are surely in one of some languages; ``lang``, ``lang_score`` are columns.
+    """Keep documents that are in certain languages with a minimum score; sets ``lang`` and ``lang_score``.
 
     The model is fastText's lid.176.ftz (Joulin et al. 2016) over the first 1,000 characters, see
-    ``etl.text.language_id``; the least score is FineWeb's (Penedo et al. 2024). An empty ``keep`` is any
-    language. ``keep`` may give languages a least score of their own, as ``{de: 0.8, en: null}``; null is
-    ``min_score``. FineWeb2 has one for each language (huggingface/fineweb-2, configs: German 0.821,
-    Japanese 0.886), for the scores of another model (GlotLID): they fit lid.176 in kind, not in number.
+    ``etl.text.language_id``; the default of ``min_score`` is FineWeb's (Penedo et al. 2024). An empty ``keep``
+    allows any language. ``keep`` may set a minimum score per language, as in ``{de: 0.8, en: null}``; null
+    means ``min_score``. FineWeb2 sets one for each language (huggingface/fineweb-2, configs: German 0.821,
+    Japanese 0.886), but for the scores of another model (GlotLID), so its values do not carry over.
     """
 
     kind: Literal["language"] = "language"
     shorthand = "keep"
     keep: Annotated[tuple[str, ...], Field(strict=False)] | dict[str, Score | None] = ()
-    """Codes: ISO 639-1, else -3."""
-    min_score: Score | None = 0.65  # None: any
+    """Language codes: ISO 639-1, or ISO 639-3 where there is none."""
+    min_score: Score | None = 0.65  # None: any score
 
     @field_validator("keep")
     @classmethod
-    def _known(cls, keep: Keep) -> Keep:
+    def _check_codes(cls, keep: Keep) -> Keep:
         for code in keep:
             language_id.check(code)
         return keep
 
     def rules(self) -> Rules:
-        """``language.other`` and ``language.score``."""
+        """Return the rules ``language.other`` and ``language.score``."""
         other = ~lang.is_in([*self.keep]) if self.keep else pl.lit(False)
-        return {"other": other, "score": self._low()}
+        return {"other": other, "score": self._has_low_score()}
 
-    def _low(self) -> pl.Expr:
-        own = self.keep if isinstance(self.keep, dict) else {}
+    def _has_low_score(self) -> pl.Expr:
+        scores = self.keep if isinstance(self.keep, dict) else {}
         low = below(lang_score, self.min_score)
-        for code, score in own.items():
+        for code, score in scores.items():
             if score is not None:
                 low = pl.when(lang == code).then(below(lang_score, score)).otherwise(low)
         return low
 
     def signals(self) -> list[str]:
-        """Both columns, whatever the rules ask for."""
+        """Return both columns, even if no rule reads them."""
         return ["lang", "lang_score"]
 
     def identity(self) -> dict[str, Any]:
-        """The fields, the model's sha256 and the characters looked at."""
+        """Return the fields, the model's sha256 and the number of characters read."""
         return {**super().identity(), **language_id.identity()}

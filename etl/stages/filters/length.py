@@ -1,4 +1,4 @@
-"""Keep documents that are neither too short nor too long."""
+"""The Length stage: filter documents by their number of characters and words."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from etl.stages.signals import num_chars, num_words
 
 
 class Length(Filter):
-    """Keep documents of so many code points and words, both limits included; None is no limit."""
+    """Keep documents whose numbers of code points and words are within limits (inclusive; None: no limit)."""
 
     kind: Literal["length"] = "length"
     min_chars: int | None = None
@@ -16,7 +16,7 @@ class Length(Filter):
     max_words: int | None = None
 
     def rules(self) -> Rules:
-        """The first rule that holds rejects the document, as ``length.<name>``."""
+        """Return the rules; the first that holds rejects the document as ``length.<name>``."""
         return {
             "few_chars": below(num_chars, self.min_chars),
             "many_chars": above(num_chars, self.max_chars),

@@ -1,4 +1,4 @@
-"""Keep what a Python function of the user's own keeps, or scores well."""
+"""The Python stage: filter documents by a user's Python function."""
 
 import difflib
 import hashlib
@@ -27,22 +27,22 @@ from etl.stages.base import Filter, Rules, above, below
 
 Verdict = bool | str | None
 
-_A_SCORE = "return a number, or None"
-_A_VERDICT = "return True to keep, or False or a reason (a string) to reject"
+_SCORE_HINT = "return a number or None"
+_VERDICT_HINT = "return True to keep the document, or False or a reason (a string) to reject it"
 
 
 class Python(Filter):
-    """Keep documents by a function ``module:function`` over the table, or over one document at a time.
+    """Keep documents for which a function ``module:function`` returns true, or a score within limits.
 
-    The table is a ``pyarrow.Table`` of the documents still kept, with the columns of ``documents`` up to
-    ``reason``; signals that no stage has asked for so far are null. The function returns a value per
-    row: True or null keeps, False rejects with the reason ``python.<name>``, a string rejects with
-    ``python.<string>``. Per document it takes a dict of the columns and returns one such value; that
-    costs about 10 us a document, mostly for the dict, and what the function takes.
+    The function takes a ``pyarrow.Table`` of the documents still kept, with the columns of ``documents`` up
+    to ``reason``; signals that no earlier stage has computed are null. It returns one value per row: True or
+    null keeps the document, False rejects it with the reason ``python.<name>``, a string rejects it with
+    ``python.<string>``. With ``per: document`` it takes a dict of the columns of one document and returns
+    one such value; the call adds about 10 us per document, mostly for the dict.
 
-    With ``min_score`` or ``max_score`` the function returns a number instead, which is stored as column
-    ``python_<name>``; too small a one rejects as ``python.<name>_low``, too large a one as
-    ``python.<name>_high``, and null or NaN keeps. With ``sees: all`` rejected documents get a score, too.
+    With ``min_score`` or ``max_score`` the function returns numbers instead, stored in the column
+    ``python_<name>``. Smaller ones reject as ``python.<name>_low``, larger ones as ``python.<name>_high``;
+    null and NaN keep the document. With ``sees: all`` rejected documents get a score too.
     """
 
     kind: Literal["python"] = "python"
@@ -51,23 +51,26 @@ class Python(Filter):
     thresholds = ("min_score", "max_score")
     call: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     per: Literal["table", "document"] = "table"
-    name: str | None = Field(default=None, min_length=1)  # the function's, unless given
-    folder: str | None = None  # where modules are looked up first; None: the working folder
-    min_score: float | None = Field(default=None, allow_inf_nan=False)  # both limits are kept
+    name: str | None = Field(default=None, min_length=1)  # default: the function's name
+    folder: str | None = None  # searched first for modules; None: the working folder
+    min_score: float | None = Field(default=None, allow_inf_nan=False)  # both limits are inclusive
     max_score: float | None = Field(default=None, allow_inf_nan=False)
-    sees: Literal["kept", "all"] = "kept"  # all: a score for what is rejected already, too
+    sees: Literal["kept", "all"] = "kept"  # all: rejected documents get a score too
 
     @property
     def costly(self) -> bool:  # type: ignore[override]
-        """Whether it sees only what no filter before it has rejected."""
+        """Whether documents that an earlier stage has rejected are skipped."""
         return self.sees == "kept"
 
     @model_validator(mode="after")
     def _check_score(self) -> Self:
         if self.sees == "all" and not self._has_score:
-            raise ValueError("`sees: all` is for a score: set min_score or max_score")
+            raise ValueError("`sees: all` requires a score: set min_score or max_score")
         if self._has_score and not re.fullmatch(r"[A-Za-z_]\w*", self._label, re.ASCII):
-            raise ValueError(f"the name of a score is a column's: letters, not {self._label!r}")
+            raise ValueError(
+                f"{self._label!r} cannot name the column of a score: "
+                "use letters, digits and underscores, and no digit first"
+            )
         return self
 
     @property
@@ -79,159 +82,166 @@ class Python(Filter):
         return self.min_score is not None or self.max_score is not None
 
     def columns(self) -> dict[str, str]:
-        """``python_<name>``, if the function gives a score."""
+        """Return ``python_<name>`` if the function returns a score."""
         return {f"{self.kind}_{self._label}": "score"} if self._has_score else {}
 
     def rules(self) -> Rules:
-        """``python.<name>_low`` and ``python.<name>_high``, if the function gives a score."""
-        found: Rules = {}
+        """Return ``python.<name>_low`` and ``python.<name>_high`` if the function returns a score."""
+        rules: Rules = {}
         for column in self.columns():
-            found[f"{self._label}_low"] = below(pl.col(column), self.min_score)
-            found[f"{self._label}_high"] = above(pl.col(column), self.max_score)
-        return found
+            rules[f"{self._label}_low"] = below(pl.col(column), self.min_score)
+            rules[f"{self._label}_high"] = above(pl.col(column), self.max_score)
+        return rules
 
     def signals(self) -> list[str]:
-        """None by name: the function sees every column that is there."""
+        """Return no names: the function receives every existing column."""
         return []
 
     def identity(self) -> dict[str, Any]:
-        """What is called, and the sha256 of its module's file; not where the file lies.
+        """Return the settings and the sha256 of the module's file, without its folder.
 
-        Raises RecipeError if there is no such module.
+        Raises RecipeError if the module does not exist.
         """
-        found = {name: value for name, value in super().identity().items() if name != "folder"}
-        return {**found, "sha256": self._file()[1]}
+        fields = {name: value for name, value in super().identity().items() if name != "folder"}
+        return {**fields, "sha256": self._spec()[1]}
 
     def file(self) -> Path:
-        """The file whose code is run; raises RecipeError if there is no such module."""
-        return Path(str(self._file()[0].origin))
+        """Return the file of the module; raise RecipeError if the module does not exist."""
+        return Path(str(self._spec()[0].origin))
 
     def check(self) -> None:
         """Load the function once."""
         self.load()
 
     def load(self) -> Callable[[Any], Any]:
-        """The function; raises RecipeError if its module fails to import, or does not have it."""
-        name, _, function = self.call.partition(":")
-        spec, sha256 = self._file()
-        module = _import(name, str(spec.origin), sha256, self._folder())
-        found: Callable[[Any], Any] | None = getattr(module, function, None)
-        if not callable(found):
+        """Return the function; raise RecipeError if its module cannot be imported or does not have it."""
+        name, _, function_name = self.call.partition(":")
+        spec, sha256 = self._spec()
+        module = _import(name, str(spec.origin), sha256, self._search_folder())
+        function: Callable[[Any], Any] | None = getattr(module, function_name, None)
+        if not callable(function):
             known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-            near = difflib.get_close_matches(function, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
-            raise RecipeError(f"no function {function!r}", where=str(spec.origin), hint=hint)
-        return found
+            near = difflib.get_close_matches(function_name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else _functions_hint(known)
+            raise RecipeError(
+                f"the module has no function {function_name!r}", where=str(spec.origin), hint=hint
+            )
+        return function
 
     def measure(self, table: pa.Table) -> pa.Table:
-        """The score of each row, float64; null where the function gives null or NaN.
+        """Return the score of each row (float64), null where the function returns null or NaN.
 
-        Raises StageError if the function returns anything but a number per row, or fails on a document.
+        Raises StageError if the function returns anything but a number per row or fails on a document.
         """
         function = self.load()
         if self.per == "document":
-            values = [self._call(function, row, _is_score, _A_SCORE) for row in table.to_pylist()]
+            values = [
+                self._call(function, row, _is_score, _SCORE_HINT) for row in table.to_pylist()
+            ]
             scores = pa.array([None if v is None else float(v) for v in values], pa.float64())
         else:
-            scores = self._column(function(table), table.num_rows)
-            kind = scores.type
+            scores = self._as_array(function(table), table.num_rows)
+            type_ = scores.type
             if not (
-                pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)
+                pa.types.is_floating(type_) or pa.types.is_integer(type_) or pa.types.is_null(type_)
             ):
-                raise self._refused(f"values of type {kind}", table.num_rows)
+                raise self._wrong_result(f"values of type {type_}", table.num_rows)
             scores = scores.cast(pa.float64())
         scores = pc.if_else(pc.is_nan(scores), pa.scalar(None, pa.float64()), scores)
         return pa.table(dict.fromkeys(self.columns(), scores))
 
     def reasons(self, table: pa.Table) -> pa.Array:
-        """For each row null (kept), ``python.<name>``, or what the rules over the score say.
+        """Return for each row null (kept), the reason from the function, or that of the score's rules.
 
-        Raises StageError if the function returns anything but a verdict per row, or fails on a document.
+        Raises StageError if the function returns anything but a verdict per row or fails on a document.
         """
         if self._has_score:
             return super().reasons(table)
         function = self.load()
         label = f"{self.kind}.{self._label}"
         if self.per == "document":
-            found = [
-                self._call(function, row, _is_verdict, _A_VERDICT) for row in table.to_pylist()
+            verdicts = [
+                self._call(function, row, _is_verdict, _VERDICT_HINT) for row in table.to_pylist()
             ]
-            return pa.array([_reason(verdict, label) for verdict in found], pa.string())
-        return self._reasons_of(function(table), table.num_rows, label)
+            return pa.array([_reason(verdict, label) for verdict in verdicts], pa.string())
+        return self._as_reasons(function(table), table.num_rows, label)
 
     def _call(
         self,
         function: Callable[[Any], Any],
         row: dict[str, Any],
-        is_answer: Callable[[Any], bool],
+        is_valid: Callable[[Any], bool],
         hint: str,
     ) -> Any:
         where = f"{row.get('source')} row {row.get('row')}"
         try:
-            answer = function(row)
+            value = function(row)
         except Exception as error:
             what = f"{self.kind} ({self.call}) failed: {type(error).__name__}: {error}"
             raise StageError(what, where=where) from error
-        if answer is not None and not is_answer(answer):
-            what = f"{self.kind} ({self.call}) returned {answer!r}"
+        if value is not None and not is_valid(value):
+            what = f"{self.kind} ({self.call}) returned {value!r}"
             raise StageError(what, where=where, hint=hint)
-        return answer
+        return value
 
-    def _column(self, result: Any, num_rows: int) -> pa.Array:
-        """What a function over the table returned, as one array of as many values as the table has rows."""
+    def _as_array(self, result: Any, num_rows: int) -> pa.Array:
+        """Return the result of a function over a table as one array with a value per row."""
         try:
-            arrow = isinstance(result, pa.Array | pa.ChunkedArray)
-            column = one_chunk(result if arrow else pa.array(result))
+            is_arrow = isinstance(result, pa.Array | pa.ChunkedArray)
+            array = one_chunk(result if is_arrow else pa.array(result))
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise self._refused(f"{type(result).__name__} ({error})", num_rows) from error
-        if len(column) != num_rows:
-            raise self._refused(f"{len(column)} values", num_rows)
-        return column
+            raise self._wrong_result(f"{type(result).__name__} ({error})", num_rows) from error
+        if len(array) != num_rows:
+            raise self._wrong_result(f"{len(array)} values", num_rows)
+        return array
 
-    def _reasons_of(self, result: Any, num_rows: int, label: str) -> pa.Array:
-        column = self._column(result, num_rows)
-        if pa.types.is_boolean(column.type):
-            return pc.if_else(column, pa.scalar(None, pa.string()), label)
-        if pa.types.is_null(column.type):
-            return column.cast(pa.string())
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            named = pc.binary_join_element_wise(self.kind, column.cast(pa.string()), ".")
-            return named.cast(pa.string())
-        raise self._refused(f"values of type {column.type}", num_rows)
+    def _as_reasons(self, result: Any, num_rows: int, label: str) -> pa.Array:
+        verdicts = self._as_array(result, num_rows)
+        if pa.types.is_boolean(verdicts.type):
+            return pc.if_else(verdicts, pa.scalar(None, pa.string()), label)
+        if pa.types.is_null(verdicts.type):
+            return verdicts.cast(pa.string())
+        if pa.types.is_string(verdicts.type) or pa.types.is_large_string(verdicts.type):
+            reasons = pc.binary_join_element_wise(self.kind, verdicts.cast(pa.string()), ".")
+            return reasons.cast(pa.string())
+        raise self._wrong_result(f"values of type {verdicts.type}", num_rows)
 
-    def _refused(self, found: str, num_rows: int) -> StageError:
-        verdicts = "return one boolean (True keeps) or one string (a reason; null keeps) per row"
+    def _wrong_result(self, result: str, num_rows: int) -> StageError:
+        hint = "return one number (or null) per row"
         if not self._has_score:
-            verdicts += "; a number is a score, for min_score or max_score"
-        return StageError(
-            f"{self.kind} ({self.call}) returned {found} for a table of {num_rows} rows",
-            hint="return one number (or null) per row" if self._has_score else verdicts,
-        )
+            hint = (
+                "return one boolean (True keeps) or one string (a reason; null keeps) per row; "
+                "to return numbers, set min_score or max_score"
+            )
+        what = f"{self.kind} ({self.call}) returned {result} for a table of {num_rows} rows"
+        return StageError(what, hint=hint)
 
-    def _file(self) -> tuple[ModuleSpec, str]:
-        """Where the module stands, and the sha256 of its file."""
+    def _spec(self) -> tuple[ModuleSpec, str]:
+        """Return the module's spec and the sha256 of its file."""
         name = self.call.partition(":")[0]
-        folder = self._folder()
-        spec = _find(name, folder)
+        folder = self._search_folder()
+        spec = _find_spec(name, folder)
         if spec is None or spec.origin is None or not Path(spec.origin).is_file():
             modules = sorted(path.stem for path in Path(folder).glob("*.py"))
             near = difflib.get_close_matches(name, modules, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "put it beside the recipe"
+            hint = f"did you mean {near[0]!r}?" if near else "put the module in this folder"
             raise RecipeError(f"no Python module {name!r}", where=folder, hint=hint)
         return spec, hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
-    def _folder(self) -> str:
+    def _search_folder(self) -> str:
         return str(Path(self.folder or ".").absolute())
 
 
-def _is_verdict(answer: Any) -> bool:
-    return isinstance(answer, bool | np.bool_ | str)
+def _functions_hint(names: list[str]) -> str:
+    return f"its functions are {', '.join(names)}" if names else "the module defines no functions"
 
 
-def _is_score(answer: Any) -> bool:
-    return isinstance(answer, int | float | np.integer | np.floating) and not isinstance(
-        answer, bool
-    )
+def _is_verdict(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_ | str)
+
+
+def _is_score(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _reason(verdict: Verdict, label: str) -> str | None:
@@ -240,40 +250,40 @@ def _reason(verdict: Verdict, label: str) -> str | None:
     return None if verdict is None or verdict else label
 
 
-def _find(module: str, folder: str) -> ModuleSpec | None:
-    """The module's place, in the folder before others of the same name that are loaded already."""
-    importlib.invalidate_caches()  # the file may have been written a moment ago
-    package = module.rpartition(".")[0]
+def _find_spec(name: str, folder: str) -> ModuleSpec | None:
+    """Find a module in the folder first, even if another module of this name is already loaded."""
+    importlib.invalidate_caches()  # the file may have just been written
+    package = name.rpartition(".")[0]
     if not package:
-        return PathFinder.find_spec(module, [folder, *sys.path])
-    above = _find(package, folder)
-    inside = above.submodule_search_locations if above else None
-    return PathFinder.find_spec(module, inside) if inside else None
+        return PathFinder.find_spec(name, [folder, *sys.path])
+    package_spec = _find_spec(package, folder)
+    locations = package_spec.submodule_search_locations if package_spec else None
+    return PathFinder.find_spec(name, locations) if locations else None
 
 
 @cache
-def _import(module: str, origin: str, sha256: str, folder: str) -> ModuleType:  # noqa: ARG001
-    """Run a module's file; a file of other content is another module, as in a notebook."""
-    with _search(folder):
+def _import(name: str, origin: str, sha256: str, folder: str) -> ModuleType:  # noqa: ARG001
+    """Import a module from its file, again if the file's content changes, as in a notebook."""
+    with _on_sys_path(folder):
         try:
-            if package := module.rpartition(".")[0]:
+            if package := name.rpartition(".")[0]:
                 importlib.import_module(package)
-            spec = _find(module, folder)
+            spec = _find_spec(name, folder)
             assert spec is not None
             assert spec.loader is not None
-            found = module_from_spec(spec)
-            sys.modules[module] = found
-            spec.loader.exec_module(found)
+            module = module_from_spec(spec)
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
         except Exception as error:
-            sys.modules.pop(module, None)
-            what = f"{module} cannot be imported: {type(error).__name__}: {error}"
+            sys.modules.pop(name, None)
+            what = f"{name} cannot be imported: {type(error).__name__}: {error}"
             raise RecipeError(what, where=origin) from error
-    return found
+    return module
 
 
 @contextmanager
-def _search(folder: str) -> Iterator[None]:
-    """The folder in front of ``sys.path``, for the time of an import."""
+def _on_sys_path(folder: str) -> Iterator[None]:
+    """Put a folder first on ``sys.path`` during an import."""
     sys.path.insert(0, folder)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Keep documents whose URL is on no list."""
+"""The Url stage: reject documents whose URL matches an entry of a list."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -28,26 +28,28 @@ _RULES: Final = {
     "soft_words": "soft_words",
     "substrings": "substring",
 }
-"""List -> the rule over the column ``url_<list>``, in the order of the rules."""
+"""List -> the name of its rule over the column ``url_<list>``, in the order of the rules."""
 
 _BATCH_ENTRIES: Final = 1 << 16
 
 
 class Url(Filter):
-    """Keep documents whose URL is on none of some lists; a document without a URL is kept.
+    """Keep documents whose URL matches no entry of some lists; documents without a URL are kept.
 
-    A list is a file, plain or .gz, with an entry a line; lines that begin with # are comments. Of each
-    list that is given, ``url_<list>`` counts the entries that the URL matches:
+    A list is a text file, plain or .gz, with one entry per line; lines that begin with # are comments. For
+    each list that is set, ``url_<list>`` counts the entries that match the URL:
 
-    - ``domains``: the host or any domain above it, so that ``example.org`` is ``www.example.org`` too,
-      and no list of public suffixes is needed;
-    - ``hosts``: that host alone; ``urls``: that URL, whatever its scheme, fragment and final slash;
-    - ``words``: a word of the URL, one is enough; ``soft_words``: of these ``min_soft_words`` are;
-    - ``substrings``: what stands anywhere in the URL's letters and digits, over punctuation.
+    - ``domains`` match the host or any of its parent domains, so ``example.org`` matches
+      ``www.example.org`` too, and no list of public suffixes is needed;
+    - ``hosts`` match only that host; ``urls`` match that URL, regardless of scheme, fragment and trailing
+      slash;
+    - ``words`` match a word of the URL, and one rejects the document; ``soft_words`` do too, but it takes
+      ``min_soft_words`` of them;
+    - ``substrings`` match anywhere in the letters and digits of the URL, across punctuation.
 
-    The rules are those of RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G) as datatrove
-    0.10.1 has them. It looks for words in the URL as written; here capitals and percent signs hide
-    nothing, and letters of all scripts are letters. Lists may have millions of entries.
+    The rules are those of RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G) as in datatrove
+    0.10.1. datatrove matches words in the URL as written; here URLs are percent-decoded and in lower case,
+    and letters of all scripts count. Lists may have millions of entries.
     """
 
     kind: Literal["url"] = "url"
@@ -62,9 +64,9 @@ class Url(Filter):
     substrings: Paths = ()
 
     def identity(self) -> dict[str, Any]:
-        """The settings, with the sha256 of each list's files in place of their paths.
+        """Return the settings, with the sha256 of each list's files in place of their paths.
 
-        Raises RecipeError if one is not there.
+        Raises RecipeError if a file does not exist.
         """
         lists = {
             name: [referenced_files.sha256(p) for p in getattr(self, name)] for name in self.paths
@@ -72,43 +74,44 @@ class Url(Filter):
         return {**super().identity(), **lists}
 
     def columns(self) -> dict[str, str]:
-        """``url_<list>`` for each list that is given."""
-        return {f"url_{name}": f"entries of {name}" for name in self._given()}
+        """Return ``url_<list>`` for each list that is set."""
+        return {f"url_{name}": f"entries of {name}" for name in self._lists()}
 
     def rules(self) -> Rules:
-        """One entry rejects, of ``soft_words`` as many as asked for."""
-        least = {name: self.min_soft_words if name == "soft_words" else 1 for name in _RULES}
-        return {_RULES[name]: pl.col(f"url_{name}") >= least[name] for name in self._given()}
+        """Return one rule per list: one entry rejects, of ``soft_words`` it takes ``min_soft_words``."""
+        minimum = {name: self.min_soft_words if name == "soft_words" else 1 for name in _RULES}
+        return {_RULES[name]: pl.col(f"url_{name}") >= minimum[name] for name in self._lists()}
 
     def signals(self) -> list[str]:
-        """``url``, and the columns of the rules."""
+        """Return ``url`` and the columns of the rules."""
         return ["url", *super().signals()]
 
     def measure(self, table: pa.Table) -> pa.Table:
-        """The entries of each list that match the column ``url``; null where that is null.
+        """Count the entries of each list that match the column ``url``; null where that is null.
 
-        Raises RecipeError if a list cannot be read, or has an entry that can match nothing.
+        Raises RecipeError if a list cannot be read or has an entry that cannot match.
         """
         urls = pl.Series("url", one_chunk(table["url"]), pl.String)
-        unknown = urls.is_null().to_numpy()
-        found = {}
-        for name in self._given():
-            listed = tuple(
+        is_null = urls.is_null().to_numpy()
+        columns = {}
+        for name in self._lists():
+            current = tuple(
                 file for path in getattr(self, name) for file in referenced_files.current(path)
             )
-            counts = _COUNTS[name](urls, _load(name, listed))
-            found[f"url_{name}"] = pa.array(counts, pa.float64(), mask=unknown)
-        return pa.table(found)
+            counts = _COUNTS[name](urls, _load(name, current))
+            columns[f"url_{name}"] = pa.array(counts, pa.float64(), mask=is_null)
+        return pa.table(columns)
 
-    def _given(self) -> Iterator[str]:
+    def _lists(self) -> Iterator[str]:
+        """Yield the names of the lists that are set."""
         return (name for name in _RULES if getattr(self, name))
 
 
 _Keys = NDArray[np.uint64]
-"""The entries of a list as XXH3's 64 bits of each, sorted: 8 bytes an entry.
+"""The entries of a list as sorted 64-bit XXH3 hashes: 8 bytes per entry.
 
-Two that differ are taken for one with a probability of n / 2**64 a look-up, n entries: among a million
-million URLs and 5 million entries, for less than one.
+A lookup in n entries gives a false match with a probability of n / 2**64: for 10**12 URLs and 5 million
+entries, less than one false match is expected.
 """
 
 
@@ -129,8 +132,8 @@ def _count_urls(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
 
 def _count_words(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
     words = pl.DataFrame({"words": addresses.words(urls)}).with_row_index("url").explode("words")
-    found = words.filter(_are_in(words["words"], keys)).unique()
-    return np.bincount(found["url"].to_numpy(), minlength=len(urls)).astype(np.float64)
+    matches = words.filter(_are_in(words["words"], keys)).unique()
+    return np.bincount(matches["url"].to_numpy(), minlength=len(urls)).astype(np.float64)
 
 
 def _count_substrings(urls: pl.Series, patterns: pl.Series) -> NDArray[np.float64]:
@@ -138,8 +141,8 @@ def _count_substrings(urls: pl.Series, patterns: pl.Series) -> NDArray[np.float6
         return np.zeros(len(urls))
     squeezed = addresses.squeezed(urls).to_frame("url")
     matches = pl.col("url").str.extract_many(pl.lit(patterns).implode(), overlapping=True)
-    found = squeezed.select(count=matches.list.n_unique())["count"]
-    return found.fill_null(0).cast(pl.Float64).to_numpy()
+    counts = squeezed.select(count=matches.list.n_unique())["count"]
+    return counts.fill_null(0).cast(pl.Float64).to_numpy()
 
 
 _COUNTS: Final[dict[str, Callable[..., NDArray[np.float64]]]] = {
@@ -153,52 +156,53 @@ _COUNTS: Final[dict[str, Callable[..., NDArray[np.float64]]]] = {
 
 
 def _are_in(names: pl.Series, keys: _Keys) -> NDArray[np.bool_]:
-    """Which of the names are entries; null is none."""
+    """Return which of the names are entries; a null is not."""
     if not len(keys):
         return np.zeros(len(names), np.bool_)
     hashes = _hashes(names.fill_null("").to_list())
-    places = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
-    found: NDArray[np.bool_] = (keys[places] == hashes) & names.is_not_null().to_numpy()
-    return found
+    indexes = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
+    is_entry: NDArray[np.bool_] = (keys[indexes] == hashes) & names.is_not_null().to_numpy()
+    return is_entry
 
 
 def _hashes(names: list[str]) -> _Keys:
-    digest = xxhash.xxh3_64_intdigest  # 0.15 us a name
+    digest = xxhash.xxh3_64_intdigest  # 0.15 us per name
     return np.fromiter((digest(name.encode()) for name in names), np.uint64, len(names))
 
 
-@lru_cache(maxsize=12)  # the lists of two stages; reading one takes 2 us an entry
-def _load(name: str, listed: tuple[FileInfo, ...]) -> _Keys | pl.Series:
-    """The entries of one list: as keys, or those of ``substrings`` as they are."""
+@lru_cache(maxsize=12)  # the lists of two stages; reading a list takes 2 us per entry
+def _load(name: str, list_files: tuple[FileInfo, ...]) -> _Keys | pl.Series:
+    """Return the entries of a list as keys, or as normalized strings for ``substrings``."""
     if name == "substrings":
-        found = [entry for part in _normal(name, listed) for entry in part]
-        return pl.Series(sorted(set(found)), dtype=pl.String)
-    parts = [_hashes(part.to_list()) for part in _normal(name, listed)]
+        entries = [entry for part in _normalized_entries(name, list_files) for entry in part]
+        return pl.Series(sorted(set(entries)), dtype=pl.String)
+    parts = [_hashes(part.to_list()) for part in _normalized_entries(name, list_files)]
     return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
 
 
-def _normal(name: str, listed: tuple[FileInfo, ...]) -> Iterator[pl.Series]:
-    """The entries in the form in which they are compared."""
-    for file in listed:
+def _normalized_entries(name: str, list_files: tuple[FileInfo, ...]) -> Iterator[pl.Series]:
+    """Yield the entries of a list in batches, normalized like the URLs that they are compared with."""
+    for file in list_files:
         lines = referenced_files.entries(file)
         while batch := list(islice(lines, _BATCH_ENTRIES)):
             entries = pl.Series(batch)
             if name == "urls":
-                found = addresses.pages(entries)
+                normalized = addresses.pages(entries)
             elif name in ("domains", "hosts"):
-                found = addresses.hosts(entries.str.strip_prefix("*").str.strip_chars_start("."))
-                _refuse(entries.str.contains(r"[/\s]"), entries, file, "is no name of a host")
+                hosts = entries.str.strip_prefix("*").str.strip_chars_start(".")
+                normalized = addresses.hosts(hosts)
+                _reject(entries.str.contains(r"[/\s]"), entries, file, "is not a host name")
             else:
-                found = addresses.squeezed(entries)
-            _refuse(found == "", entries, file, "has nothing to look for")
-            yield found
+                normalized = addresses.squeezed(entries)
+            _reject(normalized == "", entries, file, "is empty after normalization")
+            yield normalized
 
 
-def _refuse(wrong: pl.Series, entries: pl.Series, file: FileInfo, what: str) -> None:
-    if wrong.any():
-        entry = entries.filter(wrong)[0]
+def _reject(is_wrong: pl.Series, entries: pl.Series, file: FileInfo, problem: str) -> None:
+    if is_wrong.any():
+        entry = entries.filter(is_wrong)[0]
         raise RecipeError(
-            f"the entry {entry!r} {what}",
+            f"the entry {entry!r} {problem}",
             where=file.uri,
-            hint="an entry a line; whole URLs belong under `urls`",
+            hint="write one entry per line; use the list `urls` for whole URLs",
         )

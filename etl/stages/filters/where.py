@@ -1,4 +1,4 @@
-"""Keep documents for which an SQL expression over the columns is true."""
+"""The Where stage: filter documents by an SQL expression over their columns."""
 
 import difflib
 import re
@@ -17,7 +17,7 @@ _TYPES: Final = {
     "row": pl.Int64,
 }
 COLUMNS: Final = {name: _TYPES.get(name, pl.Float64) for name in (*_TYPES, "lang_score", *SIGNALS)}
-"""The columns that an expression may read, and their types."""
+"""The columns that an expression may read and their types."""
 
 _WORDS: Final = frozenset(
     "and or not in like ilike rlike regexp between is null true false case when then else end cast as "
@@ -26,10 +26,10 @@ _WORDS: Final = frozenset(
     "concat starts_with ends_with regexp_like coalesce nullif least greatest "
     "abs ceil floor round sign sqrt ln log".split()
 )
-"""What an expression may say besides columns: it looks at one row and at nothing else.
+"""The words that an expression may contain besides columns; it must depend on one row only.
 
-So there are no subqueries (Polars would read any file in them) and no aggregates (whose value would
-depend on how the input is cut into batches).
+Subqueries are excluded because Polars could read any file in them, and aggregates because their value would
+depend on how the input is split into batches.
 """
 
 _TOKEN: Final = re.compile(
@@ -41,10 +41,10 @@ _TOKEN: Final = re.compile(
 
 
 class Where(Filter):
-    """Keep documents for which ``keep`` is true; where it is false or null, the reason is ``where.<name>``.
+    """Keep documents for which ``keep`` is true; if it is false or null, the reason is ``where.<name>``.
 
-    An expression of SQL over the columns of ``documents``, signals included, as Polars reads it. It can
-    compare, calculate, match (LIKE, RLIKE) and call the functions listed here, for one row at a time.
+    ``keep`` is a Polars SQL expression over the columns of ``documents``, signals included. It can compare,
+    calculate, match (LIKE, RLIKE) and call functions such as length and coalesce, for one row at a time.
 
     >>> sorted(Where(keep="num_words > 50 AND url NOT LIKE '%forum%'").signals())
     ['num_words', 'url']
@@ -56,46 +56,47 @@ class Where(Filter):
     name: str = Field(default="condition", min_length=1)
 
     @model_validator(mode="after")
-    def _is_condition(self) -> Self:
+    def _check_condition(self) -> Self:
         _check_words(self.keep)
         empty = pl.DataFrame(schema=COLUMNS)
         try:
-            found = empty.lazy().select(keep=pl.sql_expr(self.keep)).collect_schema()["keep"]
+            type_ = empty.lazy().select(keep=pl.sql_expr(self.keep)).collect_schema()["keep"]
             empty.select(pl.sql_expr(self.keep))
         except PolarsError as error:
             message = str(error).splitlines()[0]
-            raise ValueError(f"{self.keep!r} is no SQL expression: {message}") from error
-        if found != pl.Boolean:
-            raise ValueError(f"{self.keep!r} gives {found}, not true or false")
+            raise ValueError(f"{self.keep!r} is not a valid SQL expression: {message}") from error
+        if type_ != pl.Boolean:
+            raise ValueError(f"{self.keep!r} has the type {type_}, not Boolean")
         if not self.signals():
             raise ValueError(f"{self.keep!r} reads no column")
         return self
 
     def rules(self) -> Rules:
-        """``where.<name>``, where the expression is not true."""
+        """Return the rule ``where.<name>``: the expression is not true."""
         return {self.name: ~pl.sql_expr(self.keep).fill_null(False)}
 
     def identity(self) -> dict[str, Any]:
-        """The fields, and what decides signals that are found by a model or a list."""
+        """Return the fields and the identity of the signals that depend on a model or word lists."""
         return super().identity() | identity(self.signals())
 
 
 def _check_words(expression: str) -> None:
-    """Refuse every word that is no column, operator or function of one row; raises ValueError."""
-    for name, is_column in _names(expression):
+    """Raise ValueError for a word that is not a column, an operator or a function of one row."""
+    for name, is_column in _words(expression):
         if name in COLUMNS or (not is_column and name.lower() in _WORDS):
             continue
         known = [*COLUMNS] if is_column else [*COLUMNS, *_WORDS]
         near = difflib.get_close_matches(name.lower(), known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"columns are {', '.join(COLUMNS)}"
-        raise ValueError(f"{expression!r} says {name!r}, which is no column or function; {hint}")
+        problem = f"contains {name!r}, which is not a column or an allowed function"
+        raise ValueError(f"{expression!r} {problem}; {hint}")
 
 
-def _names(expression: str) -> Iterator[tuple[str, bool]]:
-    """The words outside of strings, and whether each is in the quotes of a column's name."""
+def _words(expression: str) -> Iterator[tuple[str, bool]]:
+    """Yield the words outside string literals, and whether each is a quoted column name."""
     for match in _TOKEN.finditer(expression):
-        if found := match["comment"] or match["other"]:
-            raise ValueError(f"{expression!r} has {found!r}, which no condition needs")
+        if token := match["comment"] or match["other"]:
+            raise ValueError(f"{expression!r} contains {token!r}, which is not allowed here")
         if match["word"] is not None:
             yield match["word"], False
         elif match["quoted"] is not None:

@@ -1,4 +1,4 @@
-"""C4's cleaning of web pages."""
+"""The C4 stage: clean web pages line by line with the rules of C4."""
 
 from typing import Final, Literal
 
@@ -15,14 +15,15 @@ _UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.COUNTS}
 
 
 class C4(Transform):
-    """Keep the lines of a page that are sentences, and the pages of which enough stays: C4's rules (Raffel
-    et al. 2020, arXiv 1910.10683, section 2.2) as datatrove 0.10.1 applies them.
+    """Keep the lines of a page that are sentences, and the pages that still have enough of them.
 
-    A line goes that has a word of more than ``max_word_chars``, does not end in . ? ! or a quotation mark
-    (or ends in ...), has fewer than ``min_words_per_line`` words, says javascript, or a phrase of policies;
-    of the others citation marks like [1] go. A page goes where a line that may stay says lorem ipsum or
-    has a {, or where fewer than ``min_sentences`` stay. FineWeb sets ``terminal_punctuation`` to false. The
-    original's list of bad words is left out. What went is counted in columns, as ``c4_short_lines``.
+    The rules are those of C4 (Raffel et al. 2020, arXiv 1910.10683, section 2.2) as datatrove 0.10.1 applies
+    them. A line is dropped if it has a word of more than ``max_word_chars``, does not end in . ? ! or a
+    quotation mark (or ends in ...), has fewer than ``min_words_per_line`` words, or contains javascript or a
+    phrase about policies. Citation marks like [1] are removed from the remaining lines. A page is rejected
+    if a remaining line contains lorem ipsum or {, or if fewer than ``min_sentences`` sentences remain.
+    FineWeb sets ``terminal_punctuation`` to false. C4's list of bad words is not used. Columns such as
+    ``c4_short_lines`` count the dropped lines by rule.
     """
 
     kind: Literal["c4"] = "c4"
@@ -38,11 +39,11 @@ class C4(Transform):
     min_sentences: int | None = 5
 
     def columns(self) -> dict[str, str]:
-        """The lines left out by each rule, those that condemn a page, and the sentences that stay."""
+        """Return the columns: lines dropped by each rule, lines that reject a page, remaining sentences."""
         return _UNITS
 
     def rules(self) -> Rules:
-        """The first rule that holds rejects the page, as ``c4.<name>``."""
+        """Return the rules; the first that holds rejects the page as ``c4.<name>``."""
         return {
             "lorem_ipsum": above(pl.col("c4_lorem_ipsum_lines"), self.max_lorem_ipsum_lines),
             "curly_bracket": above(pl.col("c4_brace_lines"), self.max_brace_lines),
@@ -50,7 +51,7 @@ class C4(Transform):
         }
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table with the lines that stay as text, and the stage's columns."""
+        """Return the table with only the remaining lines as text, and with the stage's columns."""
         rules = c4.Rules(
             terminal=self.terminal_punctuation,
             min_words=self.min_words_per_line,

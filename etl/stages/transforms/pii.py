@@ -1,4 +1,4 @@
-"""Personal data that has a form, masked or a reason to reject."""
+"""The Pii stage: mask personal data that has a fixed format, or reject documents with it."""
 
 from typing import Annotated, Literal
 
@@ -15,11 +15,11 @@ from etl.text.pii_patterns import KINDS, Kind, find_matches
 
 
 class Masks(BaseModel):
-    """What stands in the place of personal data.
+    """The replacements for personal data.
 
-    The names in brackets are those of StarCoder (Li et al. 2023, arXiv 2305.06161) and of no person: a
-    model can be kept from writing them, and a second pass finds nothing. For FineWeb's, take
-    ``email: email@example.com`` and ``ip: 22.214.171.124`` (datatrove 0.10.1, which has several in turn).
+    The defaults follow StarCoder (Li et al. 2023, arXiv 2305.06161). They are not real data: a model can be
+    kept from generating them, and a second pass matches nothing. For those of FineWeb, set
+    ``email: email@example.com`` and ``ip: 22.214.171.124`` (datatrove 0.10.1, which rotates several).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -32,18 +32,18 @@ class Masks(BaseModel):
 
 
 class Pii(Transform):
-    """Mask e-mail and IP addresses, IBANs, card and telephone numbers, or reject documents that have any.
+    """Mask e-mail and IP addresses, IBANs, card and phone numbers, or reject documents that contain any.
 
-    E-mail addresses and public IP addresses are what FineWeb masks (Penedo et al. 2024, arXiv 2406.17557);
-    ``public_ips_only: false`` takes private ones and those for documentation, too. Four numbers below 32
-    ("1.2.3.4") are taken for a version; other versions look like addresses. IBANs have the length of their
-    country and the right check digits, cards an issuer's first digits, its length and the right check
-    digit. Telephone numbers are international ("+49 30 1234567"), or have a form that is usual in North
-    America, China, or where a 0 leads. What is less sure is left alone: names, street addresses, numbers
-    of telephones without any separator, numbers in a row of others.
+    FineWeb masks e-mail addresses and public IP addresses (Penedo et al. 2024, arXiv 2406.17557);
+    ``public_ips_only: false`` includes private addresses and those for documentation. Four numbers below 32
+    ("1.2.3.4") are read as a version number; other version numbers can be mistaken for addresses. IBANs must
+    have the length for their country and valid check digits; card numbers an issuer's prefix and length and
+    a valid check digit. Phone numbers are international ("+49 30 1234567"), or in a format common in North
+    America, in China, or in countries with a leading 0. Less certain data is not masked: names, street
+    addresses, phone numbers without separators, numbers within rows of numbers.
 
-    Kinds are looked for in the order email, ip, iban, card, phone; what is one is no other. 150 MB of text
-    and more per second and core.
+    Kinds are matched in the order email, ip, iban, card, phone; a match of one kind is not matched again.
+    Speed: at least 150 MB of text per second and core.
     """
 
     kind: Literal["pii"] = "pii"
@@ -54,21 +54,21 @@ class Pii(Transform):
     public_ips_only: bool = True
 
     def columns(self) -> dict[str, str]:
-        """How many of each kind were found: ``pii_emails``, ``pii_ips`` ..."""
+        """Return the columns with the number of matches per kind: ``pii_emails``, ``pii_ips`` ..."""
         return {_column(kind): "matches found" for kind in self._kinds()}
 
     def rules(self) -> Rules:
-        """``pii.email`` ... if documents are to be rejected."""
+        """Return the rules ``pii.email`` ... if documents are to be rejected."""
         if self.action == "mask":
             return {}
         return {kind: above(pl.col(_column(kind)), 0) for kind in self._kinds()}
 
     def signals(self) -> list[str]:
-        """The text, and what the rules read."""
+        """Return the text and the columns that the rules read."""
         return ["text", *self.columns()]
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table with its text masked; the same text buffers if nothing was found or is to be masked."""
+        """Return the table with masked text; the same text buffers if nothing is masked."""
         text = one_chunk(table["text"])
         documents = buffers(text)
         counts = {}

@@ -1,4 +1,4 @@
-"""Lines that a document has twice, cut out of it."""
+"""The RepeatedLines stage: remove repeated lines within a document."""
 
 from typing import Annotated, Literal
 
@@ -11,14 +11,14 @@ from etl.stages.transforms.rewrite import Ignore, cut_repeats
 
 
 class RepeatedLines(Transform):
-    """Cut each line that stands in the document before: menus, footers, headings of every page.
+    """Remove lines that repeat an earlier line of the document: menus, footers, page headings.
 
-    Lines are compared without white space at their ends. Those of less than ``min_line_chars`` code points
-    are left alone, so that braces, list marks and rows of a table stay (10 is chosen here). ``ignore``
-    makes lines equal that differ only in case, in the amount of white space, or in their numbers
-    ("Page 1", "Page 22"). A document of which fewer than ``min_chars`` code points stay is rejected.
+    Lines are compared without white space at their ends. Lines of fewer than ``min_line_chars`` code points
+    are kept, so braces, list markers and table rows survive (10 is chosen here). ``ignore`` compares lines
+    without regard to case, the amount of white space, or numbers ("Page 1", "Page 22"). A document with
+    fewer than ``min_chars`` code points left is rejected.
 
-    Where a line goes, of the blank lines around it one run stays.
+    Of the blank lines around a removed line, one run is kept.
     """
 
     kind: Literal["repeated_lines"] = "repeated_lines"
@@ -29,23 +29,23 @@ class RepeatedLines(Transform):
     min_chars: int | None = None
 
     def columns(self) -> dict[str, str]:
-        """What was cut, and what stays."""
+        """Return the columns for removed lines, removed code points and remaining code points."""
         return {
-            "repeated_lines_lines": "lines cut",
-            "repeated_lines_chars": "code points cut, line ends included",
-            "repeated_lines_left": "code points that stay",
+            "repeated_lines_lines": "lines removed",
+            "repeated_lines_chars": "code points removed, line ends included",
+            "repeated_lines_left": "code points left",
         }
 
     def rules(self) -> Rules:
-        """``repeated_lines.short``."""
+        """Return the rule ``repeated_lines.short``."""
         return {"short": below(pl.col("repeated_lines_left"), self.min_chars)}
 
     def signals(self) -> list[str]:
-        """The text, and what the rule reads."""
+        """Return the text and the column that the rule reads."""
         return ["text", "repeated_lines_left"]
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table without repeated lines; the same text buffers if there are none."""
+        """Return the table without repeated lines; the same text buffers if there are none."""
         return cut_repeats(
             table,
             columns=tuple(self.columns()),

@@ -1,4 +1,4 @@
-"""Paragraphs that a document has twice, cut out of it."""
+"""The RepeatedParagraphs stage: remove repeated paragraphs within a document."""
 
 from typing import Annotated, Literal
 
@@ -11,11 +11,11 @@ from etl.stages.transforms.rewrite import Ignore, cut_repeats
 
 
 class RepeatedParagraphs(Transform):
-    """Cut each paragraph that stands in the document before; a blank line ends a paragraph.
+    """Remove paragraphs that repeat an earlier paragraph of the document; a blank line ends a paragraph.
 
-    Paragraphs are compared line by line, without white space at the ends of lines. Those of less than
-    ``min_paragraph_chars`` code points are left alone (10 is chosen here). ``ignore`` and ``min_chars`` are
-    those of ``repeated_lines``.
+    Paragraphs are compared without white space at the ends of their lines. Those of fewer than
+    ``min_paragraph_chars`` code points are kept (10 is chosen here). ``ignore`` and ``min_chars`` are as in
+    ``repeated_lines``.
     """
 
     kind: Literal["repeated_paragraphs"] = "repeated_paragraphs"
@@ -26,23 +26,23 @@ class RepeatedParagraphs(Transform):
     min_chars: int | None = None
 
     def columns(self) -> dict[str, str]:
-        """What was cut, and what stays."""
+        """Return the columns for removed paragraphs, removed code points and remaining code points."""
         return {
-            "repeated_paragraphs_paragraphs": "paragraphs cut",
-            "repeated_paragraphs_chars": "code points cut, line ends included",
-            "repeated_paragraphs_left": "code points that stay",
+            "repeated_paragraphs_paragraphs": "paragraphs removed",
+            "repeated_paragraphs_chars": "code points removed, line ends included",
+            "repeated_paragraphs_left": "code points left",
         }
 
     def rules(self) -> Rules:
-        """``repeated_paragraphs.short``."""
+        """Return the rule ``repeated_paragraphs.short``."""
         return {"short": below(pl.col("repeated_paragraphs_left"), self.min_chars)}
 
     def signals(self) -> list[str]:
-        """The text, and what the rule reads."""
+        """Return the text and the column that the rule reads."""
         return ["text", "repeated_paragraphs_left"]
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table without repeated paragraphs; the same text buffers if there are none."""
+        """Return the table without repeated paragraphs; the same text buffers if there are none."""
         return cut_repeats(
             table,
             columns=tuple(self.columns()),

@@ -15,7 +15,7 @@ from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, without_repeats
 
 
 def rewritten(table: pa.Table, text: pa.Array, counts: Mapping[str, NDArray[np.int64]]) -> pa.Table:
-    """The table with another ``text``, and columns of counts: float64, null where the text is null.
+    """Return the table with another ``text`` and columns of counts: float64, null where the text is null.
 
     >>> table = pa.table({"text": ["a", None], "row": [0, 1]})
     >>> rewritten(table, pa.array(["b", None]), {"mine": np.array([1, 0])}).to_pylist()
@@ -24,8 +24,12 @@ def rewritten(table: pa.Table, text: pa.Array, counts: Mapping[str, NDArray[np.i
     null = pc.is_null(text).to_numpy(zero_copy_only=False) if text.null_count else None
     columns = {name: pa.array(values.astype(float), mask=null) for name, values in counts.items()}
     for name, values in {"text": text, **columns}.items():
-        at = table.schema.get_field_index(name)
-        table = table.append_column(name, values) if at < 0 else table.set_column(at, name, values)
+        index = table.schema.get_field_index(name)
+        table = (
+            table.append_column(name, values)
+            if index < 0
+            else table.set_column(index, name, values)
+        )
     return table
 
 
@@ -36,7 +40,7 @@ _BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
 
 
 def bits_of(ignore: Iterable[Ignore]) -> int:
-    """What is to be ignored, as the kernels take it."""
+    """Return the bit mask that the kernels take for the settings of ``ignore``."""
     return sum(_BITS[name] for name in {*ignore})
 
 
@@ -48,7 +52,10 @@ def cut_repeats(
     min_chars: int,
     ignore: Iterable[Ignore],
 ) -> pa.Table:
-    """The table without repeats in its text; the columns are how many went, their code points, what stays."""
+    """Return the table with repeats removed from its text.
+
+    ``columns`` names the columns for the units removed, their code points, and the code points left.
+    """
     text = one_chunk(table["text"])
     documents = buffers(text)
     spans, numbers = without_repeats(

@@ -1,4 +1,4 @@
-"""Text in one spelling: normal form, line ends, no control characters."""
+"""The Unicode stage: normalize text: normal form, line ends, control characters."""
 
 import unicodedata
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from etl.stages.transforms.rewrite import rewritten
 
 
 class Unicode(Transform):
-    """Write the same text in the same code points: NFC, lines that end in LF, no control characters.
+    """Normalize text: NFC, lines that end in LF, no control characters.
 
-    ``form`` is a normal form of Unicode (UAX #15); NFKC also folds ligatures, superscripts and full-width
-    forms, and with them some meaning. ``line_ends``: whatever ends a line (CR, CRLF, NEL, form feed, the
-    line and paragraph separators ...) becomes LF. ``controls``: control characters but tab, the byte order
-    mark, and deprecated format characters are removed; joiners, zero-width spaces and marks of direction
-    stay. None leaves things as they are.
+    ``form`` is a Unicode normal form (UAX #15); NFKC also folds ligatures, superscripts and full-width
+    forms, which loses some meaning. ``line_ends`` replaces all line ends (CR, CRLF, NEL, form feed, the line
+    and paragraph separators ...) by LF. ``controls`` removes control characters except tab, the byte order
+    mark, and deprecated format characters; it keeps joiners, zero-width spaces and direction marks. None
+    disables a setting.
 
     ``fix`` first repairs wrongly decoded text ("Ã¼" for "ü") with ftfy 6 (Speer 2019), without its
-    changes of quotes, ligatures and width, as datatrove 0.10.1 sets it. It is slow: about 5 MB of text
-    per second and core, where the rest does 200 and more; ASCII without "&" is passed over.
+    changes to quotes, ligatures and width, the settings of datatrove 0.10.1. It is slow: about 5 MB of text
+    per second and core, compared with 200 MB or more for the rest. ASCII text without "&" is skipped.
     """
 
     kind: Literal["unicode"] = "unicode"
@@ -40,21 +40,21 @@ class Unicode(Transform):
     fix: bool = False
 
     def columns(self) -> dict[str, str]:
-        """What was removed, and whether the text is another one."""
+        """Return the columns for removed code points and for whether the text was changed."""
         return {
             "unicode_controls": "code points removed",
             "unicode_changed": "1 where the text was changed",
         }
 
     def signals(self) -> list[str]:
-        """The text alone."""
+        """Return the text only."""
         return ["text"]
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The table with its text in one spelling; the same buffers if nothing had to be changed."""
+        """Return the table with normalized text; the same buffers if nothing has to be changed."""
         before = text = one_chunk(table["text"])
         if self.fix:
-            text = _mapped(text, _fixed)
+            text = _map(text, _fix)
         documents = buffers(text)
         offsets, data, counts = clean(
             documents, line_ends=self.line_ends is not None, controls=self.controls is not None
@@ -62,7 +62,7 @@ class Unicode(Transform):
         if counts.any():
             text = strings(offsets, data, documents.valid)
         if self.form is not None:
-            text = _mapped(text, partial(unicodedata.normalize, self.form))
+            text = _map(text, partial(unicodedata.normalize, self.form))
         changed = np.zeros(len(text), np.int64)
         if text is not before:
             differs = pc.fill_null(pc.not_equal(before, text), fill_value=False)
@@ -71,27 +71,27 @@ class Unicode(Transform):
         return rewritten(table, text, found)
 
 
-def _mapped(array: pa.Array, function: Callable[[str], str]) -> pa.Array:
-    """Each text through a function, which gives back the same object if it is fine."""
+def _map(array: pa.Array, function: Callable[[str], str]) -> pa.Array:
+    """Apply a function to each text; it must return the same object if the text does not change."""
     documents = buffers(array)
     view, ends = documents.data.data, documents.offsets.tolist()
-    places, changed = [], []
+    indexes, changed = [], []
     for k, (start, end) in enumerate(pairwise(ends)):  # 0.4 GB/s with a normal form's quick check
         if documents.valid is not None and not documents.valid[k]:
             continue
         before = str(view[start:end], "utf-8")
         after = function(before)
         if after is not before:
-            places.append(k)
+            indexes.append(k)
             changed.append(after)
-    if not places:
+    if not indexes:
         return array
     mask = np.zeros(len(array), np.bool_)
-    mask[places] = True
+    mask[indexes] = True
     return pc.replace_with_mask(array, pa.array(mask), pa.array(changed, array.type))
 
 
-def _fixed(text: str) -> str:
+def _fix(text: str) -> str:
     if text.isascii() and "&" not in text and "\x1b" not in text:
         return text
     fixed = _ftfy()(text)
