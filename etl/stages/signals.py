@@ -242,31 +242,33 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
     prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    found, repetitions = counts.count(
+    counted = counts.count(
         documents,
         by_space=by_space,
         words=not asked.isdisjoint(_OF_WORDS),
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
     )
-    count = dict(zip(quality.COUNTS, found.astype(np.float64), strict=True))
-    segments, lines, chars = count["segments"], count["lines"], count["chars"]
+    count = quality.Counts(*(column.astype(np.float64) for column in counted.quality))
+    segments, lines, chars = count.segments, count.lines, count.chars
     values = {
         "num_chars": chars,
         "num_lines": lines,
         "num_segments": segments,
-        "num_words": count["words"],
-        "mean_word_length": _per(count["word_chars"], count["words"]),
-        "symbol_word_ratio": _per(count["hashes"], segments),
-        "ellipsis_word_ratio": _per(count["ellipses"], segments),
-        "bullet_line_ratio": _per(count["bullet_lines"], lines),
-        "ellipsis_line_ratio": _per(count["ellipsis_lines"], lines),
-        "alpha_word_ratio": _per(count["alpha_words"], segments),
-        "newline_word_ratio": _per(count["newlines"], segments),
-        "num_stop_words": count["stop_words"],
+        "num_words": count.words,
+        "mean_word_length": _per(count.word_chars, count.words),
+        "symbol_word_ratio": _per(count.hashes, segments),
+        "ellipsis_word_ratio": _per(count.ellipses, segments),
+        "bullet_line_ratio": _per(count.bullet_lines, lines),
+        "ellipsis_line_ratio": _per(count.ellipsis_lines, lines),
+        "alpha_word_ratio": _per(count.alpha_words, segments),
+        "newline_word_ratio": _per(count.newlines, segments),
+        "num_stop_words": count.stop_words,
     }
     if repeated:
-        values |= dict(zip(_REPEATED, _per(repetitions.astype(np.float64), chars), strict=True))
+        values |= dict(
+            zip(_REPEATED, _per(counted.repeated_chars.astype(np.float64), chars), strict=True)
+        )
     return {prefix + name: array for name, array in _columns(values, documents).items()}
 
 
