@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from etl.kernels import machine, masks
 from etl.kernels.english import CUTS, KEY, SPECIAL_BYTES, Tables
 from etl.kernels.jit import inner, rare
-from etl.kernels.machine import product
+from etl.kernels.machine import product, rest
 from etl.kernels.masks import NOT_ASCII, between
 
 LEFT: Final = np.int64(0)
@@ -67,7 +67,7 @@ class Kinds(NamedTuple):
     base: int  # the offset of the first byte
 
 
-class _Rest(NamedTuple):
+class _Trimmed(NamedTuple):
     """A chunk without its prefixes and suffixes."""
 
     starts: int  # mask of where segments begin in the chunk
@@ -98,12 +98,12 @@ def cut(data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Ta
     whole = between(first, last)
     if _is_rare(kinds, whole):
         return LEFT
-    rest = _cut_ends(data, first, last, kinds, tables)
-    starts = rest.starts
-    if rest.cuts:
-        starts |= parts(rest.first, rest.cuts)
+    trimmed = _cut_ends(data, first, last, kinds, tables)
+    starts = trimmed.starts
+    if trimmed.cuts:
+        starts |= parts(trimmed.first, trimmed.cuts)
     else:
-        core = between(rest.first, rest.last)
+        core = between(trimmed.first, trimmed.last)
         before_dot = kinds.letters | kinds.digits
         if before_dot << 1 & kinds.dots & kinds.letters >> 1 & core:
             return LEFT  # it may be a host name
@@ -137,7 +137,7 @@ def _is_rare(kinds: Kinds, whole: int) -> bool:
 @inner
 def _cut_ends(
     data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Tables
-) -> _Rest:
+) -> _Trimmed:
     """Cut off prefixes and suffixes."""
     base, starts, size_before, cuts = kinds.base, np.int64(1) << first, 0, 0
     while first < last and last - first != size_before:
@@ -162,7 +162,7 @@ def _cut_ends(
             starts |= np.int64(1) << first
         if cuts:
             break
-    return _Rest(starts, first, last, cuts)
+    return _Trimmed(starts, first, last, cuts)
 
 
 @inner
@@ -204,15 +204,15 @@ def _infixes(kinds: Kinds, core: int) -> int:
 @inner
 def _is_joined(data: NDArray[np.uint8], starts: int, last: int, base: int, tables: Tables) -> bool:
     """Return whether some neighbours together are a special."""
-    ends = starts & starts - 1 | np.int64(1) << last
-    while starts & starts - 1:
+    ends = rest(starts) | np.int64(1) << last
+    while rest(starts):
         start = masks.first(starts)
-        starts, ends = starts & starts - 1, ends & ends - 1
+        starts, ends = rest(starts), rest(ends)
         sizes = tables.joined[data[base + start]] & ends >> start
         while sizes:
             if special(data, tables, base + start, base + start + masks.first(sizes)):
                 return True
-            sizes &= sizes - 1
+            sizes = rest(sizes)
     return False
 
 

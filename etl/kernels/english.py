@@ -107,7 +107,7 @@ _WHOLE: Final = (
 ).split()
 
 SPECIAL_BYTES: Final = 20
-"""The longest special."""
+"""The size of the longest special."""
 
 KEY, CUTS = range(2)
 """Columns of the table of specials: FNV-1a of the bytes, 0 in an empty slot; the number of code points of

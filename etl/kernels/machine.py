@@ -90,6 +90,13 @@ def _product(_: Any, one: Any, other: Any) -> tuple[Any, _Generate]:
     return types.int64(types.int64, types.int64), generate
 
 
+def _rest(_: Any, mask: Any) -> tuple[Any, _Generate]:
+    def generate(_1: Any, builder: Any, _2: Any, values: Any) -> Any:
+        return builder.and_(values[0], builder.sub(values[0], ir.Constant(_EIGHT, 1)))
+
+    return types.int64(types.int64), generate
+
+
 def _num_set(_: Any, bits: Any) -> tuple[Any, _Generate]:
     return types.int64(types.int64), lambda _1, builder, _2, values: builder.ctpop(values[0])
 
@@ -115,8 +122,13 @@ copy: Final[Callable[[NDArray[np.uint8], int, NDArray[np.uint8], int], None]] = 
 """Copy WIDTH bytes to an offset of the first array from one of the second. Both must be long enough."""
 
 product: Final[Callable[[int, int], int]] = intrinsic(_product)
-"""Return the low 64 bits of a product, for hashes. With ``*`` an overflow is undefined: numba flags signed
-products as ``nsw``, from which LLVM once concluded that a loop over more than eight bytes never ends."""
+"""Return the low 64 bits of a product, for hashes.
+
+``*`` is undefined on overflow, since numba marks signed products as ``nsw``: LLVM once compiled a hash of
+more than eight bytes to a wrong number."""
+
+rest: Final[Callable[[int], int]] = intrinsic(_rest)
+"""Return a mask without its lowest bit, 0 for 0. Unlike ``mask & mask - 1`` it cannot overflow."""
 
 num_set: Final[Callable[[int], int]] = intrinsic(_num_set)
 """Return how many bits are set."""

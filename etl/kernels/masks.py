@@ -23,7 +23,7 @@ NOT_ASCII: Final = bytes(range(0x80, 0x100))
 @inner
 def lowest(count: int) -> int:
     """Return a mask of the first ``count`` bits; all 64 if ``count`` is at least 64."""
-    return (np.int64(1) << count) - 1 if count < SIZE else np.int64(-1)
+    return ~(np.int64(-1) << count) if count < SIZE else np.int64(-1)
 
 
 @inner

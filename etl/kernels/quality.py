@@ -83,7 +83,7 @@ def finish(
     out: NDArray[np.int64],
 ) -> None:
     """Complete the counts of a document after its last block, except symbols and lines."""
-    out[STOP_WORD_COUNT] = num_bits(out[STOP_WORD_COUNT])
+    out[STOP_WORD_COUNT] = num_set(out[STOP_WORD_COUNT])
     chars = end - first
     while first < end:
         feeds, continued = _find_feeds(data, first)
@@ -162,13 +162,3 @@ def _stop_bit(code: int) -> int:
     for k in range(len(_STOP_CODES)):
         bits |= (code == _STOP_CODES[k]) << k
     return bits
-
-
-@inner
-def num_bits(bits: int) -> int:
-    """Count the bits of a mask of stop words."""
-    count = 0
-    while bits:
-        bits &= bits - 1
-        count += 1
-    return count

@@ -33,7 +33,7 @@ from etl.kernels.english import (
 )
 from etl.kernels.hosts import is_host
 from etl.kernels.jit import inner, kernel
-from etl.kernels.machine import num_set
+from etl.kernels.machine import num_set, rest
 from etl.kernels.masks import between, lowest
 from etl.kernels.utf8 import point_at
 from etl.kernels.words import CHARS, END, FLAGS, START, Batch, Segments, next_segments, put
@@ -150,8 +150,8 @@ def _cut_ascii(
         if begins == ascii_chunks.LEFT:
             break
         starts |= begins
-        ends |= begins & begins - 1 | np.int64(1) << last  # each segment ends where the next begins
-        chunk_starts, chunk_ends = chunk_starts & chunk_starts - 1, chunk_ends & chunk_ends - 1
+        ends |= rest(begins) | np.int64(1) << last  # each segment ends where the next begins
+        chunk_starts, chunk_ends = rest(chunk_starts), rest(chunk_ends)
     return _AsciiSegments(starts, ends, _AsciiChunks(chunk_starts, chunk_ends, chunks.unusual))
 
 
@@ -161,7 +161,7 @@ def _put_all(block: Segments, num: int, starts: int, ends: int, kinds: Kinds) ->
     words = kinds.letters | kinds.digits
     while starts:
         first, last = masks.first(starts), masks.first(ends)
-        starts, ends = starts & starts - 1, ends & ends - 1
+        starts, ends = rest(starts), rest(ends)
         inside = between(first, last)
         flags = (HAS_LETTER if kinds.letters & inside else 0) | (IS_WORD if words & inside else 0)
         num = put(block, num, kinds.base + first, kinds.base + last, last - first, flags)

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner, kernel
-from etl.kernels.machine import product
-from etl.kernels.quality import num_bits
+from etl.kernels.machine import num_set, product
 from etl.kernels.unicode import (
     DIGIT,
     HEBREW,
@@ -206,7 +205,7 @@ def _count_runs(
         at += width
     if 0 < at - start <= tables.longest:
         bits |= _bit(words, key)
-    return num_bits(int(bits))
+    return num_set(int(bits))
 
 
 @inner

@@ -2,8 +2,8 @@
 
 A *segment* is the text between two word boundaries, unless it is white space: a word, a number, a
 punctuation mark, an emoji. A *word* is a segment with a letter or a digit. The tailorings are those of
-``etl.kernels.unicode``. The scan is linear in the bytes and needs no memory beyond the caller's block; a
-long document is read in several blocks of segments.
+``etl.kernels.unicode``. The scan is linear in the bytes, since it looks ahead over marks only, and needs no
+memory beyond the caller's block. A long document is read in several blocks of segments.
 """
 
 from typing import Final, NamedTuple

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels import counts, paragraphs, quality, repetition, stopwords
+from etl.kernels import counts, paragraphs, repetition, stopwords
 from etl.kernels.utf8 import Texts, one_chunk, texts
 from etl.stages import lid
 
@@ -249,26 +249,25 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
     )
-    count = quality.Counts(*(column.astype(np.float64) for column in counted.quality))
-    segments, lines, chars = count.segments, count.lines, count.chars
+    count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}
+    segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
         "num_chars": chars,
         "num_lines": lines,
         "num_segments": segments,
-        "num_words": count.words,
-        "mean_word_length": _per(count.word_chars, count.words),
-        "symbol_word_ratio": _per(count.hashes, segments),
-        "ellipsis_word_ratio": _per(count.ellipses, segments),
-        "bullet_line_ratio": _per(count.bullet_lines, lines),
-        "ellipsis_line_ratio": _per(count.ellipsis_lines, lines),
-        "alpha_word_ratio": _per(count.alpha_words, segments),
-        "newline_word_ratio": _per(count.newlines, segments),
-        "num_stop_words": count.stop_words,
+        "num_words": count["words"],
+        "mean_word_length": _per(count["word_chars"], count["words"]),
+        "symbol_word_ratio": _per(count["hashes"], segments),
+        "ellipsis_word_ratio": _per(count["ellipses"], segments),
+        "bullet_line_ratio": _per(count["bullet_lines"], lines),
+        "ellipsis_line_ratio": _per(count["ellipsis_lines"], lines),
+        "alpha_word_ratio": _per(count["alpha_words"], segments),
+        "newline_word_ratio": _per(count["newlines"], segments),
+        "num_stop_words": count["stop_words"],
     }
     if repeated:
-        values |= dict(
-            zip(_REPEATED, _per(counted.repeated_chars.astype(np.float64), chars), strict=True)
-        )
+        ratios = _per(counted.repeated_chars.astype(np.float64), chars)
+        values |= dict(zip(_REPEATED, ratios, strict=True))
     return {prefix + name: array for name, array in _columns(values, documents).items()}
 
 
