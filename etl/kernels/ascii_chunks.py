@@ -51,8 +51,8 @@ class Kinds(NamedTuple):
     letters: int
     capitals: int
     digits: int
-    prefixes: int  # cut off in front
-    suffixes: int  # cut off behind
+    prefixes: int  # cut off at the start
+    suffixes: int  # cut off at the end
     dots: int
     pluses: int
     dashes: int
@@ -145,20 +145,20 @@ def _cut_ends(
         cuts = special(data, tables, base + first, base + last)
         if cuts:
             break
-        front = _prefix(kinds, first)
-        if front:
-            cuts = special(data, tables, base + first + front, base + last)
-        behind = 0
-        if not cuts and first + front < last:
-            behind = _suffix(kinds, first + front, last)
-        if behind:
-            last -= behind
+        prefix_size = _prefix(kinds, first)
+        if prefix_size:
+            cuts = special(data, tables, base + first + prefix_size, base + last)
+        suffix_size = 0
+        if not cuts and first + prefix_size < last:
+            suffix_size = _suffix(kinds, first + prefix_size, last)
+        if suffix_size:
+            last -= suffix_size
             starts |= np.int64(1) << last
             cuts = special(data, tables, base + first, base + last)
             if cuts:  # the special includes the prefix
                 break
-        if front:
-            first += front
+        if prefix_size:
+            first += prefix_size
             starts |= np.int64(1) << first
         if cuts:
             break

@@ -31,8 +31,8 @@ def count(
 ) -> WordCounts:
     """Count the words of each document, and the code points in repeated n-grams if ``repeated``.
 
-    Words are the segments of ``etl.kernels.spacy``, or with ``by_space`` the text between white space. The
-    bytes behind a null are counted too. Without ``words`` segments are counted but not examined: the counts
+    Words are the segments of ``etl.kernels.spacy``, or with ``by_space`` the text between white space.
+    Bytes of nulls are counted too. Without ``words`` segments are counted but not examined: the counts
     of words remain 0. Without ``marks`` the counts of symbols and lines remain 0, and without ``repeated``
     ``repeated_chars`` has no rows.
     """

@@ -47,19 +47,14 @@ _find_letters = machine.kinds(
     ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
 )
 _JOINED: Final = 5  # the most segments that are joined: those of ":-)))"
-_SEEN, _JOIN = (
-    1 << 2,
-    1 << 3,
-)  # flags inside _join; the bits from _JOIN on: how many segments to join
+_SEEN, _JOIN = 1 << 2, 1 << 3  # flags in _join; from _JOIN on: the number of segments to join
 
 
 class Room(NamedTuple):
     """Buffers that are reused from call to call."""
 
     block: Segments
-    chunk: NDArray[
-        np.int64
-    ]  # (MAX_CHARS + 1, [POINT, FLAG, BYTE]) characters, then 0, 0 and the end
+    chunk: NDArray[np.int64]  # (MAX_CHARS + 1, [POINT, FLAG, BYTE]); the last row is 0, 0, the end
     tails: NDArray[np.int64]  # (MAX_CHARS, 2) suffixes cut off: first and last character
 
 
@@ -118,17 +113,14 @@ def _cut_64(
     after_blank = blanks << 1 | 1
     chunks = _AsciiChunks(~blanks & after_blank, blanks & ~after_blank, ~(letters | blanks))
     cut = _cut_ascii(data, at, chunks, kinds, tables)
-    num = (
-        _put_all(room.block, num, cut.starts, cut.ends, kinds)
-        if keeps
-        else num + num_set(cut.starts)
-    )
+    if keeps:
+        num = _put_all(room.block, num, cut.starts, cut.ends, kinds)
+    else:
+        num += num_set(cut.starts)
     if cut.uncut.starts == 0:
         return Batch(min(at + masks.SIZE, end), num)
     first = masks.first(cut.uncut.starts)
-    if (
-        cut.uncut.ends == 0 and first > 0
-    ):  # it runs past these 64 bytes: the next ones begin with it
+    if cut.uncut.ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
         return Batch(at + first, num)
     at, after = _cut_slowly(data, at + first, end, tables, room, num if keeps else 0)
     return Batch(at, after if keeps else num + after)
@@ -254,22 +246,22 @@ def _cut_chunk(
         cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
         if cuts:
             break
-        front = prefix(chunk, first, last, seen)
-        if front:
-            cuts = special(data, tables, chunk[first + front, BYTE], chunk[last, BYTE])
-        behind = 0
-        if not cuts and first + front < last:
-            behind = suffix(chunk, first + front, last, seen)
-        if behind:
-            tails[num_tails, 0], tails[num_tails, 1] = last - behind, last
+        prefix_size = prefix(chunk, first, last, seen)
+        if prefix_size:
+            cuts = special(data, tables, chunk[first + prefix_size, BYTE], chunk[last, BYTE])
+        suffix_size = 0
+        if not cuts and first + prefix_size < last:
+            suffix_size = suffix(chunk, first + prefix_size, last, seen)
+        if suffix_size:
+            tails[num_tails, 0], tails[num_tails, 1] = last - suffix_size, last
             num_tails += 1
-            last -= behind
+            last -= suffix_size
             cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
             if cuts:  # the special includes the prefix
                 break
-        if front:
-            num = _emit(block, num, chunk, first, first + front)
-            first += front
+        if prefix_size:
+            num = _emit(block, num, chunk, first, first + prefix_size)
+            first += prefix_size
         if cuts:
             break
     if cuts:

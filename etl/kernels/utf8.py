@@ -98,7 +98,7 @@ def class_at(
 
 
 def count_chars(texts: Texts) -> NDArray[np.int64]:
-    """Count the code points of each document: int64 (n,). The bytes behind a null are counted too.
+    """Count the code points of each document: int64 (n,). Bytes of nulls are counted too.
 
     >>> count_chars(texts(pa.array(["né", ""])))
     array([2, 0])
