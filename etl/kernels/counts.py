@@ -16,9 +16,7 @@ class WordCounts(NamedTuple):
     """The counts of documents."""
 
     quality: quality.Counts
-    repeated_chars: NDArray[
-        np.int64
-    ]  # (n-grams, n), in the order of repetition.TOP, then DUPLICATE
+    repeated_chars: NDArray[np.int64]  # (n-grams, n): repetition.TOP, then DUPLICATE
 
 
 def count(

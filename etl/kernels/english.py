@@ -198,12 +198,10 @@ def _hash(word: bytes) -> int:
 def _flags() -> NDArray[np.uint32]:
     """Return the flags of each code point: uint32 (0x110000,)."""
     table = np.zeros(unicode.NUM_CODE_POINTS, np.uint32)
-    letters = {"Ll": LOWER, "Lu": UPPER}
     of_category: dict[str, int] = {
-        **{
-            c: LETTER | ALPHA | letters.get(c, LOWER | UPPER)
-            for c in ("Ll", "Lu", "Lt", "Lm", "Lo")
-        },
+        "Ll": LETTER | ALPHA | LOWER,
+        "Lu": LETTER | ALPHA | UPPER,
+        **dict.fromkeys(("Lt", "Lm", "Lo"), LETTER | ALPHA | LOWER | UPPER),
         **dict.fromkeys(("Mn", "Mc"), ALPHA | LOWER | UPPER),
         **dict.fromkeys(("Nd", "Nl", "No"), NUMBER),
         "So": ICON,
@@ -216,14 +214,13 @@ def _flags() -> NDArray[np.uint32]:
     table[[ord(char) for char in digits + ascii_letters]] |= HOST
     table[ord("0") : ord("9") + 1] |= DIGIT
     for characters, flag in (
-        *((_PUNCT, PUNCT | PREFIX | SUFFIX), (_QUOTES, QUOTE | PREFIX | SUFFIX)),
-        *(
-            (_MONEY, MONEY | PREFIX),
-            ("§%=", PREFIX),
-            (".", DOT),
-            ("—–", PREFIX | SUFFIX),
-            (_NO_WORD, NO_WORD),
-        ),
+        (_PUNCT, PUNCT | PREFIX | SUFFIX),
+        (_QUOTES, QUOTE | PREFIX | SUFFIX),
+        (_MONEY, MONEY | PREFIX),
+        ("§%=", PREFIX),
+        ("—–", PREFIX | SUFFIX),
+        (".", DOT),
+        (_NO_WORD, NO_WORD),
     ):
         table[[ord(char) for char in characters]] |= flag
     table[(table & ICON) > 0] |= PREFIX | SUFFIX
