@@ -1,4 +1,6 @@
-"""One pass over the words of each document, for whatever counts words."""
+"""One pass over the words of each document for all signals that count words."""
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,13 @@ from etl.kernels.spacy import new_room, next_chunks, next_words
 from etl.kernels.utf8 import Texts
 
 
+class WordCounts(NamedTuple):
+    """The counts of documents."""
+
+    quality: quality.Counts
+    repeated_chars: NDArray[np.int64]  # (n-grams, n): repetition.TOP, then DUPLICATE
+
+
 def count(
     texts: Texts,
     *,
@@ -17,21 +26,21 @@ def count(
     words: bool = True,
     marks: bool = True,
     repeated: bool = False,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The counts of ``quality.COUNTS``, and the code points of ``repetition`` if asked for.
+) -> WordCounts:
+    """Count the words of each document, and the code points in repeated n-grams if ``repeated``.
 
-    Two arrays int64 (counts, n), (n-grams, n); the second has no rows if not asked for. Words are the
-    segments of ``etl.kernels.spacy``, or what stands between white space. Whatever a null holds is
-    counted too. Without ``words`` segments are not looked into: what is counted of words is left at 0; and
-    without ``marks`` the symbols and lines.
+    Words are the segments of ``etl.kernels.spacy``, or with ``by_space`` the text between white space.
+    Bytes of nulls are counted too. Without ``words`` segments are counted but not examined: the counts
+    of words remain 0. Without ``marks`` the counts of symbols and lines remain 0, and without ``repeated``
+    ``repeated_chars`` has no rows.
     """
     num = len(texts.offsets) - 1
     counts = np.zeros((num, len(quality.COUNTS)), np.int64)
-    rows = len(repetition.TOP) + len(repetition.DUPLICATE) if repeated else 0
-    repetitions = np.zeros((num, rows), np.int64)
-    looks = words or repeated or by_space
-    _count(texts.offsets, texts.data, tables(), counts, repetitions, by_space, looks, marks)
-    return counts.T, repetitions.T
+    num_grams = len(repetition.TOP) + len(repetition.DUPLICATE) if repeated else 0
+    repeated_chars = np.zeros((num, num_grams), np.int64)
+    keeps = words or repeated or by_space
+    _count(texts.offsets, texts.data, tables(), counts, repeated_chars, by_space, keeps, marks)
+    return WordCounts(quality.Counts(*counts.T), repeated_chars.T)
 
 
 @kernel
@@ -40,13 +49,13 @@ def _count(
     data: NDArray[np.uint8],
     tables: Tables,
     counts: NDArray[np.int64],
-    repetitions: NDArray[np.int64],
+    repeated_chars: NDArray[np.int64],
     by_space: bool,
-    looks: bool,
+    keeps: bool,
     marks: bool,
 ) -> None:
     room = new_room()
-    repeated = repetitions.shape[1] > 0
+    repeated = repeated_chars.shape[1] > 0
     words = repetition.new_words(len(room.block) if repeated else 0)
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
@@ -55,11 +64,11 @@ def _count(
             if by_space:
                 at, num = next_chunks(data, at, end, tables, room)
             else:
-                at, num = next_words(data, at, end, tables, room, looks)
-            if looks:
+                at, num = next_words(data, at, end, tables, room, keeps)
+            if keeps:
                 quality.add_words(data, room.block, num, counts[k])
             else:
-                counts[k, 0] += num
+                counts[k, quality.SEGMENTS] += num
             if repeated:
                 if num_words + num > len(words.keys):
                     words = repetition.grown(words, num_words)
@@ -69,4 +78,4 @@ def _count(
         if marks:
             quality.finish_marks(data, offsets[k], end, tables.classes, counts[k])
         if repeated:
-            repetition.repeated_chars(words, num_words, repetitions[k])
+            repetition.repeated_chars(words, num_words, repeated_chars[k])

@@ -1,8 +1,8 @@
-"""Which of 64 bytes of a text are of a kind: a bit for each, that of the first byte lowest.
+"""Bit masks over 64 bytes of a text: one bit for each byte, that of the first byte lowest.
 
-So white space between words, or line feeds, are found by counting zeros, without a branch for each byte
-(Langdale and Lemire, "Parsing gigabytes of JSON per second", 2019, section 3). An array must have
-so many bytes, as those of ``Texts`` do; ``machine.kinds`` makes the masks.
+With masks, white space or line feeds are found by counting zeros, without a branch for each byte (Langdale
+and Lemire, "Parsing gigabytes of JSON per second", 2019, section 3). ``machine.kinds`` computes the masks.
+It needs arrays of at least 64 bytes, which those of ``Texts`` are.
 """
 
 from typing import Final
@@ -15,24 +15,24 @@ from etl.kernels.machine import trailing_zeros
 
 SIZE: Final = machine.WIDTH
 CONTINUED: Final = bytes(range(0x80, 0xC0))
-"""The bytes within a character of UTF-8."""
+"""The bytes of UTF-8 characters after the first one."""
 
 NOT_ASCII: Final = bytes(range(0x80, 0x100))
 
 
 @inner
 def lowest(count: int) -> int:
-    """The first ``count`` bits of 64; all of them from 64 on."""
-    return (np.int64(1) << count) - 1 if count < SIZE else np.int64(-1)
+    """Return a mask of the first ``count`` bits; all 64 if ``count`` is at least 64."""
+    return ~(np.int64(-1) << count) if count < SIZE else np.int64(-1)
 
 
 @inner
 def between(first: int, last: int) -> int:
-    """The bits from ``first`` to ``last``."""
+    """Return a mask of the bits from ``first`` up to but not including ``last``."""
     return lowest(last) & ~lowest(first)
 
 
 @inner
 def first(mask: int) -> int:
-    """The first bit that is set, or 64."""
+    """Return the index of the first bit that is set, or 64."""
     return trailing_zeros(mask)

@@ -1,6 +1,6 @@
-"""The counts behind Gopher's quality rules: one pass over the words of a document, one over its lines."""
+"""Counts of words, symbols and lines for Gopher's quality rules (Rae et al. 2021)."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,29 +12,40 @@ from etl.kernels.machine import kinds, num_set
 from etl.kernels.masks import CONTINUED, SIZE, lowest
 from etl.kernels.spacy import HAS_LETTER, IS_WORD
 from etl.kernels.swar import head
-from etl.kernels.words import CHARS, END, FLAGS, START
+from etl.kernels.words import CHARS, END, FLAGS, START, Segments
 
-COUNTS: Final = (
-    "segments",  # words, numbers, punctuation marks
-    "words",  # segments with a character that is no punctuation
-    "alpha_words",  # segments with a letter
-    "word_chars",  # code points in words
-    "stop_words",  # distinct ones of STOP_WORDS
-    "hashes",  # '#'
-    "ellipses",  # '...' (without overlap) and '…'
-    "chars",  # code points
-    "newlines",  # line feeds
-    "lines",  # as str.splitlines, blank ones included
-    "bullet_lines",  # begin, after white space, with '-' or '•'
-    "ellipsis_lines",  # end, before white space, in '...' or '…'
-)
-"""What is counted of a document, in order."""
+
+class Counts(NamedTuple):
+    """The counts of documents: arrays of int64 (n,)."""
+
+    segments: NDArray[np.int64]  # words, numbers, punctuation marks
+    words: NDArray[np.int64]  # segments with a character that is not punctuation
+    alpha_words: NDArray[np.int64]  # segments with a letter
+    word_chars: NDArray[np.int64]  # code points in words
+    stop_words: NDArray[np.int64]  # distinct ones of STOP_WORDS
+    hashes: NDArray[np.int64]  # '#'
+    ellipses: NDArray[np.int64]  # '...' (without overlap) and '…'
+    chars: NDArray[np.int64]  # code points
+    newlines: NDArray[np.int64]  # line feeds
+    lines: NDArray[np.int64]  # as str.splitlines, blank ones included
+    bullet_lines: NDArray[np.int64]  # begin, after white space, with '-' or '•'
+    ellipsis_lines: NDArray[np.int64]  # end, before white space, in '...' or '…'
+
+
+COUNTS: Final = Counts._fields
+"""The names of the counts, in order."""
+
+# Columns of the counts of a document.
+(
+    SEGMENTS, WORDS, ALPHA_WORDS, WORD_CHARS, STOP_WORD_COUNT, HASHES, ELLIPSES, NUM_CHARS, NEWLINES,
+    LINES, BULLET_LINES, ELLIPSIS_LINES,
+) = range(len(COUNTS))  # fmt: skip
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
-"""Rae et al. 2021, appendix A.1.1; compared as they stand, in lower case."""
+"""Rae et al. 2021, appendix A.1.1. The comparison is case-sensitive."""
 
 _STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
-_LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # at most 7 bytes fit a code
+_LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # a code holds at most 7 bytes
 _DASH, _DOT = (ord(char) for char in "-.")
 _find_symbols = kinds(b"#", b".", b"\xe2")
 _find_feeds = kinds(b"\n", CONTINUED)
@@ -42,10 +53,11 @@ _BULLET, _ELLIPSIS = 0xA2, 0xA6  # the last byte of '•' and '…', after E2 80
 
 
 @inner
-def add_words(
-    data: NDArray[np.uint8], block: NDArray[np.int64], num: int, out: NDArray[np.int64]
-) -> None:
-    """Add a block of segments to the counts of a document; ``stop_words`` holds a bit for each."""
+def add_words(data: NDArray[np.uint8], block: Segments, num: int, out: NDArray[np.int64]) -> None:
+    """Add a block of segments to the counts of a document.
+
+    Until ``finish``, ``STOP_WORD_COUNT`` is a mask of the stop words seen.
+    """
     words = alpha_words = word_chars = stops = 0
     for k in range(num):
         flags = block[k, FLAGS]
@@ -56,11 +68,11 @@ def add_words(
             word_chars += block[k, CHARS]
             if last - first <= _LONGEST_STOP:
                 stops |= _stop_bit(head(data, first, last))
-    out[0] += num
-    out[1] += words
-    out[2] += alpha_words
-    out[3] += word_chars
-    out[4] |= stops
+    out[SEGMENTS] += num
+    out[WORDS] += words
+    out[ALPHA_WORDS] += alpha_words
+    out[WORD_CHARS] += word_chars
+    out[STOP_WORD_COUNT] |= stops
 
 
 @inner
@@ -70,15 +82,15 @@ def finish(
     end: int,
     out: NDArray[np.int64],
 ) -> None:
-    """Complete the counts of a document whose words have been added, but for symbols and lines."""
-    out[4] = num_bits(out[4])
+    """Complete the counts of a document after its last block, except symbols and lines."""
+    out[STOP_WORD_COUNT] = num_set(out[STOP_WORD_COUNT])
     chars = end - first
     while first < end:
         feeds, continued = _find_feeds(data, first)
-        out[8] += num_set(feeds & lowest(end - first))
+        out[NEWLINES] += num_set(feeds & lowest(end - first))
         chars -= num_set(continued & lowest(end - first))
         first += SIZE
-    out[7] = chars
+    out[NUM_CHARS] = chars
 
 
 @inner
@@ -89,28 +101,28 @@ def finish_marks(
     classes: NDArray[np.uint8],
     out: NDArray[np.int64],
 ) -> None:
-    """Count the hashes, the ellipses, and the lines."""
-    out[5], out[6] = _symbols(data, first, end)
-    out[9], out[10], out[11] = _lines(data, first, end, classes)
+    """Count the symbols and lines of a document."""
+    out[HASHES], out[ELLIPSES] = _symbols(data, first, end)
+    out[LINES], out[BULLET_LINES], out[ELLIPSIS_LINES] = _lines(data, first, end, classes)
 
 
 @inner
 def _symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """The hashes and the ellipses."""
+    """Count the hashes and the ellipses."""
     hashes = ellipses = 0
     while at < end:
         signs, dots, leads = _find_symbols(data, at)
         dots &= lowest(end - at)
-        seen = min(end - at, SIZE - 2)  # of which it can be told whether two dots follow
-        some = (dots & dots >> 1 & dots >> 2 | leads) & lowest(seen)
-        if some:
-            seen = masks.first(some)
-        hashes += num_set(signs & lowest(seen))
-        at += seen
-        if some and data[at] == _DOT:
+        size = min(end - at, SIZE - 2)  # the mask shows whether two dots follow these bytes
+        candidates = (dots & dots >> 1 & dots >> 2 | leads) & lowest(size)
+        if candidates:
+            size = masks.first(candidates)
+        hashes += num_set(signs & lowest(size))
+        at += size
+        if candidates and data[at] == _DOT:
             ellipses += 1
             at += 3
-        elif some:
+        elif candidates:
             ellipses += _is_general(data, at, end, _ELLIPSIS)
             at += 1
     return hashes, ellipses
@@ -120,6 +132,7 @@ def _symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
 def _lines(
     data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
 ) -> tuple[int, int, int]:
+    """Count the lines, those with a bullet and those that end in an ellipsis."""
     lines = bullet_lines = ellipsis_lines = 0
     while at < end:
         line_end, after = next_line(data, at, end)
@@ -138,24 +151,14 @@ def _lines(
 
 @inner
 def _is_general(data: NDArray[np.uint8], at: int, end: int, last: int) -> bool:
-    """Whether the character at a byte is that of General Punctuation whose UTF-8 ends in ``last``."""
+    """Return whether the character at a byte is the one of U+2000 to U+203F whose UTF-8 ends in ``last``."""
     return at + 3 <= end and data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == last
 
 
 @inner
 def _stop_bit(code: int) -> int:
-    """The bit of the stop word with these bytes, or 0."""
+    """Return the bit of the stop word with these bytes, or 0."""
     bits = 0
     for k in range(len(_STOP_CODES)):
         bits |= (code == _STOP_CODES[k]) << k
     return bits
-
-
-@inner
-def num_bits(bits: int) -> int:
-    """How many bits are set: one for each stop word."""
-    count = 0
-    while bits:
-        bits &= bits - 1
-        count += 1
-    return count

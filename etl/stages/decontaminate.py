@@ -142,7 +142,7 @@ def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> grams.Grams:
     groups = np.repeat(np.arange(len(sets), dtype=np.uint8), [len(part) for part in parts])
     items = buffers(pa.concat_arrays(parts))
     known = grams.index(items, groups, words=ngram, short_words=min_words)
-    num_words, _ = sizes(items)
+    num_words = sizes(items).num_words
     for group, listed in enumerate(sets):
         item_words = num_words[groups == group]
         num_short = int((item_words < min_words).sum())

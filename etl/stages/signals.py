@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels import counts, paragraphs, quality, repetition, stopwords
+from etl.kernels import counts, paragraphs, repetition, stopwords
 from etl.kernels.utf8 import Texts, one_chunk, texts
 from etl.stages import lid
 
@@ -243,14 +243,14 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
     prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    found, repetitions = counts.count(
+    counted = counts.count(
         documents,
         by_space=by_space,
         words=not asked.isdisjoint(_OF_WORDS),
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
     )
-    count = dict(zip(quality.COUNTS, found.astype(np.float64), strict=True))
+    count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
         "num_chars": chars,
@@ -267,7 +267,8 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
         "num_stop_words": count["stop_words"],
     }
     if repeated:
-        values |= dict(zip(_REPEATED, _per(repetitions.astype(np.float64), chars), strict=True))
+        ratios = _per(counted.repeated_chars.astype(np.float64), chars)
+        values |= dict(zip(_REPEATED, ratios, strict=True))
     return {prefix + name: array for name, array in _columns(values, documents).items()}
 
 
