@@ -50,7 +50,7 @@ class Rules(NamedTuple):
     citations: bool
 
 
-class Counts(NamedTuple):
+class C4Counts(NamedTuple):
     """The counts of each document: int64 (n,)."""
 
     long_word_lines: NDArray[np.int64]  # removed: a word has more than max_word_chars
@@ -63,21 +63,21 @@ class Counts(NamedTuple):
     sentences: NDArray[np.int64]  # in the lines that are kept
 
 
-class Cleaned(NamedTuple):
+class CleanedPages(NamedTuple):
     """The documents after cleaning."""
 
     texts: pa.Array  # string, null for null
-    counts: Counts
+    counts: C4Counts
 
 
-def clean(texts: Texts, rules: Rules) -> Cleaned:
+def clean(texts: Texts, rules: Rules) -> CleanedPages:
     """Remove lines and citation marks from each document, and count them."""
     num = len(texts.offsets) - 1
-    counts = Counts(*np.zeros((len(Counts._fields), num), np.int64))
+    counts = C4Counts(*np.zeros((len(C4Counts._fields), num), np.int64))
     offsets = np.zeros(num + 1, np.int64)
     data = np.empty(texts.offsets[-1] - texts.offsets[0] + num + SIZE, np.uint8)
     _clean(texts.offsets, texts.data, tables(), rules, counts, offsets, data)
-    return Cleaned(strings(offsets, data, texts.valid), counts)
+    return CleanedPages(strings(offsets, data, texts.valid), counts)
 
 
 def _phrases(phrases: tuple[str, ...], anchors: tuple[str, ...]) -> NDArray[np.uint8]:
@@ -118,7 +118,7 @@ def _clean(
     data: NDArray[np.uint8],
     tables: Tables,
     rules: Rules,
-    counts: Counts,
+    counts: C4Counts,
     out_offsets: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> None:
@@ -150,7 +150,7 @@ def _clean_line(
     last: int,
     tables: Tables,
     rules: Rules,
-    counts: Counts,
+    counts: C4Counts,
     k: int,
     line: int,
     out: NDArray[np.uint8],

@@ -35,7 +35,7 @@ CONTROLS: Final = (
 """First and last code point of each range that ``clean`` removes."""
 
 
-class Cleaned(NamedTuple):
+class CleanedTexts(NamedTuple):
     """The bytes of the documents after cleaning, and what changed."""
 
     offsets: NDArray[np.int64]  # (n + 1,), from 0
@@ -44,10 +44,10 @@ class Cleaned(NamedTuple):
     controls: NDArray[np.int64]  # (n,) control characters removed
 
 
-def clean(texts: Texts, *, line_ends: bool, controls: bool) -> Cleaned:
+def clean(texts: Texts, *, line_ends: bool, controls: bool) -> CleanedTexts:
     """Return the texts with LF line ends, without control characters, or both."""
     num = len(texts.offsets) - 1
-    cleaned = Cleaned(
+    cleaned = CleanedTexts(
         np.zeros_like(texts.offsets),
         np.empty(texts.offsets[-1] - texts.offsets[0], np.uint8),
         np.zeros(num, np.int64),
@@ -62,7 +62,7 @@ def _clean(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     wanted: NDArray[np.bool_],
-    cleaned: Cleaned,
+    cleaned: CleanedTexts,
 ) -> None:
     line_ends, controls = wanted[0], wanted[1]
     out = cleaned.data

@@ -1,8 +1,8 @@
-"""Look up word n-grams of texts in a large set of n-grams: exact, and without a limit on text size.
+"""Look up the word n-grams of texts in a large set: exact, for texts of any length.
 
 Words are those of ``etl.kernels.plain``. A look-up compares 64 bits of a rolling hash, then the words, so a
 hash collision is never taken for a match. The set takes 18 bytes per n-gram, 4 to 8 bytes more for the
-buckets, and its normalized words. Texts of any length are processed in blocks. One core processes 140 MB of
+buckets, and its normalized words. Texts are processed in blocks. One core processes 140 MB of
 text per second with 100 MB of text in the set, and 200 MB per second with 5 MB.
 """
 

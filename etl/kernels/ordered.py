@@ -1,4 +1,4 @@
-"""Set operations on integer arrays by sorting: ten times as fast as NumPy's hash tables on millions."""
+"""Set operations on large integer arrays by sorting, ten times as fast as NumPy's hash tables."""
 
 import numpy as np
 from numpy.typing import NDArray

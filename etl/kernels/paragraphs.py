@@ -29,7 +29,7 @@ _find_feeds = kinds(b"\n", CONTINUED)
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
-class Counts(NamedTuple):
+class LineCounts(NamedTuple):
     """The counts of each document: int64 (n,)."""
 
     lines: NDArray[np.int64]  # not empty, plus one per end of the text that is a line feed
@@ -59,13 +59,13 @@ class _CountBuffers(NamedTuple):
     table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
 
 
-def count(texts: Texts, *, paragraphs: bool = True) -> Counts:
+def count(texts: Texts, *, paragraphs: bool = True) -> LineCounts:
     """Return the counts of each document; the bytes of a null are counted too.
 
     Without ``paragraphs``, the counts of paragraphs are 0.
     """
     num = len(texts.offsets) - 1
-    counts = Counts(*np.zeros((len(Counts._fields), num), np.int64))
+    counts = LineCounts(*np.zeros((len(LineCounts._fields), num), np.int64))
     _count(texts.offsets, texts.data, tables().flags, paragraphs, counts)
     return counts
 
@@ -76,7 +76,7 @@ def _count(
     data: NDArray[np.uint8],
     flags: NDArray[np.uint32],
     with_paragraphs: bool,
-    counts: Counts,
+    counts: LineCounts,
 ) -> None:
     buffers = _new_buffers(1024)
     for k in range(len(offsets) - 1):
@@ -156,7 +156,7 @@ def _count_full_line(
     last: int,
     chars: int,
     flags: NDArray[np.uint32],
-    counts: Counts,
+    counts: LineCounts,
     k: int,
 ) -> None:
     """Count a line of document ``k`` that is not blank."""
@@ -173,7 +173,7 @@ def _count_full_line(
 
 @kernel
 def _count_duplicate_lines(
-    buffers: _CountBuffers, lines: int, feeds_at_ends: int, counts: Counts, k: int
+    buffers: _CountBuffers, lines: int, feeds_at_ends: int, counts: LineCounts, k: int
 ) -> None:
     """Count the lines of document ``k`` and their duplicates.
 
@@ -189,7 +189,7 @@ def _count_duplicate_lines(
 
 
 @kernel
-def _count_paragraphs(buffers: _CountBuffers, lines: int, counts: Counts, k: int) -> None:
+def _count_paragraphs(buffers: _CountBuffers, lines: int, counts: LineCounts, k: int) -> None:
     """Count the paragraphs of document ``k`` and their duplicates; overwrites its lines."""
     paragraphs = _join_paragraphs(buffers, lines)
     duplicates, chars = _duplicates(buffers, paragraphs)

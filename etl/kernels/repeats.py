@@ -1,4 +1,4 @@
-"""Find the lines or paragraphs that a document repeats, and the byte spans that remain without them.
+"""Find lines or paragraphs that a document repeats, and the spans that remain without them.
 
 A line is one of ``str.splitlines``, without white space at its ends; a paragraph is a run of lines without a
 blank one. Two are equal if their 64-bit hashes are, after normalization of the differences to ignore. The

@@ -20,7 +20,7 @@ TOP: Final = (2, 3, 4)
 """The n of the n-grams of which only the most frequent one counts."""
 
 DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
-"""The n of the n-grams of which every second and later occurrence counts."""
+"""The n of the n-grams of which every occurrence but the first counts."""
 
 _FACTOR: Final = -7046029254386353131  # odd: 2**64 divided by the golden ratio
 _FIRST_N, _LAST_TOP, _LAST_N = TOP[0], TOP[-1], DUPLICATE[-1]

@@ -11,7 +11,7 @@ from etl.kernels.utf8 import texts
 from etl.stages.base import Rules, Transform, above, below
 from etl.stages.rewritten import rewritten
 
-_UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.Counts._fields}
+_UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.C4Counts._fields}
 
 
 class C4(Transform):
