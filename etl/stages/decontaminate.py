@@ -95,7 +95,7 @@ class Decontaminate(Filter):
 
         Raises RecipeError if a set cannot be read or has no item that is long enough.
         """
-        hits, _ = grams.count(buffers(table["text"]), self._grams(), len(self._names))
+        hits = grams.count(buffers(table["text"]), self._grams(), len(self._names)).counts
         null = pc.is_null(table["text"]).to_numpy()
         columns = zip(self.columns(), hits, strict=True)
         return pa.table({name: pa.array(count, pa.float64(), mask=null) for name, count in columns})
@@ -107,7 +107,7 @@ class Decontaminate(Filter):
         if not len(rejected) or "text" not in table.column_names:
             return found
         known = self._grams()
-        _, firsts = grams.count(buffers(table["text"].take(rejected)), known, len(self._names))
+        firsts = grams.count(buffers(table["text"].take(rejected)), known, len(self._names)).firsts
         reasons = found.to_pylist()
         for index, row in enumerate(rejected.tolist()):
             group = self._names.index(reasons[row].removeprefix(f"{self.kind}."))

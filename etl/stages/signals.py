@@ -278,18 +278,19 @@ def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
 
 def _lines(columns: Columns, names: Sequence[str]) -> Columns:
     documents, folds = texts(columns["text"]), not _OF_PARAGRAPHS.isdisjoint(names)
-    found = paragraphs.count(documents, paragraphs=folds).astype(np.float64)
-    count = dict(zip(paragraphs.COUNTS, found, strict=True))
-    chars, full = count["chars"], count["full_lines"]
+    line_counts = paragraphs.count(documents, paragraphs=folds)
+    chars, full = line_counts.chars, line_counts.full_lines
     values = {
-        "duplicate_line_ratio": _per(count["duplicate_lines"], count["lines"]),
-        "duplicate_line_char_ratio": _per(count["duplicate_line_chars"], chars),
-        "duplicate_paragraph_ratio": _per(count["duplicate_paragraphs"], count["paragraphs"]),
-        "duplicate_paragraph_char_ratio": _per(count["duplicate_paragraph_chars"], chars),
-        "terminal_line_ratio": _per(count["terminal_lines"], full),
-        "quoted_line_ratio": _per(count["quoted_lines"], full),
-        "short_line_ratio": _per(count["short_lines"], full),
-        "duplicate_text_ratio": _per(count["duplicate_full_line_chars"], chars - count["feeds"]),
+        "duplicate_line_ratio": _per(line_counts.duplicate_lines, line_counts.lines),
+        "duplicate_line_char_ratio": _per(line_counts.duplicate_line_chars, chars),
+        "duplicate_paragraph_ratio": _per(line_counts.duplicate_paragraphs, line_counts.paragraphs),
+        "duplicate_paragraph_char_ratio": _per(line_counts.duplicate_paragraph_chars, chars),
+        "terminal_line_ratio": _per(line_counts.terminal_lines, full),
+        "quoted_line_ratio": _per(line_counts.quoted_lines, full),
+        "short_line_ratio": _per(line_counts.short_lines, full),
+        "duplicate_text_ratio": _per(
+            line_counts.duplicate_full_line_chars, chars - line_counts.feeds
+        ),
     }
     return _columns(values, documents)
 
@@ -299,7 +300,9 @@ def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> Column
     return {name: pa.array(array, pa.float64(), mask=null) for name, array in values.items()}
 
 
-def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+def _per(
+    count: NDArray[np.float64 | np.int64], whole: NDArray[np.float64 | np.int64]
+) -> NDArray[np.float64]:
     """A ratio, which is 0 where the whole is."""
     return count / np.maximum(whole, 1)
 
