@@ -1,4 +1,4 @@
-"""A walk through a lake that `make demo` has filled: counts, history, two traces, three batches.
+"""Print a tour of the lake that `make demo` writes: counts, history, two traces, three batches.
 
 python -m pipelines.tour LAKE
 """
@@ -10,33 +10,33 @@ from importlib import resources
 from tokenizers import Tokenizer
 
 import etl
-from cli import render
+from cli.commands import history, report, trace
 from etl.loader import TokenDataset
 
 
 def title(text: str) -> None:
-    """A heading on its own line."""
+    """Print a heading."""
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}\n{'-' * len(text)}")
 
 
 def show(lines: Iterable[str]) -> None:
-    """Lines, as the command line prints them."""
+    """Print lines."""
     print("\n".join(lines))
 
 
 def main(lake: str) -> None:
-    """Show what stands in the lake, through the same functions that a user calls."""
-    title("What became of each document")
-    show(render.lake_report(etl.report(lake)))
+    """Print the tour of a lake, using only public functions and the output of the commands."""
+    title("Documents by outcome")
+    show(report.lines(etl.report(lake)))
 
-    title("The versions of the table `tokens`")
-    show(render.versions(etl.history(f"{lake}/tokens")))
+    title("Versions of the table `tokens`")
+    show(history.lines(etl.history(f"{lake}/tokens")))
 
     documents = etl.read_table(lake, "documents")[["id", "source", "row", "verdict", "reason"]]
     for verdict in ("kept", "rejected"):
-        title(f"One {verdict} document, back to its source")
-        found = documents[documents.verdict == verdict].head(1, npartitions=-1).iloc[0]
-        show(render.traces(etl.trace(lake, source=found.source, row=int(found.row))))
+        title(f"A {verdict} document, traced to its source")
+        document = documents[documents.verdict == verdict].head(1, npartitions=-1).iloc[0]
+        show(trace.lines(etl.trace(lake, source=document.source, row=int(document.row))))
 
     title("Three packed training batches")
     tokenizer = Tokenizer.from_file(str(resources.files("pipelines") / "sample/tokenizer.json"))

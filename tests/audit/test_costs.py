@@ -5,7 +5,8 @@ from distributed import Client
 from upath import UPath
 
 import schemas
-from cli import render
+from cli.commands import report as report_command
+from cli.commands import run as run_command
 from etl.audit.lineage import history
 from etl.audit.report import report
 from etl.job.costs import StageCost, clock, clocked, stage_costs
@@ -100,7 +101,7 @@ def test_a_run_and_the_report_of_its_lake_tell_the_same(
         for name, value in version.lineage.counts.costs.items()
     }
     assert seconds == {cost.name: cost.seconds for cost in one.costs}
-    lines = list(render.run_report(one))
+    lines = list(run_command.lines(one))
     assert lines[-len(one.costs) - 1].split() == [
         "stage",
         "documents",
@@ -109,7 +110,7 @@ def test_a_run_and_the_report_of_its_lake_tell_the_same(
         "MB/s",
     ]
     assert lines[-1].startswith("tokenize.write")
-    assert lines[-1] in list(render.lake_report(found))
+    assert lines[-1] in list(report_command.lines(found))
     assert run(recipe, cluster=client).costs == []
 
 

@@ -387,7 +387,7 @@ def test_the_command(lake: Lake) -> None:
     found = tune(lake(), settings[1:])
     assert json.loads(etl(lake(), *settings, "--json"))["whole"]["rows"] == found.whole.rows
     text = etl(lake(), *settings)
-    assert f"unknown: {found.whole.unknown:,} documents would now come to `6 python`" in text
+    assert f"unknown: {found.whole.unknown:,} documents would now reach `6 python`" in text
     now, then = found.rules["gopher_quality.short"]
     (line,) = [line for line in text.splitlines() if line.startswith("gopher_quality.short")]
     assert line.split()[1:] == [f"{now}", f"{then}", f"{then - now:+}"]
