@@ -5,15 +5,6 @@ Results go to stdout, with ``--json`` as JSON and nothing else; progress and err
 3 done, but part of the input could not be read; 130 interrupted.
 """
 
-from typing import Final
+from cli.app import main
 
-FAILED: Final = 1
-QUARANTINED: Final = 3
-INTERRUPTED: Final = 130
-
-
-def main() -> None:
-    """Run the command line."""
-    from cli.app import app
-
-    app(prog_name="etl")
+__all__ = ["main"]

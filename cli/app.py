@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from cli import FAILED
 from cli.commands import (
     certificates,
     diff,
@@ -32,6 +31,7 @@ from cli.commands import (
     vacuum,
     verify,
 )
+from cli.output import FAILED
 from etl.errors import TokenlakeError
 
 COMMANDS: Final = (
@@ -105,3 +105,8 @@ def _common(
 
 for command in COMMANDS:
     app.add_typer(command.app)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="etl")

@@ -1,7 +1,7 @@
-"""What several commands print: text or JSON, columns, cells, counts by reason, costs by stage."""
+"""What several commands print (text or JSON, columns, counts, costs), and their exit codes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -10,6 +10,10 @@ from etl.errors import one_line
 if TYPE_CHECKING:
     from etl.job.costs import StageCost
     from etl.job.quarantine import Quarantined
+
+FAILED: Final = 1
+QUARANTINED: Final = 3
+INTERRUPTED: Final = 130
 
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300

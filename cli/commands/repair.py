@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli import FAILED, options, output
+from cli import options, output
 from cli.commands import verify
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def repair(
     result = repair_lake(lake, drop=yes)
     output.print_result(result, lines, as_json=as_json)
     if result.left:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(output.FAILED)
 
 
 def lines(repair: "Repair") -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import INTERRUPTED, QUARANTINED, options, output
+from cli import options, output
 from cli.progress import ProgressLine, duration
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def run(  # noqa: PLR0913 - one parameter per option
             )
     except KeyboardInterrupt:
         typer.echo("interrupted: commits are kept; run the same command to continue", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(output.INTERRUPTED) from None
     output.print_result(report, lines, as_json=as_json)
     for note in report.quarantined:
         typer.echo(output.quarantined(note), err=True)
     if not report.ok:
-        raise typer.Exit(QUARANTINED)
+        raise typer.Exit(output.QUARANTINED)
 
 
 def lines(report: "RunReport") -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import FAILED, options, output
+from cli import options, output
 
 if TYPE_CHECKING:
     from etl.audit.verify import Problem
@@ -37,7 +37,7 @@ def verify(
     problems = check(lake, quick=quick)
     output.print_result(problems, lines, as_json=as_json)
     if problems:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(output.FAILED)
 
 
 def lines(problems: Sequence["Problem"]) -> Iterator[str]:
