@@ -71,6 +71,15 @@ def cell(value: Any) -> str:
     return text if len(text) <= _MAX_CELL_CHARS else f"{text[: _MAX_CELL_CHARS - 3]}..."
 
 
+def many(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> many(1, "file"), many(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def rejected(counts: Mapping[str, int]) -> Iterator[str]:
     """Yield the number of rejected documents and the counts by reason, largest first."""
     yield f"rejected    {sum(counts.values()):,}"

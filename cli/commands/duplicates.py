@@ -74,14 +74,15 @@ def lines(report: "DuplicateReport") -> Iterator[str]:
 
 def _saved(saved: "Saved") -> str:
     unknown = f", unknown for {saved.unknown:,}" if saved.unknown else ""
-    return f"{saved.documents:,} documents, ~{saved.tokens:,} tokens{unknown}"
+    return f"{output.many(saved.documents, 'document')}, ~{saved.tokens:,} tokens{unknown}"
 
 
 def _cuts(cuts: "CutTotals") -> Iterator[str]:
-    size = f"{cuts.units:,} units, {cuts.chars:,} characters"
-    yield f"cut         {size}, from {cuts.documents:,} documents"
+    units, chars = output.many(cuts.units, "unit"), output.many(cuts.chars, "character")
+    yield f"cut         {units}, {chars}, from {output.many(cuts.documents, 'document')}"
     if cuts.left_out:
-        yield f"            {cuts.left_out:,} documents removed, as too little text would remain"
+        documents = output.many(cuts.left_out, "document")
+        yield f"            {documents} removed, as too little text would remain"
     if cuts.tokens is not None:
         yield f"            ~{cuts.tokens:,} tokens in all"
 

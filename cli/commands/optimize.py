@@ -40,7 +40,7 @@ def optimize(
 ) -> None:
     """Compact small data files.
 
-    No row changes, and old versions stay readable. Runs and trainings may continue in the meantime.
+    No row changes, and old versions stay readable. Runs and training jobs may continue in the meantime.
     """
     from etl.care.optimize import optimize as compact
 

@@ -89,7 +89,8 @@ def lines(plan: "Plan") -> Iterator[str]:
         yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
     unkeyed = plan.unkeyed() if "duplicates" in plan.ledgers else ()
     if count := sum(1 for _ in unkeyed):
-        yield f"keys        will be written for {count} splits that are already deduplicated"
+        splits = output.many(count, "deduplicated split")
+        yield f"keys        will be written for {splits}"
     for uri in sorted(plan.changed):
         yield f"replaces    {uri}"
     if not plan.has_work():

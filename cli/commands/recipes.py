@@ -31,9 +31,7 @@ def recipes(
         output.print_result(about, lines, as_json=as_json)
         return
     if name not in names:
-        raise typer.BadParameter(
-            f"there is no shipped recipe {name!r}; choose from {', '.join(names)}"
-        )
+        raise typer.BadParameter(f"unknown recipe {name!r}; choose from {', '.join(names)}")
     recipe = {"name": name, "text": _text(name)}
     output.print_result(recipe, lambda shown: shown["text"].splitlines(), as_json=as_json)
 

@@ -43,7 +43,7 @@ def lines(repair: "Repair") -> Iterator[str]:
         yield f"not repaired: {left.problem.table}/{left.problem.file or ''}: {left.why}"
     verb = "dropped" if repair.done else "would drop"
     for kind, paths in repair.dropped.items():
-        yield f"{verb} {len(paths):,} files of {kind}"
+        yield f"{verb} {output.many(len(paths), 'file')} of {kind}"
     for source in repair.sources:
         yield f"to read again: {source}"
     if repair.dropped and repair.done:

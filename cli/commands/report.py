@@ -42,10 +42,11 @@ def lines(report: "LakeReport") -> Iterator[str]:
     for kind, count in report.duplicates.items():
         yield f"  {kind:<32} {count:,}"
     if report.cut:
-        yield f"cut         {report.cut:,} documents"
+        yield f"cut         {output.many(report.cut, 'document')}"
     mean = report.tokens_per_document
     per_document = f" ({mean:,.0f} per document)" if mean is not None else ""
-    yield f"tokens      {report.tokens:,} of {report.tokenized:,} documents{per_document}"
+    documents = output.many(report.tokenized, "document")
+    yield f"tokens      {report.tokens:,} of {documents}{per_document}"
     if report.languages:
         yield "languages   (kept documents)"
         for name, count in report.languages.items():
@@ -59,8 +60,9 @@ def lines(report: "LakeReport") -> Iterator[str]:
 
 def _table(table: "TableReport") -> str:
     recipe = f"recipe {table.recipe} {(table.fingerprint or '')[:12]}" if table.recipe else ""
-    size = f"{table.rows:,} rows, {table.files:,} files, {table.size / 1e6:,.1f} MB"
-    return f"{table.name:<11} version {table.version}, {size}  {recipe}".rstrip()
+    rows, files = output.many(table.rows, "row"), output.many(table.files, "file")
+    size = f"{table.size / 1e6:,.1f} MB"
+    return f"{table.name:<11} version {table.version}, {rows}, {files}, {size}  {recipe}".rstrip()
 
 
 def _sources(sources: "list[SourceReport]") -> Iterator[str]:

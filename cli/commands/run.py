@@ -111,7 +111,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield from output.rejected(report.rejected)
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:
-        yield f"cut         {report.cut:,} documents"
+        yield f"cut         {output.many(report.cut, 'document')}"
     yield f"tokens      {report.tokens:,}"
     for name, version in report.versions.items():
         yield f"{name:<11} version {version}"

@@ -74,7 +74,8 @@ def facts(table: "Table", rows: "pa.Table") -> dict[str, Any]:
 def lines(facts: dict[str, Any]) -> Iterator[str]:
     """Yield the size, the schema and the rows of a table."""
     yield f"{facts['url']} version {facts['version']}"
-    yield f"{facts['rows']:,} rows, {facts['files']:,} files, {facts['bytes']:,} bytes"
+    rows, files = output.many(facts["rows"], "row"), output.many(facts["files"], "file")
+    yield f"{rows}, {files}, {facts['bytes']:,} bytes"
     yield ""
     for field in facts["schema"]:
         yield f"  {field['name']:<24} {field['type']}{'' if field['nullable'] else ' not null'}"

@@ -115,7 +115,8 @@ def _parts(title: str, parts: Sequence["Counted"]) -> Iterator[str]:
 
 def _unknown(tuning: "Tuning") -> Iterator[str]:
     for stage, rows in tuning.unknown.items():
-        yield f"unknown: {rows:,} documents would now reach `{stage}`, which has not judged them"
+        documents = output.many(rows, "document")
+        yield f"unknown: {documents} would now reach `{stage}`, which has not judged them"
     for kind in tuning.not_counted:
         yield f"not counted: documents that `{kind}` removes"
     if tuning.whole.then.estimated:

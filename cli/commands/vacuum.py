@@ -62,7 +62,7 @@ def lines(vacuum: "Vacuum") -> Iterator[str]:
         yield f"{file.table}/{file.file}  {file.size:,} bytes  {file.why}"
     if len(vacuum.files) > _MAX_FILES_SHOWN:
         yield f"... and {len(vacuum.files) - _MAX_FILES_SHOWN:,} more (--json lists all)"
-    count = f"{len(vacuum.files):,} files, {vacuum.size:,} bytes"
+    count = f"{output.many(len(vacuum.files), 'file')}, {vacuum.size:,} bytes"
     yield f"deleted {count}" if vacuum.deleted else f"would delete {count}; --yes deletes them"
 
 
