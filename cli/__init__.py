@@ -1,8 +1,8 @@
-"""The command line: ``etl``. It parses, calls and renders; what it prints comes from ``etl``.
+"""The command `etl`: parse the options, call the library, print the result.
 
-Facts go to stdout (``--json`` makes them JSON and nothing else), progress and errors to stderr.
-Exit codes: 0 done; 1 an error, or problems found by ``verify``; 2 a mistake in the command; 3 done,
-with input that could not be read; 130 interrupted.
+Results go to stdout, with ``--json`` as JSON and nothing else; progress and errors go to stderr. Exit codes:
+0 done; 1 an error, or problems found by ``verify`` or left by ``repair``; 2 a wrong option or argument;
+3 done, but part of the input could not be read; 130 interrupted.
 """
 
 from etl.cli.app import main

@@ -1,14 +1,18 @@
-"""The options that several commands share, and what they mean; environment variables stand with them."""
+"""Options that several commands share, with their environment variables, and how they are read."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from etl.recipe.recipe import Recipe
 
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")
 ]
 TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The URL or path of a table, as LAKE/tokens.")
+    str, typer.Argument(metavar="TABLE", help="The URL or path of a table, e.g. LAKE/tokens.")
 ]
 LakeArgument = Annotated[
     str,
@@ -20,7 +24,7 @@ Sources = Annotated[
         "--source",
         metavar="URL",
         envvar="TOKENLAKE_SOURCE",
-        help="Read this in place of the recipe's source: a URL, a glob or a folder; repeatable.",
+        help="Read this URL, glob or folder instead of the recipe's source; repeatable.",
     ),
 ]
 Lake = Annotated[
@@ -29,7 +33,7 @@ Lake = Annotated[
         "--lake",
         metavar="URL",
         envvar="TOKENLAKE_LAKE",
-        help="Write to this lake in place of the recipe's.",
+        help="Write to this lake instead of the recipe's.",
     ),
 ]
 Settings = Annotated[
@@ -38,56 +42,114 @@ Settings = Annotated[
         "--set",
         metavar="KEY=VALUE",
         envvar="TOKENLAKE_SET",
-        help="Change a setting, as gopher_quality.min_words=80; repeatable.",
+        help="Change a setting, e.g. gopher_quality.min_words=80; repeatable.",
     ),
 ]
 Rebuild = Annotated[
     bool,
     typer.Option(
         "--rebuild",
-        help="Begin the tables anew that another recipe made, or all; old versions stay readable.",
+        help="Rebuild the tables that another recipe wrote, or else all; old versions stay readable.",
     ),
 ]
 ReplaceChanged = Annotated[
     bool,
-    typer.Option(
-        "--replace-changed", help="Put the rows of changed input files in place of their old ones."
-    ),
+    typer.Option("--replace-changed", help="Replace the rows of input files that have changed."),
 ]
 AtVersion = Annotated[
     str | None,
-    typer.Option("--version", metavar="VERSION", help="A version's number, or a release's name."),
+    typer.Option("--version", metavar="VERSION", help="A version number or the name of a release."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only say what would be.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Make the changes; without this option, only print them.")
+]
 NoPython = Annotated[
     bool,
     typer.Option(
         "--no-python",
         envvar="TOKENLAKE_NO_PYTHON",
-        help="Refuse a recipe that names Python code: it could do anything with your rights.",
+        help="Refuse a recipe that names Python code, which would run with your permissions.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
+
+
+class LibraryDefault:
+    """A default that the library states; it is imported when the command runs or prints its help.
+
+    >>> print(LibraryDefault(lambda: 21600.0))
+    21600
+    """
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self._read = read
+
+    def __call__(self) -> Any:
+        """Return the default."""
+        return self._read()
+
+    def __str__(self) -> str:
+        return str(self._read()).removesuffix(".0")
+
+
+def keyword_default(function: Callable[..., Any], name: str) -> Any:
+    """Return the default of a function's parameter.
+
+    >>> keyword_default(sorted, "reverse")
+    False
+    """
+    from inspect import signature
+
+    return signature(function).parameters[name].default
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help; the backspace keeps the lines as they are."""
+    """Return the examples at the end of a command's help; the backspace keeps the line breaks."""
     return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
+def load_recipe(
+    recipe: str,
+    *,
+    sources: list[str] | None,
+    lake: str | None,
+    settings: list[str] | None,
+    no_python: bool,
+) -> "Recipe":
+    """Load a recipe with the settings of the command line, and warn about the Python code it runs.
+
+    Raises RecipeError if it names Python code and ``no_python`` is set. That code is not imported here.
+    """
+    from etl.recipe.recipe import Recipe
+
+    loaded = Recipe.load(recipe, settings=settings_of(sources, lake, settings))
+    if no_python:
+        loaded.without_python()
+    for code in loaded.code:
+        typer.echo(f"warning: the recipe runs Python code: {code}", err=True)
+    return loaded
 
 
 def settings_of(
     sources: list[str] | None, lake: str | None, settings: list[str] | None
 ) -> list[str]:
-    """All that a command line changes in a recipe, as ``key=value``; --source and --lake come last.
+    """Return the recipe settings of a command line as ``key=value``, --source and --lake last.
 
     >>> settings_of(["a.jsonl"], "s3://lake/web", ["seed=1"])
     ['seed=1', 'source.path=["a.jsonl"]', 'lake="s3://lake/web"']
     """
     import json
 
-    found = list(settings or [])
+    pairs = list(settings or [])
     if sources:
-        found.append(f"source.path={json.dumps(sources, ensure_ascii=False)}")
+        pairs.append(f"source.path={json.dumps(sources, ensure_ascii=False)}")
     if lake is not None:
-        found.append(f"lake={json.dumps(lake, ensure_ascii=False)}")
-    return found
+        pairs.append(f"lake={json.dumps(lake, ensure_ascii=False)}")
+    return pairs
+
+
+def version_number(table: str, at_version: str | None) -> int | None:
+    """Return the number of a version that was given as a number or a release; None for the newest."""
+    from etl.lake.releases import version_of
+
+    return None if at_version is None else version_of(table, at_version)

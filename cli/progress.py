@@ -1,4 +1,4 @@
-"""How far a run is: one line that is written over on a terminal, a line every few seconds elsewhere."""
+"""The progress of a run: one line rewritten on a terminal, one line every few seconds elsewhere."""
 
 import shutil
 import time
@@ -12,13 +12,13 @@ _PLAIN_SECONDS = 5.0
 
 
 class ProgressLine:
-    """Writes the progress of a run to a stream; used as a context, it leaves a whole line behind."""
+    """A context manager that writes the progress of a run to a stream and ends its last line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_terminal = stream.isatty()
         self._written = -float("inf")
-        self._open = False  # whether a line stands that has no end yet
+        self._open = False  # whether the last line has no line end yet
 
     def __enter__(self) -> Self:
         return self
@@ -27,10 +27,10 @@ class ProgressLine:
         self._end()
 
     def update(self, progress: "Progress") -> None:
-        """Show how far a step is; the end of a step is always shown."""
+        """Show the progress of a step; its end is always shown."""
         now = time.monotonic()
-        every = _TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS
-        if progress.done < progress.total and now - self._written < every:
+        interval = _TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS
+        if progress.done < progress.total and now - self._written < interval:
             return
         self._written = now
         text = line(progress)
@@ -44,7 +44,7 @@ class ProgressLine:
         self._stream.flush()
 
     def note(self, text: str) -> None:
-        """A line of its own."""
+        """Write a separate line."""
         self._end()
         self._stream.write(f"{text}\n")
         self._stream.flush()
@@ -56,26 +56,26 @@ class ProgressLine:
 
 
 def line(progress: "Progress") -> str:
-    """The progress of a step in one line.
+    """Return the progress of a step as one line.
 
     >>> from types import SimpleNamespace
     >>> line(SimpleNamespace(step="documents", done=1, total=4, rows=3000, kept=2000,
     ...                      text_bytes=8_000_000, seconds=2.0))
-    'documents   1/4 splits  1,500 docs/s  4.0 MB/s  kept 2,000  left out 1,000  6s left'
+    'documents   1/4 splits  1,500 docs/s  4.0 MB/s  kept 2,000  removed 1,000  6s left'
     """
     parts = [f"{progress.step:<11} {progress.done}/{progress.total} splits"]
     if progress.seconds > 0:
         parts.append(f"{progress.rows / progress.seconds:,.0f} docs/s")
         parts.append(f"{progress.text_bytes / progress.seconds / 1e6:,.1f} MB/s")
-    parts += [f"kept {progress.kept:,}", f"left out {progress.rows - progress.kept:,}"]
+    parts += [f"kept {progress.kept:,}", f"removed {progress.rows - progress.kept:,}"]
     if 0 < progress.done < progress.total:
-        left = progress.seconds / progress.done * (progress.total - progress.done)
-        parts.append(f"{duration(left)} left")
+        remaining = progress.seconds / progress.done * (progress.total - progress.done)
+        parts.append(f"{duration(remaining)} left")
     return "  ".join(parts)
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a reader.
+    """Return seconds in a readable form.
 
     >>> duration(5), duration(65), duration(3700)
     ('5s', '1m05s', '1h01m')

@@ -1,4 +1,4 @@
-"""A tour of the lake that `make demo` creates: counts, history, two traces, three batches.
+"""Print a tour of the lake that `make demo` writes: counts, history, two traces, three batches.
 
 python -m etl.pipelines.tour LAKE
 """
@@ -10,7 +10,7 @@ from importlib import resources
 from tokenizers import Tokenizer
 
 import etl
-from etl.cli import render
+from etl.cli.commands import history, report, trace
 from etl.loader import TokenDataset
 
 
@@ -20,23 +20,23 @@ def title(text: str) -> None:
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines as the command line does."""
+    """Print lines."""
     print("\n".join(lines))
 
 
 def main(lake: str) -> None:
-    """Show the contents of the lake with the public functions of `etl`."""
-    title("Documents by verdict and reason")
-    show(render.lake_report(etl.report(lake)))
+    """Print the tour of a lake, using only public functions and the output of the commands."""
+    title("Documents by outcome")
+    show(report.lines(etl.report(lake)))
 
     title("Versions of the table `tokens`")
-    show(render.versions(etl.history(f"{lake}/tokens")))
+    show(history.lines(etl.history(f"{lake}/tokens")))
 
     documents = etl.read_table(lake, "documents")[["id", "source", "row", "verdict", "reason"]]
     for verdict in ("kept", "rejected"):
         title(f"A {verdict} document, traced to its source")
         document = documents[documents.verdict == verdict].head(1, npartitions=-1).iloc[0]
-        show(render.traces(etl.trace(lake, source=document.source, row=int(document.row))))
+        show(trace.lines(etl.trace(lake, source=document.source, row=int(document.row))))
 
     title("Three packed training batches")
     tokenizer = Tokenizer.from_file(str(resources.files("etl.pipelines") / "sample/tokenizer.json"))

@@ -1,4 +1,4 @@
-"""What docs/ shows is so: its modules and recipes are written, its Python and its commands are run."""
+"""The pages in docs/ are correct: their files are written, their Python and commands are run."""
 
 import doctest
 import os
@@ -12,25 +12,25 @@ import dask
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# Dask in this process, and not on the workers of another test's client, which are elsewhere.
-HERE = {"scheduler": "threads", "dataframe.shuffle.method": "tasks"}
+# Run Dask in this process, not on the workers of a client that another test has opened.
+IN_PROCESS = {"scheduler": "threads", "dataframe.shuffle.method": "tasks"}
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """Language and text of each block of a page, in order."""
+    """Return the language and the text of each code block of a page, in order."""
     return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def stable(text: str) -> list[str]:
-    """Lines without what differs from run to run: times, and the blanks that align them."""
+    """Return lines without the values that differ between runs: times, and their alignment."""
     return [
         re.sub(r"\s*[\d,]+\.\d+", " 0.0", re.sub(r" +", " ", line)) for line in text.splitlines()
     ]
 
 
 def shell(block: str) -> None:
-    """Run the commands of a block; the lines that it shows below one must be among those printed."""
+    """Run the commands of a block; the output that it shows must be part of what they print."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         program, *words = shlex.split(command)
@@ -51,9 +51,7 @@ def shell(block: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_of_a_page_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "sample").symlink_to(ROOT / "pipelines" / "sample")
     monkeypatch.chdir(tmp_path)
@@ -68,13 +66,13 @@ def test_every_block_of_a_page_runs(
         elif language == "python":
             test = doctest.DocTestParser().get_doctest(block, names, page.name, str(page), number)
             assert test.examples, block
-            said: list[str] = []
-            with dask.config.set(HERE):
-                doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+            failures: list[str] = []
+            with dask.config.set(IN_PROCESS):
+                doctest.DocTestRunner().run(test, out=failures.append, clear_globs=False)
             names = test.globs
-            assert said == [], "".join(said)
+            assert failures == [], "".join(failures)
         else:
-            raise AssertionError(f"nobody runs a block of {language!r}")
+            raise AssertionError(f"no test runs blocks of {language!r}")
 
 
 def test_there_are_pages() -> None:

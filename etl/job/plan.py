@@ -14,8 +14,6 @@ from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit, kept_units, split_key, stale_data_files
 from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split, list_splits
-from etl.stages import DedupMinhash, Stage
-from etl.stages.tokenize import Encoder
 
 
 @dataclass(frozen=True)
@@ -65,38 +63,6 @@ class Plan:
         """Return whether a run would change anything."""
         has_splits = len(self.splits) > 0
         return bool(self.begin) or has_splits or self._has_open_units() or self._is_stale()
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of a readable description of the plan."""
-        recipe = self.recipe
-        yield f"recipe      {recipe.name}  {recipe.fingerprint(recipe.steps[-1])[:12]}"
-        for path in recipe.source.paths:
-            yield f"source      {path}"
-        yield f"lake        {recipe.lake}"
-        size = sum(split.bytes for split in self.splits)
-        yield f"splits      {len(self.splits)} to read ({size / 1e6:.1f} MB), {self.done} done"
-        for step, ledger in self.ledgers.items():
-            state = f"version {ledger.table.version}" if ledger.table else "does not exist"
-            if step in self.begin:
-                state += ", will be rebuilt" if ledger.table else ", will be created"
-            stages = " -> ".join(s.kind for s in _stages(recipe, step)) or "no stages"
-            yield f"{step:<11} {stages}; {state}"
-        if recipe.minhash_stage is not None:
-            yield from _curve(recipe.minhash_stage)
-        if recipe.tokenize_stage is not None:
-            reason = Encoder.of(recipe.tokenize_stage).fallback
-            fallback = f"tokenizers, 30 to 90 times slower: {reason}"
-            yield f"tokenizer   {'gigatoken' if reason is None else fallback}"
-        for other in self.others:
-            kinds = " and ".join(other.kinds)
-            yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
-        unkeyed = self.unkeyed() if "duplicates" in self.ledgers else ()
-        if count := sum(1 for _ in unkeyed):
-            yield f"keys        {count} deduplicated splits still need their keys"
-        for uri in sorted(self.changed):
-            yield f"replaces    {uri}"
-        if not self.has_work():
-            yield "nothing to do"
 
     def _has_open_units(self) -> bool:
         open_units: list[Iterator[WorkUnit]] = []
@@ -191,32 +157,3 @@ def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
         where=ledger.url,
         hint="use another --lake, or pass --rebuild (older versions stay readable)",
     )
-
-
-def _curve(stage: DedupMinhash) -> Iterator[str]:
-    r"""Yield the probability that a pair of documents is found and joined, by similarity.
-
-    >>> print(*_curve(DedupMinhash(verify="exact")), sep="\n")
-    near        14 bands of 8 rows: 452 bytes per document; joins 92.4% of pairs at similarity 0.80
-      similarity   0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
-      found          5%    21%    56%    77%    92%    99%   100%   100%
-      joined         0%     0%     0%     0%    92%    99%   100%   100%
-    """
-    points = stage.curve()
-    threshold, size = stage.min_similarity, 4 * (1 + stage.permutations)
-    yield (
-        f"near        {stage.bands} bands of {stage.rows} rows: {size} bytes per document; "
-        f"joins {stage.joined(threshold):.1%} of pairs at similarity {threshold:.2f}"
-    )
-    yield "  similarity" + "".join(f"{point:>7.2f}" for point, _, _ in points)
-    yield "  found     " + "".join(f"{found:>7.0%}" for _, found, _ in points)
-    yield "  joined    " + "".join(f"{joined:>7.0%}" for _, _, joined in points)
-
-
-def _stages(recipe: Recipe, step: Step) -> tuple[Stage, ...]:
-    match step:
-        case "documents":
-            return recipe.documents_stages
-        case "duplicates":
-            return recipe.dedup_stages
-    return () if recipe.tokenize_stage is None else (recipe.tokenize_stage,)

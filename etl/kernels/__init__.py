@@ -1,1 +1,1 @@
-"""Numba and numpy over the buffers of Arrow arrays: arrays in, arrays out, no file and no log."""
+"""Numba and NumPy functions over Arrow buffers: arrays in, arrays out, no I/O and no logging."""

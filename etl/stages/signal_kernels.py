@@ -8,7 +8,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.utf8 import Texts, one_chunk, texts
-from etl.kernels.signals import line_counts, repeated_ngrams, stop_words, word_counts
+from etl.kernels.signals import line_counts as paragraphs
+from etl.kernels.signals import repeated_ngrams, stop_words, word_counts
 from etl.stages.signals import (
     SIGNALS,
     SPACED,
@@ -65,14 +66,14 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
     prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    found, repetitions = word_counts.count(
+    counted = word_counts.count(
         documents,
         by_space=by_space,
         words=not asked.isdisjoint(_OF_WORDS),
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
     )
-    count = dict(zip(word_counts.COUNTS, found.astype(np.float64), strict=True))
+    count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
         "num_chars": chars,
@@ -89,7 +90,8 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
         "num_stop_words": count["stop_words"],
     }
     if repeated:
-        values |= dict(zip(_REPEATED, _per(repetitions.astype(np.float64), chars), strict=True))
+        ratios = _per(counted.repeated_chars.astype(np.float64), chars)
+        values |= dict(zip(_REPEATED, ratios, strict=True))
     return {prefix + name: array for name, array in _columns(values, documents).items()}
 
 
@@ -99,18 +101,19 @@ def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
 
 def _lines(columns: Columns, names: Sequence[str]) -> Columns:
     documents, folds = texts(columns["text"]), not _OF_PARAGRAPHS.isdisjoint(names)
-    found = line_counts.count(documents, paragraphs=folds).astype(np.float64)
-    count = dict(zip(line_counts.COUNTS, found, strict=True))
-    chars, full = count["chars"], count["full_lines"]
+    line_counts = paragraphs.count(documents, paragraphs=folds)
+    chars, full = line_counts.chars, line_counts.full_lines
     values = {
-        "duplicate_line_ratio": _per(count["duplicate_lines"], count["lines"]),
-        "duplicate_line_char_ratio": _per(count["duplicate_line_chars"], chars),
-        "duplicate_paragraph_ratio": _per(count["duplicate_paragraphs"], count["paragraphs"]),
-        "duplicate_paragraph_char_ratio": _per(count["duplicate_paragraph_chars"], chars),
-        "terminal_line_ratio": _per(count["terminal_lines"], full),
-        "quoted_line_ratio": _per(count["quoted_lines"], full),
-        "short_line_ratio": _per(count["short_lines"], full),
-        "duplicate_text_ratio": _per(count["duplicate_full_line_chars"], chars - count["feeds"]),
+        "duplicate_line_ratio": _per(line_counts.duplicate_lines, line_counts.lines),
+        "duplicate_line_char_ratio": _per(line_counts.duplicate_line_chars, chars),
+        "duplicate_paragraph_ratio": _per(line_counts.duplicate_paragraphs, line_counts.paragraphs),
+        "duplicate_paragraph_char_ratio": _per(line_counts.duplicate_paragraph_chars, chars),
+        "terminal_line_ratio": _per(line_counts.terminal_lines, full),
+        "quoted_line_ratio": _per(line_counts.quoted_lines, full),
+        "short_line_ratio": _per(line_counts.short_lines, full),
+        "duplicate_text_ratio": _per(
+            line_counts.duplicate_full_line_chars, chars - line_counts.feeds
+        ),
     }
     return _columns(values, documents)
 
@@ -120,7 +123,9 @@ def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> Column
     return {name: pa.array(array, pa.float64(), mask=null) for name, array in values.items()}
 
 
-def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+def _per(
+    count: NDArray[np.float64 | np.int64], whole: NDArray[np.float64 | np.int64]
+) -> NDArray[np.float64]:
     """A ratio, which is 0 where the whole is."""
     return count / np.maximum(whole, 1)
 

@@ -1,8 +1,9 @@
-"""Test the command line: stdout and stderr, exit codes, JSON output, and fast help."""
+"""The command line: stdout and stderr, exit codes, JSON, help and examples of every command."""
 
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,43 +14,48 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from etl import storage
-from etl.cli.app import app
+from etl.audit.duplicates.duplicate_report import duplicates
+from etl.cli import options
+from etl.cli.app import COMMANDS, app
 from etl.cli.progress import ProgressLine
+from etl.compute.certificates import make
+from etl.compute.cluster import Cluster
 from etl.delta.table import Table
+from etl.loader import TokenDataset
+from etl.loader.replay import replay
+from etl.maintenance.optimize import optimize
+from etl.maintenance.vacuum import RETAIN
 from etl.recipe.json_schema import json_schema
 from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_jsonl, write_parquet
 from tests.place import at
 
 ROOT = Path(__file__).parent.parent.parent
-COMMANDS = (
-    "run", "plan", "recipes", "history", "show", "diff", "lineage", "trace", "verify", "report",
-    "duplicates", "tune", "replay", "certificates", "schema", "release", "releases", "vacuum", "repair",
-    "optimize",
-)  # fmt: skip
+NAMES = tuple(get_command(app).commands)
 
 
-def etl(*arguments: object, env: Mapping[str, str] | None = None) -> Result:
+def etl(*words: object, env: Mapping[str, str] | None = None) -> Result:
     """Run a command in this process."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    return CliRunner().invoke(app, [str(word) for word in words], env=env)
 
 
-def facts(*arguments: object, env: Mapping[str, str] | None = None) -> Any:
-    """Return the parsed output of a command with --json, which must be nothing but JSON."""
-    result = etl(*arguments, "--json", env=env)
+def facts(*words: object, env: Mapping[str, str] | None = None) -> Any:
+    """Return the result of a command with --json, which must print JSON and nothing else."""
+    result = etl(*words, "--json", env=env)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     return json.loads(result.stdout)
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
+def start(*words: object) -> subprocess.Popen[str]:
     """Start a command in a separate process."""
     environment = {name: v for name, v in os.environ.items() if not name.startswith("TOKENLAKE_")}
     return subprocess.Popen(
-        [sys.executable, "-c", "from etl.cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", "from etl.cli import main; main()", *map(str, words)],
         env={**environment, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -59,10 +65,10 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
-    """A recipe over two files in its folder, one of them unreadable."""
+    """Return a recipe over two files in the same folder, one of which cannot be read."""
     (tmp_path / "crawl").mkdir()
     write_parquet(tmp_path / "crawl" / "a.parquet", records(0, 40))
-    (tmp_path / "crawl" / "broken.parquet").write_bytes(b"PAR1 not a parquet file PAR1")
+    (tmp_path / "crawl" / "broken.parquet").write_bytes(b"PAR1 not a Parquet file PAR1")
     recipe = {
         "name": "web",
         "source": {"path": "crawl", "columns": {"text": "body", "id": "doc_id"}},
@@ -74,7 +80,7 @@ def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
     return file
 
 
-def test_help_imports_no_heavy_library() -> None:
+def test_help_imports_no_large_library() -> None:
     code = (
         "import sys; sys.argv = ['etl', '--help']\n"
         "from etl.cli import main\n"
@@ -87,17 +93,56 @@ def test_help_imports_no_heavy_library() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stderr.split() == []
-    assert all(f"  {command} " in result.stdout for command in COMMANDS)
+    assert all(f"  {name} " in result.stdout for name in NAMES)
+    summaries = result.stdout.partition("Commands:")[2]
+    assert "..." not in summaries, "a summary is cut off: make it shorter"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command: str) -> None:
-    result = etl(command, "--help")
+def test_every_file_of_a_command_is_listed() -> None:
+    files = {file.stem for file in (ROOT / "cli" / "commands").glob("*.py")} - {"__init__"}
+    listed = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+    assert sorted(listed) == sorted(files)
+    assert tuple(listed) == NAMES, "each file has one command, with the name of the file"
+
+
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__)
+def test_every_file_has_one_command(module: Any) -> None:
+    (command,) = module.app.registered_commands
+    assert command.callback.__module__ == module.__name__
+    assert module.app.registered_groups == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_examples(name: str) -> None:
+    result = etl(name, "--help")
     assert result.exit_code == 0
-    assert f"Examples:\n    etl {command}" in result.stdout
+    _, _, examples = result.stdout.partition("\n  Examples:\n")
+    lines = [line.strip() for line in examples.splitlines()]
+    assert lines[0].startswith(f"etl {name}")
+    for line in lines:
+        program, *words = shlex.split(line.partition(" > ")[0])
+        if program == "etl":
+            command = get_command(app).commands[words[0]]
+            command.make_context(words[0], words[1:])  # raises a UsageError on unknown options
 
 
-def test_a_run_prints_results_to_stdout_and_progress_to_stderr(
+def test_defaults_are_those_of_the_library() -> None:
+    defaults = {
+        (name, option.name): option.default() if callable(option.default) else option.default
+        for name, command in get_command(app).commands.items()
+        for option in command.params
+    }
+    assert defaults["run", "time_limit"] == Cluster().time_limit
+    assert defaults["certificates", "days"] == options.keyword_default(make, "days")
+    assert defaults["duplicates", "top"] == options.keyword_default(duplicates, "top")
+    assert defaults["vacuum", "retain"] == f"{RETAIN.days}d"
+    target_bytes = options.keyword_default(optimize, "target_bytes")
+    assert defaults["optimize", "target_mb"] << 20 == target_bytes
+    assert defaults["replay", "seed"] == options.keyword_default(TokenDataset, "seed")
+    assert defaults["replay", "step"] == options.keyword_default(replay, "step")
+
+
+def test_a_run_prints_its_report_to_stdout_and_the_rest_to_stderr(
     recipe_file: Path, tmp_path: Path
 ) -> None:
     process = start("run", recipe_file, "--workers", 1, "--json")
@@ -112,7 +157,7 @@ def test_a_run_prints_results_to_stdout_and_progress_to_stderr(
     assert any(line.startswith("documents   2/2 splits") for line in lines)
     assert any(line.startswith("quarantined documents file://") for line in lines)
     (tmp_path / "crawl" / "broken.parquet").unlink()
-    again = etl("run", recipe_file)  # nothing to do, so no cluster is started
+    again = etl("run", recipe_file)  # nothing to do: no cluster is started
     assert again.exit_code == 0
     assert again.stderr == ""
     assert "rows        0\n" in again.stdout
@@ -120,48 +165,51 @@ def test_a_run_prints_results_to_stdout_and_progress_to_stderr(
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_how_to_resume(recipe_file: Path) -> None:
+def test_an_interrupted_run_says_how_to_continue(recipe_file: Path) -> None:
     process = start("run", recipe_file, "--workers", 1)
     assert process.stderr is not None
     assert process.stderr.readline().startswith("dashboard")
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130, stderr
-    assert "run the same command to go on" in stderr
+    assert "run the same command to continue" in stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("words", "message"),
     [
         (("runn",), "Did you mean 'run'?"),
         (("run", "demo", "--lak", "x"), "--lake"),
         (("trace", "lake"), "give --id ID, or --source URI and --row N"),
         (("trace", "lake", "--id", "x", "--row", "1"), "give --id ID, or --source URI and --row N"),
         (("show", "lake/tokens", "--version", "1", "--timestamp", "2026-01-01"), "not both"),
-        (("recipes", "dem"), "no shipped recipe 'dem'"),
+        (("recipes", "dem"), "unknown recipe 'dem'; choose from c4, demo"),
+        (("vacuum", "lake", "--retain", "7"), "'7' is not a valid duration"),
+        (("replay", "lake"), "give either --state FILE or --seq-len N"),
+        (("replay", "a=x", "b=y", "--seq-len", "8"), "a mixture needs --state FILE"),
+        (("tune", "lake"), "give --set KEY=VALUE or --sweep KEY=A,B,C"),
+        (("release", "lake", "v1", "--version", "1", "--remove"), "not both"),
     ],
 )
-def test_a_usage_error_exits_with_2(arguments: tuple[str, ...], message: str) -> None:
-    result = etl(*arguments)
+def test_a_wrong_option_or_argument_exits_with_2(words: tuple[str, ...], message: str) -> None:
+    result = etl(*words)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert message in result.stderr
 
 
-def test_an_error_is_printed_with_its_hint_and_without_traceback(tmp_path: Path) -> None:
-    result = etl("history", tmp_path / "nothing")
+def test_an_error_is_printed_with_its_hint_and_without_a_traceback(tmp_path: Path) -> None:
+    result = etl("history", tmp_path / "missing")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith(f"error: file://{tmp_path}/nothing: no Delta table at this URL")
+    assert result.stderr.startswith(f"error: file://{tmp_path}/missing: there is no Delta table")
     assert "\n  hint: " in result.stderr
     assert "Traceback" not in result.stderr
-    debug = etl("--debug", "history", tmp_path / "nothing")
+    debug = etl("--debug", "history", tmp_path / "missing")
     assert type(debug.exception).__name__ == "TableError"
 
 
-def test_plan_takes_options_from_the_command_line_and_the_environment(
-    recipe_file: Path, tmp_path: Path
-) -> None:
+def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "other.jsonl", records(0, 5))
     plain = facts("plan", recipe_file)
     assert plain["lake"] == str(tmp_path / "lake")
@@ -177,11 +225,11 @@ def test_plan_takes_options_from_the_command_line_and_the_environment(
     assert changed["fingerprints"] != plain["fingerprints"]
     same = facts("plan", recipe_file, "--set", "seed=3", "--set", "gopher_quality.min_words=7")
     assert same["fingerprints"] == changed["fingerprints"]
-    paths = {
+    urls = {
         "TOKENLAKE_LAKE": str(tmp_path / "x"),
         "TOKENLAKE_SOURCE": str(tmp_path / "other.jsonl"),
     }
-    assert facts("plan", recipe_file, env=paths) == other
+    assert facts("plan", recipe_file, env=urls) == other
     assert "splits      2 to read" in etl("plan", recipe_file).stdout
 
 
@@ -209,7 +257,7 @@ def test_show_prints_schema_counts_and_rows(made: Recipe) -> None:
     assert len(shown["sample"]) == 2
     assert shown["rows"] == Table.open(url).dataset().count_rows()
     text = etl("show", url, "--limit", 1, "--columns", "id,tokens").stdout
-    assert " in all]" in text, "long lists are truncated"
+    assert " in all]" in text, "long lists are shortened"
     first = facts("show", url, "--version", 0)
     assert (first["version"], first["rows"], first["sample"]) == (0, 0, [])
     assert facts("show", url, "--timestamp", "2100-01-01")["version"] == shown["version"]
@@ -219,10 +267,10 @@ def test_show_prints_schema_counts_and_rows(made: Recipe) -> None:
 
 
 def test_diff_prints_what_changed(made: Recipe) -> None:
-    changes = facts("diff", made.table_url("documents"), 0, 1)
-    assert changes["rows_added"] > 0
+    difference = facts("diff", made.table_url("documents"), 0, 1)
+    assert difference["rows_added"] > 0
     text = etl("diff", made.table_url("documents"), 0, 1).stdout
-    assert f"+{changes['rows_added']:,}" in text
+    assert f"+{difference['rows_added']:,}" in text
     assert "gopher_quality.short" in text
     assert f"input added: {storage.normalize(made.source.path)}/" in text
 
@@ -238,7 +286,7 @@ def test_lineage_prints_tree_json_and_events(made: Recipe) -> None:
     assert {event["eventType"] for event in events} == {"START", "COMPLETE"}
 
 
-def test_trace_prints_the_outcome_of_a_document(made: Recipe) -> None:
+def test_trace_prints_what_happened_to_a_document(made: Recipe) -> None:
     (traced,) = facts("trace", made.lake, "--id", "doc-00003")
     assert traced["reason"] == "gopher_quality.short"
     assert "rejected by gopher_quality.short" in etl("trace", made.lake, "--id", "doc-00003").stdout
@@ -254,12 +302,36 @@ def test_trace_prints_the_outcome_of_a_document(made: Recipe) -> None:
 
 def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
     assert facts("verify", lake.lake) == []
-    assert etl("verify", lake.lake).stdout == "the lake is whole\n"
+    assert etl("verify", lake.lake).stdout == "no problems found\n"
     next((at(lake.lake) / "tokens").glob("*.parquet")).unlink()
     result = etl("verify", lake.lake)
     assert result.exit_code == 1
     assert result.stdout.startswith("tokens/")
-    assert "the file is missing" in result.stdout
+    assert "is not there" in result.stdout
+
+
+def test_repair_drops_files_only_with_yes(lake: Recipe) -> None:
+    assert etl("repair", lake.lake).stdout == "no problems found\n"
+    next((at(lake.lake) / "tokens").glob("*.parquet")).unlink()
+    result = etl("repair", lake.lake)
+    assert result.exit_code == 0
+    assert "would drop 1 file of tokens\n" in result.stdout
+    assert result.stdout.endswith("--yes drops the files; `etl run` then rebuilds the data\n")
+    assert etl("verify", lake.lake).exit_code == 1
+    result = etl("repair", lake.lake, "--yes")
+    assert "dropped 1 file of tokens\n" in result.stdout
+    assert result.stdout.endswith("`etl run` rebuilds the dropped data\n")
+    assert etl("verify", lake.lake).exit_code == 0
+
+
+def test_vacuum_deletes_files_only_with_yes(lake: Recipe) -> None:
+    assert etl("vacuum", lake.lake, "--retain", "4w").stdout.splitlines()[1:] == [
+        "would delete 0 files, 0 bytes; --yes deletes them"
+    ]
+    result = etl("vacuum", lake.lake, "--yes")
+    assert result.stdout.startswith("files not needed since 20")
+    assert result.stdout.endswith("; releases kept: none\ndeleted 0 files, 0 bytes\n")
+    assert facts("vacuum", lake.lake)["deleted"] is False
 
 
 def test_report_counts_the_lake(made: Recipe) -> None:
@@ -300,7 +372,7 @@ def test_progress_is_one_line_on_a_terminal() -> None:
     ]  # fmt: skip
 
 
-def test_progress_is_printed_as_lines_when_not_on_a_terminal() -> None:
+def test_progress_is_a_line_every_few_seconds_elsewhere() -> None:
     stream = io.StringIO()
     with ProgressLine(stream) as line:
         for done in (1, 2, 3):

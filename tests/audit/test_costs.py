@@ -7,7 +7,8 @@ from upath import UPath
 from etl import schemas
 from etl.audit.lake_report import report
 from etl.audit.lineage_graph import history
-from etl.cli import render
+from etl.cli.commands import report as report_command
+from etl.cli.commands import run as run_command
 from etl.job.run import run
 from etl.lake.stage_costs import StageCost, clock, clocked, stage_costs
 from etl.recipe.recipe import Recipe
@@ -100,7 +101,7 @@ def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
         for name, value in version.lineage.counts.costs.items()
     }
     assert seconds == {cost.name: cost.seconds for cost in first.costs}
-    lines = list(render.run_report(first))
+    lines = list(run_command.lines(first))
     assert lines[-len(first.costs) - 1].split() == [
         "stage",
         "documents",
@@ -109,7 +110,7 @@ def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
         "MB/s",
     ]
     assert lines[-1].startswith("tokenize.write")
-    assert lines[-1] in list(render.lake_report(summary))
+    assert lines[-1] in list(report_command.lines(summary))
     assert run(recipe, cluster=client).costs == []
 
 

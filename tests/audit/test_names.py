@@ -1,4 +1,4 @@
-"""Input files with unusual names are read, traced, verified and printed like any others."""
+"""Input files with unusual names are read once, traced, verified and printed like any other."""
 
 import json
 import unicodedata
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
+from typer.main import get_command
 from typer.testing import CliRunner
 from upath import UPath
 
@@ -22,6 +23,7 @@ from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from tests.conftest import NewPlace
 from tests.job.corpus import prose
+from tests.place import copy
 
 NAMES = (
     "plain",
@@ -29,7 +31,7 @@ NAMES = (
     "%41 is not A",
     "A is not %41",
     "per%2Fcent",
-    " blanks  here ",
+    " spaces  here ",
     "hash#1",
     "question?a=b&c",
     "star*[1]{2,3}",
@@ -47,7 +49,7 @@ NAMES = (
 
 
 def write(folder: str, name: str, number: int) -> str:
-    """Write a unique record, one that all files share, and one too short; return the URI."""
+    """Write a file with a unique, a duplicate and a too short record; return its URI."""
     texts = (prose(number), prose(1000), "too short")
     lines = [json.dumps({"id": f"{number}-{k}", "text": text}) for k, text in enumerate(texts)]
     uri = storage.normalize(f"{folder}/{name}.jsonl")
@@ -84,14 +86,14 @@ def sources(recipe: Recipe, name: str) -> Counter[str]:
 
 
 def etl(*words: object) -> str:
-    """Return the complete output of a command."""
+    """Return everything that a command prints."""
     return str(CliRunner().invoke(app, [str(word) for word in words]).output)
 
 
-def test_each_file_is_read_once(recipe: Recipe, uris: list[str]) -> None:
+def test_every_file_is_read_once(recipe: Recipe, uris: list[str]) -> None:
     assert len(set(uris)) == len(NAMES)
     assert sources(recipe, "documents") == dict.fromkeys(uris, 3)
-    first = min(uris)  # keeps the shared record
+    first = min(uris)  # the shared text is kept in the first file
     assert sources(recipe, "tokens") == {uri: 1 + (uri == first) for uri in uris}
     assert sources(recipe, "duplicates") == {uri: 1 for uri in uris if uri != first}
     assert {
@@ -103,10 +105,10 @@ def test_each_file_is_read_once(recipe: Recipe, uris: list[str]) -> None:
     assert verify(str(recipe.lake)) == []
 
 
-def test_documents_of_each_file_are_traced(recipe: Recipe, uris: list[str]) -> None:
+def test_every_record_is_traced(recipe: Recipe, uris: list[str]) -> None:
     for number, uri in enumerate(uris):
         traces = [trace(str(recipe.lake), source=uri, row=row)[0] for row in range(3)]
-        assert [(one.source, one.row, one.id) for one in traces] == [
+        assert [(each.source, each.row, each.id) for each in traces] == [
             (uri, row, f"{number}-{row}") for row in range(3)
         ]
         assert traces[0].tokens is not None
@@ -116,16 +118,35 @@ def test_documents_of_each_file_are_traced(recipe: Recipe, uris: list[str]) -> N
         assert all(line.startswith("  ") for line in lines[1:-1])
 
 
-@pytest.mark.parametrize("command", ["report", "duplicates", "lineage", "diff"])
-def test_names_do_not_break_lines(recipe: Recipe, uris: list[str], command: str) -> None:
-    url = recipe.table_url("documents")
-    arguments = {"lineage": [url], "diff": [url, "0", str(Table.open(url).version)]}
-    text = etl(command, *arguments.get(command, [str(recipe.lake)]))
-    assert any("new\\nline" in line for line in text.split("\n"))
-    assert [letter for letter in text if one_line(letter) != letter and letter != "\n"] == []
+COMMANDS = {
+    name: str(parameter.metavar)
+    for name, command in get_command(app).commands.items()
+    for parameter in command.params
+    if parameter.metavar in ("LAKE", "TABLE")
+}
+"""The commands that read a lake or a table, and which of the two."""
+
+MORE_WORDS = {
+    "diff": ["0", "1"],
+    "release": ["first"],
+    "trace": ["--id", "11-0"],
+    "tune": ["--set", "gopher_quality.min_words=1"],
+}
 
 
-def test_openlineage_events_name_each_file(recipe: Recipe, uris: list[str], place: UPath) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_printed_line_is_one_line(recipe: Recipe, command: str, tmp_path: Path) -> None:
+    lake = copy(recipe.lake, UPath(tmp_path / "lake"))
+    url = str(lake / "documents") if COMMANDS[command] == "TABLE" else str(lake)
+    result = CliRunner().invoke(app, [command, url, *MORE_WORDS.get(command, [])])
+    assert result.exit_code == 0, result.output
+    letters = set(result.stdout) - {"\n"}
+    assert [letter for letter in letters if one_line(letter) != letter] == []
+    if command in ("diff", "duplicates", "lineage", "report", "trace", "tune"):
+        assert "new\\nline" in result.stdout
+
+
+def test_events_name_every_file(recipe: Recipe, uris: list[str], place: UPath) -> None:
     events = run_events(graph(recipe.table_url("documents")))
     names = [dataset["name"] for event in events for dataset in event.get("inputs", [])]
     assert {name.rpartition("/in=1/")[2] for name in names} == {f"{name}.jsonl" for name in NAMES}
@@ -139,7 +160,7 @@ def test_nothing_is_written_outside_the_lake(recipe: Recipe, place: UPath) -> No
     assert all(file.removeprefix("lake/").startswith(tables) for file in files - others)
 
 
-def test_new_changed_and_broken_files_are_reported_on_one_line(
+def test_new_changed_and_damaged_files_are_reported_in_one_line(
     client: Client, recipe: Recipe, new_place: NewPlace
 ) -> None:
     place = new_place("grows")
@@ -159,7 +180,7 @@ def test_new_changed_and_broken_files_are_reported_on_one_line(
     assert sorted(sources(recipe, "documents").values()) == [3, 3]
     assert trace(str(recipe.lake), source=uri, row=0)[0].id == "33-0"
     broken = storage.normalize(f"{place}/in/bro\nken.parquet")
-    storage.write_bytes(broken, b"PAR1 not a parquet file PAR1")
+    storage.write_bytes(broken, b"PAR1 not a Parquet file PAR1")
     report = run(recipe, cluster=client)
     assert [note.source for note in report.quarantined] == [broken]
     (line,) = [x for x in etl("report", recipe.lake).split("\n") if x.startswith("quarantined")]

@@ -391,7 +391,7 @@ def test_the_command_prints_text_and_json(lake: Lake) -> None:
     tuning = tune(lake(), settings[1:])
     assert json.loads(etl(lake(), *settings, "--json"))["whole"]["rows"] == tuning.whole.rows
     text = etl(lake(), *settings)
-    assert f"unknown: {tuning.whole.unknown:,} documents would now come to `6 python`" in text
+    assert f"unknown: {tuning.whole.unknown:,} documents would now reach `6 python`" in text
     now, then = tuning.rules["gopher_quality.short"]
     (line,) = [line for line in text.splitlines() if line.startswith("gopher_quality.short")]
     assert line.split()[1:] == [f"{now}", f"{then}", f"{then - now:+}"]

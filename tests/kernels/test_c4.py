@@ -1,4 +1,4 @@
-"""C4's cleaning against a plain reading of its rules."""
+"""C4's cleaning against a plain implementation of its rules."""
 
 import re
 import unicodedata
@@ -68,17 +68,20 @@ documents = st.lists(pieces, max_size=30).map("".join) | st.text(max_size=40)
 
 
 def lower(text: str) -> str:
-    """In small letters where they are ASCII."""
-    return re.sub("[A-Z]+", lambda found: found[0].lower(), text)
+    """Return the text with its ASCII letters in lower case."""
+    return re.sub("[A-Z]+", lambda match: match[0].lower(), text)
 
 
 def sentences(line: str) -> int:
-    """A sentence begins at the first word, and at the first one after an end; punctuation begins none."""
+    """Count sentences: the first word begins one, and so does the first word after an end.
+
+    Punctuation does not begin a sentence.
+    """
     data, size = texts(pa.array([line])).data, len(line.encode())
-    room, at, begun, ended = spacy.new_room(), 0, 0, True
+    buffers, at, begun, ended = spacy.new_chunk_buffers(), 0, 0, True
     while at < size:
-        at, num = spacy.next_words(data, at, size, spacy_english.tables(), room, True)
-        for row in room.block[:num]:
+        at, num = spacy.next_words(data, at, size, spacy_english.tables(), buffers, True)
+        for row in buffers.block[:num]:
             word = bytes(data[row[START] : row[END]]).decode()
             if begun == 0:
                 begun, ended = 1, word in ENDS
@@ -90,20 +93,20 @@ def sentences(line: str) -> int:
 
 
 def cleaned(text: str, rules: c4.Rules) -> tuple[str, dict[str, int]]:
-    """The lines that stay, and the counts."""
-    counts = dict.fromkeys(c4.COUNTS, 0)
+    """Return the lines that are kept, and the counts."""
+    counts = dict.fromkeys(c4.C4Counts._fields, 0)
     kept = []
     for whole in text.splitlines():
         words = whole.split()
         line = CITATION.sub("", whole.strip()) if rules.citations else whole.strip()
         small = lower(line)
-        counts_of_line = {
+        rules_of_line = {
             "long_word_lines": any(len(word) > rules.max_word_chars for word in words),
             "open_lines": rules.terminal
             and (not line.endswith((".", "?", "!", '"', "'")) or line.endswith("...")),
             "short_lines": len(words) < rules.min_words,
         }
-        reason = next((name for name, holds in counts_of_line.items() if holds), None)
+        reason = next((name for name, holds in rules_of_line.items() if holds), None)
         if reason is None:
             counts["lorem_ipsum_lines"] += "lorem ipsum" in small
             if rules.javascript and "javascript" in small:
@@ -121,15 +124,16 @@ def cleaned(text: str, rules: c4.Rules) -> tuple[str, dict[str, int]]:
 
 
 def clean(documents: list[str | None], rules: c4.Rules) -> list[tuple[str | None, dict[str, int]]]:
-    found, counts = c4.clean(texts(pa.array(documents, pa.string())), rules)
-    rows = [dict(zip(c4.COUNTS, map(int, row), strict=True)) for row in counts.T]
-    return list(zip(found.to_pylist(), rows, strict=True))
+    cleaned, counts = c4.clean(texts(pa.array(documents, pa.string())), rules)
+    columns = [column.tolist() for column in counts]
+    rows = [dict(zip(c4.C4Counts._fields, row, strict=True)) for row in zip(*columns, strict=True)]
+    return list(zip(cleaned.to_pylist(), rows, strict=True))
 
 
 @settings(max_examples=300)
 @example(["a b. \x1c[1] c d."])
 @given(st.lists(documents, max_size=4))
-def test_as_the_rules_read(documents):
+def test_the_result_is_that_of_the_plain_rules(documents):
     lenient = RULES._replace(terminal=False, citations=False, policy=False)
     for rules in (RULES, lenient, lenient._replace(max_word_chars=64, citations=True)):
         assert clean(documents, rules) == [cleaned(text, rules) for text in documents]
@@ -144,7 +148,7 @@ def test_as_the_rules_read(documents):
         ("One two three", "open_lines"),
         ("One two three...", "open_lines"),
         ("One two three [1].", None),
-        ("One two three. [1]", "open_lines"),  # a blank is left behind
+        ("One two three. [1]", "open_lines"),  # a blank remains at the end
         ("One two.", "short_lines"),
         ("We like JAVASCRIPT.", "javascript_lines"),
         ("Read our Privacy Policy.", "policy_lines"),
@@ -152,16 +156,16 @@ def test_as_the_rules_read(documents):
         ("He uses a cookie.", None),
     ],
 )
-def test_what_makes_a_line_go(line, rule):
-    ((text, counts),) = clean([f"A line that stays.\n{line}"], RULES)
-    expected = "A line that stays." if rule else f"A line that stays.\n{CITATION.sub('', line)}"
+def test_each_rule_removes_its_lines(line, rule):
+    ((text, counts),) = clean([f"A line to keep.\n{line}"], RULES)
+    expected = "A line to keep." if rule else f"A line to keep.\n{CITATION.sub('', line)}"
     assert text == expected
     assert {name for name, count in counts.items() if count and name != "sentences"} == {
         *([rule] if rule else [])
     }
 
 
-def test_sentences():
+def test_sentences_are_counted():
     text = 'One is here. Two (e.g. "this!") is, too? "Three." 3.5 is in four! It\'s in five...\nAnd six.'
     ((_, counts),) = clean([text], RULES._replace(terminal=False))
     assert counts["sentences"] == 6
@@ -170,15 +174,15 @@ def test_sentences():
 @pytest.mark.parametrize(
     "text", ["a b 日.x c.", "a b 日a.3 c.", "a b c.d 1.2 e.", "a b .c d.", "A.b c d."]
 )
-def test_full_stops_inside(text):
+def test_full_stops_inside_words_are_handled(text):
     ((_, counts),) = clean([text], RULES)
     assert counts["sentences"] == sentences(text)
 
 
-def test_nulls_slices_and_nothing():
+def test_nulls_slices_and_empty_columns_are_cleaned():
     column = pa.array(["skipped", None, "It is a line.", ""])[1:]
-    found, counts = c4.clean(texts(column), RULES)
-    assert found.to_pylist() == [None, "It is a line.", ""]
-    assert counts.shape == (len(c4.COUNTS), 3)
-    found, counts = c4.clean(texts(pa.array([], pa.string())), RULES)
-    assert len(found) == counts.shape[1] == 0
+    cleaned, counts = c4.clean(texts(column), RULES)
+    assert cleaned.to_pylist() == [None, "It is a line.", ""]
+    assert [len(column) for column in counts] == [3] * len(c4.C4Counts._fields)
+    cleaned, counts = c4.clean(texts(pa.array([], pa.string())), RULES)
+    assert len(cleaned) == len(counts.sentences) == 0

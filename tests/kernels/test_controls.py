@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.bytes.control_characters import CONTROLS, LINE_ENDS, REMOVED, clean
+from etl.kernels.bytes.control_characters import CONTROLS, clean
 from etl.kernels.bytes.spans import strings
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.bytes.utf8 import texts as buffers
@@ -57,12 +57,13 @@ def is_control(char: str) -> bool:
 
 @given(st.lists(texts, max_size=4), st.booleans(), st.booleans())
 @example(["\r", "\r\r\n", "\n\r", "\x1f\x85", "\u2028" * 3], True, True)
-def test_texts_are_those_of_python(documents, line_ends, controls):
+def test_texts_and_counts_are_those_of_python(documents, line_ends, controls):
     array = pa.array(["\r", *documents, "\n\xc2"], pa.string())[1:-1]
-    offsets, data, counts = clean(buffers(array), line_ends=line_ends, controls=controls)
-    found = strings(offsets, data, None)
-    found.validate(full=True)
-    rows = [*zip(found.to_pylist(), *counts[[LINE_ENDS, REMOVED]].tolist(), strict=True)]
+    cleaned = clean(buffers(array), line_ends=line_ends, controls=controls)
+    result = strings(cleaned.offsets, cleaned.data, None)
+    result.validate(full=True)
+    counts = cleaned.line_ends.tolist(), cleaned.controls.tolist()
+    rows = [*zip(result.to_pylist(), *counts, strict=True)]
     assert rows == [naive(text, line_ends, controls) for text in documents]
     if line_ends and not controls:  # the same lines as before
         assert [row[0].splitlines() for row in rows] == [text.splitlines() for text in documents]
@@ -87,6 +88,6 @@ def test_code_points_are_those_of_python(text, rest):
         points.append(point)
         at += width
     assert points == [*map(ord, text)]
-    while at < len(data):  # no UTF-8: at least one byte at a time, none after the end
+    while at < len(data):  # not valid UTF-8: at least one byte at a time, none after the end
         at += point_at(data, at, len(data))[1]
     assert at == len(data)

@@ -1,4 +1,4 @@
-"""What is counted in one pass over the words: both kinds of words, blocks, slices, nulls."""
+"""Counts of one pass over the words: both kinds of words, blocks, slices, nulls."""
 
 from collections.abc import Callable
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.signals.repeated_ngrams import DUPLICATE, TOP
-from etl.kernels.signals.word_counts import COUNTS, STOP_WORDS, count
+from etl.kernels.signals.word_counts import COUNTS, STOP_WORDS, Counts, count
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
 from tests.kernels.test_quality import naive_counts
 from tests.kernels.test_repetition import naive_repeated_chars
 from tests.kernels.test_spacy import PIECES, category, naive_words
 from tests.kernels.test_words import TRICKY
 
-Words = list[tuple[str, int]]  # segments with their flags
+Words = list[tuple[str, int]]  # segments and their flags
 
 pieces = st.sampled_from(
     [*PIECES, *STOP_WORDS, *TRICKY, "...", "- ", "• ", "\r\n", " The ", "withal", " of ", "#"]
@@ -35,10 +35,13 @@ def spaced_words(text: str) -> Words:
     ]
 
 
-def counts(array, **how) -> list[dict[str, int]]:
-    return [
-        dict(zip(COUNTS, row, strict=True)) for row in count(buffers(array), **how)[0].T.tolist()
-    ]
+def counts(array, **options) -> list[dict[str, int]]:
+    return by_document(count(buffers(array), **options).quality)
+
+
+def by_document(columns: Counts) -> list[dict[str, int]]:
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [dict(zip(COUNTS, row, strict=True)) for row in rows]
 
 
 def naive(text: str, words: Callable[[str], Words] = naive_words) -> dict[str, int]:
@@ -46,11 +49,12 @@ def naive(text: str, words: Callable[[str], Words] = naive_words) -> dict[str, i
 
 
 @given(st.lists(texts, max_size=4))
-def test_segments_may_be_counted_without_looking_into_them(documents):
+def test_counting_segments_alone_gives_the_same_counts(documents):
     array = buffers(pa.array(documents, pa.string()))
-    every, few = count(array)[0], count(array, words=False, marks=False)[0]
-    for name in ("segments", "chars", "newlines"):
-        assert every[COUNTS.index(name)].tolist() == few[COUNTS.index(name)].tolist()
+    everything, few = count(array).quality, count(array, words=False, marks=False).quality
+    assert few.segments.tolist() == everything.segments.tolist()
+    assert few.chars.tolist() == everything.chars.tolist()
+    assert few.newlines.tolist() == everything.newlines.tolist()
 
 
 @pytest.mark.parametrize(("by_space", "words"), [(False, naive_words), (True, spaced_words)])
@@ -62,26 +66,23 @@ def test_segments_may_be_counted_without_looking_into_them(documents):
 @example(documents=["a b a b a b a b c d", "a " * 40, "a b c d e " * 9, "x a x a a x a a a x"])
 @example(documents=["a.b a .b a. b"])  # the same characters, other words
 @example(documents=["a \x00b a a \x00b \x00\x00c", "abcdefg abcdefgh abcdefghi " * 3])
-def test_both_counts_are_those_of_python(documents, by_space, words):
-    array = buffers(pa.array(documents, pa.string()))
-    found, repeated = count(array, by_space=by_space, repeated=True)
-    assert [dict(zip(COUNTS, row, strict=True)) for row in found.T.tolist()] == [
-        naive(text, words) for text in documents
-    ]
-    assert repeated.T.tolist() == [
+def test_counts_equal_the_naive_counts(documents, by_space, words):
+    counted = count(buffers(pa.array(documents, pa.string())), by_space=by_space, repeated=True)
+    assert by_document(counted.quality) == [naive(text, words) for text in documents]
+    assert counted.repeated_chars.T.tolist() == [
         naive_repeated_chars([segment for segment, _ in words(text)]) for text in documents
     ]
 
 
 @given(st.lists(texts, max_size=3), st.booleans())
-def test_what_is_not_asked_for_changes_nothing(documents, by_space):
+def test_counts_do_not_depend_on_the_other_counts_requested(documents, by_space):
     array = buffers(pa.array(documents, pa.string()))
-    every, _ = count(array, by_space=by_space, repeated=True)
-    some, none = count(array, by_space=by_space, marks=False)
+    everything = count(array, by_space=by_space, repeated=True).quality
+    without_marks = count(array, by_space=by_space, marks=False)
     marks = {"hashes", "ellipses", "lines", "bullet_lines", "ellipsis_lines"}
-    assert none.shape == (0, len(documents))
-    for name, found, of_every in zip(COUNTS, some, every, strict=True):
-        assert found.tolist() == ([0] * len(documents) if name in marks else of_every.tolist())
+    assert without_marks.repeated_chars.shape == (0, len(documents))
+    for name, column, expected in zip(COUNTS, without_marks.quality, everything, strict=True):
+        assert column.tolist() == ([0] * len(documents) if name in marks else expected.tolist())
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.string_view()])
@@ -101,15 +102,14 @@ def test_slices_and_nulls(type_):
     pa.array(["a"])[1:],
     pa.nulls(2),
 ])  # fmt: skip
-def test_nothing_to_count(array):
-    found, repeated = count(buffers(array), repeated=True)
-    assert found.shape == (len(COUNTS), len(array))
-    assert repeated.shape == (len(TOP) + len(DUPLICATE), len(array))
-    assert not found.any()
-    assert not repeated.any()
+def test_empty_documents_have_counts_of_0(array):
+    counted = count(buffers(array), repeated=True)
+    assert all(column.tolist() == [0] * len(array) for column in counted.quality)
+    assert counted.repeated_chars.shape == (len(TOP) + len(DUPLICATE), len(array))
+    assert not counted.repeated_chars.any()
 
 
-def test_a_long_document_takes_many_blocks():
+def test_a_document_of_many_blocks_is_counted():
     text = "To be, or not to be... " * 5000
     assert counts(pa.array([text])) == [
         {"segments": 40_000, "words": 30_000, "alpha_words": 30_000, "word_chars": 65_000,
@@ -120,18 +120,19 @@ def test_a_long_document_takes_many_blocks():
 
 
 @pytest.mark.parametrize("by_space", [False, True])
-def test_long_documents_make_room_for_themselves(by_space):
+def test_buffers_grow_for_long_documents(by_space):
     words = [f"w{k * k % 7919}" for k in range(15_000)]
     documents = ["a b\n" * 3, " ".join(words), " ".join(words[:9000] * 2), "b a\n" * 5]
-    found = count(buffers(pa.array(documents)), by_space=by_space, repeated=True)[1]
-    assert found.T.tolist() == [naive_repeated_chars(text.split()) for text in documents]
+    counted = count(buffers(pa.array(documents)), by_space=by_space, repeated=True)
+    assert counted.repeated_chars.T.tolist() == [
+        naive_repeated_chars(text.split()) for text in documents
+    ]
 
 
 @given(st.binary(max_size=40))
-def test_bytes_that_are_no_text(junk):
-    """Counted without fault, and each document by itself."""
+def test_invalid_utf8_does_not_affect_other_documents(junk):
     several = [junk, b"the end", junk[: len(junk) // 2], b"\xe2\x80", b"the end"]
     offsets = pa.py_buffer(np.cumsum([0, *map(len, several)], dtype=np.int32))
     array = pa.Array.from_buffers(pa.string(), 5, [None, offsets, pa.py_buffer(b"".join(several))])
-    found = counts(array)
-    assert found[1] == found[4] == naive("the end")
+    rows = counts(array)
+    assert rows[1] == rows[4] == naive("the end")

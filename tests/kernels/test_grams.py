@@ -1,4 +1,4 @@
-"""Runs of words looked up in a set of them, against sets of tuples of strings."""
+"""Look-ups of n-grams in a set, against sets of tuples of strings."""
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,7 @@ documents = (
 
 
 def naive_words(text: str) -> list[str]:
-    """Words in lower case, without what joins their parts."""
+    """Split a text into words in lower case, without the punctuation inside them."""
     words = []
     for segment in naive_segments(text):
         kinds = [int(character_classes.classes()[ord(char)]) for char in segment]
@@ -50,23 +50,23 @@ def naive_words(text: str) -> list[str]:
             for kind in kinds
         ):
             continue
-        left = (
+        chars = (
             char.lower()[0].replace("ς", "σ")
             for char, kind in zip(segment, kinds, strict=True)
             if kind == character_classes.MARK or kind < character_classes.JOINER
         )
-        words.append("".join(left))
+        words.append("".join(chars))
     return words
 
 
 def naive_set(items: list[str], n: int, least: int) -> set[tuple[str, ...]]:
-    found = set()
+    runs = set()
     for words in map(naive_words, items):
         if len(words) >= n:
-            found |= {tuple(words[k : k + n]) for k in range(len(words) - n + 1)}
+            runs |= {tuple(words[k : k + n]) for k in range(len(words) - n + 1)}
         elif len(words) >= least:
-            found.add(tuple(words))
-    return found
+            runs.add(tuple(words))
+    return runs
 
 
 def naive_hits(text: str, known: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -79,8 +79,8 @@ def naive_hits(text: str, known: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def index(groups: list[list[str]], n: int, least: int) -> ngram_index.Grams:
     items = pa.array([item for group in groups for item in group], pa.string())
-    of = np.repeat(np.arange(len(groups), dtype=np.uint8), [len(group) for group in groups])
-    return ngram_index.index(buffers(items), of, words=n, short_words=least)
+    group_of = np.repeat(np.arange(len(groups), dtype=np.uint8), [len(group) for group in groups])
+    return ngram_index.index(buffers(items), group_of, words=n, short_words=least)
 
 
 @given(
@@ -96,10 +96,10 @@ def test_hits_are_those_of_sets(groups, texts, sizes):
     hits, firsts = ngram_index.count(buffers(pa.array(texts, pa.string())), known, len(groups))
     for group, items in enumerate(groups):
         expected = [naive_hits(text, naive_set(items, n, least)) for text in texts]
-        assert hits[group].tolist() == [len(found) for found in expected]
-        for at, found in zip(firsts[group], expected, strict=True):
-            assert (at >= 0) == bool(found)
-            assert not found or tuple(ngram_index.text_of(known, at).split(" ")) in found
+        assert hits[group].tolist() == [len(runs) for runs in expected]
+        for gram, runs in zip(firsts[group], expected, strict=True):
+            assert (gram >= 0) == bool(runs)
+            assert not runs or tuple(ngram_index.text_of(known, gram).split(" ")) in runs
 
 
 @given(st.lists(documents, max_size=4))
@@ -110,8 +110,7 @@ def test_an_item_is_found_in_itself(items):
 
 
 @pytest.mark.parametrize("at", [0, 4080, 4094, 4095, 9000])
-def test_blocks_hide_nothing(at):
-    """Long documents go through in pieces: a run across two of them is found, once."""
+def test_a_run_across_two_blocks_is_found_once(at):
     words = [f"w{k}" for k in range(9020)]
     known = index([[" ".join(words[at : at + 13])], [" ".join(words[at + 2 : at + 12])]], 13, 8)
     texts = [" ".join(words), " ".join([*words[: at + 12], "x", *words[at + 12 :]]), " " * 9000]
@@ -119,7 +118,7 @@ def test_blocks_hide_nothing(at):
     assert hits.tolist() == [[1, 0, 0], [1, 1, 0]]
 
 
-def test_a_short_item_before_the_end_of_a_block():
+def test_a_short_item_at_the_end_of_a_block_is_found_once():
     text = " ".join(f"w{k}" for k in range(4094))
     known = index([[text.rpartition(" w4084 ")[2]]], 13, 8)
     for end in ("", " ", " \n" * 5000, " x"):
@@ -127,7 +126,7 @@ def test_a_short_item_before_the_end_of_a_block():
         assert hits.tolist() == [[1]]
 
 
-def test_a_word_of_megabytes():
+def test_a_word_of_megabytes_is_found():
     long = "ab" * 1_500_000
     known = index([[f"x {long} y"]], 3, 3)
     hits, firsts = ngram_index.count(buffers(pa.array([f"x {long} y", f"x {long}a y"])), known, 1)
@@ -135,8 +134,8 @@ def test_a_word_of_megabytes():
     assert ngram_index.text_of(known, firsts[0, 0]) == f"x {long}"[:4096]
 
 
-def test_equal_hashes_are_told_apart():
-    """The same hash on purpose: only the words themselves decide."""
+def test_different_words_with_equal_hashes_are_no_hit():
+    """Forge an equal hash, so that only the words differ."""
     known = index([["a b c"]], 3, 3)
     data = buffers(pa.array(["x y z"]))
     (other,) = index([["x y z"]], 3, 3).hashes
@@ -146,14 +145,14 @@ def test_equal_hashes_are_told_apart():
     assert ngram_index.count(data, forged, 1)[0].tolist() == [[0]]
 
 
-def test_a_set_holds_each_of_a_group_once():
+def test_a_set_contains_each_ngram_of_a_group_once():
     known = index([["a b c a b c a b c"], ["a b c"]], 3, 3)
     assert len(known.hashes) == 4
     assert not known.has_short
 
 
 @pytest.mark.parametrize("array", [pa.array([], pa.string()), pa.array([None, None], pa.string())])
-def test_nothing_to_look_at(array):
+def test_empty_texts_and_sets_have_no_hits(array):
     empty = index([[]], 13, 8)
     assert ngram_index.count(buffers(array), empty, 1)[0].sum() == 0
     assert ngram_index.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].shape == (
@@ -163,6 +162,6 @@ def test_nothing_to_look_at(array):
     assert ngram_index.count(buffers(pa.array(["a b c"])), empty, 1)[0].tolist() == [[0]]
 
 
-def test_slices():
+def test_slices_are_searched_without_the_rest_of_their_buffers():
     array = pa.array(["x", "a b c d", None, "c d a b c"])[1:]
     assert ngram_index.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].tolist() == [[1, 0, 1]]

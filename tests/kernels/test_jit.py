@@ -1,16 +1,18 @@
-"""Kernels on disk are compiled anew when a kernel that they use has changed in another file."""
+"""Cached kernels are recompiled after a change in another file that they use."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from etl.kernels import jit
+
 CALLER = """
-from etl.kernels.jit import kernel
-from callee import factor
+from {package}.jit import kernel
+from {callee} import factor
 
 @kernel
 def scaled(number):
@@ -18,22 +20,67 @@ def scaled(number):
 
 print(scaled(10), sum(scaled.stats.cache_hits.values()))
 """
+CALLEE = """
+from {package}.jit import kernel
+
+@kernel
+def factor():
+    return {factor}
+"""
+
+
+def scaled(caller: Path, root: Path, cache: Path) -> list[str]:
+    """Run the caller in a new process: the result and the number of cache hits."""
+    environment = {**os.environ, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": str(cache)}
+    command = [sys.executable, str(caller)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return run.stdout.split()
 
 
 @pytest.mark.slow
-def test_a_change_in_another_file_is_seen(tmp_path):
-    (tmp_path / "caller.py").write_text(CALLER)
-    found = []
+def test_a_change_in_another_subfolder_of_kernels_recompiles(tmp_path):
+    root = tmp_path / "kernels"
+    caller, callee = root / "signals/caller.py", root / "words/callee.py"
+    for folder in (caller.parent, callee.parent):
+        folder.mkdir(parents=True)
+    shutil.copy(jit.__file__, root / "jit.py")
+    caller.write_text(CALLER.format(package="kernels", callee="kernels.words.callee"))
+    outputs = []
     for factor in (2, 2, 3):
-        (tmp_path / "callee.py").write_text(
-            f"from etl.kernels.jit import kernel\n\n@kernel\ndef factor():\n    return {factor}\n"
-        )
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "NUMBA_CACHE_DIR": str(tmp_path / "n"),
-        }
-        command = [sys.executable, str(tmp_path / "caller.py")]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        found.append(run.stdout.split())
-    assert found == [["20", "0"], ["20", "1"], ["30", "0"]]
+        callee.write_text(CALLEE.format(package="kernels", factor=factor))
+        outputs.append(scaled(caller, tmp_path, tmp_path / "cache"))
+    assert outputs == [["20", "0"], ["20", "1"], ["30", "0"]]
+
+
+@pytest.mark.slow
+def test_a_change_beside_a_kernel_of_another_project_recompiles(tmp_path):
+    caller, callee = tmp_path / "caller.py", tmp_path / "callee.py"
+    caller.write_text(CALLER.format(package="etl.kernels", callee="callee"))
+    outputs = []
+    for factor in (2, 2, 3):
+        callee.write_text(CALLEE.format(package="etl.kernels", factor=factor))
+        outputs.append(scaled(caller, Path(jit.__file__).parents[2], tmp_path / "cache"))
+    assert outputs == [["20", "0"], ["20", "1"], ["30", "0"]]
+
+
+def test_the_stamp_covers_paths_and_contents_of_all_subfolders(tmp_path):
+    file = tmp_path / "words/uax29.py"
+    file.parent.mkdir()
+    file.write_text("a = 1\n")
+    (tmp_path / "jit.py").write_text("")
+    (tmp_path / "notes.txt").write_text("")
+    stamps = [stamp(tmp_path)]
+    file.write_text("a = 2\n")
+    stamps.append(stamp(tmp_path))
+    file.rename(tmp_path / "words/spacy.py")
+    stamps.append(stamp(tmp_path))
+    (tmp_path / "words/empty.py").write_text("")
+    stamps.append(stamp(tmp_path))
+    assert len({*stamps}) == len(stamps)
+    (tmp_path / "notes.txt").write_text("not code")
+    assert stamp(tmp_path) == stamps[-1]
+
+
+def stamp(folder: Path) -> str:
+    """The stamp of a folder, computed again."""
+    return jit._stamp.__wrapped__(folder)

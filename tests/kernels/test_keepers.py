@@ -16,27 +16,27 @@ pairs = st.dictionaries(
 
 
 def naive(num: int, known: Pairs) -> dict[int, tuple[int, float]]:
-    """Duplicate -> keeper and likeness."""
-    stays: list[int] = []
-    found = {}
+    """Return the keeper of each duplicate, and their similarity."""
+    kept: list[int] = []
+    duplicates = {}
     for document in range(num):
-        alike = [k for k in stays if (k, document) in known]
-        if alike:
-            found[document] = alike[0], known[alike[0], document]
+        similar = [k for k in kept if (k, document) in known]
+        if similar:
+            duplicates[document] = similar[0], known[similar[0], document]
         else:
-            stays.append(document)
-    return found
+            kept.append(document)
+    return duplicates
 
 
 def choose(num: int, known: Pairs, order=lambda pairs: pairs) -> dict[int, tuple[int, float]]:
-    listed = order([(*pair, likeness) for pair, likeness in known.items()])
-    better, worse, likeness = (
-        np.array([row[place] for row in listed], kind)
-        for place, kind in enumerate((np.int64, np.int64, np.float64))
+    rows = order([(*pair, similarity) for pair, similarity in known.items()])
+    better, worse, similarity = (
+        np.array([row[column] for row in rows], dtype)
+        for column, dtype in enumerate((np.int64, np.int64, np.float64))
     )
-    found = independent_set.choose(num, better, worse, likeness)
-    named = zip(found.keeper.tolist(), found.similarity.tolist(), strict=True)
-    return {k: (keeper, value) for k, (keeper, value) in enumerate(named) if keeper != k}
+    chosen = independent_set.choose(num, better, worse, similarity)
+    pairs = zip(chosen.keeper.tolist(), chosen.similarity.tolist(), strict=True)
+    return {k: (keeper, value) for k, (keeper, value) in enumerate(pairs) if keeper != k}
 
 
 @given(pairs)
@@ -54,23 +54,37 @@ def test_the_order_of_pairs_does_not_matter(known, rng):
 
 
 @given(pairs, st.integers(0, 15))
-def test_what_comes_later_changes_nothing(known, cut):
+def test_later_documents_do_not_change_earlier_decisions(known, cut):
     before = {pair: value for pair, value in known.items() if max(pair) < cut}
-    found = choose(15, known)
-    assert choose(cut, before) == {k: value for k, value in found.items() if k < cut}
+    duplicates = choose(15, known)
+    assert choose(cut, before) == {k: value for k, value in duplicates.items() if k < cut}
 
 
 @given(pairs)
-def test_a_duplicate_is_like_its_keeper_who_stays(known):
-    found = choose(15, known)
-    assert all(known[keeper, k] == value for k, (keeper, value) in found.items())
-    assert not {keeper for keeper, _ in found.values()} & found.keys()
+def test_a_duplicate_is_similar_to_its_keeper_which_is_kept(known):
+    duplicates = choose(15, known)
+    assert all(known[keeper, k] == value for k, (keeper, value) in duplicates.items())
+    assert not {keeper for keeper, _ in duplicates.values()} & duplicates.keys()
+
+
+@given(pairs, st.sets(st.integers(0, 14)))
+def test_pairs_that_thin_drops_do_not_matter(known, undecided):
+    """The documents in ``undecided`` may still be removed by other pairs."""
+    better, worse = np.array([*known] or np.empty((0, 2)), np.int64).T
+    state = np.full(15, independent_set.STAYS, np.int8)
+    state[[*undecided]] = independent_set.OPEN
+    is_left = independent_set.thin(better, worse, state)
+    rest = {pair: value for pair, value in known.items() if is_left[[*known].index(pair)]}
+    assert choose(15, rest) == choose(15, known)
+    assert all(
+        state[k] == independent_set.STAYS for k in range(15) if k not in {*worse, *undecided}
+    )
 
 
 def test_a_chain_does_not_collapse():
-    found = choose(100, {(k, k + 1): 0.9 for k in range(99)})
-    assert found == {k: (k - 1, 0.9) for k in range(1, 100, 2)}
+    duplicates = choose(100, {(k, k + 1): 0.9 for k in range(99)})
+    assert duplicates == {k: (k - 1, 0.9) for k in range(1, 100, 2)}
 
 
-def test_nothing_is_alike():
+def test_without_pairs_all_documents_are_kept():
     assert choose(0, {}) == choose(3, {}) == {}

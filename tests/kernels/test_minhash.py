@@ -1,4 +1,4 @@
-"""Signatures, bands and sets of shingles against Python's integers, sets and strings."""
+"""Signatures, band keys and sets of shingles against Python's integers, sets and strings."""
 
 import re
 import unicodedata
@@ -20,7 +20,7 @@ shinglings = st.builds(Shingling, st.integers(1, 6), st.booleans(), st.booleans(
 
 
 def folded(char: str, shingling: Shingling) -> str:
-    """A character of a word, as far as it counts."""
+    """Normalize a character of a word."""
     kind = int(character_classes.classes()[ord(char)])
     char = char.lower()[0].replace("ς", "σ")
     if kind in (character_classes.FORMAT, character_classes.ZWJ):
@@ -36,7 +36,10 @@ def folded(char: str, shingling: Shingling) -> str:
 
 
 def naive_words(text: str, shingling: Shingling) -> list[str]:
-    """Runs of letters and digits, or one character of scripts without spaces, each with its marks."""
+    """Split a text into runs of letters and digits, and characters of scripts without spaces.
+
+    Marks belong to the word before them.
+    """
     signs = "".join(
         "d"
         if kind in (character_classes.FORMAT, character_classes.ZWJ)
@@ -66,7 +69,7 @@ def naive_units(text: str, shingling: Shingling) -> list[str]:
 
 
 def naive_mixed(key: int) -> int:
-    """MurmurHash3's finalizer, on unsigned numbers."""
+    """Apply MurmurHash3's finalizer to an unsigned number."""
     key = (key ^ key >> 33 & 0x7FFFFFFF) * 0xFF51AFD7ED558CCD & MASK
     key = (key ^ key >> 33 & 0x7FFFFFFF) * 0xC4CEB9FE1A85EC53 & MASK
     return key ^ key >> 33 & 0x7FFFFFFF
@@ -85,13 +88,13 @@ def naive_hashes(text: str, shingling: Shingling) -> list[int]:
     keys = [naive_key(unit, shingling) for unit in naive_units(text, shingling)]
     runs = [keys[k : k + shingling.size] for k in range(max(1, len(keys) - shingling.size + 1))]
     base = 0x9E3779B97F4A7C15 - (2 << 63)
-    found = []
+    hashes = []
     for run in runs if keys else []:
         total = 0
         for key in run:
             total = (total * base + key) & MASK
-        found.append(naive_mixed(total))
-    return found
+        hashes.append(naive_mixed(total))
+    return hashes
 
 
 def naive_set(text: str, shingling: Shingling) -> set[tuple[str, ...]]:
@@ -122,16 +125,16 @@ def test_signatures_are_those_of_python(texts, shingling, permutations, seed):
 
 @given(st.lists(documents, min_size=2, max_size=4), shinglings)
 def test_sets_of_shingles_are_those_of_strings(texts, shingling):
-    found = minhash.shingles(buffers(pa.array(texts, pa.string())), shingling)
+    hashes = minhash.shingles(buffers(pa.array(texts, pa.string())), shingling)
     sets = [naive_set(text, shingling) for text in texts]
-    assert [len(each) for each in found] == [len(each) for each in sets]
+    assert [len(each) for each in hashes] == [len(each) for each in sets]
     union = len(sets[0] | sets[1])
-    likeness = len(sets[0] & sets[1]) / union if union else 0.0
-    assert minhash.jaccard(found[0], found[1]) == likeness
+    similarity = len(sets[0] & sets[1]) / union if union else 0.0
+    assert minhash.jaccard(hashes[0], hashes[1]) == similarity
 
 
 @given(st.lists(documents, max_size=4), shinglings)
-def test_slices_and_nulls(texts, shingling):
+def test_slices_and_nulls_are_signed(texts, shingling):
     whole = sign(texts, shingling)
     array = pa.array(["skipped", None, *texts, None])
     cut = minhash.signatures(buffers(array[1:]), shingling, permutations=8, seed=0)
@@ -139,7 +142,7 @@ def test_slices_and_nulls(texts, shingling):
     assert cut[0, 0] == cut[-1, 0] == 0
 
 
-def test_what_counts_as_the_same():
+def test_case_digits_accents_and_punctuation_do_not_matter():
     one, *others = sign(
         ["The café: 12 notes!", "the CAFE 34 Notes", "the cafe\u0301 - 56 (notes)"], Shingling(2)
     )
@@ -148,31 +151,30 @@ def test_what_counts_as_the_same():
     assert len({tuple(row) for row in sign(["cafe 1", "café 1", "cafe 2"], exact)}) == 3
 
 
-def test_a_text_shorter_than_a_shingle_is_one():
+def test_a_text_shorter_than_a_shingle_is_one_shingle():
     short, same, longer = sign(["one two", "One, two.", "one two three"], Shingling(5))
     assert short.tolist() == same.tolist() != longer.tolist()
 
 
-def test_texts_beyond_a_block():
-    """Longer than what the words are cut in at a time: its middle is seen."""
+def test_every_word_of_a_long_text_counts():
     words = [f"w{k}" for k in range(9000)]
     base = sign([" ".join(words)], Shingling(5, fold_digits=False), 64)
     for changed in (0, 4095, 4096, 8999):
         other = [*words[:changed], "changed", *words[changed + 1 :]]
         text = " ".join(other)
-        (likeness,) = (base == sign([text], Shingling(5, fold_digits=False), 64)).mean(axis=1)
-        assert likeness > 0.95
+        (similarity,) = (base == sign([text], Shingling(5, fold_digits=False), 64)).mean(axis=1)
+        assert similarity > 0.95
         sets = minhash.shingles(
             buffers(pa.array([" ".join(words), text])), Shingling(5, fold_digits=False)
         )
         assert len(np.setdiff1d(sets[0], sets[1])) == min(5, changed + 1, 9000 - changed)
 
 
-@pytest.mark.parametrize("likeness", [0.5, 0.8, 0.95])
-def test_estimates_are_unbiased(likeness):
-    """Over 200 pairs and 112 permutations the mean is off by less than 4 of its standard errors."""
+@pytest.mark.parametrize("similarity", [0.5, 0.8, 0.95])
+def test_estimates_are_unbiased(similarity):
+    """The mean error over 200 pairs and 112 permutations is less than 4 standard errors."""
     shared = 400
-    alone = round(shared * (1 - likeness) / likeness / 2)
+    alone = round(shared * (1 - similarity) / similarity / 2)
     rng = np.random.default_rng(5)
     errors = []
     for _ in range(200):
@@ -180,11 +182,11 @@ def test_estimates_are_unbiased(likeness):
         one, other = words[: shared + alone], [*words[:shared], *words[shared + alone :]]
         pair = sign([" ".join(one), " ".join(other)], Shingling(1, fold_digits=False), 112, 3)
         errors.append((pair[0, 1:] == pair[1, 1:]).mean() - shared / (shared + 2 * alone))
-    assert abs(np.mean(errors)) < 4 * np.sqrt(likeness * (1 - likeness) / 112 / 200)
+    assert abs(np.mean(errors)) < 4 * np.sqrt(similarity * (1 - similarity) / 112 / 200)
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), max_size=6))
-def test_keys_of_bands_are_equal_where_the_bands_are(rows):
+def test_band_keys_are_equal_if_and_only_if_the_bands_are(rows):
     minima = np.array(rows, np.uint32).reshape(len(rows), 6)
     keys = minhash.band_keys(minima, 3)
     bands = [(band, *row[2 * band : 2 * band + 2]) for row in rows for band in range(3)]

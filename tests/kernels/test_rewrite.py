@@ -1,4 +1,4 @@
-"""Texts made of byte ranges against slices of bytes."""
+"""Texts built from byte ranges against slices of strings."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,13 @@ joints = st.sampled_from(["", "\n", "<é>"])
 
 @st.composite
 def cuts(draw):
-    """Documents, and for each the characters at which spans begin and end."""
+    """Draw documents and, for each, the characters at which spans begin and end."""
     documents = draw(st.lists(words, max_size=5))
-    places = []
+    bounds_of = []
     for text in documents:
         bounds = sorted(draw(st.lists(st.integers(0, len(text or "")), max_size=6)))
-        places.append(bounds[: len(bounds) // 2 * 2])
-    return documents, places
+        bounds_of.append(bounds[: len(bounds) // 2 * 2])
+    return documents, bounds_of
 
 
 def naive_keep(text: str, bounds: list[int], joint: str) -> str:
@@ -32,35 +32,35 @@ def naive_replace(text: str, bounds: list[int], mask: str) -> str:
     return naive_keep(text, bounds, mask)
 
 
-def spans(documents, places, array) -> Spans:
-    """The bounds in bytes of the array's buffer."""
+def spans(documents, bounds_of, array) -> Spans:
+    """Return the bounds as bytes of the array's buffer."""
     offsets, starts, ends, first = buffers(array).offsets, [], [], [0]
-    for text, bounds, offset in zip(documents, places, offsets, strict=False):
-        found = [offset + len((text or "")[:at].encode()) for at in bounds]
-        starts += found[::2]
-        ends += found[1::2]
+    for text, bounds, offset in zip(documents, bounds_of, offsets, strict=False):
+        in_bytes = [offset + len((text or "")[:char].encode()) for char in bounds]
+        starts += in_bytes[::2]
+        ends += in_bytes[1::2]
         first.append(len(starts))
     return Spans(np.array(starts, np.int64), np.array(ends, np.int64), np.array(first, np.int64))
 
 
 @given(cuts(), joints)
-@example((["", "a", ""], [[], [0, 0, 1, 1], []]), "<é>")  # empty spans, and empty documents beside
-def test_spans_are_those_of_slices(case, joint):
-    documents, places = case
-    pairs = list(zip(documents, places, strict=True))
+@example((["", "a", ""], [[], [0, 0, 1, 1], []]), "<é>")  # empty spans between empty documents
+def test_kept_and_replaced_spans_are_those_of_slices(case, joint):
+    documents, bounds_of = case
+    pairs = list(zip(documents, bounds_of, strict=True))
     array = pa.array(["before", *documents, "after"], pa.string())[1:-1]
-    found = spans(documents, places, array)
-    kept = keep(buffers(array), found, separator=joint.encode())
+    whole = spans(documents, bounds_of, array)
+    kept = keep(buffers(array), whole, separator=joint.encode())
     kept.validate(full=True)
     assert kept.type == pa.string()
     assert kept.to_pylist() == [t if t is None else naive_keep(t, b, joint) for t, b in pairs]
-    masked = replace(buffers(array), found, mask=joint.encode())
+    masked = replace(buffers(array), whole, mask=joint.encode())
     masked.validate(full=True)
     assert masked.to_pylist() == [t if t is None else naive_replace(t, b, joint) for t, b in pairs]
-    assert found.counts().tolist() == [len(bounds) // 2 for bounds in places]
+    assert whole.counts().tolist() == [len(bounds) // 2 for bounds in bounds_of]
 
 
-def test_what_takes_2_gib_is_a_large_string(monkeypatch):
+def test_a_result_of_2_gib_is_a_large_string(monkeypatch):
     monkeypatch.setattr("etl.kernels.bytes.spans._MOST_BYTES", 5)
     array = pa.array(["abc", None, "def"])
     whole = Spans(np.array([0, 3]), np.array([3, 6]), np.array([0, 1, 1, 2]))

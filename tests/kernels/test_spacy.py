@@ -1,4 +1,4 @@
-"""Words against spaCy's rules read one by one with ``re``, and against what spaCy itself gave."""
+"""Words against spaCy's rules as regular expressions, and against the output of spaCy."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from etl.kernels.words.spacy import (
     HAS_LETTER,
     IS_WORD,
     MAX_CHARS,
-    new_room,
+    new_chunk_buffers,
     next_chunks,
     next_words,
 )
@@ -35,9 +35,9 @@ from tests.kernels.test_words import segments as unicode_segments
 
 GOLDEN = json.loads(Path(__file__).with_name("spacy_words.json").read_text("utf-8"))
 TOKENS = {text: tokens for of_kind in GOLDEN["tokens"].values() for text, tokens in of_kind.items()}
-ROOM, TABLES = new_room(), tables()
+ROOM, TABLES = new_chunk_buffers(), tables()
 
-# What rules are about: marks, names of hosts, units, words with parts of their own.
+# Pieces that the rules treat: punctuation, host names, units, specials.
 PIECES = """
     . .. ... … , : ; ! ? ( ) [ ] { } < > _ # * & ' " ” “ ` ‘ ´ ’ » « - – — -- --- —— ~ + ^ / = | % ² ³ § @
     ° °C °f. $ £ € US$ C$ A$ S$ \\ \\n 's 'S ’s ’S 're n't 'll 'd 'em a b A B ab AB é É 1 12 3.14 0.0 km m²
@@ -56,7 +56,7 @@ texts = (
 )
 
 
-# spaCy 3.8.18, spacy.lang.punctuation and spacy.lang.char_classes, as classes of characters.
+# The rules of spaCy 3.8.18: spacy.lang.punctuation, spacy.lang.char_classes.
 
 
 def category(point: int) -> str:
@@ -64,13 +64,13 @@ def category(point: int) -> str:
 
 
 def one_of(*categories: str) -> str:
-    """The inside of a class of ``re``: all characters of some categories."""
-    found = [k for k in range(0x40000) if category(k) in categories]
-    ends = [0, *(k for k in range(1, len(found)) if found[k] != found[k - 1] + 1), len(found)]
-    return "".join(f"\\U{found[a]:08x}-\\U{found[b - 1]:08x}" for a, b in pairwise(ends))
+    """A character class of ``re``, without brackets: all characters of some categories."""
+    points = [k for k in range(0x40000) if category(k) in categories]
+    ends = [0, *(k for k in range(1, len(points)) if points[k] != points[k - 1] + 1), len(points)]
+    return "".join(f"\\U{points[a]:08x}-\\U{points[b - 1]:08x}" for a, b in pairwise(ends))
 
 
-CASELESS = one_of("Lt", "Lm", "Lo", "Mn", "Mc")  # a small and a capital letter at once
+CASELESS = one_of("Lt", "Lm", "Lo", "Mn", "Mc")  # match rules for small and for capital letters
 SMALL, CAPITAL = one_of("Ll") + CASELESS, one_of("Lu") + CASELESS
 ANY, ICONS = one_of("Ll", "Lu") + CASELESS, one_of("So")
 PUNCTUATION = re.escape("…,:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪")
@@ -98,22 +98,22 @@ HOST_NAME = re.compile(
 )
 
 
-# spaCy 3.8.18, spacy.tokenizer.
+# The algorithm of spaCy 3.8.18: spacy.tokenizer.
 
 
 def naive_cut(chunk: str) -> list[str]:
-    """The segments of what stands between white space."""
+    """The segments of a chunk."""
     front: list[str] = []
     behind: list[str] = []
     while chunk and chunk not in specials():
-        prefix, found = PREFIX.match(chunk), None
+        prefix, suffix = PREFIX.match(chunk), None
         first = prefix.end() if prefix else 0
         if chunk[first:] not in specials():
-            found = SUFFIX.search(chunk[first:])
-        last = first + found.start() if found else len(chunk)
-        if not first and not found:
+            suffix = SUFFIX.search(chunk[first:])
+        last = first + suffix.start() if suffix else len(chunk)
+        if not first and not suffix:
             break
-        if found:
+        if suffix:
             behind.insert(0, chunk[last:])
             if chunk[:last] in specials():
                 chunk = chunk[:last]
@@ -125,6 +125,7 @@ def naive_cut(chunk: str) -> list[str]:
 
 
 def middle(chunk: str) -> list[str]:
+    """The segments of a chunk without prefixes and suffixes."""
     if chunk in specials():
         return list(specials()[chunk])
     if HOST_NAME.match(chunk):
@@ -135,7 +136,7 @@ def middle(chunk: str) -> list[str]:
 
 
 def joined(parts: list[str]) -> list[str]:
-    """Neighbours that are a special: the longest, then the first; those left out block others too."""
+    """Join neighbours that are a special: the longest, then the first. Those not joined block others too."""
     spans = sorted(
         (a - b, a, b)
         for a in range(len(parts))
@@ -157,16 +158,16 @@ def flags_of(char: str) -> int:
 
 def naive_words(text: str) -> list[tuple[str, int]]:
     """The segments with their flags."""
-    found: list[tuple[str, int]] = []
+    words: list[tuple[str, int]] = []
     for whole in text.split():
         for chunk in [whole[k : k + MAX_CHARS] for k in range(0, len(whole), MAX_CHARS)]:
             if len(chunk) == MAX_CHARS or any(flags_of(char) & UNSPACED for char in chunk):
-                found += [
+                words += [
                     (segment, flags_of_unicode(segment)) for segment in unicode_segments(chunk)
                 ]
             else:
-                found += [(segment, naive_flags(segment)) for segment in naive_cut(chunk)]
-    return found
+                words += [(segment, naive_flags(segment)) for segment in naive_cut(chunk)]
+    return words
 
 
 def naive_flags(segment: str) -> int:
@@ -186,7 +187,7 @@ def is_punctuation(segment: str) -> bool:
 
 def words(text: str, *, by_space: bool = False) -> list[tuple[str, int]]:
     data, size, at = buffers(pa.array([text])).data, len(text.encode()), 0
-    found: list[tuple[str, int]] = []
+    pairs: list[tuple[str, int]] = []
     while at < size:
         before = at
         if by_space:
@@ -197,8 +198,8 @@ def words(text: str, *, by_space: bool = False) -> list[tuple[str, int]]:
         for row in ROOM.block[:num].tolist():
             segment = data[row[START] : row[END]].tobytes().decode()
             assert len(segment) == row[CHARS]
-            found.append((segment, row[FLAGS]))
-    return found
+            pairs.append((segment, row[FLAGS]))
+    return pairs
 
 
 def segments(text: str) -> list[str]:
@@ -210,9 +211,9 @@ def test_segments_are_those_of_spacy(text):
     assert segments(text) == TOKENS[text]
 
 
-def test_the_rules_here_are_those_of_spacy():
-    found = {text: [part for chunk in text.split() for part in naive_cut(chunk)] for text in TOKENS}
-    assert found == TOKENS
+def test_the_naive_rules_are_those_of_spacy():
+    cut = {text: [part for chunk in text.split() for part in naive_cut(chunk)] for text in TOKENS}
+    assert cut == TOKENS
 
 
 @given(texts)
@@ -253,7 +254,7 @@ def test_segments_are_in_order_and_hold_no_white_space(text):
 
 
 @given(texts)
-def test_chunks_are_those_of_split(text):
+def test_chunks_by_space_are_those_of_split(text):
     expected = [
         (chunk, IS_WORD | any(category(ord(char))[0] == "L" for char in chunk) * HAS_LETTER)
         for chunk in text.split()
@@ -271,8 +272,8 @@ def test_white_space_of_any_kind_ends_a_chunk(chunk, space):
 
 
 @given(chunks.filter(bool), st.integers(0, 3))
-def test_the_end_of_a_block_cuts_nothing(chunk, before):
-    """A block ends after 1,024 segments: somewhere between these."""
+def test_the_end_of_a_block_does_not_cut_a_segment(chunk, before):
+    """A block ends after 1,024 segments, so these take two."""
     many = 1100 // max(len(segments(chunk)), 1)
     text = "x " * before + f"{chunk} " * many
     assert segments(text) == ["x"] * before + segments(chunk) * many
@@ -280,42 +281,41 @@ def test_the_end_of_a_block_cuts_nothing(chunk, before):
 
 @pytest.mark.parametrize("size", [MAX_CHARS - 1, MAX_CHARS, MAX_CHARS + 1])
 @pytest.mark.parametrize("piece", ["a", "1", "a.B", "(", "東"])
-def test_chunks_without_end(piece, size):
+def test_very_long_chunks_are_cut_in_pieces(piece, size):
     chunk = (piece * size)[:size]
     assert words(f"x {chunk} y") == naive_words(f"x {chunk} y")
 
 
 @pytest.mark.parametrize("first", range(256))
-def test_every_byte_before_and_behind_a_word(first):
+def test_every_byte_before_and_after_a_word(first):
     char = chr(first)
     text = f"{char}word {char} word{char} 5{char} a{char}b 1{char}2 A{char}B. {char}{char}"
     assert words(text) == naive_words(text)
 
 
-def test_every_special_with_what_may_stand_around_it():
+def test_every_special_with_punctuation_around_it():
     text = " ".join(f"{s} ({s}) {s}, ?{s} x-{s} {s}-x {s}. '{s}'" for s in specials())
     assert words(text) == naive_words(text)
 
 
-def test_every_unit_behind_a_digit():
+def test_every_unit_after_a_digit():
     text = " ".join(f"5{unit} 5{unit}. x{unit} 5x{unit} +5{unit}" for unit in UNITS.split("|"))
     assert words(text) == naive_words(text)
 
 
-def test_classes_of_characters():
+def test_the_flags_of_characters_are_those_of_the_rules():
     points = [point for point in range(0x40000) if category(point) != "Cs"]
     letter, name = re.compile(f"[{ANY}]"), re.compile(NAME)
-    found = {point for point in points if TABLES.flags[point] & ALPHA}
-    assert found == {point for point in points if letter.match(chr(point))}
-    found = {point for point in points if TABLES.flags[point] & HOST}
-    assert found == {point for point in points if name.match(chr(point))}
+    letters = {point for point in points if TABLES.flags[point] & ALPHA}
+    assert letters == {point for point in points if letter.match(chr(point))}
+    names = {point for point in points if TABLES.flags[point] & HOST}
+    assert names == {point for point in points if name.match(chr(point))}
     spaces = {point for point in points if TABLES.flags[point] & SPACE}
     assert spaces == {point for point in points if chr(point).isspace()}
 
 
 @given(st.lists(st.binary(max_size=12) | chunks.map(str.encode), max_size=6).map(b"".join))
-def test_bytes_that_are_no_text(junk):
-    """Every byte beyond white space and what is invisible is in a segment, and none twice."""
+def test_segments_of_junk_do_not_overlap(junk):
     data = np.frombuffer(junk.ljust(SIZE, b"'"), np.uint8)
     at, num = next_words(data, 0, len(junk), TABLES, ROOM, True)
     starts, ends = ROOM.block[:num, START], ROOM.block[:num, END]
@@ -332,13 +332,13 @@ from etl.kernels.counts import count
 from etl.kernels.utf8 import texts
 lines = pa.array(sys.stdin.buffer.read().split(b"\\0")).cast(pa.large_binary())
 lines = pa.Array.from_buffers(pa.large_string(), len(lines), lines.buffers())
-print(count(texts(lines), repeated=True)[0].tolist())
+print([column.tolist() for column in count(texts(lines), repeated=True).quality])
 """
 
 
 @pytest.mark.slow
 def test_no_index_is_out_of_bounds(tmp_path):
-    """The kernels compiled with numba's checks, on what is long, nested, cut off or no text."""
+    """The kernels compiled with numba's checks, on texts that are long, nested, truncated or junk."""
     random = np.random.default_rng(0)
     lines = ["".join(random.choice(PIECES, 5)).encode() for _ in range(3000)]
     lines += [random.bytes(20).replace(b"\0", b"x") for _ in range(3000)]
@@ -355,4 +355,5 @@ def test_no_index_is_out_of_bounds(tmp_path):
     )
     array = pa.array(lines, pa.large_binary())
     array = pa.Array.from_buffers(pa.large_string(), len(array), array.buffers())
-    assert json.loads(run.stdout) == count(buffers(array), repeated=True)[0].tolist()
+    counted = count(buffers(array), repeated=True).quality
+    assert json.loads(run.stdout) == [column.tolist() for column in counted]

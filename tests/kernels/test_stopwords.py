@@ -1,4 +1,4 @@
-"""Stop words of each language against Python's own sets and ``in``."""
+"""Stop words of each language against Python's sets and ``in``."""
 
 import pyarrow as pa
 import pytest
@@ -27,20 +27,20 @@ def naive(text: str, language: str | None) -> int:
 
 
 def counts(documents, languages) -> list[int]:
-    found = count(buffers(pa.array(documents, pa.string())), pa.array(languages, pa.string()))
-    return found.tolist()
+    texts = buffers(pa.array(documents, pa.string()))
+    return count(texts, pa.array(languages, pa.string())).tolist()
 
 
 @given(st.lists(st.tuples(texts, st.sampled_from(CODES)), max_size=5))
 @example([("die der und", "de"), ("die der und", "en"), ("的是", "zh"), ("", "th"), ("を", "ja")])
 @example([("l'eau de-la vie, le", "fr"), ("Die", "de"), ("fu\u0308r für", "de"), ("de", "fr")])
-def test_counts_are_those_of_python(documents):
+def test_counts_equal_those_of_sets_of_words(documents):
     table = [text for text, _ in documents], [language for _, language in documents]
     assert counts(*table) == [naive(text, language) for text, language in documents]
 
 
 @pytest.mark.parametrize("language", STOP_WORDS)
-def test_every_word_of_every_list_is_found(language):
+def test_every_word_of_every_list_is_counted(language):
     words = STOP_WORDS[language].split()
     assert counts(words, [language] * len(words)) == [naive(word, language) for word in words]
     assert counts([" ".join(words)], [language]) == [len(words)]
@@ -49,13 +49,13 @@ def test_every_word_of_every_list_is_found(language):
         assert counts(["x".join(words), f"x{words[0]}", f"{words[0]}x"], [language] * 3) == [0] * 3
 
 
-def test_lists_are_lists():
+def test_lists_have_distinct_words_and_fit_a_mask():
     for words in STOP_WORDS.values():
-        assert 7 <= len(words.split()) == len({*words.split()}) <= 63  # a bit each
+        assert 7 <= len(words.split()) == len({*words.split()}) <= 63  # one bit for each word
     assert {*ANYWHERE} < {*STOP_WORDS}
 
 
-def test_slices_nulls_and_unknown_languages():
+def test_slices_nulls_and_unknown_languages_are_allowed():
     array = pa.array(["of", None, "to be", "with", "the and", "der und"])
     languages = pa.array(["en", "en", None, "eo", "en", "de"])
     assert count(buffers(array[2:]), languages[2:]).tolist() == [0, 0, 2, 2]
@@ -63,5 +63,5 @@ def test_slices_nulls_and_unknown_languages():
     assert counts([], []) == []
 
 
-def test_a_word_longer_than_any_stop_word():
+def test_very_long_words_are_not_stop_words():
     assert counts(["d" * 100_000 + " der", "der" * 1000], ["de", "de"]) == [1, 0]

@@ -1,4 +1,4 @@
-"""Eight bytes at once against one after the other."""
+"""Eight bytes in a register against one byte after the other."""
 
 import numpy as np
 from hypothesis import example, given
@@ -12,29 +12,28 @@ texts = st.lists(st.one_of(st.sampled_from(EDGES), st.integers(0, 255)), min_siz
 
 
 @kernel
-def _of(data, at, end):
+def _head_and_hash(data, at, end):
     return simd.head(data, at, end), simd.hashed(data, at, end)
 
 
 @given(texts, st.data())
 def test_the_head_is_the_first_eight_bytes(text, data) -> None:
     at, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
-    head, _ = _of(bytes_of(text), at, end)
+    head, _ = _head_and_hash(bytes_of(text), at, end)
     assert int(head) & 2**64 - 1 == int.from_bytes(bytes(text[at:end][:8]), "little")
 
 
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=8))
 @example([([1] * 9, [1] * 10), ([0], [0, 0]), ([1] * 16, [1] * 15)])
-def test_a_hash_tells_strings_apart_wherever_they_stand(pairs) -> None:
+def test_hashes_are_equal_for_equal_strings_at_any_offset(pairs) -> None:
     for one, other in pairs:
         hashes = [
-            _of(bytes_of([7, *text, *rest]), 1, 1 + len(text))[1]
+            _head_and_hash(bytes_of([7, *text, *rest]), 1, 1 + len(text))[1]
             for text, rest in ((one, []), (other, [9] * 11), (one, [1, 2, 3]))
         ]
         assert hashes[0] == hashes[2]
         assert (hashes[0] == hashes[1]) == (one == other)
 
 
-def bytes_of(text) -> np.ndarray:
-    """The numbers as an array of bytes."""
-    return np.array(list(text), np.uint8)
+def bytes_of(numbers) -> np.ndarray:
+    return np.array(list(numbers), np.uint8)

@@ -1,4 +1,4 @@
-"""Units against lists of strings: what is compared, and what stays without some of them."""
+"""Units of documents, and documents without some units, against lists of strings."""
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,8 @@ def cut(text: str, cutting: Cutting, ordinals: list[int]) -> str:
     return rest
 
 
-def found(array: pa.Array, cutting: Cutting) -> list[list[tuple[int, int]]]:
+def hashed(array: pa.Array, cutting: Cutting) -> list[list[tuple[int, int]]]:
+    """Return the hash and the code points of each unit of each document."""
     units = kernel.units(buffers(array), cutting)
     pairs = list(zip(units.hashes.tolist(), units.chars.tolist(), strict=True))
     return [pairs[a:b] for a, b in zip(units.first_unit, units.first_unit[1:], strict=False)]
@@ -57,12 +58,12 @@ def naive_strings(text: str, unit: int) -> list[list[str]]:
 
 
 @given(st.lists(texts, max_size=4), blocks, st.integers(0, 4), st.integers(0, 7))
-def test_equal_hashes_are_equal_units(documents, unit, min_chars, ignore):
+def test_hashes_are_equal_if_and_only_if_the_units_are(documents, unit, min_chars, ignore):
     cutting = Cutting(unit, min_chars, 1, ignore)
     array = pa.array(["a\na", *documents, "b"], pa.string())[1:-1]
     by_hash: dict[int, tuple[str, ...]] = {}
     by_key: dict[tuple[str, ...], int] = {}
-    for text, pairs in zip(documents, found(array, cutting), strict=True):
+    for text, pairs in zip(documents, hashed(array, cutting), strict=True):
         expected = naive_strings(text, unit)
         assert [chars for _, chars in pairs] == [len("\n".join(part)) for part in expected]
         for (value, chars), part in zip(pairs, expected, strict=True):
@@ -75,34 +76,34 @@ def test_equal_hashes_are_equal_units(documents, unit, min_chars, ignore):
 
 @given(texts, blocks, st.data())
 @example("a\n\nb\na\n\nc\na\n", PARAGRAPHS, None)
-def test_what_stays_is_what_lists_leave(text, unit, data):
+def test_the_rest_is_that_of_lists(text, unit, data):
     cutting = Cutting(unit, 0, 1, 0)
     rows = text.splitlines(keepends=True)
     units = naive_units(rows, unit == PARAGRAPHS)
-    goes = range(len(units))[:-1]
+    removed = range(len(units))[:-1]
     if data is not None and units:
-        goes = data.draw(st.sets(st.sampled_from(range(len(units))), max_size=len(units) - 1))
-    lines_cut = {line for k in goes for line in units[k]}
-    rest = cut(text, cutting, sorted(goes))
+        removed = data.draw(st.sets(st.sampled_from(range(len(units))), max_size=len(units) - 1))
+    lines_cut = {line for k in removed for line in units[k]}
+    rest = cut(text, cutting, sorted(removed))
     assert rest == (naive_rest(rows, lines_cut) if lines_cut else text)
     assert naive_strings(rest, unit) == [
-        part for k, part in enumerate(naive_strings(text, unit)) if k not in goes
+        part for k, part in enumerate(naive_strings(text, unit)) if k not in removed
     ]
 
 
 @given(documents, st.sampled_from(["\n", "\r\n", " \n\n"]), st.data())
-def test_sentences(document, end, data):
+def test_sentences_are_split_and_removed(document, end, data):
     text = end.join("  ".join(line) for line in document)
     cutting = Cutting(SENTENCES, 0, 1, 0)
     expected = [sentence for line in document for sentence in joined(line)]
     assert strings(text, cutting) == expected
-    goes = data.draw(st.sets(st.sampled_from(range(len(expected))))) if expected else set()
-    rest = cut(text, cutting, sorted(goes))
-    assert strings(rest, cutting) == [s for k, s in enumerate(expected) if k not in goes]
+    removed = data.draw(st.sets(st.sampled_from(range(len(expected))))) if expected else set()
+    rest = cut(text, cutting, sorted(removed))
+    assert strings(rest, cutting) == [s for k, s in enumerate(expected) if k not in removed]
 
 
 def joined(line: list[str]) -> list[str]:
-    """The sentences of a line: what has no end goes on with the next."""
+    """Join the parts of a line to sentences: a part without an end continues in the next one."""
     sentences: list[str] = []
     for part in line:
         if sentences and sentences[-1][-1] not in '.?!"。':
@@ -113,15 +114,15 @@ def joined(line: list[str]) -> list[str]:
 
 
 @given(texts | st.text(st.sampled_from("aA.!?。 \n\"'()Xé東1,"), max_size=40), st.data())
-def test_sentences_of_any_text(text, data):
-    """In order, without overlap, all but white space is in one; what is cut is gone, the rest is there."""
+def test_removing_sentences_keeps_all_other_characters(text, data):
+    """The sentences contain all characters but white space, in order and without overlap."""
     cutting = Cutting(SENTENCES, 0, 1, 0)
     parts = strings(text, cutting)
     assert all(part == part.strip() != "" for part in parts)
     assert bare("".join(parts)) == bare(text)
-    goes = data.draw(st.sets(st.sampled_from(range(len(parts))))) if parts else set()
-    rest = cut(text, cutting, sorted(goes))
-    assert bare(rest) == bare("".join(p for k, p in enumerate(parts) if k not in goes))
+    removed = data.draw(st.sets(st.sampled_from(range(len(parts))))) if parts else set()
+    rest = cut(text, cutting, sorted(removed))
+    assert bare(rest) == bare("".join(p for k, p in enumerate(parts) if k not in removed))
 
 
 def bare(text: str | tuple[str, ...]) -> str:
@@ -133,10 +134,10 @@ def bare(text: str | tuple[str, ...]) -> str:
     st.integers(1, 4),
     st.integers(0, 9),
 )
-def test_spans_of_sentences(sentences, span, min_chars):
-    """Equal if the sentences that follow are, too; the last ones begin no span."""
+def test_a_sentence_is_compared_with_those_that_follow(sentences, span, min_chars):
+    """The last sentences, which too few others follow, are not compared."""
     cutting = Cutting(SENTENCES, min_chars, span, SPACE | CASE)
-    (pairs,) = found(pa.array([" ".join(sentences)]), cutting)
+    (pairs,) = hashed(pa.array([" ".join(sentences)]), cutting)
     spans = [tuple(sentences[k : k + span]) for k in range(len(sentences))]
     assert [chars for _, chars in pairs] == [len(s) for s in sentences]
     for (value, _), one in zip(pairs, spans, strict=True):
@@ -148,17 +149,17 @@ def test_spans_of_sentences(sentences, span, min_chars):
                 assert (value == other_value) == (bare(one) == bare(other))
 
 
-def test_a_unit_that_is_not_there():
+def test_an_ordinal_without_a_unit_is_refused():
     with pytest.raises(AssertionError, match="fewer units"):
         cut("a\n\nb", Cutting(PARAGRAPHS, 0, 1, 0), [2])
 
 
 @pytest.mark.parametrize("unit", [PARAGRAPHS, LINES, SENTENCES])
-def test_long_documents_make_room_for_themselves(unit):
+def test_buffers_grow_for_long_documents(unit):
     separator = {PARAGRAPHS: "\n\n", LINES: "\n", SENTENCES: " "}[unit]
     parts = [f"line {k}." for k in range(5000)]
     text = separator.join(parts)
     assert strings(text, Cutting(unit, 0, 1, 0)) == parts
-    goes = list(range(0, 5000, 2))
-    assert cut(text, Cutting(unit, 0, 1, 0), goes) == separator.join(parts[1::2])
+    removed = list(range(0, 5000, 2))
+    assert cut(text, Cutting(unit, 0, 1, 0), removed) == separator.join(parts[1::2])
     assert cut(text, Cutting(unit, 0, 1, 0), list(range(5000))) == ""

@@ -1,15 +1,15 @@
-"""Classes of code points for word boundaries, as one byte each.
+"""Classes of code points for word segmentation, and simple case folding, as lookup tables.
 
 The classes are the ``Word_Break`` values of Unicode's UAX #29, derived from the general categories of
 ``unicodedata`` and a few ranges, with these tailorings:
 
-* white space (``str.isspace``, the narrow no-break space included) never belongs to a word;
-* a unit of a script that writes no spaces (Han, Hiragana, Thai, Lao, Khmer, Myanmar ...) is a word;
+* white space (``str.isspace``, including the narrow no-break space) is never part of a word;
+* each letter of a script without spaces (Han, Hiragana, Thai, Lao, Khmer, Myanmar ...) is a word;
 * a zero-width joiner binds any symbol after it, not only ``Extended_Pictographic``;
-* symbols made of letters (circled, squared) and modifier symbols are symbols.
+* symbols composed of letters (circled, squared) and modifier symbols are symbols.
 
-They follow the Unicode version of the running Python (``unicodedata.unidata_version``): two versions
-differ on newly assigned characters only.
+They follow the Unicode version of the running Python (``unicodedata.unidata_version``). Two versions
+differ only in newly assigned characters.
 """
 
 import sys
@@ -20,14 +20,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Invisible or separating: never part of a counted segment.
-SPACE: Final = 0  # str.isspace, inside a line
+# Invisible characters and separators: never part of a segment.
+SPACE: Final = 0  # str.isspace, within a line
 LINE: Final = 1  # where str.splitlines splits
 BLANK: Final = 2  # control characters, zero-width space
 # Segments of one character each.
 OTHER: Final = 3  # punctuation, symbols, unassigned
 SYMBOL: Final = 4  # category So: may follow a zero-width joiner
-UNIT: Final = 5  # letter of a script without spaces: a word by itself
+UNIT: Final = 5  # letter of a script without spaces: a word
 NUMBER: Final = 6  # superscripts, fractions, circled numbers
 REGIONAL: Final = 7  # two regional indicators make a flag
 # Runs.
@@ -36,13 +36,13 @@ HEBREW: Final = 9
 DIGIT: Final = 10
 KATAKANA: Final = 11
 JOINER: Final = 12  # connector punctuation: the underscore
-# Between letters or digits they join, elsewhere they are OTHER.
+# Part of a word or number between letters or digits, else OTHER.
 MID_LETTER: Final = 13  # colon, middle dot
 MID_NUMBER: Final = 14  # comma, semicolon
 MID_BOTH: Final = 15  # full stop, right single quotation mark
 SINGLE_QUOTE: Final = 16
 DOUBLE_QUOTE: Final = 17
-# Attached to what stands before.
+# Attached to the preceding character.
 MARK: Final = 18  # combining marks, emoji modifiers
 FORMAT: Final = 19  # soft hyphen, directional marks
 ZWJ: Final = 20
@@ -63,7 +63,7 @@ _OF_CATEGORY = {
     "Cf": FORMAT,
 }
 
-# UAX #29, table 3, beyond what the categories say.
+# UAX #29, table 3: exceptions to the categories.
 _OF_CHARACTERS = {
     MID_LETTER: ":·\u0387\u055f\u05f4\u2027\ufe13\ufe55\uff1a",
     MID_NUMBER: ",;\u037e\u0589\u060c\u060d\u066c\u07f8\u2044\ufe10\ufe14\ufe50\ufe54\uff0c\uff1b",
@@ -78,7 +78,7 @@ _OF_CHARACTERS = {
     MARK: "\uff9e\uff9f",  # voiced sound marks of half-width Katakana
 }
 
-# Letters (category L or N) in these ranges are of the class instead. Scripts by block.
+# Letters (category L or N) in these ranges have this class instead. Scripts by block.
 _LETTERS_OF_BLOCK = {
     HEBREW: ((0x0590, 0x05FF), (0xFB1D, 0xFB4F)),
     KATAKANA: (
@@ -102,7 +102,7 @@ _FIRST_WITHOUT_NAMES = 0x20000  # above: ideographs, then tags and variation sel
 
 @cache
 def classes() -> NDArray[np.uint8]:
-    """The class of each code point: uint8, shape (0x110000,), read-only; built once, about 30 ms."""
+    """Return the class of each code point: uint8 (0x110000,), read-only; built once in about 30 ms."""
     table = np.full(NUM_CODE_POINTS, OTHER, np.uint8)
     planes = map(chr, range(_FIRST_WITHOUT_NAMES))
     table[:_FIRST_WITHOUT_NAMES] = [
@@ -128,9 +128,9 @@ def classes() -> NDArray[np.uint8]:
 
 @cache
 def folds() -> NDArray[np.int32]:
-    """The code point that each becomes where case does not matter: int32, shape (0x20000,), read-only.
+    """Return the simple case folding of each code point: int32 (0x20000,), read-only.
 
-    Simple case folding, one code point for one: "ß" stays, and is not "ss". Above the table is no case.
+    One code point maps to one: "ß" remains, and does not become "ss". No code point above has case.
     """
     points = range(_FIRST_WITHOUT_NAMES)
     folded = [chr(point).casefold() for point in points]

@@ -1,4 +1,4 @@
-"""Where lines end, as ``str.splitlines`` splits them, and what is left of them without white space."""
+"""Find where lines end, as ``str.splitlines`` does, and strip white space from them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,12 +8,12 @@ from etl.kernels.bytes.simd import SIZE, first_bit, kinds
 from etl.kernels.bytes.utf8 import class_at
 from etl.kernels.jit import inner
 
-_find_breaks = kinds(b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2")  # the last two only begin one
+_find_breaks = kinds(b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2")  # the last two begin a multi-byte line break
 
 
 @inner
 def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """The byte where the line that holds ``at`` ends, and the byte where the next one begins."""
+    """Return the byte where the line that contains ``at`` ends, and the byte where the next one begins."""
     at = _may_break(data, at, end)
     while at < end:
         byte = data[at]
@@ -32,11 +32,11 @@ def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
 
 @inner
 def _may_break(data: NDArray[np.uint8], at: int, end: int) -> int:
-    """The first byte from ``at`` on that may begin a line break, or ``end``."""
+    """Return the first byte from ``at`` on that may begin a line break, or ``end``."""
     while at < end:
-        some = _find_breaks(data, at)[0]
-        if some:
-            return min(at + first_bit(some), end)
+        breaks = _find_breaks(data, at)[0]
+        if breaks:
+            return min(at + first_bit(breaks), end)
         at += SIZE
     return end
 
@@ -45,7 +45,7 @@ def _may_break(data: NDArray[np.uint8], at: int, end: int) -> int:
 def strip(
     data: NDArray[np.uint8], start: int, end: int, classes: NDArray[np.uint8]
 ) -> tuple[int, int]:
-    """The first byte and the end of what ``str.strip`` leaves of a line."""
+    """Return the first byte and the end of a line without the white space that ``str.strip`` removes."""
     while start < end and not 0x20 < data[start] < 0x80:
         kind, width = class_at(data, start, end, classes)
         if kind > LINE:

@@ -1,10 +1,10 @@
-"""Where personal data may stand in a text: the few bytes at which it is worth looking closer.
+"""Find candidates for personal data: the few bytes of a text at which a match may begin.
 
-A candidate is the byte at which a match could begin. None is lost that ``etl.text.pii_patterns`` would find;
-most are found to be nothing there. One look-up per byte and kind, memory for the candidates alone.
+Every match of ``etl.text.pii_patterns`` begins at a candidate; most candidates are rejected there. One look-up
+per byte and kind; memory for the candidates only.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,15 @@ from etl.kernels.jit import kernel
 EMAIL, IP, IBAN, CARD, PHONE = range(5)
 
 _TRIGGERS: Final = (b"@", b"0123456789:", b"0123456789", b"23456", b"+(0123456789")
-"""For each kind the bytes of which every match has one, near its beginning."""
+"""For each kind, bytes of which every match contains one, near its beginning."""
 
 _LEAST_CARD: Final = 13  # digits
 _LEAST_PHONE: Final = 9  # digits
-_LONGEST: Final = 80  # bytes of so many digits, with as much between them as there may be
+_LONGEST: Final = 80  # bytes that so many digits and the separators between them can take
 
 
 def _table(characters: bytes) -> NDArray[np.bool_]:
-    """Which bytes are among these: bool (256,)."""
+    """Return which bytes are among ``characters``: bool (256,)."""
     table = np.zeros(256, np.bool_)
     table[[*characters]] = True
     return table
@@ -31,17 +31,22 @@ def _table(characters: bytes) -> NDArray[np.bool_]:
 
 _DIGITS: Final = b"0123456789"
 _LETTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_IS_LOCAL: Final = _table(_DIGITS + _LETTERS + b"._%+-")  # stands before an '@'
-_IS_BETWEEN: Final = _table(
-    " /().-\u00a0\u202f\u2011".encode()
-)  # stands between digits of a number
+_IS_LOCAL: Final = _table(_DIGITS + _LETTERS + b"._%+-")  # in the local part of an e-mail address
+_IS_SEPARATOR: Final = _table(" /().-\u00a0\u202f\u2011".encode())  # between the digits of a number
 
 
-def candidates(texts: Texts, kind: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bytes where a match may begin, int64 (m,), and each document's first of them, int64 (n + 1,)."""
+class Candidates(NamedTuple):
+    """The bytes at which a match may begin; those of document ``k`` begin at ``first[k]``."""
+
+    starts: NDArray[np.int64]  # (m,)
+    first: NDArray[np.int64]  # (n + 1,)
+
+
+def candidates(texts: Texts, kind: int) -> Candidates:
+    """Return the bytes at which a match of a kind may begin; a byte may occur more than once."""
     triggers = _table(_TRIGGERS[kind])
     first = np.zeros(len(texts.offsets), np.int64)
-    return _candidates(texts.offsets, texts.data, triggers, kind, first), first
+    return Candidates(_candidates(texts.offsets, texts.data, triggers, kind, first), first)
 
 
 @kernel
@@ -72,7 +77,7 @@ def _candidates(
 
 @kernel
 def _start(data: NDArray[np.uint8], begin: int, at: int, end: int, kind: int) -> int:
-    """The byte where a match of a kind may begin that has a trigger at ``at``; -1 if there is none."""
+    """Return where a match with a trigger at ``at`` may begin; -1 if there can be none."""
     if kind == EMAIL:
         return _local_part(data, begin, at)
     if kind == IP:
@@ -81,12 +86,12 @@ def _start(data: NDArray[np.uint8], begin: int, at: int, end: int, kind: int) ->
         return _iban(data, begin, at, end)
     if kind == CARD:
         return at if _has_digits(data, at, end, _LEAST_CARD) else -1
-    return at if _dials(data, at, end) and _has_digits(data, at, end, _LEAST_PHONE) else -1
+    return at if _may_dial(data, at, end) and _has_digits(data, at, end, _LEAST_PHONE) else -1
 
 
 @kernel
 def _local_part(data: NDArray[np.uint8], begin: int, at: int) -> int:
-    """Where the run of characters begins that ends at an '@'; -1 if there is none."""
+    """Return where the local part of an e-mail address that ends at an '@' begins; -1 if it is empty."""
     start = at
     while start > begin:
         byte = data[start - 1]
@@ -107,7 +112,10 @@ def _local_part(data: NDArray[np.uint8], begin: int, at: int) -> int:
 
 @kernel
 def _ip(data: NDArray[np.uint8], begin: int, at: int, end: int) -> int:
-    """Where four numbers begin between dots, or six and more between colons or around two; else -1."""
+    """Return where an IP address may begin; -1 if there can be none.
+
+    Four numbers with dots between them (IPv4), or colons, six or more or two in a row (IPv6).
+    """
     if data[at] != 0x3A:
         start, dots, digits = at, 0, 0
         while at < end and digits < 4:
@@ -141,7 +149,7 @@ def _is_hex(byte: int) -> bool:
 
 @kernel
 def _iban(data: NDArray[np.uint8], begin: int, at: int, end: int) -> int:
-    """Two bytes before the first of two digits that follow two capitals; else -1."""
+    """Return where two capitals followed by two digits begin, given the first digit; -1 for none."""
     if at - 2 < begin or at + 1 >= end or not 48 <= data[at + 1] <= 57:
         return -1
     return at - 2 if 65 <= data[at - 1] <= 90 and 65 <= data[at - 2] <= 90 else -1
@@ -149,21 +157,21 @@ def _iban(data: NDArray[np.uint8], begin: int, at: int, end: int) -> int:
 
 @kernel
 def _has_digits(data: NDArray[np.uint8], at: int, end: int, least: int) -> bool:
-    """Whether so many digits follow, with separators at most between them."""
+    """Return whether at least ``least`` digits follow, with nothing but separators between them."""
     digits = 0
-    for place in range(at + (data[at] == 0x2B), min(at + _LONGEST, end)):
-        if 48 <= data[place] <= 57:
+    for k in range(at + (data[at] == 0x2B), min(at + _LONGEST, end)):
+        if 48 <= data[k] <= 57:
             digits += 1
             if digits == least:
                 return True
-        elif not _IS_BETWEEN[data[place]]:
+        elif not _IS_SEPARATOR[data[k]]:
             return False
     return False
 
 
 @kernel
-def _dials(data: NDArray[np.uint8], at: int, end: int) -> bool:
-    """Whether a number begins as those of telephones do."""
+def _may_dial(data: NDArray[np.uint8], at: int, end: int) -> bool:
+    """Return whether a number begins like a telephone number."""
     if data[at] in (0x2B, 0x28, 0x30) or at + 4 >= end:  # '+', '(', '0'
         return True
     if data[at] == 0x31 and not 48 <= data[at + 1] <= 57:  # '1' alone

@@ -1,8 +1,8 @@
-"""Texts made of byte ranges of other texts: what is cut, joined or masked is copied once.
+"""Build texts from byte ranges of other texts, to cut, join or mask them with one copy.
 
-A span is a range of bytes ``starts[i] : ends[i]`` of ``texts.data``, as offsets are. The spans of document
-``k`` are those from ``first_span[k]`` to ``first_span[k + 1]``, in order and without overlap; all three
-arrays are int64. Two passes: the length of each new text, then the bytes.
+A span is a range of bytes ``starts[i] : ends[i]`` of ``texts.data``. The spans of document ``k`` are those
+from ``first_span[k]`` to ``first_span[k + 1]``, in order and without overlap; all three arrays are int64.
+Two passes: the length of each new text, then the bytes.
 """
 
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import kernel
 
-_MOST_BYTES: Final = 2**31 - 1  # what the offsets of a string array can say
+_MOST_BYTES: Final = 2**31 - 1  # the largest offset of a string array
 
 
 class Spans(NamedTuple):
@@ -25,15 +25,15 @@ class Spans(NamedTuple):
     first_span: NDArray[np.int64]  # (n + 1,) the first span of each document, and m
 
     def counts(self) -> NDArray[np.int64]:
-        """The number of spans of each document: int64 (n,)."""
+        """Return the number of spans of each document: int64 (n,)."""
         return np.diff(self.first_span)
 
 
 def keep(texts: Texts, spans: Spans, *, separator: bytes = b"") -> pa.Array:
-    r"""Each document's spans, joined by the separator: string, null for null.
+    r"""Return each document's spans, joined by the separator: string, null for null.
 
-    The array is a large_string if it takes 2 GiB or more. Spans that begin or end inside a character give
-    an array that is no UTF-8.
+    The array is a large_string if it takes 2 GiB or more. Spans must not begin or end inside a character:
+    the result would not be valid UTF-8.
 
     >>> from etl.kernels.bytes.utf8 import texts
     >>> spans = Spans(np.array([0, 5]), np.array([2, 7]), np.array([0, 2, 2]))
@@ -49,15 +49,15 @@ def keep(texts: Texts, spans: Spans, *, separator: bytes = b"") -> pa.Array:
 
 
 def replace(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
-    """Each document with the mask in the place of its spans: string, null for null.
+    """Return each document with its spans replaced by the mask: string, null for null.
 
     >>> from etl.kernels.bytes.utf8 import texts
     >>> spans = Spans(np.array([1]), np.array([2]), np.array([0, 1, 1]))
     >>> replace(texts(pa.array(["abc", "abc"])), spans, mask=b"*").to_pylist()
     ['a*c', 'abc']
     """
-    # What stays are the gaps: a document of k spans has k + 1, of which some may be empty. Their bounds
-    # rise over the whole buffer, so that sorting puts each document's own ones between the others.
+    # Keep the gaps: a document of k spans has k + 1 of them, some of which may be empty. Their bounds
+    # ascend over the whole buffer, so a sort merges the bounds of documents and spans.
     starts = np.sort(np.concatenate([texts.offsets[:-1], spans.ends]), kind="stable")
     ends = np.sort(np.concatenate([spans.starts, texts.offsets[1:]]), kind="stable")
     gaps = Spans(starts, ends, spans.first_span + np.arange(len(spans.first_span)))
@@ -67,9 +67,9 @@ def replace(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
 def strings(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], valid: NDArray[np.bool_] | None
 ) -> pa.Array:
-    """The array of these buffers, which are those of ``Texts`` with offsets from 0: string, null for null.
+    """Return the array with these buffers, like those of ``Texts`` but with offsets from 0.
 
-    It is a large_string if it takes 2 GiB or more.
+    The type is string, or large_string if the data take 2 GiB or more; null for null.
     """
     small = offsets[-1] <= _MOST_BYTES
     kind, width = (pa.string(), np.int32) if small else (pa.large_string(), np.int64)
@@ -86,7 +86,7 @@ def _measure(
     joint: int,
     offsets: NDArray[np.int64],
 ) -> None:
-    """Where each new text ends."""
+    """Write the end of each new text to ``offsets``."""
     for k in range(len(offsets) - 1):
         size = joint * max(0, first_span[k + 1] - first_span[k] - 1)
         for span in range(first_span[k], first_span[k + 1]):

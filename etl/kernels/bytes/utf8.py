@@ -1,7 +1,7 @@
 """Arrow strings as numpy arrays, and the code points in them.
 
 ``offsets`` int64 (n + 1,), ``data`` uint8: document ``k`` is ``data[offsets[k] : offsets[k + 1]]``.
-The offsets of a slice do not begin at 0.
+The offsets of a slice do not start at 0.
 """
 
 from typing import Any, NamedTuple
@@ -19,22 +19,22 @@ _find_continued = kinds(CONTINUED)
 
 
 class Texts(NamedTuple):
-    """The buffers of an array of strings, without a copy of the text if it is not tiny."""
+    """The buffers of an array of strings; text of 64 bytes or more is not copied."""
 
     offsets: NDArray[np.int64]  # (n + 1,), read-only
-    data: NDArray[np.uint8]  # read-only; at least 64 bytes, for ``etl.kernels.bytes.simd``
-    valid: NDArray[np.bool_] | None  # (n,), False for null; None where nothing is null
+    data: NDArray[np.uint8]  # read-only; at least 64 bytes, as ``etl.kernels.bytes.simd`` needs
+    valid: NDArray[np.bool_] | None  # (n,), False for null; None if there are no nulls
 
 
 def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The array in one piece; nothing is copied where it is one already."""
+    """Return the array as a single chunk, without a copy if it has one chunk already."""
     if isinstance(array, pa.Array):
         return array
     return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
 def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
-    """The buffers of a string or large_string array; slices and nulls are welcome.
+    """Return the buffers of an array of strings, which may be a slice and contain nulls.
 
     >>> texts(pa.array(["ab", None, "c"])[1:]).offsets
     array([2, 2, 3])
@@ -43,13 +43,13 @@ def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         array = array.cast(pa.large_string())
     if array.buffers()[1] is None or len(array) == 0:
-        empty = np.zeros(len(array) + 1, np.int64), np.zeros(SIZE, np.uint8)
-        return Texts(_frozen(empty[0]), _frozen(empty[1]), None)
+        no_offsets, no_data = np.zeros(len(array) + 1, np.int64), np.zeros(SIZE, np.uint8)
+        return Texts(_frozen(no_offsets), _frozen(no_data), None)
     width = np.int32 if pa.types.is_string(array.type) else np.int64
-    every = np.frombuffer(array.buffers()[1], width)
-    offsets = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    bytes_of = array.buffers()[2]
-    data = np.zeros(0, np.uint8) if bytes_of is None else np.frombuffer(bytes_of, np.uint8)
+    _, offset_buffer, data_buffer = array.buffers()
+    all_offsets = np.frombuffer(offset_buffer, width)
+    offsets = all_offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    data = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
     if len(data) < SIZE:
         data = np.pad(data, (0, SIZE - len(data)))
     valid = pc.is_valid(array).to_numpy(zero_copy_only=False) if array.null_count else None
@@ -57,7 +57,7 @@ def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    # numba compiles a kernel once for each combination of read-only and writable arguments.
+    # numba compiles a kernel again for each combination of read-only and writable arguments.
     view = array.view()
     view.flags.writeable = False
     return view
@@ -65,9 +65,9 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 @inner
 def point_at(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """The code point at a byte, and its width in bytes (1 to 4).
+    """Return the code point at a byte, and its width in bytes (1 to 4).
 
-    What is no UTF-8 is a character U+FFFF per byte; nothing is read at or after ``end``.
+    Bytes that are not valid UTF-8 are one character U+FFFF each. No byte at or after ``end`` is read.
     """
     lead = np.int64(data[at])
     if lead < 0x80:
@@ -91,13 +91,13 @@ def point_at(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
 def class_at(
     data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
 ) -> tuple[int, int]:
-    """The class of the code point at a byte, and its width in bytes (1 to 4)."""
+    """Return the class of the code point at a byte, and its width in bytes (1 to 4)."""
     point, width = point_at(data, at, end)
     return np.int64(classes[point]), width
 
 
 def count_chars(texts: Texts) -> NDArray[np.int64]:
-    """The code points of each document: int64 (n,); whatever a null holds is counted too.
+    """Count the code points of each document: int64 (n,). Bytes of nulls are counted too.
 
     >>> count_chars(texts(pa.array(["né", ""])))
     array([2, 0])
@@ -117,7 +117,7 @@ def _count_chars(
 
 @inner
 def num_chars(data: NDArray[np.uint8], at: int, end: int) -> int:
-    """The code points between two bytes."""
+    """Count the code points between two bytes."""
     chars = end - at
     while at < end:
         chars -= num_set(_find_continued(data, at)[0] & low_bits(end - at))

@@ -1,4 +1,4 @@
-"""White space collapsed, so that two texts that differ in nothing else become equal."""
+"""Collapse white space, so that texts that differ only in white space become equal."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,9 @@ _find_blanks = kinds(b" ", bytes(range(0x20)) + NOT_ASCII)
 
 
 def collapse(texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Each text with runs of white space (``str.isspace``) as one blank, none at its ends.
+    """Replace each run of white space (``str.isspace``) with one blank, and strip both ends.
 
-    Offsets int64 (n + 1,) from 0, and the bytes.
+    Returns the offsets, int64 (n + 1,) from 0, and the bytes.
     """
     offsets = np.zeros_like(texts.offsets)
     out = np.empty(texts.offsets[-1] - texts.offsets[0] + SIZE, np.uint8)
@@ -40,13 +40,11 @@ def _collapse(
                 plain = _collapsed(data, at, end)
                 copy(out, size, data, at)
                 if plain > 0:
+                    # A blank at the end is written later, if more text follows.
                     blank = data[at + plain - 1] == 0x20
-                    at, size = (
-                        at + plain,
-                        size + plain - blank,
-                    )  # it is written again if more follows
+                    at, size = at + plain, size + plain - blank
                     continue
-            byte, space = data[at], 0  # space: the width of white space that begins here
+            byte, space = data[at], 0  # space: the width of the white space that begins here
             if byte <= 0x20:
                 space = 1 if classes[byte] <= LINE else 0
             elif byte == 0xC2 or 0xE1 <= byte <= 0xE3:  # only these begin white space beyond ASCII
@@ -68,6 +66,6 @@ def _collapse(
 
 @inner
 def _collapsed(data: NDArray[np.uint8], at: int, end: int) -> int:
-    """How many bytes of 64 are ASCII, with single blanks for white space, and none at first."""
+    """Return how many of 64 bytes need no change: ASCII, with single blanks, and no blank at the start."""
     blanks, others = _find_blanks(data, at)
     return min(simd.first_bit(others | blanks & (blanks << 1 | 1)), end - at)

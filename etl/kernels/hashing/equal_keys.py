@@ -1,4 +1,4 @@
-"""Which of many keys are equal: a hash table of 4 bytes per place, used again from call to call."""
+"""Number equal 64-bit keys with a hash table of 4 bytes per slot, reused from call to call."""
 
 from typing import Final
 
@@ -8,40 +8,40 @@ from numpy.typing import NDArray
 from etl.kernels.jit import inner, kernel
 
 TABLE_ROOM: Final = 8
-"""Places of the table per key, at least."""
+"""Slots that a table must have per key."""
 
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finalizer
 
 
 @inner
 def cleared(table: NDArray[np.int32], size: int) -> int:
-    """Clear as much of a table as so many keys take; its last place, which is a mask."""
-    places = 8
-    while places < 4 * size:
-        places *= 2
-    for place in range(places):
-        table[place] = -1
-    return places - 1
+    """Clear the slots of a table that ``size`` keys need; return the last slot, which is the mask."""
+    slots = 8
+    while slots < 4 * size:
+        slots *= 2
+    for slot in range(slots):
+        table[slot] = -1
+    return slots - 1
 
 
 @inner
 def mixed(key: int) -> int:
-    """Another key for each, in which those that differ in a few bits differ anywhere."""
-    some = (np.uint64(key) ^ np.uint64(key) >> np.uint64(33)) * _MIX
-    return np.int64(some ^ some >> np.uint64(32))
+    """Map a key to another one, one-to-one, so that a change of a few bits affects all bits."""
+    product = (np.uint64(key) ^ np.uint64(key) >> np.uint64(33)) * _MIX
+    return np.int64(product ^ product >> np.uint64(32))
 
 
 @inner
 def entered(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64], k: int) -> int:
-    """The first index whose key is equal to that of ``k``, which a table of indices has afterwards."""
-    place = mixed(keys[k]) >> 16 & mask
+    """Return the first index in a table whose key equals that of ``k``; add ``k`` if there is none."""
+    slot = mixed(keys[k]) >> 16 & mask
     while True:
-        first = table[place]
+        first = table[slot]
         if (first < 0) | (keys[max(first, 0)] == keys[k]):
             break
-        place = place + 1 & mask
-    first = k if first < 0 else first  # no branch: one in two keys is new
-    table[place] = first
+        slot = slot + 1 & mask
+    first = k if first < 0 else first  # without a branch: about half of the keys are new
+    table[slot] = first
     return first
 
 
@@ -53,9 +53,10 @@ def number(
     counts: NDArray[np.int32],
     table: NDArray[np.int32],
 ) -> None:
-    """For the first ``size`` keys, the index of the first key that is equal, and there their number.
+    """Write the index of the first equal key to ``firsts``, and the number of equal keys to ``counts``.
 
-    ``counts`` is 0 at keys that are not the first. Linear: three in four of the table's places stay free.
+    Only the first ``size`` keys are read. ``counts`` is 0 for a key that is not the first of its kind.
+    Linear: at least three in four slots of the table stay free.
     """
     mask = cleared(table, size)
     for k in range(size):

@@ -1,10 +1,10 @@
-"""Which documents stay, given the pairs that are alike: the best ones, and no chains.
+"""Choose the documents to keep among similar pairs: the preferred ones, without chains.
 
-In the order of preference a document stays unless one that stays and is preferred is like it. So every
-duplicate is like its own keeper, and a chain of documents, each like the next, does not collapse into one;
-and documents that come later in the order never change what was decided before them. (A set of this kind is
-the lexicographically first maximal independent set of the graph.) Joining all that hangs together, by
-union-find, has neither property. One pass over the sorted pairs, or several over parts of them (``thin``).
+Documents are visited in the order of preference. A document is kept unless it is similar to one that is
+kept already. Every duplicate is therefore similar to its own keeper; a chain of documents, each similar to
+the next, does not collapse into one; and documents later in the order never change earlier decisions. (Such
+a set is the lexicographically first maximal independent set of the graph.) Connected components, by
+union-find, have neither property. One pass over the sorted pairs, or several over parts of them (``thin``).
 """
 
 from typing import Final, NamedTuple
@@ -17,14 +17,14 @@ from etl.kernels.jit import kernel
 STAYS: Final = 0
 GOES: Final = 1
 OPEN: Final = 2
-"""What is known of a document: int8."""
+"""The state of a document, int8: kept, removed, or not decided yet."""
 
 
 class Keepers(NamedTuple):
-    """For each document its keeper, itself if it stays, and how alike they are."""
+    """The keeper of each document (itself if it is kept), and their similarity."""
 
     keeper: NDArray[np.int64]  # (n,)
-    similarity: NDArray[np.float64]  # (n,) 1 for what stays
+    similarity: NDArray[np.float64]  # (n,), 1 for a document that is kept
 
 
 def choose(
@@ -33,40 +33,41 @@ def choose(
     worse: NDArray[np.int64],
     similarity: NDArray[np.float64],
 ) -> Keepers:
-    """The keeper of each document: of those that stay and are like it, the best.
+    """Return the keeper of each document: the best document that is kept and similar to it.
 
-    Documents are numbers in the order of preference, the best is 0; pair ``k`` is ``better[k] <
-    worse[k]``, and how alike they are.
+    Documents are numbered in the order of preference; the best is 0. Pair ``k`` consists of ``better[k] <
+    worse[k]`` and their similarity.
 
-    >>> one, two = choose(3, np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.8]))
-    >>> one
+    >>> keeper, similarity = choose(3, np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.8]))
+    >>> keeper
     array([0, 0, 2])
     """
-    # Nothing is open, so that of each duplicate the one pair with its keeper is left.
-    counts = thin(better, worse, np.full(num_documents, STAYS, np.int8))
-    found = Keepers(np.arange(num_documents), np.ones(num_documents))
-    found.keeper[worse[counts]] = better[counts]
-    found.similarity[worse[counts]] = similarity[counts]
-    return found
+    # No document is OPEN, so one pair is left for each duplicate: the one with its keeper.
+    is_left = thin(better, worse, np.full(num_documents, STAYS, np.int8))
+    keepers = Keepers(np.arange(num_documents), np.ones(num_documents))
+    keepers.keeper[worse[is_left]] = better[is_left]
+    keepers.similarity[worse[is_left]] = similarity[is_left]
+    return keepers
 
 
 def thin(
     better: NDArray[np.int64], worse: NDArray[np.int64], state: NDArray[np.int8]
 ) -> NDArray[np.bool_]:
-    """Which pairs still count: those whose better document does not go, and no keeper of the other is better.
+    """Return the pairs that can still matter, as a mask, and update ``state``.
 
-    Documents and pairs are as those of ``choose``, which finds the same among the pairs that count as
-    among all. ``state`` says what is known of each document, STAYS if nothing speaks against it in other
-    pairs than these, and is brought up to date.
+    A pair can matter if its better document is not removed and its worse document has no keeper that is
+    better still. Documents and pairs are those of ``choose``, which returns the same result
+    for the remaining pairs as for all. ``state`` is the state of each document; start with STAYS for a
+    document that no pair outside this call can remove.
 
     >>> state = np.array([OPEN, STAYS, STAYS], np.int8)
     >>> thin(np.array([0, 1]), np.array([2, 2]), state), state
     (array([ True,  True]), array([2, 0, 1], dtype=int8))
     """
     order = np.argsort(worse * len(state) + better)
-    counts = np.zeros(len(order), np.bool_)
-    _thin(better, worse, order, state, counts)
-    return counts
+    is_left = np.zeros(len(order), np.bool_)
+    _thin(better, worse, order, state, is_left)
+    return is_left
 
 
 @kernel
@@ -75,10 +76,10 @@ def _thin(
     worse: NDArray[np.int64],
     order: NDArray[np.int64],
     state: NDArray[np.int8],
-    counts: NDArray[np.bool_],
+    is_left: NDArray[np.bool_],
 ) -> None:
     for k in order:
-        known = state[better[k]]  # all pairs that it is the worse one of came before
-        if known != GOES and state[worse[k]] != GOES:
-            counts[k] = True
-            state[worse[k]] = GOES if known == STAYS else OPEN
+        better_state = state[better[k]]  # final: the pairs in which it is the worse one came before
+        if better_state != GOES and state[worse[k]] != GOES:
+            is_left[k] = True
+            state[worse[k]] = GOES if better_state == STAYS else OPEN

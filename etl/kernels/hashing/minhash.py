@@ -1,16 +1,16 @@
-"""MinHash: a few numbers by which the likeness of two texts is known without the texts.
+"""MinHash signatures, which estimate the Jaccard similarity of texts, and their band keys.
 
-A text's *shingles* are its runs of n words, or of n characters. The likeness of two texts is that of
-Jaccard: the shingles they share, divided by those that either has. Of each of many permutations of the
-32-bit hashes of shingles a text keeps the least number; two texts agree in it with a probability that is
-their likeness (Broder 1997). Texts are grouped in *bands* of some of these numbers: those that agree in
-all numbers of a band are compared at all (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.4).
+A text's *shingles* are its runs of n words, or of n characters. The Jaccard similarity of two texts is the
+number of shingles in both, divided by the number of shingles in either. A signature holds the minimum of
+each of many permutations of the 32-bit hashes of a text's shingles; the minima of two texts agree with a
+probability equal to their similarity (Broder 1997). The minima are grouped in *bands*: only texts that
+agree in all minima of a band are compared (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.4).
 
 A word is a run of letters, digits, underscores and marks in lower case, or one character of a script
-without spaces (Katakana too); it may be read with digits as 0 and without accents. Whatever stands between
-words separates them: "file.name" is two of them.
-The loop over the permutations is the innermost one, so that a processor does 8 or 16 of them at a time.
-Memory: 32 bytes per byte of the longest text, at the worst; 4 in prose.
+without spaces (including Katakana). Optionally, all digits count as 0 and accents are removed. All other
+characters separate words: "file.name" is two words.
+The loop over the permutations is the innermost one, so that a processor computes 8 or 16 of them at a time.
+Memory: at most 32 bytes per byte of the longest text; 4 in prose.
 """
 
 import unicodedata
@@ -45,15 +45,15 @@ _STEP: Final = 0x9E3779B97F4A7C15  # SplitMix64 (Steele, Lea and Flood 2014)
 _MASK: Final = (1 << 64) - 1
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
-# An entry of the table of characters is 0 (a separator), -1 (looked over), or what the character counts
-# as, with one of these bits where it is no letter or digit of a longer word.
-_ALONE: Final = 1 << 21  # a word by itself
-_GOES_ON: Final = 1 << 22  # a mark: belongs to the word before it, and begins none
+# An entry of the table of characters is 0 (a separator), -1 (ignored), or the code point that the character
+# is normalized to. One of these bits is set unless the character is a letter or digit of a longer word.
+_ALONE: Final = 1 << 21  # a word of one character
+_GOES_ON: Final = 1 << 22  # a mark: continues the word before it, and begins none
 _POINT: Final = _ALONE - 1
 
 
 class Shingling(NamedTuple):
-    """How texts are cut into shingles."""
+    """How to split texts into shingles."""
 
     size: int  # words, or characters
     of_chars: bool = False
@@ -61,33 +61,46 @@ class Shingling(NamedTuple):
     fold_accents: bool = True
 
 
+class _Permutations(NamedTuple):
+    """Permutations x -> factor * x + summand of 32-bit numbers."""
+
+    factors: NDArray[np.uint32]  # (p,) odd
+    summands: NDArray[np.uint32]  # (p,)
+
+
+class _Buffers(NamedTuple):
+    """Arrays for a text of n words or characters, reused for the next text."""
+
+    keys: NDArray[np.int64]  # (n,) of words or characters
+    hashes: NDArray[np.int64]  # (n,) of shingles
+
+
 def signatures(
     texts: Texts, shingling: Shingling, *, permutations: int, seed: int
 ) -> NDArray[np.uint32]:
-    """For each text its length, then the least number of each permutation: uint32 (n, 1 + permutations).
+    """Return each text's length, then the minimum of each permutation: uint32 (n, 1 + permutations).
 
-    The length is in words or characters, and 0 where a text has none: then it has no shingles and the
-    numbers say nothing. A text shorter than a shingle is one shingle. A null is an empty text.
+    The length is in words or characters. If it is 0, the text has no shingles and the minima are undefined.
+    A text shorter than a shingle is one shingle. A null is an empty text.
     """
     out = np.empty((len(texts.offsets) - 1, 1 + permutations), np.uint32)
-    buffers, cut = (texts.offsets, texts.data), (shingling.size, shingling.of_chars)
-    drawn = _permutations(permutations, seed)
-    _sign(buffers, _table(shingling), cut, _room(texts), drawn, out)
+    buffers, drawn = _new_buffers(texts), _permutations(permutations, seed)
+    _sign(texts.offsets, texts.data, _table(shingling), shingling, buffers, drawn, out)
     return out
 
 
 def shingles(texts: Texts, shingling: Shingling) -> list[NDArray[np.int64]]:
-    """The set of shingles of each text, as sorted 64-bit hashes."""
-    table, cut, room = _table(shingling), (shingling.size, shingling.of_chars), _room(texts)
-    found = []
+    """Return the set of shingles of each text, as sorted 64-bit hashes."""
+    table, buffers = _table(shingling), _new_buffers(texts)
+    sets = []
     for start, end in pairwise(texts.offsets):
-        num, _ = _shingles(texts.data, (start, end), table, cut, room)
-        found.append(np.unique(room[1][:num]))
-    return found
+        num, _ = _shingles(texts.data, (start, end), table, shingling, buffers)
+        sets.append(np.unique(buffers.hashes[:num]))
+    return sets
 
 
 def jaccard(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    """The likeness of two sets; that of two empty ones is 0.
+    """Return the Jaccard similarity of two sets; that of two empty sets is 0.
 
     >>> jaccard(np.array([1, 2, 3]), np.array([2, 3, 4]))
     0.5
@@ -97,9 +110,9 @@ def jaccard(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
 
 
 def band_keys(minima: NDArray[np.uint32], bands: int) -> NDArray[np.int64]:
-    """A hash of each band of each text: int64 (n, bands), from numbers uint32 (n, bands * rows).
+    """Return a hash of each band of each text: int64 (n, bands), from minima uint32 (n, bands * rows).
 
-    Bands of different places do not have equal keys, but by the chance of 64 bits.
+    Keys of bands with different numbers are equal only by a 64-bit collision.
     """
     rows = minima.reshape(len(minima), bands, minima.shape[1] // bands)
     out = np.empty((len(minima), bands), np.int64)
@@ -111,15 +124,15 @@ def _table(shingling: Shingling) -> NDArray[np.int32]:
     return _characters(fold_digits=shingling.fold_digits, fold_accents=shingling.fold_accents)
 
 
-def _room(texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Room for the keys and hashes of the longest text; what is not used takes no memory."""
-    most = 2 * int(np.diff(texts.offsets).max(initial=0)) + 1
-    return np.empty(most, np.int64), np.empty(most, np.int64)
+def _new_buffers(texts: Texts) -> _Buffers:
+    """Return buffers for the longest text; unused pages take no memory."""
+    size = 2 * int(np.diff(texts.offsets).max(initial=0)) + 1
+    return _Buffers(np.empty(size, np.int64), np.empty(size, np.int64))
 
 
 @cache
-def _permutations(num: int, seed: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """An odd factor and a summand for each permutation x -> factor * x + summand of 32-bit numbers."""
+def _permutations(num: int, seed: int) -> _Permutations:
+    """Draw permutations from a seed."""
     state, drawn = seed * _STEP & _MASK, []
     for _ in range(2 * num):
         state = (state + _STEP) & _MASK
@@ -127,12 +140,12 @@ def _permutations(num: int, seed: int) -> tuple[NDArray[np.uint32], NDArray[np.u
         z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
         drawn.append((z ^ z >> 31) >> 32)
     factors, summands = np.array(drawn, np.uint32).reshape(2, num)
-    return factors | np.uint32(1), summands
+    return _Permutations(factors | np.uint32(1), summands)
 
 
 @cache
 def _characters(*, fold_digits: bool, fold_accents: bool) -> NDArray[np.int32]:
-    """What each code point counts as: int32 (0x110000,), read-only; built once, in 0.3 s."""
+    """Return the table of characters: int32 (0x110000,), read-only; built once, in 0.3 s."""
     classes, lower = character_classes.classes(), normalized_words.folds()
     table = np.zeros(NUM_CODE_POINTS, np.int32)
     for kinds, bit in (
@@ -145,7 +158,7 @@ def _characters(*, fold_digits: bool, fold_accents: bool) -> NDArray[np.int32]:
     joiners = np.flatnonzero(classes == JOINER)  # the underscore
     table[joiners] = joiners
     table[(classes == FORMAT) | (classes == ZWJ)] = -1
-    for point in np.flatnonzero(table[:0x20000] > 0).tolist():  # what comes after has neither
+    for point in np.flatnonzero(table[:0x20000] > 0).tolist():  # later ones have neither
         char = chr(table[point] & _POINT)
         base, *marks = [*unicodedata.normalize("NFD", char)]
         if fold_digits and char.isdecimal():
@@ -163,17 +176,15 @@ def _shingles(
     data: NDArray[np.uint8],
     span: tuple[int, int],
     characters: NDArray[np.int32],
-    cut: tuple[int, bool],
-    room: tuple[NDArray[np.int64], NDArray[np.int64]],
+    shingling: Shingling,
+    buffers: _Buffers,
 ) -> tuple[int, int]:
-    """Write the hash of each shingle of a text; returns their number, and the text's length."""
-    size, of_chars = cut
-    keys, hashes = room
-    length = _read(data, span, characters, of_chars, keys)
+    """Write the hash of each shingle of a text; return their number and the length of the text."""
+    length = _read(data, span, characters, shingling.of_chars, buffers.keys)
     if length == 0:
         return 0, 0
-    num = max(1, length - size + 1)
-    roll(keys, min(size, length), hashes[:num])
+    num = max(1, length - shingling.size + 1)
+    roll(buffers.keys, min(shingling.size, length), buffers.hashes[:num])
     return num, length
 
 
@@ -185,7 +196,10 @@ def _read(
     of_chars: bool,
     keys: NDArray[np.int64],
 ) -> int:
-    """Write a key for each word, or each character of words and the blank after each; returns how many."""
+    """Write a key for each word, or for each character and for a blank after each word.
+
+    Returns the number of keys.
+    """
     at, end = span
     num, key, is_open, is_alone = 0, _SEED, False, False
     while at < end:
@@ -216,18 +230,19 @@ def _read(
 
 @kernel
 def _sign(
-    texts: tuple[NDArray[np.int64], NDArray[np.uint8]],
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
     characters: NDArray[np.int32],
-    cut: tuple[int, bool],
-    room: tuple[NDArray[np.int64], NDArray[np.int64]],
-    permutations: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    shingling: Shingling,
+    buffers: _Buffers,
+    permutations: _Permutations,
     out: NDArray[np.uint32],
 ) -> None:
-    offsets, data = texts
     for k in range(len(offsets) - 1):
-        num, length = _shingles(data, (offsets[k], offsets[k + 1]), characters, cut, room)
+        span = (offsets[k], offsets[k + 1])
+        num, length = _shingles(data, span, characters, shingling, buffers)
         out[k] = np.uint32(0xFFFFFFFF)
-        _lower(room[1][:num], permutations[0], permutations[1], out[k, 1:])
+        _lower(buffers.hashes[:num], permutations.factors, permutations.summands, out[k, 1:])
         out[k, 0] = length
 
 
@@ -238,7 +253,7 @@ def _lower(
     summands: NDArray[np.uint32],
     minima: NDArray[np.uint32],
 ) -> None:
-    """Lower each permutation's number to the least that it makes of the upper half of each hash."""
+    """Lower each permutation's minimum to that over the upper 32 bits of the hashes."""
     for k in range(len(hashes)):
         upper = np.uint32(hashes[k] >> 32)
         for p in range(len(minima)):

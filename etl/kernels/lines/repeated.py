@@ -1,14 +1,14 @@
-"""Lines and paragraphs that a document has twice, cut out of it.
+"""Find lines or paragraphs that a document repeats, and the spans that remain without them.
 
-A line is what ``str.splitlines`` gives, without white space at its ends; a paragraph is a run of lines
-without a blank one between. Two are equal if 64 bits of them are, after what is to be ignored has been
-made the same. The first of equal ones stays. Where something is cut no gap grows: of the blank lines
-before and after it only one run stays, and none at the beginning or the end of the text.
+A line is one of ``str.splitlines``, without white space at its ends; a paragraph is a run of lines without a
+blank one. Two are equal if their 64-bit hashes are, after normalization of the differences to ignore. The
+first of equal ones is kept. Cuts leave no larger gaps: of the blank lines before and after a cut, only one
+run is kept, and none at the beginning or the end of the text.
 
-One pass over the bytes, two look-ups per line, then the spans that stay; about 80 bytes of memory per
-line of the longest document.
+One pass over the bytes, two look-ups per line, then the remaining spans; about 80 bytes of memory per line
+of the longest document.
 
-Reading lines, and keeping some of them, is for ``etl.kernels.lines.text_units``, too.
+``etl.kernels.lines.text_units`` also uses the functions that read lines and keep some of them.
 """
 
 from typing import NamedTuple
@@ -25,32 +25,35 @@ from etl.kernels.hashing.equal_keys import TABLE_ROOM, number
 from etl.kernels.jit import inner, kernel
 
 CASE, SPACE, DIGITS = 1, 2, 4
-"""What may be ignored, as bits: upper case; how much white space; which number."""
+"""Differences to ignore, as bits: case, the amount of white space, the value of numbers."""
 
 SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
-class Room(NamedTuple):
-    """Arrays for a document of n lines, used again for the next one."""
+class LineBuffers(NamedTuple):
+    """Arrays for a document of n lines, reused for the next document.
+
+    The units are the lines or paragraphs that are compared.
+    """
 
     starts: NDArray[np.int64]  # (n,) the first byte
     stops: NDArray[np.int64]  # (n,) the byte where the line end begins
-    chars: NDArray[np.int32]  # (n,) code points without white space at the ends; 0: a blank line
-    hashes: NDArray[np.int64]  # (n,) what is equal where the lines are
-    cut: NDArray[np.bool_]  # (n,)
-    keys: NDArray[np.int64]  # (n,) what is equal where the units are
-    places: NDArray[np.int32]  # (n,) the line with which a unit begins
-    firsts: NDArray[np.int32]  # (n,) the first unit that is equal
-    counts: NDArray[np.int32]  # (n,) how many are equal, at the first one
+    chars: NDArray[np.int32]  # (n,) code points without white space at the ends; 0 for a blank line
+    hashes: NDArray[np.int64]  # (n,) equal for equal lines
+    cut: NDArray[np.bool_]  # (n,) whether to remove the line
+    keys: NDArray[np.int64]  # (n,) equal for equal units
+    first_lines: NDArray[np.int32]  # (n,) the first line of each unit
+    firsts: NDArray[np.int32]  # (n,) the first equal unit
+    counts: NDArray[np.int32]  # (n,) how many units are equal to this one, if it is the first
     table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
 
 
 class Search(NamedTuple):
-    """What is looked for, and the tables for it."""
+    """Which units to compare, and how."""
 
-    paragraphs: bool  # or else lines
+    paragraphs: bool  # paragraphs rather than lines
     min_chars: int
-    ignore: int
+    ignore: int  # bits
     classes: NDArray[np.uint8]
     folds: NDArray[np.int32]
 
@@ -58,18 +61,18 @@ class Search(NamedTuple):
 def without_repeats(
     texts: Texts, *, paragraphs: bool, min_chars: int, ignore: int
 ) -> tuple[Spans, NDArray[np.int64]]:
-    """What stays of each document without repeated lines or paragraphs, and how many of them went.
+    """Return the spans of each document that remain without repeats, and the number of repeats, int64 (n,).
 
-    Those of less than ``min_chars`` code points, counted without white space at the ends of lines, are
-    left alone. ``ignore``: bits. The numbers are int64 (n,). Line ends stay as they are; the last line
-    has one if it had one before.
+    Lines or paragraphs of fewer than ``min_chars`` code points, not counting white space at the ends of
+    lines, are never removed. ``ignore``: bits. Line ends are not changed; the last line has one if it had
+    one before.
     """
     folds = character_classes.folds() if ignore & CASE else np.zeros(0, np.int32)
     search = Search(paragraphs, min_chars, ignore, character_classes.classes(), folds)
-    numbers = np.zeros(len(texts.offsets) - 1, np.int64)
+    repeats = np.zeros(len(texts.offsets) - 1, np.int64)
     first_span = np.zeros(len(texts.offsets), np.int64)
-    starts, ends = _without_repeats(texts.offsets, texts.data, search, numbers, first_span)
-    return Spans(starts, ends, first_span), numbers
+    starts, ends = _without_repeats(texts.offsets, texts.data, search, repeats, first_span)
+    return Spans(starts, ends, first_span), repeats
 
 
 @kernel
@@ -77,19 +80,19 @@ def _without_repeats(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     search: Search,
-    numbers: NDArray[np.int64],
+    repeats: NDArray[np.int64],
     first_span: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    room = new_room(1024)
+    buffers = new_line_buffers(1024)
     starts, ends = np.empty(1024, np.int64), np.empty(1024, np.int64)
     num = 0
     for k in range(len(offsets) - 1):
-        room, lines = read_lines(data, offsets[k], offsets[k + 1], search, room)
-        numbers[k] = _mark(room, lines, search)
+        buffers, lines = read_lines(data, offsets[k], offsets[k + 1], search, buffers)
+        repeats[k] = _cut_repeats(buffers, lines, search)
         if num + lines + 1 > len(starts):
             starts, ends = longer(starts, num + lines + 1), longer(ends, num + lines + 1)
-        if numbers[k] > 0:
-            num += keep_lines(room, lines, offsets[k + 1], starts[num:], ends[num:])
+        if repeats[k] > 0:
+            num += keep_lines(buffers, lines, offsets[k + 1], starts[num:], ends[num:])
         else:
             starts[num], ends[num] = offsets[k], offsets[k + 1]
             num += 1
@@ -98,9 +101,9 @@ def _without_repeats(
 
 
 @kernel
-def new_room(lines: int) -> Room:
-    """Room for a document of so many lines."""
-    return Room(
+def new_line_buffers(lines: int) -> LineBuffers:
+    """Return buffers for a document of ``lines`` lines."""
+    return LineBuffers(
         np.empty(lines, np.int64),
         np.empty(lines, np.int64),
         np.empty(lines, np.int32),
@@ -115,20 +118,20 @@ def new_room(lines: int) -> Room:
 
 
 @kernel
-def _grown(room: Room) -> Room:
-    """Twice the room, with all lines so far."""
-    lines = len(room.starts)
-    larger = new_room(2 * lines)
-    larger.starts[:lines] = room.starts
-    larger.stops[:lines] = room.stops
-    larger.chars[:lines] = room.chars
-    larger.hashes[:lines] = room.hashes
+def _grown(buffers: LineBuffers) -> LineBuffers:
+    """Return buffers of twice the size that hold all lines so far."""
+    lines = len(buffers.starts)
+    larger = new_line_buffers(2 * lines)
+    larger.starts[:lines] = buffers.starts
+    larger.stops[:lines] = buffers.stops
+    larger.chars[:lines] = buffers.chars
+    larger.hashes[:lines] = buffers.hashes
     return larger
 
 
 @kernel
 def longer(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The array with room for twice so many; what is new is not set."""
+    """Return the array extended to twice ``size``; new elements are not initialized."""
     longer = np.empty(2 * size, np.int64)
     longer[: len(array)] = array
     return longer
@@ -136,25 +139,25 @@ def longer(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
 
 @kernel
 def read_lines(
-    data: NDArray[np.uint8], at: int, end: int, search: Search, room: Room
-) -> tuple[Room, int]:
-    """Put the lines of a document into the room; how many they are."""
+    data: NDArray[np.uint8], at: int, end: int, search: Search, buffers: LineBuffers
+) -> tuple[LineBuffers, int]:
+    """Read the lines of a document; return the buffers, which may have grown, and the number of lines."""
     lines = 0
     while at < end:
-        if lines == len(room.starts):
-            room = _grown(room)
+        if lines == len(buffers.starts):
+            buffers = _grown(buffers)
         stop, after = next_line(data, at, end)
         first, last = strip(data, at, stop, search.classes)
-        room.starts[lines], room.stops[lines] = at, stop
-        room.hashes[lines], room.chars[lines] = hash_of(data, first, last, search)
+        buffers.starts[lines], buffers.stops[lines] = at, stop
+        buffers.hashes[lines], buffers.chars[lines] = hash_of(data, first, last, search)
         lines += 1
         at = after
-    return room, lines
+    return buffers, lines
 
 
 @kernel
 def hash_of(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
-    """The hash of some bytes after what is to be ignored has been made the same, and their code points."""
+    """Return the hash of some bytes, without the differences to ignore, and their code points."""
     if search.ignore == 0:
         return _hash(data, first, last)
     return _loose_hash(data, first, last, search)
@@ -171,7 +174,7 @@ def _hash(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
 
 @kernel
 def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
-    """The same where a run of white space is one blank, of digits a zero, a capital a small letter."""
+    """Hash a run of white space as one blank, a run of digits as one zero, and letters as lower case."""
     classes, folds, ignore = search.classes, search.folds, search.ignore
     value, chars, before = np.int64(SEED), 0, np.int64(-1)
     at = first
@@ -200,72 +203,112 @@ def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: Search) 
 
 @inner
 def joined(key: np.int64 | int, of_line: int) -> int:
-    """The key of what has been joined so far (at first ``SEED``), with one more hash."""
+    """Return the key of a sequence of hashes from that of all but the last (``SEED``) and the last one."""
     key = (key ^ of_line) * _PRIME
     return key ^ (key >> 32 & 0xFFFFFFFF)
 
 
 @kernel
-def _mark(room: Room, lines: int, search: Search) -> int:
-    """Say of each line whether it is to be cut; the number of units that are."""
-    chars, keys, places, cut = room.chars, room.keys, room.places, room.cut
-    units, at = 0, 0
-    while at < lines:
-        first, length, key = at, -1, np.int64(SEED)
-        while at < lines and chars[at] > 0 and (at == first or search.paragraphs):
-            key = joined(key, room.hashes[at])
-            length += chars[at] + 1
-            at += 1
-        if length > 0 and length >= search.min_chars:
-            keys[units], places[units] = key, first
-            units += 1
-        at += at == first  # a blank line
-    number(keys, units, room.firsts, room.counts, room.table)
-    cut[:lines] = False
-    repeated = 0
+def _cut_repeats(buffers: LineBuffers, lines: int, search: Search) -> int:
+    """Mark the lines of repeated units as cut; return the number of repeated units."""
+    units = _join_units(buffers, lines, search)
+    number(buffers.keys, units, buffers.firsts, buffers.counts, buffers.table)
+    buffers.cut[:lines] = False
+    repeats = 0
     for unit in range(units):
-        if room.firsts[unit] != unit:
-            repeated += 1
-            at = np.int64(places[unit])
-            cut[at] = True
-            while search.paragraphs and at + 1 < lines and chars[at + 1] > 0:
-                at += 1
-                cut[at] = True
-    return repeated
+        if buffers.firsts[unit] != unit:
+            repeats += 1
+            cut_unit(buffers, np.int64(buffers.first_lines[unit]), lines, search.paragraphs)
+    return repeats
+
+
+@inner
+def _join_units(buffers: LineBuffers, lines: int, search: Search) -> int:
+    """Write the key and the first line of each unit that is long enough; return their number."""
+    chars = buffers.chars
+    units = line = 0
+    while line < lines:
+        if chars[line] == 0:
+            line += 1
+            continue
+        first, length, key = line, -1, np.int64(SEED)
+        while line < lines and chars[line] > 0 and (line == first or search.paragraphs):
+            key = joined(key, buffers.hashes[line])
+            length += chars[line] + 1  # a line break between two lines counts as one
+            line += 1
+        if length >= search.min_chars:
+            buffers.keys[units], buffers.first_lines[units] = key, first
+            units += 1
+    return units
+
+
+@inner
+def cut_unit(buffers: LineBuffers, line: int, lines: int, is_paragraph: bool) -> None:
+    """Mark a line as cut or, of a paragraph, all lines from its first one to the next blank one."""
+    buffers.cut[line] = True
+    while is_paragraph and line + 1 < lines and buffers.chars[line + 1] > 0:
+        line += 1
+        buffers.cut[line] = True
 
 
 @kernel
 def keep_lines(
-    room: Room, lines: int, end: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
+    buffers: LineBuffers, lines: int, end: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> int:
-    """Write the spans of a document of which something is cut; how many they are."""
-    num, begin = 0, 0  # begin: the line after the last one that was kept
-    blank, blank_end = 0, 0  # the first run of blank lines since then
-    is_cut = False  # whether anything was cut since then
+    """Write the spans of a document without its cut lines; return the number of spans.
+
+    Every line that is neither blank nor cut is kept. The blank and cut lines between two of these are a
+    gap; so are those at the beginning and those at the end of the document.
+    """
+    num = gap = 0  # gap: the first line of the current gap
     for line in range(lines):
-        if room.cut[line]:
-            is_cut = True
-        elif room.chars[line] == 0:
-            if blank == blank_end:
-                blank, blank_end = line, line + 1
-            elif blank_end == line:
-                blank_end += 1
-        else:
-            if is_cut and num > 0 and blank < blank_end:
-                num = _add(room.starts[blank], room.starts[blank_end], num, starts, ends)
-            after = room.starts[line + 1] if line + 1 < lines else end
-            num = _add(room.starts[line if is_cut else begin], after, num, starts, ends)
-            begin, is_cut = line + 1, False
-            blank = blank_end = begin
-    if not is_cut and begin < lines:
-        num = _add(room.starts[begin], end, num, starts, ends)
-    elif num > 0 and is_cut and room.stops[lines - 1] == end:  # the last line had no line end
-        ends[num - 1] = room.stops[begin - 1]
+        if buffers.cut[line] or buffers.chars[line] == 0:
+            continue
+        first, last = _blank_lines(buffers, gap, line)
+        if first < last:
+            num = _append(buffers.starts[first], buffers.starts[last], num, starts, ends)
+        after = buffers.starts[line + 1] if line + 1 < lines else end
+        num = _append(buffers.starts[line], after, num, starts, ends)
+        gap = line + 1
+    if gap == lines:
+        return num
+    if not _has_cut(buffers, gap, lines):
+        return _append(buffers.starts[gap], end, num, starts, ends)
+    if gap > 0 and buffers.stops[lines - 1] == end:  # the last line of the document has no line end
+        ends[num - 1] = buffers.stops[gap - 1]
     return num
 
 
-@kernel
-def _add(start: int, end: int, num: int, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+@inner
+def _blank_lines(buffers: LineBuffers, gap: int, line: int) -> tuple[int, int]:
+    """Return the first and the end of the lines to keep from the gap before a line.
+
+    These are all of them if none is cut. Otherwise, they are the first run of blank lines, or no lines at
+    the beginning of the document.
+    """
+    first = gap
+    while first < line and buffers.cut[first]:
+        first += 1
+    last = first
+    while last < line and not buffers.cut[last]:
+        last += 1
+    is_cut = last - first < line - gap
+    return (line, line) if is_cut and gap == 0 else (first, last)
+
+
+@inner
+def _has_cut(buffers: LineBuffers, line: int, lines: int) -> bool:
+    """Return whether any line from ``line`` on is cut."""
+    while line < lines and not buffers.cut[line]:
+        line += 1
+    return line < lines
+
+
+@inner
+def _append(
+    start: int, end: int, num: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> int:
+    """Append a span, or extend the last one if they touch; return the number of spans."""
     if num > 0 and ends[num - 1] == start:
         ends[num - 1] = end
         return num

@@ -1,12 +1,12 @@
-"""The paragraphs, lines or sentences of documents: when they are equal, and the rest without some.
+"""Split documents into paragraphs, lines or sentences, hash these, and remove some of them.
 
 Paragraphs and lines are those of ``etl.kernels.lines.repeated``. A sentence ends where ``etl.kernels.words.sentences``
-says so, or with its line; punctuation before its first word belongs to it if white space stands before
-that. It is compared together with those that follow it, ``span`` in all, within its document. Two are
-equal if 64 bits of them are.
+ends it, or with its line. Punctuation before the first word of a sentence belongs to it if white space
+precedes that punctuation. A sentence is compared together with those that follow it in its document, ``span``
+in all. Two units are equal if their 64-bit hashes are.
 
-One pass over the bytes; sentences are cut into words besides. About 80 bytes of memory per line of the
-longest document, and 36 per unit of all.
+One pass over the bytes; sentences are also split into words. About 80 bytes of memory per line of the
+longest document, and 36 per unit of all documents.
 """
 
 from typing import Final, NamedTuple
@@ -22,93 +22,99 @@ from etl.kernels.jit import inner, kernel
 from etl.kernels.lines.repeated import (
     CASE,
     SEED,
-    Room,
+    LineBuffers,
     Search,
+    cut_unit,
     hash_of,
     joined,
     keep_lines,
     longer,
-    new_room,
+    new_line_buffers,
     read_lines,
 )
-from etl.kernels.words.spacy import Room as WordRoom
-from etl.kernels.words.spacy import new_room as new_word_room
-from etl.kernels.words.spacy import next_words
+from etl.kernels.words.spacy import ChunkBuffers, new_chunk_buffers, next_words
 from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, Tables, tables
 from etl.kernels.words.uax29 import END, START
 
 PARAGRAPHS, LINES, SENTENCES = range(3)
 
 NOT_COMPARED: Final = 0
-"""The hash of a unit that is too short, or not followed by enough others."""
+"""The hash of a unit that is too short, or that too few others follow."""
 
 
 class Cutting(NamedTuple):
-    """How documents are cut into units, and which of these are compared."""
+    """How to split documents into units, and which units to compare."""
 
     unit: int  # PARAGRAPHS, LINES or SENTENCES
-    min_chars: int  # code points of what is compared, without white space at the ends of lines
-    span: int  # sentences that are compared together
+    min_chars: int  # code points of a unit or span, without white space at the ends of lines
+    span: int  # number of sentences to compare together
     ignore: int  # bits of ``repeats``
 
 
 class Units(NamedTuple):
-    """The units of documents, flat; those of document ``k`` begin at ``first_unit[k]``."""
+    """The units of all documents; those of document ``k`` begin at ``first_unit[k]``."""
 
     first_unit: NDArray[np.int64]  # (n + 1,)
-    hashes: NDArray[np.int64]  # (m,), NOT_COMPARED for what is not compared
+    hashes: NDArray[np.int64]  # (m,), or NOT_COMPARED
     chars: NDArray[np.int32]  # (m,) code points, without white space at the ends of lines
 
 
 class _Pieces(NamedTuple):
-    """Units as they are found, and where."""
+    """Units and their positions, in arrays with spare capacity."""
 
-    lines: NDArray[np.int64]  # (m,) the line of its document that holds it, or with which it begins
+    lines: NDArray[np.int64]  # (m,) the line that contains the unit, or its first line
     starts: NDArray[np.int64]  # (m,) the first byte
     stops: NDArray[np.int64]  # (m,) the byte after the last
     hashes: NDArray[np.int64]  # (m,)
     chars: NDArray[np.int64]  # (m,)
 
 
+class _Ranges(NamedTuple):
+    """Ranges of bytes, in order and without overlap."""
+
+    starts: NDArray[np.int64]  # (m,) the first byte
+    ends: NDArray[np.int64]  # (m,) the byte after the last
+
+
 class _Tools(NamedTuple):
-    """What is used again from document to document."""
+    """Tables and buffers, reused from document to document."""
 
     search: Search
     tables: Tables
-    words: WordRoom
+    words: ChunkBuffers
 
 
 def units(texts: Texts, cutting: Cutting) -> Units:
-    """The units of each document, in order; whatever a null holds is cut, too."""
+    """Return the units of each document, in order; the bytes of a null are split, too."""
     first_unit = np.zeros(len(texts.offsets), np.int64)
-    found = _every(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
-    _compare(found, first_unit, cutting)
+    pieces = _split_all(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
+    _hash_spans(pieces, first_unit, cutting)
     num = first_unit[-1]
-    return Units(first_unit, found.hashes[:num], found.chars[:num].astype(np.int32))
+    return Units(first_unit, pieces.hashes[:num], pieces.chars[:num].astype(np.int32))
 
 
 def pieces(texts: Texts, cutting: Cutting) -> Spans:
-    """The bytes of each unit, from its first character to its last."""
+    """Return the bytes of each unit, from its first character to its last."""
     first_unit = np.zeros(len(texts.offsets), np.int64)
-    found = _every(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
+    pieces = _split_all(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
     num = first_unit[-1]
-    return Spans(found.starts[:num], found.stops[:num], first_unit)
+    return Spans(pieces.starts[:num], pieces.stops[:num], first_unit)
 
 
 def without(
     texts: Texts, cutting: Cutting, first_cut: NDArray[np.int64], ordinals: NDArray[np.int32]
 ) -> Spans:
-    """What stays of each document without the units of these ordinals.
+    """Return the spans of each document that remain without the units of some ordinals.
 
-    Those of document ``k`` are ``ordinals[first_cut[k] : first_cut[k + 1]]``. No gap grows where something
-    is cut: see ``etl.kernels.lines.repeated``; white space goes with the sentence before it.
+    The ordinals of document ``k`` are ``ordinals[first_cut[k] : first_cut[k + 1]]``. Cuts leave no larger
+    gaps, as in ``etl.kernels.lines.repeated``. White space is removed with the sentence before it.
     """
     first_span = np.zeros(len(texts.offsets), np.int64)
-    starts, ends, missing = _without(
+    rest, missing = _without(
         texts.offsets, texts.data, _tools(cutting), cutting, (first_cut, ordinals), first_span
     )
-    assert missing == 0, "a document has fewer units than it had"
-    return Spans(starts, ends, first_span)
+    assert missing == 0, "a document has fewer units than the ordinals to remove"
+    return Spans(rest.starts, rest.ends, first_span)
 
 
 def _tools(cutting: Cutting) -> _Tools:
@@ -117,25 +123,25 @@ def _tools(cutting: Cutting) -> _Tools:
     search = Search(
         is_paragraph, cutting.min_chars, cutting.ignore, character_classes.classes(), folds
     )
-    return _Tools(search, tables(), new_word_room())
+    return _Tools(search, tables(), new_chunk_buffers())
 
 
 @kernel
-def _every(
+def _split_all(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     tools: _Tools,
     cutting: Cutting,
     first_unit: NDArray[np.int64],
 ) -> _Pieces:
-    """The units of all documents, of which those of document ``k`` begin at ``first_unit[k]``."""
-    room, found, num = new_room(1024), _new_pieces(1024), 0
+    """Return the units of all documents; those of document ``k`` begin at ``first_unit[k]``."""
+    buffers, pieces, num = new_line_buffers(1024), _new_pieces(1024), 0
     for k in range(len(offsets) - 1):
-        room, _, found, num = _cut(
-            data, offsets[k], offsets[k + 1], tools, cutting, room, found, num
+        buffers, _, pieces, num = _split(
+            data, offsets[k], offsets[k + 1], tools, cutting, buffers, pieces, num
         )
         first_unit[k + 1] = num
-    return found
+    return pieces
 
 
 @kernel
@@ -146,36 +152,35 @@ def _without(
     cutting: Cutting,
     cuts: tuple[NDArray[np.int64], NDArray[np.int32]],
     first_span: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+) -> tuple[_Ranges, int]:
+    """Return the ranges that remain, and the number of ordinals without a unit."""
     first_cut, ordinals = cuts
-    room, found = new_room(1024), _new_pieces(1024)
-    starts, ends = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    buffers, pieces = new_line_buffers(1024), _new_pieces(1024)
+    rest, kept = _new_ranges(1024), _new_ranges(1024)
     num = missing = 0
     for k in range(len(offsets) - 1):
-        mine = ordinals[first_cut[k] : first_cut[k + 1]]
-        lines = size = 0
-        if len(mine):
-            room, lines, found, size = _cut(
-                data, offsets[k], offsets[k + 1], tools, cutting, room, found, 0
-            )
-        if num + lines + size + 1 > len(starts):
-            more = num + lines + size + 1
-            starts, ends = longer(starts, more), longer(ends, more)
-        if len(mine) == 0:
-            starts[num], ends[num] = offsets[k], offsets[k + 1]
+        to_remove = ordinals[first_cut[k] : first_cut[k + 1]]
+        if len(to_remove) == 0:
+            rest = _with_capacity(rest, num + 1)
+            rest.starts[num], rest.ends[num] = offsets[k], offsets[k + 1]
             num += 1
         else:
-            goes = np.zeros(size, np.bool_)
-            for ordinal in mine:
+            buffers, lines, pieces, size = _split(
+                data, offsets[k], offsets[k + 1], tools, cutting, buffers, pieces, 0
+            )
+            removed = np.zeros(size, np.bool_)
+            for ordinal in to_remove:
                 if ordinal < size:
-                    goes[ordinal] = True
+                    removed[ordinal] = True
                 else:
                     missing += 1
-            holes = _mark(room, lines, found, goes, cutting)
-            kept = keep_lines(room, lines, offsets[k + 1], starts[num:], ends[num:])
-            num += _punch(starts[num:], ends[num:], kept, holes)
+            holes = _cut_units(buffers, lines, pieces, removed, cutting)
+            kept = _with_capacity(kept, lines + 1)
+            num_kept = keep_lines(buffers, lines, offsets[k + 1], kept.starts, kept.ends)
+            rest = _with_capacity(rest, num + num_kept + len(holes.starts))
+            num = _subtract(kept, num_kept, holes, rest, num)
         first_span[k + 1] = num
-    return starts[:num], ends[:num], missing
+    return _Ranges(rest.starts[:num], rest.ends[:num]), missing
 
 
 @kernel
@@ -190,69 +195,85 @@ def _new_pieces(size: int) -> _Pieces:
 
 
 @kernel
-def _grown(found: _Pieces) -> _Pieces:
-    """Twice the room, with all units so far."""
-    size = len(found.lines)
+def _grown(pieces: _Pieces) -> _Pieces:
+    """Return pieces of twice the size that hold all units so far."""
+    size = len(pieces.lines)
     return _Pieces(
-        longer(found.lines, size),
-        longer(found.starts, size),
-        longer(found.stops, size),
-        longer(found.hashes, size),
-        longer(found.chars, size),
+        longer(pieces.lines, size),
+        longer(pieces.starts, size),
+        longer(pieces.stops, size),
+        longer(pieces.hashes, size),
+        longer(pieces.chars, size),
     )
 
 
 @kernel
-def _cut(
+def _new_ranges(size: int) -> _Ranges:
+    return _Ranges(np.empty(size, np.int64), np.empty(size, np.int64))
+
+
+@kernel
+def _with_capacity(ranges: _Ranges, size: int) -> _Ranges:
+    """Return the ranges, extended unless they can hold ``size`` of them."""
+    if size <= len(ranges.starts):
+        return ranges
+    return _Ranges(longer(ranges.starts, size), longer(ranges.ends, size))
+
+
+@kernel
+def _split(
     data: NDArray[np.uint8],
     at: int,
     end: int,
     tools: _Tools,
     cutting: Cutting,
-    room: Room,
-    found: _Pieces,
+    buffers: LineBuffers,
+    pieces: _Pieces,
     num: int,
-) -> tuple[Room, int, _Pieces, int]:
-    """Read a document into the room, and put its units behind the first ``num`` that were found."""
+) -> tuple[LineBuffers, int, _Pieces, int]:
+    """Split a document, and append its units to the first ``num`` pieces.
+
+    Returns the buffers, the number of lines, the pieces, and the new number of pieces.
+    """
     classes = tools.search.classes
-    room, lines = read_lines(data, at, end, tools.search, room)
+    buffers, lines = read_lines(data, at, end, tools.search, buffers)
     is_open = False
     for line in range(lines):
-        if room.chars[line] == 0:
+        if buffers.chars[line] == 0:
             is_open = False
             continue
-        first, last = strip(data, room.starts[line], room.stops[line], classes)
+        first, last = strip(data, buffers.starts[line], buffers.stops[line], classes)
         if cutting.unit == SENTENCES:
-            found, num = _sentences(data, first, last, tools, line, found, num)
+            pieces, num = _split_sentences(data, first, last, tools, line, pieces, num)
         elif is_open and cutting.unit == PARAGRAPHS:
-            found.stops[num - 1] = last
-            found.hashes[num - 1] = joined(found.hashes[num - 1], room.hashes[line])
-            found.chars[num - 1] += room.chars[line] + 1
+            pieces.stops[num - 1] = last
+            pieces.hashes[num - 1] = joined(pieces.hashes[num - 1], buffers.hashes[line])
+            pieces.chars[num - 1] += buffers.chars[line] + 1
         else:
-            if num == len(found.lines):
-                found = _grown(found)
-            found.lines[num], found.starts[num], found.stops[num] = line, first, last
-            found.hashes[num] = joined(np.int64(SEED), room.hashes[line])
-            found.chars[num] = room.chars[line]
+            if num == len(pieces.lines):
+                pieces = _grown(pieces)
+            pieces.lines[num], pieces.starts[num], pieces.stops[num] = line, first, last
+            pieces.hashes[num] = joined(np.int64(SEED), buffers.hashes[line])
+            pieces.chars[num] = buffers.chars[line]
             num += 1
         is_open = True
-    return room, lines, found, num
+    return buffers, lines, pieces, num
 
 
 @kernel
-def _sentences(
+def _split_sentences(
     data: NDArray[np.uint8],
     first: int,
     last: int,
     tools: _Tools,
     line: int,
-    found: _Pieces,
+    pieces: _Pieces,
     num: int,
 ) -> tuple[_Pieces, int]:
-    """Put the sentences of a line behind those that were found."""
+    """Append the sentences of a line to the pieces."""
     block, flags = tools.words.block, tools.tables.flags
     at, ended = first, False
-    begin, before = -1, first  # where the next one may begin; the end of the last segment
+    begin, before = -1, first  # where the next sentence may begin; the end of the last segment
     while at < last:
         at, segments = next_words(data, at, last, tools.tables, tools.words, True)
         for k in range(segments):
@@ -265,14 +286,17 @@ def _sentences(
                     begin = start
                 if not _is_punctuation(data, start, stop, flags):
                     begin = start if begin < 0 else begin
-                    found, num = _add(data, first, begin, tools.search, line, found, num)
+                    pieces, num = _append_sentence(
+                        data, first, begin, tools.search, line, pieces, num
+                    )
                     first, ended = begin, False
             before = stop
-    return _add(data, first, last, tools.search, line, found, num)
+    return _append_sentence(data, first, last, tools.search, line, pieces, num)
 
 
 @inner
 def _is_punctuation(data: NDArray[np.uint8], at: int, end: int, flags: NDArray[np.uint32]) -> bool:
+    """Return whether all characters of a segment are punctuation."""
     common = np.uint32(PUNCTUATION)
     while at < end:
         point, width = point_at(data, at, end)
@@ -282,100 +306,113 @@ def _is_punctuation(data: NDArray[np.uint8], at: int, end: int, flags: NDArray[n
 
 
 @kernel
-def _add(
+def _append_sentence(
     data: NDArray[np.uint8],
     first: int,
     last: int,
     search: Search,
     line: int,
-    found: _Pieces,
+    pieces: _Pieces,
     num: int,
 ) -> tuple[_Pieces, int]:
-    """One more sentence."""
-    if num == len(found.lines):
-        found = _grown(found)
+    if num == len(pieces.lines):
+        pieces = _grown(pieces)
     first, last = strip(data, first, last, search.classes)
-    found.lines[num], found.starts[num], found.stops[num] = line, first, last
-    found.hashes[num], found.chars[num] = hash_of(data, first, last, search)
-    return found, num + 1
+    pieces.lines[num], pieces.starts[num], pieces.stops[num] = line, first, last
+    pieces.hashes[num], pieces.chars[num] = hash_of(data, first, last, search)
+    return pieces, num + 1
 
 
 @kernel
-def _compare(found: _Pieces, first_unit: NDArray[np.int64], cutting: Cutting) -> None:
-    """Make hashes of sentences those of what they begin; of what is not compared, ``NOT_COMPARED``."""
+def _hash_spans(pieces: _Pieces, first_unit: NDArray[np.int64], cutting: Cutting) -> None:
+    """Replace hashes of sentences by those of their spans, and of units not compared by NOT_COMPARED."""
     for k in range(len(first_unit) - 1):
-        _compare_document(found, first_unit[k], first_unit[k + 1], cutting)
+        _hash_spans_of(pieces, first_unit[k], first_unit[k + 1], cutting)
 
 
 @kernel
-def _compare_document(found: _Pieces, first: int, last: int, cutting: Cutting) -> None:
+def _hash_spans_of(pieces: _Pieces, first: int, last: int, cutting: Cutting) -> None:
     span = cutting.span if cutting.unit == SENTENCES else 1
     for unit in range(first, last):
-        chars, key = np.int64(0), found.hashes[unit]
+        chars, key = np.int64(0), pieces.hashes[unit]
         if unit + span > last:
             chars = np.int64(-1)
         else:
             for k in range(unit, unit + span):
-                chars += found.chars[k]
+                chars += pieces.chars[k]
             if span > 1:
                 key = np.int64(SEED)
                 for k in range(unit, unit + span):
-                    key = joined(key, found.hashes[k])
+                    key = joined(key, pieces.hashes[k])
         is_compared = chars >= max(cutting.min_chars, 1)
-        # One of 2^64 hashes stands in for another one.
-        found.hashes[unit] = (key if key != NOT_COMPARED else 1) if is_compared else NOT_COMPARED
+        # NOT_COMPARED is reserved: a unit with this hash, one of 2^64, gets another one.
+        pieces.hashes[unit] = (key if key != NOT_COMPARED else 1) if is_compared else NOT_COMPARED
 
 
 @kernel
-def _mark(
-    room: Room, lines: int, found: _Pieces, goes: NDArray[np.bool_], cutting: Cutting
-) -> NDArray[np.int64]:
-    """Say of each line whether it is to be cut; the bytes (m, 2) to cut from those that stay."""
-    room.cut[:lines] = False
-    holes = np.empty((len(goes), 2), np.int64)
+def _cut_units(
+    buffers: LineBuffers, lines: int, pieces: _Pieces, removed: NDArray[np.bool_], cutting: Cutting
+) -> _Ranges:
+    """Remove units of a document: mark lines of which nothing remains as cut.
+
+    Returns the holes: the ranges to remove from lines of which some sentences remain.
+    """
+    buffers.cut[:lines] = False
+    holes = _new_ranges(len(removed))
     num = unit = 0
-    while unit < len(goes):
-        line, after, stays = found.lines[unit], unit, False
-        while after < len(goes) and found.lines[after] == line:
-            stays |= not goes[after]
+    while unit < len(removed):
+        line, after, all_removed = pieces.lines[unit], unit, True
+        while (
+            after < len(removed) and pieces.lines[after] == line
+        ):  # a line can have several sentences
+            all_removed &= removed[after]
             after += 1
-        if not stays:
-            room.cut[line] = True
-            while cutting.unit == PARAGRAPHS and line + 1 < lines and room.chars[line + 1] > 0:
-                line += 1
-                room.cut[line] = True
-        for k in range(unit, after):
-            if stays and goes[k]:
-                is_last = k + 1 == after
-                holes[num, 0] = found.stops[k - 1] if is_last else found.starts[k]
-                holes[num, 1] = found.stops[k] if is_last else found.starts[k + 1]
-                if num > 0 and holes[num, 0] <= holes[num - 1, 1]:
-                    holes[num - 1, 1] = holes[num, 1]
-                else:
-                    num += 1
+        if all_removed:
+            cut_unit(buffers, line, lines, cutting.unit == PARAGRAPHS)
+        else:
+            num = _append_holes(pieces, removed, unit, after, holes, num)
         unit = after
-    return holes[:num]
+    return _Ranges(holes.starts[:num], holes.ends[:num])
+
+
+@inner
+def _append_holes(
+    pieces: _Pieces, removed: NDArray[np.bool_], unit: int, after: int, holes: _Ranges, num: int
+) -> int:
+    """Append the holes of the units of a line, from ``unit`` up to ``after``; return the number of holes.
+
+    A hole includes the white space after a sentence or, for the last sentence of the line, before it.
+    """
+    for k in range(unit, after):
+        if not removed[k]:
+            continue
+        is_last = k + 1 == after
+        start = pieces.stops[k - 1] if is_last else pieces.starts[k]
+        end = pieces.stops[k] if is_last else pieces.starts[k + 1]
+        if num > 0 and start <= holes.ends[num - 1]:
+            holes.ends[num - 1] = end
+        else:
+            holes.starts[num], holes.ends[num] = start, end
+            num += 1
+    return num
 
 
 @kernel
-def _punch(
-    starts: NDArray[np.int64], ends: NDArray[np.int64], num: int, holes: NDArray[np.int64]
-) -> int:
-    """Cut holes into spans, both in order; how many spans there are then."""
-    at = num + len(holes)  # from the last one on, so that nothing is overwritten that is needed
-    hole = len(holes) - 1
-    for span in range(num - 1, -1, -1):
-        start, end = starts[span], ends[span]
-        while hole >= 0 and holes[hole, 0] >= start:
-            if holes[hole, 1] < end:
-                at -= 1
-                starts[at], ends[at] = holes[hole, 1], end
-            end = holes[hole, 0]
-            hole -= 1
+def _subtract(kept: _Ranges, num_kept: int, holes: _Ranges, rest: _Ranges, num: int) -> int:
+    """Append the first ``num_kept`` ranges without the holes to ``rest``; return the new number of ranges.
+
+    Each hole lies within one of the ranges.
+    """
+    hole = 0
+    for k in range(num_kept):
+        start, end = kept.starts[k], kept.ends[k]
+        while hole < len(holes.starts) and holes.starts[hole] < end:
+            if start < holes.starts[hole]:
+                rest.starts[num], rest.ends[num] = start, holes.starts[hole]
+                num += 1
+            start = holes.ends[hole]
+            hole += 1
         if start < end:
-            at -= 1
-            starts[at], ends[at] = start, end
-    size = num + len(holes) - at
-    for k in range(size):
-        starts[k], ends[k] = starts[at + k], ends[at + k]
-    return size
+            rest.starts[num], rest.ends[num] = start, end
+            num += 1
+    return num

@@ -1,8 +1,8 @@
-"""The lines and paragraphs of a document: which are there twice, how the lines end, how short they are.
+"""Count the duplicate, short and terminated lines of documents, and their duplicate paragraphs.
 
-Lines end at a line feed (and a carriage return before it), paragraphs at an empty line; both are compared
-as they stand, by 64 bits. They are those of datatrove 0.10.1's filters. One pass over the bytes, then two
-look-ups per line; about 55 bytes of memory per line of the longest document.
+A line ends at a line feed (with or without a carriage return before it), a paragraph at an empty line, as
+in datatrove 0.10.1's filters. Both are compared byte for byte, by 64-bit hashes. One pass over the bytes,
+then two look-ups per line; about 55 bytes of memory per line of the longest document.
 """
 
 from typing import Final, NamedTuple
@@ -17,23 +17,6 @@ from etl.kernels.hashing.equal_keys import TABLE_ROOM, number
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words.spacy_english import SENTENCE_END, SPACE, tables
 
-COUNTS: Final = (
-    "lines",  # that are not empty, and an empty one where the text begins or ends with a line feed
-    "duplicate_lines",  # equal to one before
-    "duplicate_line_chars",  # code points in them
-    "paragraphs",
-    "duplicate_paragraphs",  # equal, line by line, to one before
-    "duplicate_paragraph_chars",  # code points in them, line breaks as one each
-    "full_lines",  # that are not blank
-    "terminal_lines",  # full lines that end in a character that ends a sentence
-    "quoted_lines",  # full lines that end in such a character or in a quotation mark, " or '
-    "short_lines",  # full lines of at most SHORT_CHARS
-    "duplicate_full_line_chars",  # code points in full lines equal to one before
-    "chars",  # code points of the document
-    "feeds",  # line feeds
-)
-"""The rows of ``count``, in order."""
-
 SHORT_CHARS: Final = 30
 """Penedo et al. 2024, section 3.6; in code points."""
 
@@ -44,26 +27,45 @@ _find_feeds = kinds(b"\n", CONTINUED)
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
-class _Room(NamedTuple):
-    """Arrays for a document of n lines, used again for the next one."""
+class LineCounts(NamedTuple):
+    """The counts of each document: int64 (n,)."""
 
-    keys: NDArray[np.int64]  # (n,) what is equal where the lines are
+    lines: NDArray[np.int64]  # not empty, plus one per end of the text that is a line feed
+    duplicate_lines: NDArray[np.int64]  # equal to an earlier one
+    duplicate_line_chars: NDArray[np.int64]  # code points in them
+    paragraphs: NDArray[np.int64]
+    duplicate_paragraphs: NDArray[np.int64]  # equal, line by line, to an earlier one
+    duplicate_paragraph_chars: NDArray[np.int64]  # code points in them; a line break is one
+    full_lines: NDArray[np.int64]  # lines that are not blank
+    terminal_lines: NDArray[np.int64]  # full lines that end in a character that ends a sentence
+    quoted_lines: NDArray[np.int64]  # full lines that end in such a character or in " or '
+    short_lines: NDArray[np.int64]  # full lines of at most SHORT_CHARS
+    duplicate_full_line_chars: NDArray[np.int64]  # code points in duplicates of full lines
+    chars: NDArray[np.int64]  # code points of the document
+    feeds: NDArray[np.int64]  # line feeds
+
+
+class _CountBuffers(NamedTuple):
+    """Arrays for a document of n lines, or their paragraphs; reused for the next document."""
+
+    keys: NDArray[np.int64]  # (n,) equal for equal lines
     chars: NDArray[np.int32]  # (n,) code points
-    opens: NDArray[np.bool_]  # (n,) whether a paragraph begins
-    blank: NDArray[np.bool_]  # (n,) whether there is nothing but white space
-    firsts: NDArray[np.int32]  # (n,) the first line that is equal
-    counts: NDArray[np.int32]  # (n,) how many are equal, at the first one
+    opens: NDArray[np.bool_]  # (n,) whether the line begins a paragraph
+    blank: NDArray[np.bool_]  # (n,) whether the line is only white space
+    firsts: NDArray[np.int32]  # (n,) the first equal line
+    counts: NDArray[np.int32]  # (n,) how many lines are equal to this one, if it is the first
     table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
 
 
-def count(texts: Texts, *, paragraphs: bool = True) -> NDArray[np.int64]:
-    """The counts of each document: int64 (len(COUNTS), n); whatever a null holds is counted too.
+def count(texts: Texts, *, paragraphs: bool = True) -> LineCounts:
+    """Return the counts of each document; the bytes of a null are counted too.
 
-    Without ``paragraphs`` what is counted of them is left at 0.
+    Without ``paragraphs``, the counts of paragraphs are 0.
     """
-    out = np.zeros((len(texts.offsets) - 1, len(COUNTS)), np.int64)
-    _count(texts.offsets, texts.data, tables().flags, paragraphs, out)
-    return out.T
+    num = len(texts.offsets) - 1
+    counts = LineCounts(*np.zeros((len(LineCounts._fields), num), np.int64))
+    _count(texts.offsets, texts.data, tables().flags, paragraphs, counts)
+    return counts
 
 
 @kernel
@@ -71,44 +73,42 @@ def _count(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     flags: NDArray[np.uint32],
-    folds: bool,
-    out: NDArray[np.int64],
+    with_paragraphs: bool,
+    counts: LineCounts,
 ) -> None:
-    room = _new_room(1024)
+    buffers = _new_buffers(1024)
     for k in range(len(offsets) - 1):
-        at, end, found = offsets[k], offsets[k + 1], out[k]
-        lines = 0
+        at, end = offsets[k], offsets[k + 1]
+        lines = total_chars = feeds = 0
         is_open = True
         while at < end:
-            if lines == len(room.keys):
-                room = _grown(room)
+            if lines == len(buffers.keys):
+                buffers = _grown(buffers)
             first = at
             feed, chars = _find_feed(data, at, end)
-            last, at = _bare_end(data, first, feed, end), feed + 1
-            found[11] += chars + (feed < end)
-            found[12] += feed < end
+            last, at = _line_end(data, first, feed, end), feed + 1
+            total_chars += chars + (feed < end)
+            feeds += feed < end
             if first == last:
                 is_open = True
                 continue
-            room.chars[lines] = chars = chars - (feed - last)
+            buffers.chars[lines] = chars = chars - (feed - last)
             key = hashed(data, first, last)
-            room.keys[lines] = (key ^ (key >> 32) ^ chars) * _PRIME
-            room.opens[lines], is_open = is_open, False
-            _judge_line(data, first, last, flags, room, lines, found)
+            buffers.keys[lines] = (key ^ (key >> 32) ^ chars) * _PRIME
+            buffers.opens[lines], is_open = is_open, False
+            buffers.blank[lines] = _is_blank(data, first, last, flags)
+            if not buffers.blank[lines]:
+                _count_full_line(data, first, last, chars, flags, counts, k)
             lines += 1
-        empty = _empty_ends(data, offsets[k], end)
-        found[0] = lines + empty
-        found[1], found[2] = _duplicates(room, lines)
-        found[1] += empty == 2
-        found[10] = _full_duplicate_chars(room, lines)
-        if folds:
-            found[3] = paragraphs = _fold(room, lines)
-            found[4], found[5] = _duplicates(room, paragraphs)
+        counts.chars[k], counts.feeds[k] = total_chars, feeds
+        _count_duplicate_lines(buffers, lines, _feeds_at_ends(data, offsets[k], end), counts, k)
+        if with_paragraphs:
+            _count_paragraphs(buffers, lines, counts, k)
 
 
 @inner
 def _find_feed(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """Where the next line feed is, or ``end``, and the code points before it."""
+    """Return the next line feed, or ``end``, and the code points before it."""
     chars = 0
     while at < end:
         feeds, continued = _find_feeds(data, at)
@@ -121,55 +121,84 @@ def _find_feed(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
 
 
 @inner
-def _empty_ends(data: NDArray[np.uint8], first: int, end: int) -> int:
-    """How many ends of a text are line feeds."""
+def _feeds_at_ends(data: NDArray[np.uint8], first: int, end: int) -> int:
+    """Return how many of the first and the last byte of a text are line feeds; 0 for an empty text."""
     if first == end:
         return 0
     return int(data[first] == _FEED) + int(data[end - 1] == _FEED)
 
 
 @inner
-def _bare_end(data: NDArray[np.uint8], first: int, feed: int, end: int) -> int:
-    """Where a line ends without a carriage return before its line feed."""
+def _line_end(data: NDArray[np.uint8], first: int, feed: int, end: int) -> int:
+    """Return the end of a line, before its line feed and a carriage return in front of that."""
     has_return = first < feed < end and data[feed - 1] == _RETURN
     return feed - 1 if has_return else feed
 
 
 @inner
-def _judge_line(
-    data: NDArray[np.uint8],
-    first: int,
-    last: int,
-    flags: NDArray[np.uint32],
-    room: _Room,
-    line: int,
-    found: NDArray[np.int64],
-) -> None:
-    """Count a line that has been read, if it is not blank."""
-    chars = room.chars[line]
+def _is_blank(data: NDArray[np.uint8], first: int, last: int, flags: NDArray[np.uint32]) -> bool:
+    """Return whether a line is only white space."""
     at = first
     while at < last:
         point, width = point_at(data, at, last)
         if not flags[point] & SPACE:
             break
         at += width
-    room.blank[line] = at >= last
-    if at >= last:
-        return
+    return at >= last
+
+
+@inner
+def _count_full_line(
+    data: NDArray[np.uint8],
+    first: int,
+    last: int,
+    chars: int,
+    flags: NDArray[np.uint32],
+    counts: LineCounts,
+    k: int,
+) -> None:
+    """Count a line of document ``k`` that is not blank."""
     at = last - 1
     while at > first and data[at] & 0xC0 == 0x80:
         at -= 1
     point, _ = point_at(data, at, last)
-    ends = (flags[point] & SENTENCE_END) > 0
-    found[6] += 1
-    found[7] += ends
-    found[8] += ends or point == _QUOTES[0] or point == _QUOTES[1]
-    found[9] += chars <= SHORT_CHARS
+    is_terminal = (flags[point] & SENTENCE_END) > 0
+    counts.full_lines[k] += 1
+    counts.terminal_lines[k] += is_terminal
+    counts.quoted_lines[k] += is_terminal or point == _QUOTES[0] or point == _QUOTES[1]
+    counts.short_lines[k] += chars <= SHORT_CHARS
 
 
 @kernel
-def _new_room(lines: int) -> _Room:
-    return _Room(
+def _count_duplicate_lines(
+    buffers: _CountBuffers, lines: int, feeds_at_ends: int, counts: LineCounts, k: int
+) -> None:
+    """Count the lines of document ``k`` and their duplicates.
+
+    A line feed at the beginning or the end of the text counts as an empty line; two of them are equal.
+    """
+    duplicates, chars = _duplicates(buffers, lines)
+    counts.lines[k] = lines + feeds_at_ends
+    counts.duplicate_lines[k] = duplicates + (feeds_at_ends == 2)
+    counts.duplicate_line_chars[k] = chars
+    for line in range(lines):
+        if buffers.firsts[line] != line and not buffers.blank[line]:
+            counts.duplicate_full_line_chars[k] += buffers.chars[line]
+
+
+@kernel
+def _count_paragraphs(buffers: _CountBuffers, lines: int, counts: LineCounts, k: int) -> None:
+    """Count the paragraphs of document ``k`` and their duplicates; overwrites its lines."""
+    paragraphs = _join_paragraphs(buffers, lines)
+    duplicates, chars = _duplicates(buffers, paragraphs)
+    counts.paragraphs[k] = paragraphs
+    counts.duplicate_paragraphs[k] = duplicates
+    counts.duplicate_paragraph_chars[k] = chars
+
+
+@kernel
+def _new_buffers(lines: int) -> _CountBuffers:
+    return _CountBuffers(
         np.empty(lines, np.int64),
         np.empty(lines, np.int32),
         np.empty(lines, np.bool_),
@@ -181,22 +210,22 @@ def _new_room(lines: int) -> _Room:
 
 
 @kernel
-def _grown(room: _Room) -> _Room:
-    """Twice the room, with all lines so far."""
-    lines = len(room.keys)
-    larger = _new_room(2 * lines)
-    larger.keys[:lines] = room.keys
-    larger.chars[:lines] = room.chars
-    larger.opens[:lines] = room.opens
-    larger.blank[:lines] = room.blank
+def _grown(buffers: _CountBuffers) -> _CountBuffers:
+    """Return buffers of twice the size that hold all lines so far."""
+    lines = len(buffers.keys)
+    larger = _new_buffers(2 * lines)
+    larger.keys[:lines] = buffers.keys
+    larger.chars[:lines] = buffers.chars
+    larger.opens[:lines] = buffers.opens
+    larger.blank[:lines] = buffers.blank
     return larger
 
 
 @kernel
-def _duplicates(room: _Room, size: int) -> tuple[int, int]:
-    """How many have an equal before them, and their code points."""
-    number(room.keys, size, room.firsts, room.counts, room.table)
-    firsts, lengths = room.firsts, room.chars
+def _duplicates(buffers: _CountBuffers, size: int) -> tuple[int, int]:
+    """Return how many lines or paragraphs equal an earlier one, and the code points in them."""
+    number(buffers.keys, size, buffers.firsts, buffers.counts, buffers.table)
+    firsts, lengths = buffers.firsts, buffers.chars
     duplicates = chars = 0
     for k in range(size):
         if firsts[k] != k:
@@ -205,20 +234,10 @@ def _duplicates(room: _Room, size: int) -> tuple[int, int]:
     return duplicates, chars
 
 
-@inner
-def _full_duplicate_chars(room: _Room, size: int) -> int:
-    """Code points in lines that have an equal before them and are not blank, as numbered before."""
-    chars = 0
-    for k in range(size):
-        if room.firsts[k] != k and not room.blank[k]:
-            chars += room.chars[k]
-    return chars
-
-
 @kernel
-def _fold(room: _Room, lines: int) -> int:
-    """Put the paragraphs in the place of the lines."""
-    keys, chars, opens = room.keys, room.chars, room.opens
+def _join_paragraphs(buffers: _CountBuffers, lines: int) -> int:
+    """Replace the lines by their paragraphs; return the number of paragraphs."""
+    keys, chars, opens = buffers.keys, buffers.chars, buffers.opens
     last = -1
     for k in range(lines):
         key, length = keys[k], chars[k]

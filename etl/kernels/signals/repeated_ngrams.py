@@ -1,9 +1,9 @@
-"""How much of a document repeats itself: the 2-grams of its words, and so on to their 10-grams.
+"""Count the characters of a document in repeated n-grams of words, from 2-grams to 10-grams.
 
-Words are segments, punctuation marks included. An n-gram that occurs twice consists of two (n - 1)-grams
-that do. So each level looks only at what the level before found twice; and there, most often, the words that
-follow an n-gram and its first equal are the same one, so that nothing is looked up. What is equal is known
-by 64 bits. Linear in the words; about 70 bytes of memory per word of the longest document.
+Words are segments, including punctuation marks. An n-gram that occurs twice consists of two (n - 1)-grams
+that do, so each level looks only at the n-grams that the previous level found twice. Most often, the word
+after an n-gram equals the word after its first occurrence, and no look-up is needed. N-grams are compared
+by 64-bit hashes. Linear in the words; about 70 bytes of memory per word of the longest document.
 """
 
 from typing import Final, NamedTuple
@@ -17,58 +17,61 @@ from etl.kernels.jit import inner, kernel
 from etl.kernels.words.uax29 import CHARS, END, START
 
 TOP: Final = (2, 3, 4)
-"""The n of the n-grams of which the most frequent one counts."""
+"""The n of the n-grams of which only the most frequent one counts."""
 
 DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
-"""The n of the n-grams of which every second and later occurrence counts."""
+"""The n of the n-grams of which every occurrence but the first counts."""
 
 _FACTOR: Final = -7046029254386353131  # odd: 2**64 divided by the golden ratio
 _FIRST_N, _LAST_TOP, _LAST_N = TOP[0], TOP[-1], DUPLICATE[-1]
 
 
-class Words(NamedTuple):
-    """Arrays for a document of n words, used again for the next one."""
+class NgramBuffers(NamedTuple):
+    """Arrays for a document of n words, reused for the next document.
 
-    keys: NDArray[np.int64]  # (n,) what is equal where the words are
-    wanted: NDArray[np.int64]  # (n,) what is equal where n-grams to be looked up are
+    An n-gram is identified by the index of its first word. The candidates are the n-grams that may repeat.
+    """
+
+    keys: NDArray[np.int64]  # (n,) equal for equal words
     ends: NDArray[np.int32]  # (n + 1,) code points in the words before
-    firsts: NDArray[np.int32]  # (n,) the first word of the first n-gram that is equal
-    counts: NDArray[np.int32]  # (n,) how many are equal, at the first one
-    places: NDArray[np.int32]  # (n,) the words with which the candidates begin
-    others: NDArray[np.int32]  # (n,) those of them that are looked up
-    table: NDArray[np.int32]  # (TABLE_ROOM * n,) for looking up
+    firsts: NDArray[np.int32]  # (n,) the first equal n-gram
+    counts: NDArray[np.int32]  # (n,) how many n-grams are equal to this one, if it is the first
+    candidates: NDArray[np.int32]  # (n,) n-grams
+    lookups: NDArray[np.int32]  # (n,) the candidates that must be looked up
+    lookup_keys: NDArray[np.int64]  # (n,) equal for equal n-grams
+    table: NDArray[np.int32]  # (TABLE_ROOM * n,) for look-ups
 
 
 @kernel
-def new_words(words: int) -> Words:
-    """Room for a document of so many words."""
-    return Words(
-        np.empty(words, np.int64),
+def new_words(words: int) -> NgramBuffers:
+    """Return buffers for a document of ``words`` words."""
+    return NgramBuffers(
         np.empty(words, np.int64),
         np.zeros(words + 1, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int32),
+        np.empty(words, np.int64),
         np.empty(TABLE_ROOM * words, np.int32),
     )
 
 
 @kernel
-def grown(room: Words, words: int) -> Words:
-    """Twice the room, with what the words so far have put into it."""
-    larger = new_words(2 * len(room.keys))
-    larger.keys[:words] = room.keys[:words]
-    larger.ends[: words + 1] = room.ends[: words + 1]
+def grown(buffers: NgramBuffers, words: int) -> NgramBuffers:
+    """Return buffers of twice the size that hold the first ``words`` words."""
+    larger = new_words(2 * len(buffers.keys))
+    larger.keys[:words] = buffers.keys[:words]
+    larger.ends[: words + 1] = buffers.ends[: words + 1]
     return larger
 
 
 @inner
 def add_words(
-    data: NDArray[np.uint8], block: NDArray[np.int64], num: int, room: Words, words: int
+    data: NDArray[np.uint8], block: NDArray[np.int64], num: int, buffers: NgramBuffers, words: int
 ) -> None:
-    """Append a block of segments to the ``words`` that are there; the room must suffice."""
-    keys, ends = room.keys, room.ends
+    """Append a block of ``num`` segments after the first ``words`` words; the buffers must suffice."""
+    keys, ends = buffers.keys, buffers.ends
     chars = ends[words]
     for k in range(num):
         chars += block[k, CHARS]
@@ -77,100 +80,113 @@ def add_words(
 
 
 @kernel
-def repeated_chars(room: Words, words: int, out: NDArray[np.int64]) -> None:
-    """Code points in the repeated n-grams of a document: int64 (len(TOP + DUPLICATE),).
+def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) -> None:
+    """Write the code points in the repeated n-grams of a document: int64 (len(TOP + DUPLICATE),).
 
-    For TOP those of the most frequent n-gram, the first one of several, words joined by one blank, times
-    its occurrences. For DUPLICATE an n-gram that was seen before counts without blanks, and is jumped
-    over; one that was not is remembered, and the next begins a word later.
+    For the n of TOP, the code points of the most frequent n-gram (the first one of several), with its words
+    joined by one blank, times its occurrences. For the n of DUPLICATE, the code points of repeated n-grams
+    without blanks: an n-gram that occurred before counts, and the scan continues after it; any other one is
+    remembered, and the scan continues at its second word.
     """
+    keys = buffers.keys
     size = max(words - 1, 0)
     for k in range(size):
-        room.wanted[k], room.places[k] = _joined(room.keys[k], room.keys[k + 1]), k
-    number(room.wanted, size, room.firsts, room.counts, room.table)
+        buffers.lookup_keys[k] = _joined(keys[k], keys[k + 1])
+        buffers.candidates[k] = k
+    number(buffers.lookup_keys, size, buffers.firsts, buffers.counts, buffers.table)
     for n in range(_FIRST_N, _LAST_N + 1):
         if n > _FIRST_N:
-            size = _longer(room, size, n)
+            size = _longer(buffers, size, n)
         if n > _LAST_TOP:
-            size, out[n - _FIRST_N] = _duplicates(room, size, n)
+            size, out[n - _FIRST_N] = _duplicates(buffers, size, n)
         elif words >= n:
-            size, out[n - _FIRST_N] = _top(room, size, n)
+            size, out[n - _FIRST_N] = _top(buffers, size, n)
 
 
 @inner
 def _joined(key: int, word: int) -> int:
-    """What is equal where n-grams are, of which one word more is equal."""
+    """Return the key of an n-gram from that of its first n - 1 words and that of its last word."""
     return key * _FACTOR + word
 
 
 @inner
-def _longer(room: Words, size: int, n: int) -> int:
-    """Make n-grams of the candidates, which are one word shorter: where the next one begins a word later."""
-    places, firsts, counts, keys = room.places, room.firsts, room.counts, room.keys
-    longer = looked_up = 0
+def _longer(buffers: NgramBuffers, size: int, n: int) -> int:
+    """Extend the candidates from n - 1 to n words; return how many are left.
+
+    A candidate is extended if the (n - 1)-gram that begins one word later is a candidate, too.
+    """
+    candidates, firsts = buffers.candidates, buffers.firsts
+    counts, keys = buffers.counts, buffers.keys
+    longer = lookups = 0
     for k in range(size - 1):
-        place = places[k]
-        if places[k + 1] != place + 1:
+        gram = candidates[k]
+        if candidates[k + 1] != gram + 1:
             continue
-        places[longer] = place
+        candidates[longer] = gram
         longer += 1
-        first, last = firsts[place], keys[place + n - 1]
+        first, last = firsts[gram], keys[gram + n - 1]
         if keys[first + n - 1] == last:
-            counts[first] = counts[first] + 1 if first < place else 1
+            counts[first] = counts[first] + 1 if first < gram else 1
         else:
-            room.others[looked_up] = place
-            room.wanted[looked_up] = _joined(np.int64(first), last)
-            looked_up += 1
-    _look_up(room, looked_up)
+            buffers.lookups[lookups] = gram
+            buffers.lookup_keys[lookups] = _joined(np.int64(first), last)
+            lookups += 1
+    _look_up(buffers, lookups)
     return longer
 
 
 @inner
-def _look_up(room: Words, size: int) -> None:
-    """Number those that go on otherwise than the first one, which they begin like."""
-    keys, others, table, counts = room.wanted, room.others, room.table, room.counts
+def _look_up(buffers: NgramBuffers, size: int) -> None:
+    """Look up the n-grams whose last word differs from that of the first one with an equal beginning."""
+    lookups, counts = buffers.lookups, buffers.counts
+    keys, table = buffers.lookup_keys, buffers.table
     mask = cleared(table, size)
     for k in range(size):
         first = entered(table, mask, keys, k)
-        counts[others[k]] = 0 if first == k else counts[others[k]]
-        room.firsts[others[k]] = others[first]
-        counts[others[first]] += 1
+        counts[lookups[k]] = 0 if first == k else counts[lookups[k]]
+        buffers.firsts[lookups[k]] = lookups[first]
+        counts[lookups[first]] += 1
 
 
 @inner
-def _top(room: Words, size: int, n: int) -> tuple[int, int]:
-    """Keep the candidates that have an equal; how many, and the code points of the most frequent n-gram."""
-    places, firsts, counts = room.places, room.firsts, room.counts
-    kept, top, most = 0, 0, 1  # if none occurs twice, the first one is as frequent as any
+def _top(buffers: NgramBuffers, size: int, n: int) -> tuple[int, int]:
+    """Keep the candidates that occur twice.
+
+    Returns how many they are, and the code points in the occurrences of the most frequent n-gram.
+    """
+    candidates, firsts, counts = buffers.candidates, buffers.firsts, buffers.counts
+    kept, top, most = 0, 0, 1  # if none occurs twice, the first n-gram is as frequent as any
     for k in range(size):
-        place = places[k]
-        first = firsts[place]
+        gram = candidates[k]
+        first = firsts[gram]
         count = np.int64(counts[first])
-        places[kept] = place
+        candidates[kept] = gram
         kept += count > 1
         if count > most:
             top, most = first, count
-    return kept, most * (room.ends[top + n] - room.ends[top] + n - 1)
+    return kept, most * (buffers.ends[top + n] - buffers.ends[top] + n - 1)
 
 
 @inner
-def _duplicates(room: Words, size: int, n: int) -> tuple[int, int]:
-    """Keep the candidates that have an equal; how many, and the code points in those seen before.
+def _duplicates(buffers: NgramBuffers, size: int, n: int) -> tuple[int, int]:
+    """Keep the candidates that occur twice.
 
-    The count of what has been seen becomes negative.
+    Returns how many they are, and the code points in those that occurred before. Makes the count of an
+    n-gram negative when it occurs for the first time.
     """
-    places, firsts, counts, ends = room.places, room.firsts, room.counts, room.ends
-    kept, chars, free = 0, 0, 0  # free: the first word behind what has been counted
+    candidates, firsts = buffers.candidates, buffers.firsts
+    counts, ends = buffers.counts, buffers.ends
+    kept, chars, free = 0, 0, 0  # free: the first word after the last counted n-gram
     for k in range(size):
-        place = places[k]
-        first = firsts[place]
+        gram = candidates[k]
+        first = firsts[gram]
         count = np.int64(counts[first])
-        places[kept] = place
+        candidates[kept] = gram
         kept += abs(count) > 1
-        if place >= free:
+        if gram >= free:
             if count < 0:
-                chars += ends[place + n] - ends[place]
-                free = place + n
+                chars += ends[gram + n] - ends[gram]
+                free = gram + n
             else:
                 counts[first] = -count
     return kept, chars

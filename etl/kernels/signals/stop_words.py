@@ -1,8 +1,8 @@
-"""Stop words of each document's own language: how many different ones it has.
+"""Count the distinct stop words of each document in its own language.
 
-In languages that write spaces a stop word is a whole run of letters, digits and marks; in those that write
-none, and in Korean, which writes its particles onto the words, it may stand anywhere. Either way one pass,
-linear in the bytes; of a script without spaces one per stop word, up to the first place where it stands.
+In languages with spaces a stop word must be a whole run of letters, digits and marks. In languages without
+spaces, and in Korean, which attaches particles to words, it may occur anywhere. Whole words
+take one pass over the bytes of a document; the others take one pass each, up to the first occurrence.
 """
 
 import hashlib
@@ -27,16 +27,16 @@ from etl.kernels.bytes.character_classes import (
     ZWJ,
     classes,
 )
+from etl.kernels.bytes.simd import num_set, product
 from etl.kernels.bytes.utf8 import Texts, class_at
 from etl.kernels.jit import inner, kernel
-from etl.kernels.signals.word_counts import num_bits
 
 STOP_WORDS: Final = {
     # Rae et al. 2021, appendix A.1.1
     "en": "the be to of and that have with",
-    # huggingface/fineweb-2, configs, commits 05e6729 and d331bee (my, km, tr: baedee4, for want of a later
-    # one): the most frequent words of each Wikipedia (Penedo et al. 2025, arXiv 2506.20920). Left out are
-    # its punctuation marks (، · ・) and what ends in one (l' d' s. г.), which are no words here.
+    # huggingface/fineweb-2, configs, commits 05e6729 and d331bee (my, km, tr: baedee4, their last
+    # version): the most frequent words of each Wikipedia (Penedo et al. 2025, arXiv 2506.20920),
+    # except its punctuation marks (، · ・) and words that end in one (l' d' s. г.), which are not words here.
     "ar": "في من على إلى عام أن مع أو هو عن التي كان بين ما كانت هي المتحدة بعد",
     "bg": "на и в е от за се с през да по",
     "cs": "v a se na je z s do",
@@ -71,10 +71,10 @@ STOP_WORDS: Final = {
     "vi": "là và của một được trong năm các có loài này đã người",
     "zh": "的 年 在 月 是 和 日 了 於 為 有 被 人 中 为 他 與 後 也 而 由",
 }
-"""Language (ISO 639-1) -> its stop words, compared as they stand."""
+"""Language (ISO 639-1) -> its stop words. The comparison is case-sensitive."""
 
 ANYWHERE: Final = ("ja", "km", "ko", "lo", "my", "th", "zh")
-"""The languages whose stop words may stand inside of a run of letters."""
+"""The languages whose stop words may occur inside a run of letters."""
 
 _CODES: Final = tuple(STOP_WORDS)
 _NONE: Final = -1  # the index of a language without a list
@@ -83,20 +83,21 @@ _KEY, _BIT = range(2)
 
 
 class Tables(NamedTuple):
-    """The lists as arrays."""
+    """The lists of stop words as arrays."""
 
-    of_run: NDArray[np.bool_]  # (NUM_CLASSES,) whether a class belongs to a run
-    words: NDArray[np.int64]  # (slots, [_KEY, _BIT]) whole words of all languages, by their hash
-    longest: int  # bytes
-    first: NDArray[np.int64]  # (languages + 1,) the first of its words that may stand anywhere
-    starts: NDArray[np.int64]  # (such words + 1,) where each begins in data
+    of_run: NDArray[np.bool_]  # (NUM_CLASSES,) whether a class is part of a run
+    words: NDArray[np.int64]  # (slots, [_KEY, _BIT]) hash table of the whole words of all languages
+    longest: int  # of these words, in bytes
+    # Words that may occur anywhere:
+    first: NDArray[np.int64]  # (languages + 1,) the first word of each language
+    starts: NDArray[np.int64]  # (words + 1,) where each word begins in data
     data: NDArray[np.uint8]
 
 
 def count(texts: Texts, languages: pa.Array) -> NDArray[np.int64]:
-    """The different stop words of its language in each document: int64 (n,).
+    """Count the distinct stop words of each document in its language: int64 (n,).
 
-    ``languages`` (string) are ISO 639-1 codes; 0 where one is null or has no list here.
+    ``languages`` (string) are ISO 639-1 codes. The count is 0 if the code is null or has no list here.
 
     >>> from etl.kernels.bytes.utf8 import texts
     >>> documents = texts(pa.array(["Die Würde des Menschen und die des Tieres", "写的是什么"]))
@@ -111,13 +112,14 @@ def count(texts: Texts, languages: pa.Array) -> NDArray[np.int64]:
 
 @cache
 def identity() -> dict[str, str]:
-    """What decides the result: the sha256 of the lists."""
+    """Return the sha256 of the lists, which determine the counts."""
     text = json.dumps({"words": STOP_WORDS, "anywhere": ANYWHERE}, sort_keys=True)
     return {"stop_words": hashlib.sha256(text.encode()).hexdigest()}
 
 
 @cache
 def _tables() -> Tables:
+    """Return the tables; built once per process."""
     of_run = np.zeros(NUM_CLASSES, np.bool_)
     of_run[[LETTER, HEBREW, KATAKANA, UNIT, DIGIT, JOINER, MARK, ZWJ]] = True
     whole = [
@@ -129,13 +131,13 @@ def _tables() -> Tables:
     slots = np.zeros((2048, 2), np.int64)  # at most a quarter full
     assert 4 * len(whole) <= len(slots)
     for key, bit, _ in whole:
-        place = (key >> 32) % len(slots)
-        while slots[place, _KEY] != 0:
-            assert slots[place, _KEY] != key
-            place = (place + 1) % len(slots)
-        slots[place] = key, bit
+        slot = (key >> 32) % len(slots)
+        while slots[slot, _KEY] != 0:
+            assert slots[slot, _KEY] != key
+            slot = (slot + 1) % len(slots)
+        slots[slot] = key, bit
     anywhere = [STOP_WORDS[code].split() if code in ANYWHERE else [] for code in _CODES]
-    words = [word.encode() for of_one in anywhere for word in of_one]
+    words = [word.encode() for of_language in anywhere for word in of_language]
     return Tables(
         of_run=of_run,
         words=slots,
@@ -147,10 +149,11 @@ def _tables() -> Tables:
 
 
 def _hash_of(word: bytes, index: int) -> int:
+    """Return FNV-1a of the index of a language and a word, as a signed 64-bit number."""
     key = _SEED
     for byte in (index, *word):
         key = (key ^ byte) * _PRIME
-        key = (key + (1 << 63)) % (1 << 64) - (1 << 63)  # as an int64 wraps around
+        key = (key + (1 << 63)) % (1 << 64) - (1 << 63)  # wrap around as an int64
     return key
 
 
@@ -169,13 +172,13 @@ def _count(
             continue
         first, last = tables.first[index], tables.first[index + 1]
         if first == last:
-            out[k] = _whole(data, at, end, classes, tables, index)
+            out[k] = _count_runs(data, at, end, classes, tables, index)
         for word in range(first, last):
-            out[k] += _stands(data, at, end, tables, word)
+            out[k] += _occurs(data, at, end, tables, word)
 
 
 @inner
-def _whole(
+def _count_runs(
     data: NDArray[np.uint8],
     at: int,
     end: int,
@@ -183,9 +186,9 @@ def _whole(
     tables: Tables,
     index: int,
 ) -> int:
-    """The different words of a language that are runs of a document."""
+    """Count the distinct words of a language that are whole runs of a document."""
     of_run, words = tables.of_run, tables.words
-    seed = np.int64(_SEED ^ index) * _PRIME  # a key is the hash of a language and a word
+    seed = product(_SEED ^ index, _PRIME)  # a key is the hash of a language and a word
     start, key, bits = at, seed, np.int64(0)
     while at < end:
         byte = data[at]
@@ -194,7 +197,7 @@ def _whole(
             kind, width = class_at(data, at, end, classes)
         if of_run[kind]:
             for k in range(at, at + width):
-                key = (key ^ np.int64(data[k])) * _PRIME
+                key = product(key ^ np.int64(data[k]), _PRIME)
         else:
             if 0 < at - start <= tables.longest:
                 bits |= _bit(words, key)
@@ -202,22 +205,22 @@ def _whole(
         at += width
     if 0 < at - start <= tables.longest:
         bits |= _bit(words, key)
-    return num_bits(int(bits))
+    return num_set(int(bits))
 
 
 @inner
 def _bit(words: NDArray[np.int64], key: np.int64) -> np.int64:
-    """The bit of the word with this hash, or 0."""
+    """Return the bit of the word with this hash, or 0."""
     last = len(words) - 1
-    place = (key >> 32) & last
-    while words[place, _KEY] != 0 and words[place, _KEY] != key:
-        place = (place + 1) & last
-    return np.int64(words[place, _BIT])
+    slot = (key >> 32) & last
+    while words[slot, _KEY] != 0 and words[slot, _KEY] != key:
+        slot = (slot + 1) & last
+    return np.int64(words[slot, _BIT])
 
 
 @inner
-def _stands(data: NDArray[np.uint8], at: int, end: int, tables: Tables, word: int) -> bool:
-    """Whether the bytes of a word stand anywhere in a document."""
+def _occurs(data: NDArray[np.uint8], at: int, end: int, tables: Tables, word: int) -> bool:
+    """Return whether a word occurs anywhere in a document."""
     first, last = tables.starts[word], tables.starts[word + 1]
     length, head, tail = last - first, tables.data[first], tables.data[last - 1]
     for start in range(at, end - length + 1):

@@ -1,9 +1,9 @@
-"""The plain form of a text: its words, to be compared.
+"""Normalized words of a text, in lower case without punctuation, for comparison.
 
-A word is one of ``etl.kernels.words.uax29`` in lower case, of which letters, digits and marks are left: what
-stands in its middle (an apostrophe, a decimal point) goes, as punctuation between words does. A unit of
-a script without spaces is a word. The words stand one after the other, each followed by a blank, so that
-runs of words are equal where their bytes are.
+The words are those of ``etl.kernels.words.uax29`` in lower case, reduced to letters, digits and marks: punctuation
+inside a word (an apostrophe, a decimal point) is dropped, as is punctuation between words. Each letter of a
+script without spaces is a word. The words are written one after the other, each followed by a space, so
+equal runs of words have equal bytes.
 """
 
 from functools import cache
@@ -14,33 +14,41 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.character_classes import JOINER, MARK, MID_LETTER, NUM_CODE_POINTS
+from etl.kernels.bytes.simd import product
 from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.jit import kernel
-from etl.kernels.words.uax29 import END, FLAGS, START, next_segments
+from etl.kernels.words.uax29 import END, FLAGS, START, Segments, next_segments
 
 BLOCK: Final = 4096
-"""Segments that are looked at together."""
+"""Segments per block."""
 
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 _MIX, _MIX_MORE = -49064778989728563, -4265267296055464877  # MurmurHash3's finalizer
 
 
-class Words(NamedTuple):
-    """Room for the words of a text, or of a piece of it: word i is ``plain[ends[i] : ends[i + 1]]``."""
+class WordBuffers(NamedTuple):
+    """Buffers for the words of a text, or of a part of it: word i is ``plain[ends[i] : ends[i + 1]]``."""
 
     plain: NDArray[np.uint8]
-    ends: NDArray[np.int64]  # ends[0]: where the first begins
+    ends: NDArray[np.int64]  # ends[0]: where the first word begins
     keys: NDArray[np.int64]  # a hash of each word
+
+
+class Sizes(NamedTuple):
+    """The sizes of texts: arrays of int64 (n,)."""
+
+    num_words: NDArray[np.int64]
+    word_bytes: NDArray[np.int64]  # bytes in words
 
 
 @cache
 def folds() -> NDArray[np.int32]:
-    """The lower case of each code point, 0 for what is left out of words: int32 (0x110000,), read-only.
+    """Return the lower case of each code point, 0 if words omit it: int32 (0x110000,), read-only.
 
-    As ``str.lower``, a character at a time, and the Greek sigma has one form.
+    Like ``str.lower`` one character at a time, except that the Greek final sigma becomes a sigma.
     """
     table = np.arange(NUM_CODE_POINTS, dtype=np.int32)
-    cased = [(point, chr(point).lower()) for point in range(0x20000)]  # none has a case above
+    cased = [(point, chr(point).lower()) for point in range(0x20000)]  # none above has case
     for point, lower in cased:
         table[point] = ord(lower[0])
     table[ord("ς")] = ord("σ")
@@ -50,9 +58,10 @@ def folds() -> NDArray[np.int32]:
     return table
 
 
-def sizes(texts: Texts) -> NDArray[np.int64]:
-    """The words of each text, and the bytes in them: int64 (2, n)."""
-    out = np.zeros((2, len(texts.offsets) - 1), np.int64)
+def sizes(texts: Texts) -> Sizes:
+    """Return the size of each text in words and in bytes."""
+    num = len(texts.offsets) - 1
+    out = Sizes(np.zeros(num, np.int64), np.zeros(num, np.int64))
     _measure(texts.offsets, texts.data, character_classes.classes(), out)
     return out
 
@@ -62,9 +71,8 @@ def _measure(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     classes: NDArray[np.uint8],
-    out: NDArray[np.int64],
+    out: Sizes,
 ) -> None:
-    """The words of each item, and the bytes in them."""
     block = np.empty((BLOCK, 4), np.int64)
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
@@ -72,21 +80,21 @@ def _measure(
             at, num = next_segments(data, at, end, classes, block)
             for row in range(num):
                 if block[row, FLAGS] > 0:
-                    out[0, k] += 1
-                    out[1, k] += block[row, END] - block[row, START]
+                    out.num_words[k] += 1
+                    out.word_bytes[k] += block[row, END] - block[row, START]
 
 
 @kernel
 def add_words(
     data: NDArray[np.uint8],
-    segments: NDArray[np.int64],
+    segments: Segments,
     folds: NDArray[np.int32],
-    words: Words,
+    words: WordBuffers,
     num_words: int,
 ) -> int:
-    """Write the plain form and the key of those segments that are words, behind ``num_words`` others.
+    """Append the normal form and the key of each segment that is a word to ``num_words`` others.
 
-    Returns the number of words. There must be room for twice the bytes of the segments.
+    Returns the number of words. ``words.plain`` must have space for twice the bytes of the segments.
     """
     plain, ends, keys = words.plain, words.ends, words.keys
     size = ends[num_words]
@@ -107,7 +115,7 @@ def add_words(
                 size = _write(plain, size, int(point))
         key = _SEED
         for k in range(first, size):
-            key = (key ^ np.int64(plain[k])) * _PRIME
+            key = product(key ^ np.int64(plain[k]), _PRIME)
         plain[size] = 0x20
         size += 1
         keys[num_words] = mixed(key)
@@ -118,7 +126,7 @@ def add_words(
 
 @kernel
 def _write(plain: NDArray[np.uint8], size: int, point: int) -> int:
-    """Write a code point beyond ASCII as UTF-8; returns the byte after it."""
+    """Write a code point beyond ASCII as UTF-8 and return the offset after it."""
     if point < 0x800:
         plain[size] = 0xC0 | point >> 6
     elif point < 0x10000:
@@ -136,7 +144,7 @@ def _write(plain: NDArray[np.uint8], size: int, point: int) -> int:
 
 @kernel
 def mixed(key: int) -> int:
-    """A number whose bits all depend on all bits of another."""
-    key = (key ^ (key >> 33 & 0x7FFFFFFF)) * _MIX
-    key = (key ^ (key >> 33 & 0x7FFFFFFF)) * _MIX_MORE
+    """Return a number whose bits all depend on all bits of ``key``."""
+    key = product(key ^ (key >> 33 & 0x7FFFFFFF), _MIX)
+    key = product(key ^ (key >> 33 & 0x7FFFFFFF), _MIX_MORE)
     return key ^ (key >> 33 & 0x7FFFFFFF)

@@ -1,7 +1,7 @@
-"""How many sentences a text has, as spaCy's ``sentencizer`` finds them: an end, and then a word.
+"""Count sentences as spaCy's ``sentencizer`` does.
 
-A sentence begins with the first word, and with the first one behind a segment that is a single character of
-``english.SENTENCE_ENDS``. Only what has such a character, and what follows, is cut into segments.
+A sentence begins with the first word, and with the first word after a segment that is a single character
+of ``english.SENTENCE_ENDS``. Only chunks with such a character, and those after them, are cut into segments.
 
 The rule is a fact of spaCy 3.8 (MIT licence; ``spacy.pipeline.sentencizer``).
 """
@@ -16,34 +16,34 @@ from etl.kernels.bytes import simd
 from etl.kernels.bytes.simd import NOT_ASCII, SIZE, kinds, low_bits
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import inner
-from etl.kernels.words.spacy import Room, next_words
+from etl.kernels.words.spacy import ChunkBuffers, next_words
 from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, SPACE, Tables
 from etl.kernels.words.uax29 import END, START
 
 _DOT: Final = ord(".")
 _find_ends = kinds(b".?!" + NOT_ASCII)
-# Bytes: white space, may end a sentence, not ASCII, small letter, digit.
+# Kinds of bytes: white space, may end a sentence, not ASCII, small letter, digit.
 _BLANK, _END, _OTHER, _SMALL, _DIGIT = range(1, 6)
 
 
 def _kinds() -> NDArray[np.uint8]:
-    """uint8 (256,): what to make of a byte."""
-    found = np.zeros(256, np.uint8)
-    found[0x80:] = _OTHER
-    found[[byte for byte in range(0x80) if chr(byte).isspace()]] = _BLANK
-    found[[ord(char) for char in ".?!"]] = _END
-    found[[ord(char) for char in ascii_lowercase]] = _SMALL
-    found[[ord(char) for char in digits]] = _DIGIT
-    return found
+    """Return the kind of each byte: uint8 (256,)."""
+    table = np.zeros(256, np.uint8)
+    table[0x80:] = _OTHER
+    table[[byte for byte in range(0x80) if chr(byte).isspace()]] = _BLANK
+    table[[ord(char) for char in ".?!"]] = _END
+    table[[ord(char) for char in ascii_lowercase]] = _SMALL
+    table[[ord(char) for char in digits]] = _DIGIT
+    return table
 
 
 _KINDS: Final = _kinds()
 
 
 @inner
-def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room) -> int:
-    """The sentences of a text between two bytes."""
-    sentences, ended, chunk = 0, True, at  # as before the first word
+def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers) -> int:
+    """Count the sentences of a text between two bytes."""
+    sentences, ended, chunk = 0, True, at  # the first word begins a sentence
     while at < end:
         if not ended:
             at, chunk = _next_end(data, at, end, tables, chunk)
@@ -76,26 +76,26 @@ def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room
 def _next_end(
     data: NDArray[np.uint8], at: int, end: int, tables: Tables, chunk: int
 ) -> tuple[int, int]:
-    """The next character that may end a sentence, and where its chunk begins: at ``chunk`` or behind it."""
+    """Return the next character that may end a sentence, and where its chunk begins, not before ``chunk``."""
     while at < end:
-        some = _find_ends(data, at)[0] & low_bits(end - at)
-        if some == 0:
+        candidates = _find_ends(data, at)[0] & low_bits(end - at)
+        if candidates == 0:
             at += SIZE
             continue
-        at += simd.first_bit(some)
+        at += simd.first_bit(candidates)
         kind, width = _KINDS[data[at]], 1
         if kind == _OTHER:
             point, width = point_at(data, at, end)
             kind = _END if tables.flags[point] & SENTENCE_END else _OTHER
-        if kind == _END and not (data[at] == _DOT and _goes_on(data, at, chunk, end)):
-            return at, _chunk_of(data, at, tables, chunk)
+        if kind == _END and not (data[at] == _DOT and _is_inside_word(data, at, chunk, end)):
+            return at, _chunk_start(data, at, tables, chunk)
         at += width
     return end, end
 
 
 @inner
-def _chunk_of(data: NDArray[np.uint8], at: int, tables: Tables, first: int) -> int:
-    """Where the chunk of a character begins: at ``first`` or behind it."""
+def _chunk_start(data: NDArray[np.uint8], at: int, tables: Tables, first: int) -> int:
+    """Return where the chunk of a character begins, not before ``first``."""
     while at > first:
         before = at - 1
         while before > first and data[before] & 0xC0 == 0x80:
@@ -108,8 +108,8 @@ def _chunk_of(data: NDArray[np.uint8], at: int, tables: Tables, first: int) -> i
 
 
 @inner
-def _goes_on(data: NDArray[np.uint8], at: int, first: int, end: int) -> bool:
-    """Whether a full stop stands between two small letters or two digits, which no rule cuts."""
+def _is_inside_word(data: NDArray[np.uint8], at: int, first: int, end: int) -> bool:
+    """Return whether a full stop is between two small letters or two digits, where no rule cuts."""
     if at == first or at + 1 >= end:
         return False
     before, after = _KINDS[data[at - 1]], _KINDS[data[at + 1]]
@@ -118,9 +118,9 @@ def _goes_on(data: NDArray[np.uint8], at: int, first: int, end: int) -> bool:
 
 @inner
 def _chunk_sentences(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, ended: bool
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers, ended: bool
 ) -> tuple[int, bool]:
-    """The sentences that begin in a chunk, and whether the last one has ended."""
+    """Count the sentences that begin in a chunk; also return whether the last one has ended."""
     sentences = 0
     while at < end:
         at, num = next_words(data, at, end, tables, room, True)

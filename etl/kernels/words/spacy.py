@@ -1,14 +1,15 @@
-"""Words as spaCy's rules for English cut them, which are those that FineWeb's filters count.
+"""Word segmentation by spaCy's rules for English, whose words FineWeb's filters count.
 
-White space makes chunks. Of a chunk, punctuation is cut off at both ends as long as there is any; what is
-left is taken apart where a rule says so (``can't``), is left alone if it is the address of a host, and is
-cut at infixes (``well-known``, ``and/or`` is special). A *segment* is what results: a word, a number, a
-punctuation mark. A chunk in a script that writes no spaces has the segments of ``etl.kernels.words.uax29`` (UAX
-#29); so has one of MAX_CHARS or more, which comes in pieces of so many. Linear in the bytes.
+White space separates chunks. Punctuation is cut off at both ends of a chunk as long as there is any. The
+rest is split where a rule says so (``can't``), is kept whole if it is a host name or an address with one,
+and otherwise is cut at infixes (``well-known``; ``and/or`` is special). A *segment* is a resulting word,
+number or punctuation mark. A chunk in a script without spaces has the segments of ``etl.kernels.words.uax29``
+(UAX #29). So has a chunk of MAX_CHARS or more, which is read in pieces of that size. Linear in the bytes.
 
 The rules are facts of spaCy 3.8 (MIT licence; ``spacy.tokenizer``). Of 480,000 different chunks of real
-text in fifty languages 0.07 % come out otherwise: spaCy's alphabets lack Gujarati, Armenian, Malayalam and
-the vowel signs of Arabic, so that it leaves a full stop behind them. Numeric addresses of hosts are cut.
+text in fifty languages, 0.07 % have other segments here: spaCy's alphabets lack Gujarati, Armenian,
+Malayalam and the vowel signs of Arabic, so it does not cut off a full stop after them. Numeric host
+addresses are cut.
 """
 
 from string import ascii_letters
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
-from etl.kernels.bytes.simd import bits_between, low_bits, num_set
+from etl.kernels.bytes.simd import bits_between, low_bits, num_set, rest
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import spacy_ascii
@@ -35,32 +36,48 @@ from etl.kernels.words.spacy_english import (
     Tables,
 )
 from etl.kernels.words.spacy_hosts import is_host
-from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, next_segments
+from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Batch, Segments, next_segments, put
 
 HAS_LETTER: Final = 1
-IS_WORD: Final = 2  # has a character that is no punctuation
+IS_WORD: Final = 2  # has a character that is not punctuation
 MAX_CHARS: Final = 4096
-_BLOCK: Final = 1024  # segments at a time, and what one more chunk may give
+_BLOCK: Final = 1024  # segments at a time; the block has rows for one more chunk
 
 _find_letters = simd.kinds(
     ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
 )
-_JOINED: Final = 5  # segments that are joined, at most: those of ":-)))"
-_SEEN, _JOIN = 1 << 2, 1 << 3  # flags inside _join; from _JOIN on, the segments to join
+_JOINED: Final = 5  # the most segments that are joined: those of ":-)))"
+_SEEN, _JOIN = 1 << 2, 1 << 3  # flags in _join; from _JOIN on: the number of segments to join
 
 
-class Room(NamedTuple):
-    """Arrays that are used again from call to call."""
+class ChunkBuffers(NamedTuple):
+    """Buffers that are reused from call to call."""
 
-    block: NDArray[np.int64]  # (n, [START, END, CHARS, FLAGS]) segments
-    chunk: NDArray[np.int64]  # (MAX_CHARS + 1, [POINT, FLAG, BYTE]) characters, 0, 0 at the end
-    tails: NDArray[np.int64]  # (MAX_CHARS, 2) what has been cut off behind: first, last character
+    block: Segments
+    chunk: NDArray[np.int64]  # (MAX_CHARS + 1, [POINT, FLAG, BYTE]); the last row is 0, 0, the end
+    tails: NDArray[np.int64]  # (MAX_CHARS, 2) suffixes cut off: first and last character
+
+
+class _AsciiChunks(NamedTuple):
+    """Chunks among 64 bytes, as masks."""
+
+    starts: int  # the first byte of each chunk
+    ends: int  # the byte after each chunk; a chunk that runs past the 64 bytes has none
+    unusual: int  # bytes other than ASCII letters and white space
+
+
+class _AsciiSegments(NamedTuple):
+    """Segments of the first chunks among 64 bytes, as masks."""
+
+    starts: int
+    ends: int
+    uncut: _AsciiChunks  # the chunks that follow
 
 
 @kernel
-def new_room() -> Room:
-    """Room for any text; about 330 KB."""
-    return Room(
+def new_chunk_buffers() -> ChunkBuffers:
+    """Allocate buffers for texts of any length, about 330 KB."""
+    return ChunkBuffers(
         np.empty((_BLOCK + MAX_CHARS + 2, 4), np.int64),
         np.empty((MAX_CHARS + 1, 3), np.int64),
         np.empty((MAX_CHARS, 2), np.int64),
@@ -69,96 +86,112 @@ def new_room() -> Room:
 
 @kernel
 def next_words(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, keeps: bool
-) -> tuple[int, int]:
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers, keeps: bool
+) -> Batch:
     """Write the segments from byte ``at`` on to ``room.block``, at least one if there is one.
 
-    Returns the byte to go on from (``end`` when all are done) and the number of segments written. If they
-    are not to be kept all are counted, and what is in the block means nothing.
+    With ``keeps`` False all segments are only counted, and the content of the block is undefined.
     """
     num = 0
     while at < end and (num < _BLOCK or not keeps):
         at, num = _cut_64(data, at, end, tables, room, num, keeps)
-    return at, num
+    return Batch(at, num)
 
 
 @inner
 def _cut_64(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, num: int, keeps: bool
-) -> tuple[int, int]:
-    """Append the segments of the next 64 bytes, up to a chunk that takes other rules, or those of that one.
+    data: NDArray[np.uint8],
+    at: int,
+    end: int,
+    tables: Tables,
+    room: ChunkBuffers,
+    num: int,
+    keeps: bool,
+) -> Batch:
+    """Append the segments of the next 64 bytes, but at most those of one chunk that is cut slowly.
 
-    Returns the byte to go on from, and the number of all segments. If they are not to be kept they are
-    only counted.
+    With ``keeps`` False the segments are only counted.
     """
-    there = low_bits(end - at)
+    inside = low_bits(end - at)
     letters, blanks = _find_letters(data, at)
-    letters, blanks = letters & there, blanks | ~there
-    odd = ~(letters | blanks)
+    letters, blanks = letters & inside, blanks | ~inside
     kinds = spacy_ascii.kinds(data, at, letters)
-    chunks, stops = ~blanks & (blanks << 1 | 1), blanks & ~(blanks << 1 | 1)
-    starts, ends = np.int64(0), np.int64(0)  # of the segments
-    while stops:
-        first, last = simd.first_bit(chunks), simd.first_bit(stops)
-        if odd & bits_between(first, last):
-            begin = spacy_ascii.cut(data, first, last, kinds, tables)
-        else:
-            begin = spacy_ascii.parts(first, contraction(data, tables, at + first, at + last))
-        if begin == spacy_ascii.LEFT:
-            break
-        starts |= begin
-        ends |= begin & begin - 1 | np.int64(1) << last
-        chunks, stops = chunks & chunks - 1, stops & stops - 1
-    num = _put_all(room.block, num, starts, ends, kinds) if keeps else num + num_set(starts)
-    if chunks == 0:
-        return min(at + simd.SIZE, end), num
-    if stops == 0 and chunks & 1 == 0:
-        return at + simd.first_bit(chunks), num
-    at, after = _cut_slowly(
-        data, at + simd.first_bit(chunks), end, tables, room, num if keeps else 0
-    )
-    return at, after if keeps else num + after
+    after_blank = blanks << 1 | 1
+    chunks = _AsciiChunks(~blanks & after_blank, blanks & ~after_blank, ~(letters | blanks))
+    cut = _cut_ascii(data, at, chunks, kinds, tables)
+    if keeps:
+        num = _put_all(room.block, num, cut.starts, cut.ends, kinds)
+    else:
+        num += num_set(cut.starts)
+    if cut.uncut.starts == 0:
+        return Batch(min(at + simd.SIZE, end), num)
+    first = simd.first_bit(cut.uncut.starts)
+    if cut.uncut.ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
+        return Batch(at + first, num)
+    at, after = _cut_slowly(data, at + first, end, tables, room, num if keeps else 0)
+    return Batch(at, after if keeps else num + after)
 
 
 @inner
-def _put_all(block: NDArray[np.int64], num: int, starts: int, ends: int, of: Kinds) -> int:
-    """Append segments of ASCII, of which each begins and ends at a bit."""
-    words = of.letters | of.digits
+def _cut_ascii(
+    data: NDArray[np.uint8], at: int, chunks: _AsciiChunks, kinds: Kinds, tables: Tables
+) -> _AsciiSegments:
+    """Cut chunks up to the first one that does not end or that only ``_cut_slowly`` can cut."""
+    starts, ends = np.int64(0), np.int64(0)
+    chunk_starts, chunk_ends = chunks.starts, chunks.ends
+    while chunk_ends:
+        first, last = simd.first_bit(chunk_starts), simd.first_bit(chunk_ends)
+        if chunks.unusual & bits_between(first, last):
+            begins = spacy_ascii.cut(data, first, last, kinds, tables)
+        else:
+            begins = spacy_ascii.parts(first, contraction(data, tables, at + first, at + last))
+        if begins == spacy_ascii.LEFT:
+            break
+        starts |= begins
+        ends |= rest(begins) | np.int64(1) << last  # each segment ends where the next begins
+        chunk_starts, chunk_ends = rest(chunk_starts), rest(chunk_ends)
+    return _AsciiSegments(starts, ends, _AsciiChunks(chunk_starts, chunk_ends, chunks.unusual))
+
+
+@inner
+def _put_all(block: Segments, num: int, starts: int, ends: int, kinds: Kinds) -> int:
+    """Append segments of ASCII, given masks of their starts and ends."""
+    words = kinds.letters | kinds.digits
     while starts:
         first, last = simd.first_bit(starts), simd.first_bit(ends)
-        starts, ends = starts & starts - 1, ends & ends - 1
+        starts, ends = rest(starts), rest(ends)
         inside = bits_between(first, last)
-        flags = (HAS_LETTER if of.letters & inside else 0) | (IS_WORD if words & inside else 0)
-        num = _put(block, num, of.base + first, of.base + last, last - first, flags)
+        flags = (HAS_LETTER if kinds.letters & inside else 0) | (IS_WORD if words & inside else 0)
+        num = put(block, num, kinds.base + first, kinds.base + last, last - first, flags)
     return num
 
 
 @inner
 def _cut_slowly(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room, num: int
-) -> tuple[int, int]:
-    """Append the segments of what stands before any white space, up to MAX_CHARS; where it ends."""
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers, num: int
+) -> Batch:
+    """Append the segments of the next chunk, or of its first MAX_CHARS characters."""
     first = at
     chars, at, seen = _read_chunk(data, first, end, tables.flags, room.chunk)
     if seen & UNSPACED or chars == MAX_CHARS:
         block = room.block[num:]
-        _, more = next_segments(data, first, at, tables.classes, block)
+        more = next_segments(data, first, at, tables.classes, block).num
         for k in range(more):
             letters = block[k, FLAGS] & HAS_LETTER
             block[k, FLAGS] = letters | IS_WORD if block[k, FLAGS] else 0
-        return at, num + more
+        return Batch(at, num + more)
     if chars > 0:
         after = _cut_chunk(data, tables, room, chars, seen, num)
         joins = after >= num + 2 and _may_join(data, tables, room.block, num, after)
         num = _join(data, tables, room.block, num, after) if joins else after
-    return at, num
+    return Batch(at, num)
 
 
 @kernel
 def next_chunks(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Room
-) -> tuple[int, int]:
-    """As ``next_words``, but a segment is whatever stands between white space."""
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers
+) -> Batch:
+    """Write chunks as ``next_words`` writes segments: the text between white space, uncut."""
     block, flags_of = room.block, tables.flags
     num = 0
     while at < end and num < _BLOCK:
@@ -166,24 +199,17 @@ def next_chunks(
         chars = flags = 0
         while at < end:
             point, width = point_at(data, at, end)
-            of_point = flags_of[point]
-            if of_point & SPACE:
+            point_flags = flags_of[point]
+            if point_flags & SPACE:
                 break
-            flags |= HAS_LETTER if of_point & LETTER else 0
+            flags |= HAS_LETTER if point_flags & LETTER else 0
             chars += 1
             at += width
         if chars:
-            num = _put(block, num, first, at, chars, flags | IS_WORD)
+            num = put(block, num, first, at, chars, flags | IS_WORD)
         else:
             at += width
-    return at, num
-
-
-@inner
-def _put(block: NDArray[np.int64], num: int, start: int, end: int, chars: int, flags: int) -> int:
-    block[num, START], block[num, END] = start, end
-    block[num, CHARS], block[num, FLAGS] = chars, flags
-    return num + 1
+    return Batch(at, num)
 
 
 @inner
@@ -194,7 +220,10 @@ def _read_chunk(
     flags_of: NDArray[np.uint32],
     chunk: NDArray[np.int64],
 ) -> tuple[int, int, int]:
-    """Decode what stands before the next white space; its characters, its end, all flags."""
+    """Decode the next chunk: the number of its characters, the byte after it, the flags of any character.
+
+    The chunk is empty if white space is next; the byte after it is then that after the white space.
+    """
     chars, seen = 0, np.int64(0)
     while at < end and chars < MAX_CHARS:
         point, width = np.int64(data[at]), 1
@@ -214,33 +243,33 @@ def _read_chunk(
 
 @inner
 def _cut_chunk(
-    data: NDArray[np.uint8], tables: Tables, room: Room, chars: int, seen: int, num: int
+    data: NDArray[np.uint8], tables: Tables, room: ChunkBuffers, chars: int, seen: int, num: int
 ) -> int:
-    """Append the segments of a chunk to the block, by rules for what stands alone."""
+    """Append the segments of a chunk to the block, without joining neighbours."""
     block, chunk, tails = room.block, room.chunk, room.tails
-    first, last, behind_it, before = 0, chars, 0, 0
-    cuts = 0
-    while first < last and last - first != before:
-        before = last - first
+    first, last, num_tails, size_before = 0, chars, 0, 0
+    cuts = 0  # the parts of the rest, once it is a special
+    while first < last and last - first != size_before:
+        size_before = last - first
         cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
         if cuts:
             break
-        front = prefix(chunk, first, last, seen)
-        if front:
-            cuts = special(data, tables, chunk[first + front, BYTE], chunk[last, BYTE])
-        behind = 0
-        if not cuts and first + front < last:
-            behind = suffix(chunk, first + front, last, seen)
-        if behind:
-            tails[behind_it, 0], tails[behind_it, 1] = last - behind, last
-            behind_it += 1
-            last -= behind
+        prefix_size = prefix(chunk, first, last, seen)
+        if prefix_size:
+            cuts = special(data, tables, chunk[first + prefix_size, BYTE], chunk[last, BYTE])
+        suffix_size = 0
+        if not cuts and first + prefix_size < last:
+            suffix_size = suffix(chunk, first + prefix_size, last, seen)
+        if suffix_size:
+            tails[num_tails, 0], tails[num_tails, 1] = last - suffix_size, last
+            num_tails += 1
+            last -= suffix_size
             cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
-            if cuts:  # the special begins with what would be cut off in front
+            if cuts:  # the special includes the prefix
                 break
-        if front:
-            num = _emit(block, num, chunk, first, first + front)
-            first += front
+        if prefix_size:
+            num = _emit(block, num, chunk, first, first + prefix_size)
+            first += prefix_size
         if cuts:
             break
     if cuts:
@@ -252,38 +281,36 @@ def _cut_chunk(
             num = _emit(block, num, chunk, first, last)
         else:
             num = _infixes(block, num, chunk, first, last)
-    for k in range(behind_it - 1, -1, -1):
+    for k in range(num_tails - 1, -1, -1):
         num = _emit(block, num, chunk, tails[k, 0], tails[k, 1])
     return num
 
 
 @inner
 def _may_join(
-    data: NDArray[np.uint8], tables: Tables, block: NDArray[np.int64], first: int, end: int
+    data: NDArray[np.uint8], tables: Tables, block: Segments, first: int, end: int
 ) -> bool:
-    """Whether some neighbours begin like a special and are as long as one."""
-    found = 0
+    """Return whether some neighbours begin with the byte of a special and have its length."""
+    matches = 0
     for k in range(first, end - 1):
         start = block[k, START]
         lengths = tables.joined[data[start]]
         for last in range(k + 1, end):
             size = min(block[last, END] - start, 63)
-            found |= lengths >> size & 1
+            matches |= lengths >> size & 1
             if lengths >> size == 0:
                 break
-    return found > 0
+    return matches > 0
 
 
 @inner
-def _join(
-    data: NDArray[np.uint8], tables: Tables, block: NDArray[np.int64], first: int, end: int
-) -> int:
+def _join(data: NDArray[np.uint8], tables: Tables, block: Segments, first: int, end: int) -> int:
     """Join neighbours in a chunk that together are a special: the ``:*`` of ``Note:*``.
 
-    Of those that overlap the longest one is joined, the first one of several. One that is not joined
-    stands in the way of others all the same: of ``:):)`` the first is joined.
+    Of specials that overlap, the longest is joined, and of several equally long ones the first. A special
+    that is not joined still blocks those that it overlaps: of ``:):)`` only the first ``:)`` is joined.
     """
-    found = 0
+    joins = 0
     for count in range(min(_JOINED, end - first), 1, -1):
         for k in range(first, end - count + 1):
             start, stop = block[k, START], block[k + count - 1, END]
@@ -292,15 +319,15 @@ def _join(
                 continue
             if not (block[k, FLAGS] | block[k + count - 1, FLAGS]) & _SEEN:
                 block[k, FLAGS] |= count * _JOIN
-                found += 1
+                joins += 1
             for j in range(k, k + count):
                 block[j, FLAGS] |= _SEEN
-    return _merge(block, first, end) if found else end
+    return _merge(block, first, end) if joins else end
 
 
 @inner
-def _merge(block: NDArray[np.int64], first: int, end: int) -> int:
-    """Make one of segments that ``_join`` has marked."""
+def _merge(block: Segments, first: int, end: int) -> int:
+    """Merge the segments that ``_join`` has marked."""
     k = num = first
     while k < end:
         count = max(block[k, FLAGS] // _JOIN, 1)
@@ -308,34 +335,31 @@ def _merge(block: NDArray[np.int64], first: int, end: int) -> int:
         for j in range(k, k + count):
             chars += block[j, CHARS]
             flags |= block[j, FLAGS]
-        num = _put(block, num, start, block[k + count - 1, END], chars, flags & _SEEN - 1)
+        num = put(block, num, start, block[k + count - 1, END], chars, flags & _SEEN - 1)
         k += count
     return num
 
 
 @inner
 def _kind(letters: int, marks: int) -> int:
-    """The flags of a segment, given those that any of its characters has, and those that all have."""
+    """Return the flags of a segment, given the flags of any of its characters and those of all."""
     return (HAS_LETTER if letters & LETTER else 0) | (0 if marks & NO_WORD else IS_WORD)
 
 
 @inner
-def _emit(
-    block: NDArray[np.int64], num: int, chunk: NDArray[np.int64], first: int, last: int
-) -> int:
+def _emit(block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int) -> int:
+    """Append some characters of a chunk as one segment."""
     any_of, all_of = np.int64(0), np.int64(NO_WORD)
     for k in range(first, last):
         any_of |= chunk[k, FLAG]
         all_of &= chunk[k, FLAG]
     kind = _kind(any_of, all_of)
-    return _put(block, num, chunk[first, BYTE], chunk[last, BYTE], last - first, kind)
+    return put(block, num, chunk[first, BYTE], chunk[last, BYTE], last - first, kind)
 
 
 @inner
-def _infixes(
-    block: NDArray[np.int64], num: int, chunk: NDArray[np.int64], first: int, last: int
-) -> int:
-    """Emit characters cut at their infixes."""
+def _infixes(block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int) -> int:
+    """Append some characters of a chunk, cut at their infixes."""
     start, k = first, first
     any_of, all_of = np.int64(0), np.int64(NO_WORD)
     while k < last:
@@ -348,11 +372,11 @@ def _infixes(
             continue
         if k > start:
             kind = _kind(any_of, all_of)
-            num = _put(block, num, chunk[start, BYTE], chunk[k, BYTE], k - start, kind)
+            num = put(block, num, chunk[start, BYTE], chunk[k, BYTE], k - start, kind)
         num = _emit(block, num, chunk, k, k + width)
         start = k = k + width
         any_of, all_of = np.int64(0), np.int64(NO_WORD)
     if start < last:
         kind = _kind(any_of, all_of)
-        num = _put(block, num, chunk[start, BYTE], chunk[last, BYTE], last - start, kind)
+        num = put(block, num, chunk[start, BYTE], chunk[last, BYTE], last - start, kind)
     return num

@@ -1,8 +1,8 @@
-"""Where spaCy's rules for English cut a chunk of characters: in front, behind, in the middle.
+"""Prefixes, suffixes and infixes of a chunk of characters by spaCy's rules for English.
 
-A chunk is int64 (n + 1, [POINT, FLAG, BYTE]); ``first`` and ``last`` are where what is looked at begins and
-ends. A function tells how many characters are cut off there, or 0. The rules are facts of spaCy 3.8 (MIT
-licence; ``spacy.lang.punctuation``, ``spacy.lang.char_classes``), in its order.
+A chunk is int64 (n + 1, [POINT, FLAG, BYTE]). The functions look at its characters from ``first`` up to
+but not including ``last``, and return how many characters to cut off or cut out, or 0. The rules are facts
+of spaCy 3.8 (MIT licence; ``spacy.lang.punctuation``, ``spacy.lang.char_classes``), in its order.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ _DASHES: Final = tuple(ord(char) for char in "-–—~")  # between words
 _RELATIONS: Final = tuple(ord(char) for char in ":<>=/")  # before a word
 _BEFORE_DOT: Final = tuple(ord(char) for char in "+-%²|")
 _SCALES: Final = tuple(ord(char) for char in "FCK")  # °F. °C. °K.
-_UNITS: Final = tuple(  # at most four characters: 16 bits of a code each, the last one lowest
+_UNITS: Final = tuple(  # up to four characters, 16 bits each, the last one lowest
     sum(ord(char) << 16 * k for k, char in enumerate(reversed(unit)))
     for unit in (
         "km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s "
@@ -49,7 +49,7 @@ _UNITS: Final = tuple(  # at most four characters: 16 bits of a code each, the l
 
 @inner
 def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
-    """How many characters to cut off in front; ``seen`` are the flags of all characters."""
+    """Return the length of the prefix; ``seen`` has the flags of any character of the chunk."""
     point = chunk[first, POINT]
     if chunk[first, FLAG] & PREFIX:
         return 1
@@ -72,7 +72,7 @@ def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
 
 @inner
 def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
-    """How many characters to cut off behind; ``seen`` are the flags of all characters."""
+    """Return the length of the suffix; ``seen`` has the flags of any character of the chunk."""
     end = last - 1
     point, flag = chunk[end, POINT], chunk[end, FLAG]
     if point == _DOT:
@@ -90,7 +90,7 @@ def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
 
 @inner
 def _suffix_of_number(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """The length of a plus, a currency or a unit behind a digit."""
+    """Return the length of a plus, a currency or a unit after a digit, or 0."""
     end, code = last - 1, np.int64(0)
     dollars = _dollars(chunk, first, last)
     for length in range(1, 5):
@@ -110,7 +110,7 @@ def _suffix_of_number(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 @inner
 def _dollars(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """The length of ``A$``, ``C$`` or ``US$`` at the end, or 0."""
+    """Return the length of ``A$``, ``C$`` or ``US$`` at the end, or 0."""
     k = last - 2
     if k < first or chunk[last - 1, POINT] != _DOLLAR:
         return 0
@@ -121,7 +121,7 @@ def _dollars(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 @inner
 def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """How many full stops at the end to cut off: several together, one where a sentence may end."""
+    """Return how many full stops to cut off at the end: a run of them, or one that may end a sentence."""
     k = last - 1
     while k > first and chunk[k - 1, POINT] == _DOT:
         k -= 1
@@ -140,7 +140,7 @@ def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 @inner
 def infix(chunk: NDArray[np.int64], first: int, k: int, last: int) -> int:
-    """How many characters from ``k`` on, within the chunk, to cut out."""
+    """Return the length of the infix that begins at ``k``."""
     point = chunk[k, POINT]
     if point == _DOT:
         dots = _dots(chunk, k, last)
@@ -167,7 +167,7 @@ def infix(chunk: NDArray[np.int64], first: int, k: int, last: int) -> int:
 
 @inner
 def _dashes(chunk: NDArray[np.int64], k: int, last: int) -> int:
-    """The length of ``--``, ``---`` or ``——`` between words."""
+    """Return the length of ``--``, ``---`` or ``——`` between words, or 0."""
     point = chunk[k, POINT]
     most = 3 if point == _DASH else 2 if point == _EM_DASH else 0
     width = 1
@@ -178,7 +178,7 @@ def _dashes(chunk: NDArray[np.int64], k: int, last: int) -> int:
 
 @inner
 def _dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """How many full stops stand from a character on."""
+    """Return how many full stops in a row begin at ``first``."""
     k = first
     while k < last and chunk[k, POINT] == _DOT:
         k += 1

@@ -1,8 +1,9 @@
-"""Where spaCy's rules for English cut a chunk of ASCII: as in ``affixes``, for all of its bytes at once.
+"""Segments of an ASCII chunk by spaCy's rules for English, with masks of 64 bytes.
 
-A chunk are the bits from ``first`` to ``last`` of the 64 of ``etl.kernels.bytes.simd``; so is what is found, a bit
-where a segment begins. Rare ones (units behind a digit, runs of full stops or dashes) are left to
-``affixes``.
+The rules are those of ``affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
+``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as a mask
+of their first bytes. Chunks with rare contents (units after a digit, runs of full stops or dashes) are left
+to ``affixes``.
 """
 
 from string import ascii_uppercase, digits
@@ -12,108 +13,108 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
-from etl.kernels.bytes.simd import NOT_ASCII, bits_between
+from etl.kernels.bytes.simd import NOT_ASCII, bits_between, product, rest
 from etl.kernels.jit import inner, rare
 from etl.kernels.words.spacy_english import CUTS, KEY, SPECIAL_BYTES, Tables
 
 LEFT: Final = np.int64(0)
-"""What ``cut`` returns of a chunk that is left to others."""
+"""The result of ``cut`` for a chunk that needs the rules of ``affixes``."""
 
 _SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
-find_kinds = simd.kinds(
-    ascii_uppercase.encode(),
-    digits.encode(),
-    b"!\"#$%&'()*,:;<=>?[]_`{}",
-    b"$%=",
-    b".",
-    b"+",
-    b"-",
-    b"$%",
-    b"+-%|",
-    b"+-*^",
-    b"-~:<>=/",
-    b",",
-    b"'",
-    b"sS",
-    b"\"'`,",
-    NOT_ASCII,
-)
+BYTES: Final = {
+    "capitals": ascii_uppercase.encode(),
+    "digits": digits.encode(),
+    "prefixes": b"!\"#$%&'()*,:;<=>?[]_`{}",
+    "only_prefixes": b"$%=",
+    "dots": b".",
+    "pluses": b"+",
+    "dashes": b"-",
+    "money": b"$%",
+    "before_dot": b"+-%|",  # besides digits, small letters and suffixes
+    "operators": b"+-*^",
+    "relations": b"-~:<>=/",
+    "commas": b",",
+    "apostrophes": b"'",
+    "endings": b"sS",
+    "quotes": b"\"'`,",
+    "others": NOT_ASCII,
+}
+"""The sets of bytes that ``find_kinds`` looks for, in order."""
+
+find_kinds = simd.kinds(*BYTES.values())
 
 
 class Kinds(NamedTuple):
-    """Which of 64 bytes are of a kind of ``english``."""
+    """Masks of 64 bytes, one for each kind of character."""
 
     letters: int
     capitals: int
     digits: int
-    prefixes: int  # cut off in front
-    suffixes: int  # cut off behind
+    prefixes: int  # cut off at the start
+    suffixes: int  # cut off at the end
     dots: int
     pluses: int
     dashes: int
     money: int  # a unit may begin with it
-    before_dot: int  # after which a full stop is cut off
+    before_dot: int  # a full stop after it is cut off
     operators: int  # cut out between digits
     relations: int  # cut out before a letter
     commas: int
     possessive: int  # the s of 's
     quotes: int
     others: int  # not ASCII
-    base: int  # the byte of the first bit
+    base: int  # the offset of the first byte
+
+
+class _Trimmed(NamedTuple):
+    """A chunk without its prefixes and suffixes."""
+
+    starts: int  # mask of where segments begin in the chunk
+    first: int
+    last: int
+    cuts: int  # its parts if it is a special, else 0
 
 
 @inner
 def kinds(data: NDArray[np.uint8], at: int, letters: int) -> Kinds:
-    """Of the bytes from ``at`` on, given the letters among them."""
+    """Return the kinds of the bytes from ``at`` on, given a mask of the letters among them."""
     (
-        capitals, digits, prefixes, only_prefixes, dots, pluses, dashes, money, signs,
+        capitals, digits, prefixes, only_prefixes, dots, pluses, dashes, money, before_dot,
         operators, relations, commas, apostrophes, endings, quotes, others,
     ) = find_kinds(data, at)  # fmt: skip
     suffixes = prefixes & ~only_prefixes
+    before_dot |= digits | letters & ~capitals | suffixes
+    possessive = apostrophes << 1 & endings
     return Kinds(
-        letters,
-        capitals,
-        digits,
-        prefixes,
-        suffixes,
-        dots,
-        pluses,
-        dashes,
-        money,
-        digits | letters & ~capitals | suffixes | signs,
-        operators,
-        relations,
-        commas,
-        apostrophes << 1 & endings,
-        quotes,
-        others,
-        at,
-    )
+        letters, capitals, digits, prefixes, suffixes, dots, pluses, dashes, money, before_dot,
+        operators, relations, commas, possessive, quotes, others, at,
+    )  # fmt: skip
 
 
 @inner
-def cut(data: NDArray[np.uint8], first: int, last: int, of: Kinds, tables: Tables) -> int:
-    """Where the segments of a chunk begin, or LEFT."""
+def cut(data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Tables) -> int:
+    """Return where the segments of a chunk begin, or LEFT."""
     whole = bits_between(first, last)
-    if _is_rare(of, whole):
+    if _is_rare(kinds, whole):
         return LEFT
-    starts, front_end, tail, cuts = _cut_ends(data, first, last, of, tables)
-    if cuts:
-        starts |= parts(front_end, cuts)
+    trimmed = _cut_ends(data, first, last, kinds, tables)
+    starts = trimmed.starts
+    if trimmed.cuts:
+        starts |= parts(trimmed.first, trimmed.cuts)
     else:
-        core = bits_between(front_end, tail)
-        known = of.letters | of.digits
-        if known << 1 & of.dots & of.letters >> 1 & core:
-            return LEFT  # it may be the address of a host
-        found = _infixes(of, core)
-        starts |= found | found << 1
+        core = bits_between(trimmed.first, trimmed.last)
+        before_dot = kinds.letters | kinds.digits
+        if before_dot << 1 & kinds.dots & kinds.letters >> 1 & core:
+            return LEFT  # it may be a host name
+        infixes = _infixes(kinds, core)
+        starts |= infixes | infixes << 1
     starts &= whole
-    return LEFT if _is_joined(data, starts, last, of.base, tables) else starts
+    return LEFT if _is_joined(data, starts, last, kinds.base, tables) else starts
 
 
 @inner
 def parts(first: int, cuts: int) -> int:
-    """Where the parts of a special begin, or what is none."""
+    """Return where the parts of a special begin; only ``first`` if ``cuts`` is 0."""
     starts = np.int64(1) << first
     while cuts:
         starts |= np.int64(1) << first
@@ -122,99 +123,101 @@ def parts(first: int, cuts: int) -> int:
 
 
 @inner
-def _is_rare(of: Kinds, whole: int) -> bool:
-    """Whether a chunk has what no other function here knows."""
-    rare = of.others
-    rare |= of.digits << 1 & (of.letters | of.pluses | of.money)
-    rare |= of.letters << 1 & of.money
-    rare |= of.dots << 1 & of.dots
-    rare |= (of.letters | of.digits) << 2 & of.dashes << 1 & of.dashes
+def _is_rare(kinds: Kinds, whole: int) -> bool:
+    """Return whether a chunk needs rules that are missing here."""
+    rare = kinds.others
+    rare |= kinds.digits << 1 & (kinds.letters | kinds.pluses | kinds.money)
+    rare |= kinds.letters << 1 & kinds.money
+    rare |= kinds.dots << 1 & kinds.dots
+    rare |= (kinds.letters | kinds.digits) << 2 & kinds.dashes << 1 & kinds.dashes
     return (rare & whole) != 0
 
 
 @inner
 def _cut_ends(
-    data: NDArray[np.uint8], first: int, last: int, of: Kinds, tables: Tables
-) -> tuple[int, int, int, int]:
-    """Cut off at both ends; where segments begin, first and last of what is left, its cuts as a special."""
-    base, starts, before, cuts = of.base, np.int64(1) << first, 0, 0
-    while first < last and last - first != before:
-        before = last - first
+    data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Tables
+) -> _Trimmed:
+    """Cut off prefixes and suffixes."""
+    base, starts, size_before, cuts = kinds.base, np.int64(1) << first, 0, 0
+    while first < last and last - first != size_before:
+        size_before = last - first
         cuts = special(data, tables, base + first, base + last)
         if cuts:
             break
-        front = _prefix(of, first)
-        if front:
-            cuts = special(data, tables, base + first + front, base + last)
-        behind = 0
-        if not cuts and first + front < last:
-            behind = _suffix(of, first + front, last)
-        if behind:
-            last -= behind
+        prefix_size = _prefix(kinds, first)
+        if prefix_size:
+            cuts = special(data, tables, base + first + prefix_size, base + last)
+        suffix_size = 0
+        if not cuts and first + prefix_size < last:
+            suffix_size = _suffix(kinds, first + prefix_size, last)
+        if suffix_size:
+            last -= suffix_size
             starts |= np.int64(1) << last
             cuts = special(data, tables, base + first, base + last)
-            if cuts:  # the special begins with what would be cut off in front
+            if cuts:  # the special includes the prefix
                 break
-        if front:
-            first += front
+        if prefix_size:
+            first += prefix_size
             starts |= np.int64(1) << first
         if cuts:
             break
-    return starts, first, last, cuts
+    return _Trimmed(starts, first, last, cuts)
 
 
 @inner
-def _prefix(of: Kinds, first: int) -> int:
-    if of.prefixes >> first & 1:
+def _prefix(kinds: Kinds, first: int) -> int:
+    """Return the length of the prefix, 0 or 1."""
+    if kinds.prefixes >> first & 1:
         return 1
-    return of.pluses >> first & ~(of.digits >> first >> 1) & 1
+    return kinds.pluses >> first & ~(kinds.digits >> first >> 1) & 1
 
 
 @inner
-def _suffix(of: Kinds, first: int, last: int) -> int:
+def _suffix(kinds: Kinds, first: int, last: int) -> int:
+    """Return the length of the suffix, 0 to 2."""
     end = last - 1
-    if of.suffixes >> end & 1:
+    if kinds.suffixes >> end & 1:
         return 1
     if end == first:
         return 0
-    if of.dots >> end & 1:
-        if of.before_dot >> (end - 1) & 1:
+    if kinds.dots >> end & 1:
+        if kinds.before_dot >> (end - 1) & 1:
             return 1
-        return 1 if end - 1 > first and of.capitals >> (end - 2) & 3 == 3 else 0
-    return 2 * (of.possessive >> end & 1)
+        return 1 if end - 1 > first and kinds.capitals >> (end - 2) & 3 == 3 else 0
+    return 2 * (kinds.possessive >> end & 1)
 
 
 @inner
-def _infixes(of: Kinds, core: int) -> int:
-    """The characters to cut out."""
-    letters, digits, quotes = of.letters & core, of.digits & core, of.quotes & core
-    capitals = of.capitals & core
+def _infixes(kinds: Kinds, core: int) -> int:
+    """Return a mask of the infixes, each of one character."""
+    letters, digits, quotes = kinds.letters & core, kinds.digits & core, kinds.quotes & core
+    capitals = kinds.capitals & core
     small = letters & ~capitals
-    found = of.dots & (small | quotes) << 1 & (capitals | quotes) >> 1
-    found |= of.commas & letters << 1 & letters >> 1
-    found |= of.operators & digits << 1 & (digits | of.dashes & core) >> 1
-    found |= of.relations & (letters | digits) << 1 & letters >> 1
-    return found & core
+    infixes = kinds.dots & (small | quotes) << 1 & (capitals | quotes) >> 1
+    infixes |= kinds.commas & letters << 1 & letters >> 1
+    infixes |= kinds.operators & digits << 1 & (digits | kinds.dashes & core) >> 1
+    infixes |= kinds.relations & (letters | digits) << 1 & letters >> 1
+    return infixes & core
 
 
 @inner
 def _is_joined(data: NDArray[np.uint8], starts: int, last: int, base: int, tables: Tables) -> bool:
-    """Whether some neighbours together are a special."""
-    ends = starts & starts - 1 | np.int64(1) << last
-    while starts & starts - 1:
+    """Return whether some neighbours together are a special."""
+    ends = rest(starts) | np.int64(1) << last
+    while rest(starts):
         start = simd.first_bit(starts)
-        starts, ends = starts & starts - 1, ends & ends - 1
+        starts, ends = rest(starts), rest(ends)
         sizes = tables.joined[data[base + start]] & ends >> start
         while sizes:
             if special(data, tables, base + start, base + start + simd.first_bit(sizes)):
                 return True
-            sizes &= sizes - 1
+            sizes = rest(sizes)
     return False
 
 
 @inner
 def special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
-    """The cuts of bytes that are a special, or 0."""
+    """Return the parts of a special (CUTS of ``english``), or 0 if the bytes are not one."""
     if end - start > SPECIAL_BYTES or start == end:
         return 0
     ends = (np.int64(data[start]) & 127) << 7 | np.int64(data[end - 1]) & 127
@@ -225,21 +228,21 @@ def special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> in
 
 @rare
 def _cuts(data: NDArray[np.uint8], start: int, end: int, specials: NDArray[np.int64]) -> int:
-    """What the table of specials says of bytes."""
+    """Look up bytes in the table of specials; 0 if they are not in it."""
     key = _SEED
     for at in range(start, end):
-        key = (key ^ np.int64(data[at])) * _PRIME
+        key = product(key ^ np.int64(data[at]), _PRIME)
     last = len(specials) - 1
-    place = (key >> 32) & last
-    while specials[place, KEY] != 0 and specials[place, KEY] != key:
-        place = (place + 1) & last
-    cuts: int = specials[place, CUTS]
+    slot = (key >> 32) & last
+    while specials[slot, KEY] != 0 and specials[slot, KEY] != key:
+        slot = (slot + 1) & last
+    cuts: int = specials[slot, CUTS]
     return cuts
 
 
 @inner
 def contraction(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
-    """The cuts of ASCII letters that are a special (``cannot``), or 0."""
+    """Return the parts of ASCII letters that are a special (``cannot``), or 0."""
     ends = (np.int64(data[start]) & 31) << 5 | np.int64(data[end - 1]) & 31
     if end - start > SPECIAL_BYTES or not tables.of_letters[ends] >> (end - start) & 1:
         return 0

@@ -1,8 +1,8 @@
-"""The tables behind ``etl.kernels.words.spacy``: classes of characters, and English words with parts of their own.
+"""Lookup tables for ``etl.kernels.words.spacy``: character flags, English contractions, other specials.
 
 The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``,
-``spacy.lang.en``), with Unicode's letters in the place of its list of alphabets. Which punctuation makes
-no word is datatrove 0.10.1's choice (Apache-2.0; ``datatrove.utils.text``).
+``spacy.lang.en``), with Unicode's letters instead of its list of alphabets. The punctuation that does not
+form words is that of datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
 """
 
 import unicodedata
@@ -18,21 +18,21 @@ from numpy.typing import NDArray
 from etl.kernels.bytes import character_classes
 
 # Bits of a character's flags.
-ALPHA: Final = 1 << 0  # a letter or a mark on one
+ALPHA: Final = 1 << 0  # a letter or a combining mark
 LOWER: Final = 1 << 1  # not a capital
 UPPER: Final = 1 << 2  # not a small letter
 QUOTE: Final = 1 << 3
-PUNCT: Final = 1 << 4  # punctuation that is cut off at either end
+PUNCT: Final = 1 << 4  # punctuation that is cut off at both ends
 ICON: Final = 1 << 5  # symbols, emoji
 MONEY: Final = 1 << 6
 DIGIT: Final = 1 << 7  # 0 to 9
 SPACE: Final = 1 << 8  # str.isspace
-UNSPACED: Final = 1 << 9  # of a script that writes no spaces
-NO_WORD: Final = 1 << 10  # punctuation that makes no word by itself
+UNSPACED: Final = 1 << 9  # of a script without spaces
+NO_WORD: Final = 1 << 10  # punctuation that alone does not form a word
 LETTER: Final = 1 << 11  # str.isalpha
-PREFIX: Final = 1 << 12  # cut off in front
-SUFFIX: Final = 1 << 13  # cut off behind
-HOST: Final = 1 << 14  # in the name of a host
+PREFIX: Final = 1 << 12  # cut off at the start
+SUFFIX: Final = 1 << 13  # cut off at the end
+HOST: Final = 1 << 14  # at either end of a label of a host name
 DOT: Final = 1 << 15  # a full stop
 SENTENCE_END: Final = 1 << 16  # of SENTENCE_ENDS
 PUNCTUATION: Final = 1 << 17  # Unicode's categories P
@@ -66,11 +66,11 @@ SENTENCE_ENDS: Final = (
     *((0x16A6E, 0x16A6F), (0x16AF5, 0x16AF5), (0x16B37, 0x16B38), (0x16B44, 0x16B44)),
     *((0x16E98, 0x16E98), (0x1BC9F, 0x1BC9F), (0x1DA88, 0x1DA88)),
 )
-"""Characters that end a sentence, as ranges: Unicode 15's ``Sentence_Terminal`` (PropList.txt), and three
-signs of Khmer; datatrove 0.10.1 has these."""
+"""Characters that end a sentence, as ranges: Unicode 15's ``Sentence_Terminal`` (PropList.txt) and three
+Khmer signs, as in datatrove 0.10.1."""
 
-# A pronoun, question word or verb (and with a capital), and what may be joined to it; all with or without
-# their apostrophes.
+# A pronoun, question word or verb, also capitalized, and the endings that it takes, with or without their
+# apostrophes.
 _LIKE_WILL = "'ll 'll+'ve 'd 'd+'ve"
 _CONTRACTIONS: Final = (
     ("i", "'m 'm+a"),
@@ -84,7 +84,7 @@ _CONTRACTIONS: Final = (
     ("could might must should would not", "'ve"),
     ("ai are is was were have has dare", "n't"),
 )
-_WORDS_THEMSELVES: Final = frozenset("ill its hell shell shed were well whore".split())
+_OTHER_WORDS: Final = frozenset("ill its hell shell shed were well whore".split())
 _PARTS: Final = (
     "y'+all y+all how+'d+'y How+'d+'y can+not Can+not gon+na Gon+na got+ta Got+ta let+'s Let+'s "
     "c'm+on C'm+on °+c+. °+f+. °+k+. °+C+. °+F+. °+K+."
@@ -107,36 +107,32 @@ _WHOLE: Final = (
 ).split()
 
 SPECIAL_BYTES: Final = 20
-"""No special is longer."""
+"""The size of the longest special."""
 
 KEY, CUTS = range(2)
-"""Columns of the table of specials: FNV-1a of the bytes, 0 where a place is free; the code points of each
-part, a byte each, the first one lowest."""
+"""Columns of the table of specials: FNV-1a of the bytes, 0 in an empty slot; the number of code points of
+each part, one byte each, the first part lowest."""
 
 _SEED, _PRIME = 0xCBF29CE484222325, 0x100000001B3  # FNV-1a, 64 bits
-_PLACES: Final = 1 << 13
+_NUM_SLOTS: Final = 1 << 13
 
 
 class Tables(NamedTuple):
-    """What the kernel looks up."""
+    """Lookup tables of the kernels."""
 
     classes: NDArray[np.uint8]  # (0x110000,) of etl.kernels.bytes.character_classes
-    flags: NDArray[np.uint32]  # (0x110000,)
+    flags: NDArray[np.uint32]  # (0x110000,) of each code point
     specials: NDArray[np.int64]  # (n, [KEY, CUTS]) a hash table
-    lengths: NDArray[np.int32]  # (1 << 14,) 7 bits of the first and the last byte -> the lengths of
-    # specials in bytes, a bit each
-    of_letters: NDArray[
-        np.int32
-    ]  # (1 << 10,) the same of those of ASCII letters alone, 5 bits each
-    joined: NDArray[
-        np.int64
-    ]  # (256,) first byte -> the lengths of those in one part, in bytes, a bit each
+    # The next three hold lengths in bytes, as a mask: bit n is set for length n.
+    lengths: NDArray[np.int32]  # (1 << 14,) of specials by 7 bits of the first and the last byte
+    of_letters: NDArray[np.int32]  # (1 << 10,) of specials of ASCII letters by 5 bits of each
+    joined: NDArray[np.int64]  # (256,) of specials of one part by the first byte
 
 
 @cache
 def tables() -> Tables:
-    """All tables, read-only; built once in a process, in about 0.2 s."""
-    table = np.zeros((_PLACES, 2), np.int64)
+    """Return all tables, read-only; built once per process in about 0.2 s."""
+    table = np.zeros((_NUM_SLOTS, 2), np.int64)
     lengths, of_letters = np.zeros(1 << 14, np.int32), np.zeros(1 << 10, np.int32)
     joined = np.zeros(256, np.int64)
     for special, parts in specials().items():
@@ -147,37 +143,38 @@ def tables() -> Tables:
         if len(parts) == 1 and not word.isalpha():
             joined[word[0]] |= 1 << len(word)
         key = _hash(word)
-        place = key >> 32 & _PLACES - 1
-        while table[place, KEY] != 0:
-            place = place + 1 & _PLACES - 1
-        table[place] = key, sum(len(part) << 8 * k for k, part in enumerate(parts))
-    found = Tables(character_classes.classes(), _flags(), table, lengths, of_letters, joined)
-    for array in found:
+        slot = key >> 32 & _NUM_SLOTS - 1
+        while table[slot, KEY] != 0:
+            slot = slot + 1 & _NUM_SLOTS - 1
+        table[slot] = key, sum(len(part) << 8 * k for k, part in enumerate(parts))
+    arrays = Tables(character_classes.classes(), _flags(), table, lengths, of_letters, joined)
+    for array in arrays:
         array.flags.writeable = False
-    return found
+    return arrays
 
 
 @cache
 def specials() -> dict[str, tuple[str, ...]]:
-    """Words whose parts no rule gives -> their parts.
+    """Return the words that no rule splits correctly, with their parts.
 
     >>> specials()["can't"], specials()["6pm"], specials()["e.g."]
     (('ca', "n't"), ('6', 'pm'), ('e.g.',))
     """
-    found = {"".join(parts): parts for parts in _listed()}
-    found |= {  # with a typographic apostrophe
+    words = {"".join(parts): parts for parts in _listed()}
+    words |= {  # with a typographic apostrophe
         word.replace("'", "’"): tuple(part.replace("'", "’") for part in parts)
-        for word, parts in found.items()
+        for word, parts in words.items()
     }
-    assert all(len(word.encode()) <= SPECIAL_BYTES for word in found)
-    return found
+    assert all(len(word.encode()) <= SPECIAL_BYTES for word in words)
+    return words
 
 
 def _listed() -> Iterator[tuple[str, ...]]:
+    """Yield the parts of each special, with plain apostrophes."""
     for words, endings in _CONTRACTIONS:
         for word, ending in product(words.split(), endings.split()):
             for parts in (ending.split("+"), ending.replace("'", "").split("+")):
-                if "".join((word, *parts)) not in _WORDS_THEMSELVES:
+                if "".join((word, *parts)) not in _OTHER_WORDS:
                     yield (word, *parts)
                     yield (word.title(), *parts)
     for hour, half in product(range(1, 13), ("am", "a.m.", "pm", "p.m.")):
@@ -191,7 +188,7 @@ def _listed() -> Iterator[tuple[str, ...]]:
 
 
 def _hash(word: bytes) -> int:
-    """FNV-1a as a signed number of 64 bits."""
+    """Return FNV-1a as a signed 64-bit number."""
     key = _SEED
     for byte in word:
         key = (key ^ byte) * _PRIME & 0xFFFF_FFFF_FFFF_FFFF
@@ -199,13 +196,12 @@ def _hash(word: bytes) -> int:
 
 
 def _flags() -> NDArray[np.uint32]:
+    """Return the flags of each code point: uint32 (0x110000,)."""
     table = np.zeros(character_classes.NUM_CODE_POINTS, np.uint32)
-    letters = {"Ll": LOWER, "Lu": UPPER}
     of_category: dict[str, int] = {
-        **{
-            c: LETTER | ALPHA | letters.get(c, LOWER | UPPER)
-            for c in ("Ll", "Lu", "Lt", "Lm", "Lo")
-        },
+        "Ll": LETTER | ALPHA | LOWER,
+        "Lu": LETTER | ALPHA | UPPER,
+        **dict.fromkeys(("Lt", "Lm", "Lo"), LETTER | ALPHA | LOWER | UPPER),
         **dict.fromkeys(("Mn", "Mc"), ALPHA | LOWER | UPPER),
         **dict.fromkeys(("Nd", "Nl", "No"), NUMBER),
         "So": ICON,
@@ -218,14 +214,13 @@ def _flags() -> NDArray[np.uint32]:
     table[[ord(char) for char in digits + ascii_letters]] |= HOST
     table[ord("0") : ord("9") + 1] |= DIGIT
     for characters, flag in (
-        *((_PUNCT, PUNCT | PREFIX | SUFFIX), (_QUOTES, QUOTE | PREFIX | SUFFIX)),
-        *(
-            (_MONEY, MONEY | PREFIX),
-            ("§%=", PREFIX),
-            (".", DOT),
-            ("—–", PREFIX | SUFFIX),
-            (_NO_WORD, NO_WORD),
-        ),
+        (_PUNCT, PUNCT | PREFIX | SUFFIX),
+        (_QUOTES, QUOTE | PREFIX | SUFFIX),
+        (_MONEY, MONEY | PREFIX),
+        ("§%=", PREFIX),
+        ("—–", PREFIX | SUFFIX),
+        (".", DOT),
+        (_NO_WORD, NO_WORD),
     ):
         table[[ord(char) for char in characters]] |= flag
     table[(table & ICON) > 0] |= PREFIX | SUFFIX

@@ -1,8 +1,8 @@
-"""Whether characters are the address of a host: of a web page, of a mailbox.
+"""Whether a chunk is a host name, or a web or mail address with one.
 
-spaCy 3.8 leaves an address whole (MIT licence; ``spacy.lang.tokenizer_exceptions``, after Diego Perini's
-pattern for URLs): perhaps a scheme, a user, the name of a host of which the last label is in small letters,
-perhaps a port and a path. Here numeric addresses are none.
+spaCy 3.8 does not cut addresses (MIT licence; ``spacy.lang.tokenizer_exceptions``, after Diego Perini's
+pattern for URLs): an optional scheme and user, a host name whose last label has no capitals, an optional
+port and path. Numeric addresses are not recognized here.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ _MIN_PORT, _MAX_PORT = 2, 5  # digits
 
 @inner
 def is_host(chunk: NDArray[np.int64], first: int, last: int) -> bool:
-    """Whether characters of a chunk (see ``affixes``) are an address, whole."""
+    """Return whether the characters of a chunk (see ``affixes``) are one address."""
     if _is_name(chunk, _after_scheme(chunk, first, last), last):
         return True
     for k in range(first + 1, last):
@@ -36,7 +36,7 @@ def is_host(chunk: NDArray[np.int64], first: int, last: int) -> bool:
 
 @inner
 def _after_scheme(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """The character behind ``https://``, or the first one."""
+    """Return the index after ``https://``, or ``first``."""
     k = first
     while k < last and (chunk[k, FLAG] & (LETTER | NUMBER) or chunk[k, POINT] in _IN_SCHEME):
         k += 1
@@ -52,7 +52,7 @@ def _after_scheme(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 @inner
 def _is_name(chunk: NDArray[np.int64], first: int, last: int) -> bool:
-    """Whether characters are labels with dots between, and perhaps a port and a path."""
+    """Return whether characters are labels separated by dots, with an optional port and path."""
     labels, start, k = 0, first, first
     while k < last:
         point = chunk[k, POINT]
@@ -76,7 +76,7 @@ def _is_name(chunk: NDArray[np.int64], first: int, last: int) -> bool:
 
 @inner
 def _after_port(chunk: NDArray[np.int64], first: int, last: int) -> int:
-    """The character behind ``:8080``, or the first one."""
+    """Return the index after ``:8080``, or ``first``."""
     if first == last or chunk[first, POINT] != _COLON:
         return first
     k = first + 1

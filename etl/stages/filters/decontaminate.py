@@ -95,7 +95,7 @@ class Decontaminate(Filter):
 
         Raises RecipeError if a set cannot be read or has no item that is long enough.
         """
-        hits, _ = ngram_index.count(buffers(table["text"]), self._grams(), len(self._names))
+        hits = ngram_index.count(buffers(table["text"]), self._grams(), len(self._names)).counts
         null = pc.is_null(table["text"]).to_numpy()
         columns = zip(self.columns(), hits, strict=True)
         return pa.table({name: pa.array(count, pa.float64(), mask=null) for name, count in columns})
@@ -107,9 +107,9 @@ class Decontaminate(Filter):
         if not len(rejected) or "text" not in table.column_names:
             return found
         known = self._grams()
-        _, firsts = ngram_index.count(
+        firsts = ngram_index.count(
             buffers(table["text"].take(rejected)), known, len(self._names)
-        )
+        ).firsts
         reasons = found.to_pylist()
         for index, row in enumerate(rejected.tolist()):
             group = self._names.index(reasons[row].removeprefix(f"{self.kind}."))
@@ -144,7 +144,7 @@ def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> ngram_index.Gra
     groups = np.repeat(np.arange(len(sets), dtype=np.uint8), [len(part) for part in parts])
     items = buffers(pa.concat_arrays(parts))
     known = ngram_index.index(items, groups, words=ngram, short_words=min_words)
-    num_words, _ = sizes(items)
+    num_words = sizes(items).num_words
     for group, listed in enumerate(sets):
         item_words = num_words[groups == group]
         num_short = int((item_words < min_words).sum())

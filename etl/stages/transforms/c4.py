@@ -11,7 +11,7 @@ from etl.kernels.lines import c4
 from etl.stages.base import Rules, Transform, above, below
 from etl.stages.transforms.rewrite import rewritten
 
-_UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.COUNTS}
+_UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.C4Counts._fields}
 
 
 class C4(Transform):
@@ -60,5 +60,5 @@ class C4(Transform):
             policy=self.drop_policies,
             citations=self.drop_citations,
         )
-        cleaned, counts = c4.clean(texts(table["text"]), rules)
-        return rewritten(table, cleaned, dict(zip(_UNITS, counts, strict=True)))
+        cleaned = c4.clean(texts(table["text"]), rules)
+        return rewritten(table, cleaned.texts, dict(zip(_UNITS, cleaned.counts, strict=True)))

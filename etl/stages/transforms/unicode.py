@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.kernels.bytes.control_characters import REMOVED, clean
+from etl.kernels.bytes.control_characters import clean
 from etl.kernels.bytes.spans import strings
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
@@ -56,18 +56,18 @@ class Unicode(Transform):
         if self.fix:
             text = _map(text, _fix)
         documents = buffers(text)
-        offsets, data, counts = clean(
+        cleaned = clean(
             documents, line_ends=self.line_ends is not None, controls=self.controls is not None
         )
-        if counts.any():
-            text = strings(offsets, data, documents.valid)
+        if cleaned.line_ends.any() or cleaned.controls.any():
+            text = strings(cleaned.offsets, cleaned.data, documents.valid)
         if self.form is not None:
             text = _map(text, partial(unicodedata.normalize, self.form))
         changed = np.zeros(len(text), np.int64)
         if text is not before:
             differs = pc.fill_null(pc.not_equal(before, text), fill_value=False)
             changed = differs.to_numpy(zero_copy_only=False).astype(np.int64)
-        found = {"unicode_controls": counts[REMOVED], "unicode_changed": changed}
+        found = {"unicode_controls": cleaned.controls, "unicode_changed": changed}
         return rewritten(table, text, found)
 
 

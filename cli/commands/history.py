@@ -1,0 +1,57 @@
+"""`etl history`: list the versions of a table."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from etl.cli import options, output
+
+if TYPE_CHECKING:
+    from etl.audit.lineage_graph import Version
+
+app = typer.Typer()
+
+_HEADER = (
+    "version",
+    "time (UTC)",
+    "step",
+    "action",
+    "rows",
+    "kept",
+    "rejected",
+    "tokens",
+    "run",
+    "recipe",
+)
+
+
+@app.command(
+    epilog=options.examples(
+        "etl history lake/documents",
+    )
+)
+def history(table: options.TableArgument, *, as_json: options.AsJson = False) -> None:
+    """List the versions of a table, newest first.
+
+    Each line has the counts of the commit, and the run and the recipe that made it.
+    """
+    from etl.audit.lineage_graph import history as list_versions
+
+    output.print_result(list_versions(table), lines, as_json=as_json)
+
+
+def lines(versions: Sequence["Version"]) -> Iterator[str]:
+    """Yield a line for each version, after a header."""
+    yield from output.columns(_HEADER, [_cells(each) for each in versions], numbers=(0, 4, 5, 6, 7))
+
+
+def _cells(version: "Version") -> list[str]:
+    cells = [str(version.version), f"{version.time:%Y-%m-%d %H:%M:%S}"]
+    record = version.lineage
+    if record is None:
+        return [*cells, version.operation.lower(), "", "", "", "", "", "", ""]
+    counts = record.counts
+    numbers = (counts.rows, counts.kept, sum(counts.rejected.values()), counts.tokens)
+    made_by = [record.run_id, f"{record.recipe} {record.fingerprint[:12]}"]
+    return [*cells, record.step, record.action, *(f"{n:,}" for n in numbers), *made_by]

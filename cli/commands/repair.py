@@ -1,0 +1,52 @@
+"""`etl repair`: drop damaged data, so that the next run rebuilds it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from etl.cli import options, output
+from etl.cli.commands import verify
+
+if TYPE_CHECKING:
+    from etl.maintenance.repair import Repair
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=options.examples(
+        "etl repair lake",
+        "etl repair lake --yes",
+    )
+)
+def repair(
+    lake: options.LakeArgument, *, yes: options.Yes = False, as_json: options.AsJson = False
+) -> None:
+    """Drop damaged data, so that the next run rebuilds it.
+
+    Drops the data files that `etl verify` reports; without --yes it only prints them. Exits with 1 if a
+    problem cannot be repaired.
+    """
+    from etl.maintenance.repair import repair as repair_lake
+
+    result = repair_lake(lake, drop=yes)
+    output.print_result(result, lines, as_json=as_json)
+    if result.left:
+        raise typer.Exit(output.FAILED)
+
+
+def lines(repair: "Repair") -> Iterator[str]:
+    """Yield the problems, those that remain, the dropped files, and the input files to read again."""
+    yield from verify.lines(repair.problems)
+    for left in repair.left:
+        yield f"not repaired: {left.problem.table}/{left.problem.file or ''}: {left.why}"
+    verb = "dropped" if repair.done else "would drop"
+    for kind, paths in repair.dropped.items():
+        yield f"{verb} {output.many(len(paths), 'file')} of {kind}"
+    for source in repair.sources:
+        yield f"to read again: {source}"
+    if repair.dropped and repair.done:
+        yield "`etl run` rebuilds the dropped data"
+    elif repair.dropped:
+        yield "--yes drops the files; `etl run` then rebuilds the data"

@@ -1,0 +1,76 @@
+"""`etl report`: print the counts of a lake."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from etl.cli import options, output
+
+if TYPE_CHECKING:
+    from etl.audit.lake_report import LakeReport, SourceReport, TableReport
+
+app = typer.Typer()
+
+_MAX_SOURCES_SHOWN = 20
+
+
+@app.command(
+    epilog=options.examples(
+        "etl report lake",
+    )
+)
+def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> None:
+    """Count the rows, duplicates and tokens of a lake.
+
+    Also prints the counts by reason, language and input file, and the cost of each stage.
+    """
+    from etl.audit.lake_report import report as count
+
+    output.print_result(count(lake), lines, as_json=as_json)
+
+
+def lines(report: "LakeReport") -> Iterator[str]:
+    """Yield the counts of a lake: in all, by language, by input file, by stage."""
+    yield f"lake        {report.lake}"
+    for table in report.tables:
+        yield _table(table)
+    yield f"rows        {report.rows:,}"
+    yield f"kept        {report.kept:,}"
+    yield from output.rejected(report.rejected)
+    yield f"duplicates  {sum(report.duplicates.values()):,}"
+    for kind, count in report.duplicates.items():
+        yield f"  {kind:<32} {count:,}"
+    if report.cut:
+        yield f"cut         {output.many(report.cut, 'document')}"
+    mean = report.tokens_per_document
+    per_document = f" ({mean:,.0f} per document)" if mean is not None else ""
+    documents = output.many(report.tokenized, "document")
+    yield f"tokens      {report.tokens:,} of {documents}{per_document}"
+    if report.languages:
+        yield "languages   (kept documents)"
+        for name, count in report.languages.items():
+            yield f"  {name:<32} {count:,}"
+    yield ""
+    yield from _sources(report.sources)
+    yield from output.costs(report.costs)
+    for note in report.quarantined:
+        yield output.quarantined(note)
+
+
+def _table(table: "TableReport") -> str:
+    recipe = f"recipe {table.recipe} {(table.fingerprint or '')[:12]}" if table.recipe else ""
+    rows, files = output.many(table.rows, "row"), output.many(table.files, "file")
+    size = f"{table.size / 1e6:,.1f} MB"
+    return f"{table.name:<11} version {table.version}, {rows}, {files}, {size}  {recipe}".rstrip()
+
+
+def _sources(sources: "list[SourceReport]") -> Iterator[str]:
+    rows = [
+        [s.source, f"{s.rows:,}", f"{s.kept:,}", f"{s.tokenized:,}", f"{s.tokens:,}"]
+        for s in sources[:_MAX_SOURCES_SHOWN]
+    ]
+    header = ["source", "rows", "kept", "tokenized", "tokens"]
+    yield from output.columns(header, rows, numbers=(1, 2, 3, 4))
+    if len(sources) > _MAX_SOURCES_SHOWN:
+        yield f"... and {len(sources) - _MAX_SOURCES_SHOWN} more (--json lists all)"

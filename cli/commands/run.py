@@ -1,0 +1,119 @@
+"""`etl run`: run a recipe on this machine or a cluster, and print what the run did."""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.cli import options, output
+from etl.cli.progress import ProgressLine, duration
+
+if TYPE_CHECKING:
+    from etl.job.progress import RunReport
+
+app = typer.Typer()
+
+
+def _time_limit() -> float:
+    from etl.compute.time_limit import TIME_LIMIT
+
+    return TIME_LIMIT
+
+
+@app.command(
+    epilog=options.examples(
+        "etl run demo --lake lake",
+        "etl run web.yaml --source 's3://crawl/*.parquet' --set gopher_quality.min_words=80",
+        "etl run web.yaml --cluster tcp://scheduler:8786",
+    )
+)
+def run(  # noqa: PLR0913 - one parameter per option
+    recipe: options.RecipeArgument,
+    *,
+    sources: options.Sources = None,
+    lake: options.Lake = None,
+    settings: options.Settings = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            envvar="TOKENLAKE_CLUSTER",
+            help="The address of a Dask scheduler, e.g. tcp://host:8786; default: this machine.",
+        ),
+    ] = None,
+    tls: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="TOKENLAKE_TLS",
+            help="Require TLS with the certificates that `etl certificates` wrote to this folder.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes on this machine; default: one per core."),
+    ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Memory of each worker, e.g. 2GiB.")
+    ] = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="Quarantine a split that takes longer.",
+            default_factory=options.LibraryDefault(_time_limit),
+        ),
+    ],
+    rebuild: options.Rebuild = False,
+    replace_changed: options.ReplaceChanged = False,
+    no_python: options.NoPython = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run a recipe: read, filter, deduplicate, tokenize, commit.
+
+    Run it again to continue a run that was stopped, or to add new input files.
+    """
+    from etl.compute.cluster import Cluster
+    from etl.job.run import run as run_recipe
+
+    loaded = options.load_recipe(
+        recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
+    )
+    try:
+        with ProgressLine(sys.stderr) as progress:
+            report = run_recipe(
+                loaded,
+                cluster=Cluster(cluster, workers, memory_limit, tls, time_limit),
+                rebuild=rebuild,
+                replace_changed=replace_changed,
+                on_progress=progress.update,
+                on_client=lambda client: progress.note(f"dashboard  {client.dashboard_link}"),
+            )
+    except KeyboardInterrupt:
+        typer.echo("interrupted: commits are kept; run the same command to continue", err=True)
+        raise typer.Exit(output.INTERRUPTED) from None
+    output.print_result(report, lines, as_json=as_json)
+    for note in report.quarantined:
+        typer.echo(output.quarantined(note), err=True)
+    if not report.ok:
+        raise typer.Exit(output.QUARANTINED)
+
+
+def lines(report: "RunReport") -> Iterator[str]:
+    """Yield the counts, versions and costs of a run."""
+    yield f"recipe      {report.recipe}"
+    yield f"lake        {report.lake}"
+    yield f"rows        {report.rows:,}"
+    yield f"kept        {report.kept:,}"
+    yield from output.rejected(report.rejected)
+    yield f"duplicates  {report.duplicates:,}"
+    if report.cut:
+        yield f"cut         {output.many(report.cut, 'document')}"
+    yield f"tokens      {report.tokens:,}"
+    for name, version in report.versions.items():
+        yield f"{name:<11} version {version}"
+    yield f"took        {duration(report.seconds)}"
+    yield from output.costs(report.costs)

@@ -1,0 +1,107 @@
+"""`etl trace`: print what happened to one document."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.cli import options, output
+
+if TYPE_CHECKING:
+    from etl.audit.lineage_graph import Trace
+    from etl.audit.trace_records import Cut, RowLocation, TracedDuplicate
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=options.examples(
+        "etl trace lake --id doc-17",
+        "etl trace lake --source data/a.parquet --row 12",
+    )
+)
+def trace(
+    lake: options.LakeArgument,
+    *,
+    document: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The id of the document.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="The URL or path of the document's input file."),
+    ] = None,
+    row: Annotated[
+        int | None, typer.Option(min=0, help="The row in that file, counted from 0.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Trace a document from its input file to its tokens.
+
+    For a document without tokens, prints why it was removed.
+    """
+    from etl.audit.lineage_graph import trace as trace_document
+
+    if (document is None) == (source is None) or (source is None) != (row is None):
+        raise typer.BadParameter("give --id ID, or --source URI and --row N")
+    traces = trace_document(lake, id=document, source=source, row=row)
+    output.print_result(traces, lines, as_json=as_json)
+
+
+def lines(traces: Sequence["Trace"]) -> Iterator[str]:
+    """Yield the traces of documents, separated by blank lines."""
+    for number, document in enumerate(traces):
+        if number:
+            yield ""
+        yield from _document(document)
+
+
+def _document(trace: "Trace") -> Iterator[str]:
+    yield f"{trace.source} row {trace.row}"
+    yield f"  outcome     {trace.outcome}"
+    if trace.id is not None:
+        yield f"  id          {trace.id}"
+    if trace.url is not None:
+        yield f"  url         {trace.url}"
+    if trace.lang is not None:
+        yield f"  lang        {trace.lang}"
+    if trace.input is not None:
+        size, records = f"{trace.input.size:,} bytes", f"{trace.input.rows:,} records"
+        yield f"  input file  {size}, {records}, fingerprint {trace.input.fingerprint}"
+    yield f"  document    {_location(trace.document)}"
+    if trace.duplicate is not None:
+        yield from _duplicate(trace.duplicate)
+    if trace.cut is not None:
+        yield from _cut(trace.cut)
+    if trace.tokens is not None:
+        first, stop = trace.tokens.first_token, trace.tokens.first_token + trace.tokens.num_tokens
+        yield f"  tokens      {trace.tokens.num_tokens:,}, positions {first:,} to {stop:,} in the file"
+        yield f"              {_location(trace.tokens.place)}"
+    for name, value in trace.signals.items():
+        yield f"  signal      {name} = {value:g}"
+    if trace.text is not None:
+        yield f"  text        {output.cell(trace.text)}"
+
+
+def _duplicate(duplicate: "TracedDuplicate") -> Iterator[str]:
+    name = f" (id {duplicate.keeper_id})" if duplicate.keeper_id is not None else ""
+    keeper = f"{duplicate.keeper_source} row {duplicate.keeper_row}{name}"
+    yield f"  {duplicate.kind:<11} duplicate of {keeper}"
+    if duplicate.keeper_lake is not None:
+        yield f"              in the lake {duplicate.keeper_lake}"
+    yield f"              similarity {duplicate.similarity:.2f}"
+
+
+def _cut(cut: "Cut") -> Iterator[str]:
+    yield f"  {cut.unit:<11} {cut.outcome}; the first one also occurs in"
+    yield f"              {cut.keeper_source} row {cut.keeper_row}"
+    for text in cut.texts:
+        yield f"    - {output.cell(text)}"
+
+
+def _location(place: "RowLocation") -> str:
+    row = f"row {place.row} of {place.file}"
+    if place.commit is None:
+        return row
+    version = f"version {place.commit.version}, {place.commit.time:%Y-%m-%d %H:%M:%S} UTC"
+    run = f", run {place.commit.run_id} of {place.commit.recipe}" if place.commit.run_id else ""
+    return f"{row} ({version}{run})"

@@ -1,0 +1,109 @@
+"""What several commands print (text or JSON, columns, counts, costs), and their exit codes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from etl.errors import one_line
+
+if TYPE_CHECKING:
+    from etl.lake.quarantine import Quarantined
+    from etl.lake.stage_costs import StageCost
+
+FAILED: Final = 1
+QUARANTINED: Final = 3
+INTERRUPTED: Final = 130
+
+_MAX_CELL_CHARS = 60
+_MAX_ERROR_CHARS = 300
+_MAX_ITEMS_SHOWN = 8
+
+
+def print_result(
+    result: Any, lines: Callable[[Any], Iterable[str]], *, as_json: bool = False
+) -> None:
+    """Print a result to stdout, as one JSON value or as the lines that ``lines`` makes of it."""
+    if as_json:
+        typer.echo(json_text(result))
+        return
+    for line in lines(result):
+        typer.echo(one_line(line))
+
+
+def json_text(result: Any, *, indent: int | None = 2) -> str:
+    """Return the JSON of dataclasses, pydantic models, times (ISO 8601) and bytes (hex)."""
+    from pydantic_core import to_json
+
+    return to_json(result, indent=indent, bytes_mode="hex", inf_nan_mode="null").decode()
+
+
+def columns(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
+) -> Iterator[str]:
+    """Yield rows in aligned columns; the columns whose index is in ``numbers`` are right-aligned.
+
+    >>> list(columns(["name", "n"], [["a", "1"], ["long", "20"]], numbers=[1]))
+    ['name   n', 'a      1', 'long  20']
+    """
+    table = [list(map(one_line, row)) for row in (header, *rows)]
+    widths = [max(len(row[index]) for row in table) for index in range(len(header))]
+    for row in table:
+        cells = [
+            text.rjust(width) if index in numbers else text.ljust(width)
+            for index, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def cell(value: Any) -> str:
+    """Return a value as one short line; long texts, lists and bytes are shortened.
+
+    >>> cell([1, 2, 3]), cell(list(range(100)))[-18:], cell(b"ab")
+    ('[1, 2, 3]', '7, ... 100 in all]', '6162')
+    """
+    if isinstance(value, list) and len(value) > _MAX_ITEMS_SHOWN:
+        shown = ", ".join(map(str, value[:_MAX_ITEMS_SHOWN]))
+        return f"[{shown}, ... {len(value)} in all]"
+    if isinstance(value, bytes):
+        value = value.hex()
+    text = " ".join(str(value).split()) if value is not None else "-"
+    return text if len(text) <= _MAX_CELL_CHARS else f"{text[: _MAX_CELL_CHARS - 3]}..."
+
+
+def many(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> many(1, "file"), many(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def rejected(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield the number of rejected documents and the counts by reason, largest first."""
+    yield f"rejected    {sum(counts.values()):,}"
+    for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        yield f"  {reason:<32} {count:,}"
+
+
+def costs(stages: Sequence["StageCost"]) -> Iterator[str]:
+    """Yield a table of the worker seconds and the throughput of each stage, after a blank line."""
+    rows = []
+    for cost in stages:
+        speed = cost.megabytes_per_second
+        rejections = f"{cost.rejected:,}" if cost.rejected else ""
+        shown = "" if speed is None else f"{speed:,.1f}"
+        rows.append([cost.name, f"{cost.documents:,}", rejections, f"{cost.seconds:,.1f}", shown])
+    if rows:
+        yield ""
+        header = ["stage", "documents", "rejected", "seconds", "MB/s"]
+        yield from columns(header, rows, numbers=(1, 2, 3, 4))
+
+
+def quarantined(note: "Quarantined") -> str:
+    """Return a line about a part of the input that could not be read."""
+    part = f" [{note.part}]" if note.part else ""
+    error = " ".join(note.error.split())
+    shown = error if len(error) <= _MAX_ERROR_CHARS else f"{error[: _MAX_ERROR_CHARS - 3]}..."
+    return one_line(f"quarantined {note.step} {note.source}{part}: {shown}")

@@ -1,0 +1,85 @@
+"""Sentences against a loop over the words of a text."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels.bytes.simd import SIZE
+from etl.kernels.jit import kernel
+from etl.kernels.words import sentences
+from etl.kernels.words.spacy_english import SENTENCE_ENDS
+from tests.kernels.test_spacy import ROOM, TABLES, category, naive_words
+from tests.kernels.test_words import TRICKY
+
+ENDS = {chr(point) for first, last in SENTENCE_ENDS for point in range(first, last + 1)}
+PIECES = [
+    "The ",
+    "end",
+    ". ",
+    ".",
+    "?! ",
+    "…",
+    '"',
+    ") ",
+    "e.g. ",
+    "3.5",
+    "a.b",
+    "。",
+    "東京",
+    "؟ ",
+    "\n",
+    " ",
+]
+texts = st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(
+    st.sampled_from(TRICKY), max_size=30
+)
+
+
+@kernel
+def _count(data, at, end, tables, room):
+    return sentences.count(data, at, end, tables, room)
+
+
+def count(text: str, before: str = "", after: str = "") -> int:
+    whole = f"{before}{text}{after}".encode()
+    at = len(before.encode())
+    end = at + len(text.encode())
+    return int(_count(np.frombuffer(whole.ljust(SIZE), np.uint8), at, end, TABLES, ROOM))
+
+
+def naive_count(text: str) -> int:
+    num, ended = 0, False
+    for word, _ in naive_words(text):
+        is_punctuation = all(category(ord(char))[0] == "P" for char in word)
+        if num == 0 or (ended and word not in ENDS and not is_punctuation):
+            num, ended = num + 1, False
+        ended |= word in ENDS
+    return num
+
+
+@given(texts)
+@example("A. B.C d. e.f 3.5 G?h! i")
+@example("... .a")
+@example("word " * 30 + "ends. Next")
+def test_sentences_are_those_of_the_rule(text):
+    assert count(text) == naive_count(text)
+
+
+@given(texts, st.sampled_from(["", "A. ", "a.", "?"]), st.sampled_from(["", ".", " B.", "b"]))
+def test_the_text_around_a_document_does_not_matter(text, before, after):
+    assert count(text, before, after) == count(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("One. Two? Three!", 3),
+        ("It is 3.5 km, i.e. far.", 1),
+        ("…", 1),
+        ("東京。大阪。", 2),
+    ],
+)
+def test_examples(text, expected):
+    assert count(text) == expected
