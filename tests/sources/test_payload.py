@@ -153,6 +153,31 @@ def test_binary_content_declared_as_html_is_not_text(body: bytes) -> None:
     assert _page(http(body)).problem == "not_text"
 
 
+# Prose that starts like a file: AIFF, bitmap, MP3, WAVE, Ogg.
+PROSE = ("FORM 1040 is due", "BMW sells cars", "ID3 tags are", "RIFF RAFF is", "OggS is a word")
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_text_that_starts_like_a_binary_file_is_text(text: str) -> None:
+    block = f"{text} here. ".encode() * 9
+    plain = "text/plain; charset=utf-8"
+    pages = {
+        "WET": _page(block, "conversion", "text/plain"),
+        "WET without a type": _page(block, "conversion", ""),
+        "resource": _page(block, "resource", plain),
+        "declared by the server": _page(http(block, Content_Type=plain)),
+        "detected by the crawler": _page(http(block), warc_identified_payload_type="text/plain"),
+    }
+    assert {name: page.text for name, page in pages.items()} == dict.fromkeys(pages, block)
+
+
+@pytest.mark.parametrize("content_type", [None, "text/html", "text/plain"])
+def test_a_binary_response_is_not_text_whatever_the_server_declares(content_type) -> None:
+    bitmap = b"BM" + (5000).to_bytes(4, "little") + bytes(4) + b"\x36" + bytes(90)
+    for body in (bitmap, b"ID3\x04\x01\x01\x01\x02\x76" + b"TIT2" * 9, b"OggS\x02\x01" * 9):
+        assert _page(http(body, Content_Type=content_type)).problem == "not_text"
+
+
 def test_the_detected_content_type_overrides_the_declared_one() -> None:
     page = _page(http(PAGE, Content_Type="image/png"), warc_identified_payload_type="text/html")
     assert (page.text, page.facts["content_type"]) == (PAGE, "text/html")

@@ -37,6 +37,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_BINARY_DATA = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")  # WHATWG MIME Sniffing, 3
 _NOT_PROSE = ("text/css", "text/dns", "text/javascript", "text/ecmascript")
 _PROSE_APPLICATIONS = ("application/xhtml+xml", "application/xml")
 # Python's codecs for WHATWG labels whose namesake in Python is a smaller character set.
@@ -135,9 +136,11 @@ def _text_payload(
     facts = {**facts, "content_type": mime}
     if mime and not _is_text(mime):
         return Payload(problem="not_text", error=f"the content type is {mime}", facts=facts)
-    sniffed = _mime(detect_mime(content[:_SNIFFED_BYTES]))
-    if sniffed and not _is_text(sniffed) and sniffed != "application/octet-stream":
-        return Payload(problem="not_text", error=f"the content starts like {sniffed}", facts=facts)
+    if _is_type_doubtful(record, mime, content):
+        sniffed = _mime(detect_mime(content[:_SNIFFED_BYTES]))
+        if sniffed and not _is_text(sniffed) and sniffed != "application/octet-stream":
+            error = f"the content starts like {sniffed}"
+            return Payload(problem="not_text", error=error, facts=facts)
     charset = _CHARSET.search(declared)
     text, encoding, undecoded = decode(content, charset[1] if charset else None)
     facts["charset"] = encoding
@@ -151,6 +154,21 @@ def _text_payload(
         return Payload(problem="undecodable", error=error, facts=facts)
     unchanged = encoding == "utf-8" and not undecoded and not content.startswith(codecs.BOM_UTF8)
     return Payload(text=content if unchanged else text.encode("utf-8", "replace"), facts=facts)
+
+
+def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:
+    """Return whether the content may have another type than ``mime``.
+
+    Servers often declare a wrong type. A type in the record's own header is reliable, since a converter
+    made the text or a crawler examined it, as is text/plain unless binary data follows: prose that
+    starts with BM, FORM, ID3 or RIFF is not a file of that type.
+    """
+    is_http = _mime(record.fields.get("content-type")) == "application/http"
+    if record.fields.get("warc-type", "").lower() == "conversion":
+        return False
+    if "warc-identified-payload-type" in record.fields or (mime and not is_http):
+        return False
+    return mime != "text/plain" or bool(_BINARY_DATA.search(content, 0, _SNIFFED_BYTES))
 
 
 def decode(content: bytes, declared: str | None) -> tuple[str, str, int]:
