@@ -17,7 +17,8 @@ MAX_ROWS = 8192
 _RAW_PREFIX_CHARS = 1000  # of a bad record, stored in ``metadata``
 
 
-_GATHER_BYTES = 1 << 20  # of Python strings, before they are converted to a table
+TABLE_BYTES = 1 << 20
+"""The size of Python strings at which it is fastest to convert them to a table."""
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -87,7 +88,7 @@ class RecordBuffer:
     A table is seldom larger.
     """
 
-    def __init__(self, uri: str, *, max_bytes: int = _GATHER_BYTES) -> None:
+    def __init__(self, uri: str, *, max_bytes: int) -> None:
         self._uri = uri
         self._max = max_bytes - (max_bytes >> 4)  # leaves room for the record that fills it
         self._records: list[tuple[int, str | bytes | None, str | None, str | None, str | None]] = []

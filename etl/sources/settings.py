@@ -3,9 +3,9 @@
 import difflib
 import os
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from etl.sources.split import Format
 
@@ -57,6 +57,14 @@ class Source(BaseModel):
     """Larger files are cut into pieces of about this size, if the format allows it."""
     max_text_bytes: Annotated[int, Field(gt=0, le=1 << 30)] = 256 << 20
     """A longer text is rejected as ``source.too_large``, as is a record of more than twice that size."""
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _is_known_format(cls, value: object) -> object:
+        formats: tuple[str, ...] = get_args(Format)
+        if isinstance(value, str) and value not in formats:
+            raise ValueError(f"unknown format {value!r}: {nearest(value, formats)}")
+        return value
 
     @model_validator(mode="after")
     def _only_a_table_has_a_version(self) -> "Source":

@@ -17,6 +17,9 @@ from etl.sources.formats import columnar
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
+EXTENSIONS: tuple[str, ...] = (".arrow", ".feather", ".ipc")
+COMPRESSIBLE: bool = False
+
 _FILE_MAGIC = b"ARROW1"
 
 
@@ -49,7 +52,7 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
     ] or [whole]
 
 
-def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the split's rows as tables of schema RAW."""
     row = split.known_first_row
     with storage.open_input(split.uri) as file:

@@ -32,12 +32,19 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError
+from etl.sources.formats import whole_files
 from etl.sources.formats.compressed_members import CompressedMembers
 from etl.sources.formats.warc_payload import payload
 from etl.sources.formats.warc_records import Record, records
 from etl.sources.records import RecordBuffer, json_text
 from etl.sources.settings import Source
 from etl.sources.split import Split
+
+EXTENSIONS: tuple[str, ...] = (".warc", ".wet", ".wat")
+COMPRESSIBLE: bool = True
+
+cut = whole_files.keep_whole  # the members of a compressed file can be found only by reading it
+count_records = whole_files.refuse_to_count
 
 DOCUMENTS = ("response", "resource", "conversion")
 """The types of records that are documents."""
@@ -51,9 +58,9 @@ _METADATA_FIELDS = {
 }
 
 
-def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the file's documents as tables of schema RAW; raise SourceError if it has no record."""
-    row, is_warc, gathered = 0, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
+    row, is_warc, buffer = 0, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
     with storage.open_input(split.uri) as file:
         content = CompressedMembers(file, uri=split.uri)
         for record in records(content, max_bytes=source.max_record_bytes):
@@ -61,29 +68,29 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
             kind = record.fields.get("warc-type", "").lower()
             if record.problem != "damaged" and kind not in DOCUMENTS:
                 continue
-            _add(record, row, source, gathered)
+            _add(record, row, source, buffer)
             row += 1
-            if is_warc and gathered.full:
-                yield from gathered.take()
+            if is_warc and buffer.full:
+                yield from buffer.take()
     if row and not is_warc:
         raise SourceError(
             "the file is not a WARC file: it has no record",
             where=split.uri,
             hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
         )
-    yield from gathered.take()
+    yield from buffer.take()
 
 
-def _add(record: Record, row: int, source: Source, gathered: RecordBuffer) -> None:
+def _add(record: Record, row: int, source: Source, buffer: RecordBuffer) -> None:
     key, url = _id_and_url(record)
     if record.problem is not None:
         reason, error = record.problem, record.error
-        return gathered.reject(row, reason, error, raw=record.header, key=key, url=url)
+        return buffer.reject(row, reason, error, raw=record.header, key=key, url=url)
     page = payload(record, max_bytes=source.max_record_bytes)
     if page.problem is not None:
-        return gathered.reject(row, page.problem, page.error, raw=record.header, key=key, url=url)
+        return buffer.reject(row, page.problem, page.error, raw=record.header, key=key, url=url)
     metadata = _metadata(record, page.facts, source)
-    return gathered.add(row, page.text, key=key, url=url, metadata=metadata)
+    return buffer.add(row, page.text, key=key, url=url, metadata=metadata)
 
 
 def _id_and_url(record: Record) -> tuple[str | None, str | None]:
