@@ -9,7 +9,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.sources.formats.warc_payload import Payload, _parse_any, _parse_standard, decode, payload
+from etl.sources.formats.warc_payload import (
+    Payload,
+    _parse_any,
+    _parse_standard,
+    decode_text,
+    extract_payload,
+)
 from etl.sources.formats.warc_records import Record
 from tests.sources.archives import PAGE, http
 
@@ -20,7 +26,7 @@ _HTTP = "application/http; msgtype=response"
 def _page(block: bytes, kind: str = "response", content_type: str = _HTTP, **fields) -> Payload:
     header = {"warc-type": kind, "content-type": content_type}
     header |= {name.replace("_", "-"): value for name, value in fields.items()}
-    return payload(Record(fields=header, block=block), max_bytes=1 << 20)
+    return extract_payload(Record(fields=header, block=block), max_bytes=1 << 20)
 
 
 def _chunked(body: bytes) -> bytes:
@@ -212,7 +218,7 @@ def test_the_character_set_is_detected(
     content: bytes, declared: str | None, text: str | None, encoding: str
 ) -> None:
     label = declared.strip('"') if declared else None
-    decoded, used, undecoded = decode(content, label)
+    decoded, used, undecoded = decode_text(content, label)
     assert (decoded if text is not None else None, used, undecoded) == (text, encoding, 0)
     if declared and not content.startswith((b"\xef", b"\xff", b"\xfe")):
         body = _page(http(content, Content_Type=f"text/html; charset={declared}"))
@@ -238,12 +244,12 @@ def test_at_most_one_character_in_a_hundred_may_be_undecodable(
     st.sampled_from(["utf-8", "UTF8", "unicode-1-1-utf-8"]),
 )
 def test_utf_8_is_decoded_unchanged(text: str, label: str) -> None:
-    assert decode(text.encode(), label) == (text.removeprefix("\ufeff"), "utf-8", 0)
+    assert decode_text(text.encode(), label) == (text.removeprefix("\ufeff"), "utf-8", 0)
 
 
 @given(st.binary(max_size=200), st.none() | st.sampled_from(["utf-8", "big5", "utf-16", "", "?"]))
 def test_any_bytes_can_be_decoded(content: bytes, label: str | None) -> None:
-    text, encoding, undecoded = decode(content, label)
+    text, encoding, undecoded = decode_text(content, label)
     text.encode()  # no surrogates
     assert undecoded == text.count("\ufffd")
     assert "".encode(encoding) in (b"", b"\xff\xfe", b"\xfe\xff")

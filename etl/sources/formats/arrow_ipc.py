@@ -58,10 +58,10 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
     with storage.open_input(split.uri) as file:
         for batch in _batches(file, split, source):
             _validate(batch, split)
-            step = columnar.batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
+            step = columnar.choose_batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
             for start in range(0, len(batch), step):
                 piece = batch.slice(start, step)
-                yield columnar.raw(piece, split, source, row)
+                yield columnar.convert_batch(piece, split, source, row)
                 row += len(piece)
 
 

@@ -15,16 +15,14 @@ from etl import storage
 from etl.errors import SourceError
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import byte_lines, whole_files
-from etl.sources.records import TABLE_BYTES, RecordBuffer, json_text
+from etl.sources.records import TABLE_BYTES, RecordBuffer, to_json
 from etl.sources.settings import Source
 from etl.sources.split import Split, split_compression
 
 EXTENSIONS: tuple[str, ...] = (".csv", ".tsv")
 COMPRESSIBLE: bool = True
 
-cut = (
-    whole_files.keep_whole
-)  # a quoted field may contain line feeds, so records cannot be found by lines
+cut = whole_files.keep_whole  # a quoted field may contain line feeds
 count_records = whole_files.refuse_to_count
 
 _MAX_FIELD_CHARS = 2**31 - 1  # csv's own limit of 128 KB is too low; _RecordLines limits records
@@ -74,7 +72,7 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
     """
     row, buffer = 0, RecordBuffer(split.uri, max_bytes=min(batch_bytes, TABLE_BYTES))
     with storage.open_input(split.uri) as file:
-        stream = byte_lines.unpacked(file, split)
+        stream = byte_lines.decompress(file, split)
         try:
             for record in _records(stream, split, source):
                 if isinstance(record, _BadRecord):
@@ -82,11 +80,11 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
                 else:
                     _add(record, row, source, buffer)
                 row += 1
-                if buffer.full:
-                    yield from buffer.take()
+                if buffer.is_full:
+                    yield from buffer.flush()
         except OSError as error:
-            raise byte_lines.broken_off(split, error, row) from error
-    yield from buffer.take()
+            raise byte_lines.make_stream_error(split, error, row) from error
+    yield from buffer.flush()
 
 
 def _records(
@@ -94,7 +92,7 @@ def _records(
 ) -> Iterator[dict[str, str] | _BadRecord]:
     """Yield each record by column name, or the error in it."""
     csv.field_size_limit(_MAX_FIELD_CHARS)
-    blocks = byte_lines.blocks(stream, max_line_bytes=source.max_record_bytes)
+    blocks = byte_lines.read_blocks(stream, max_line_bytes=source.max_record_bytes)
     record_lines = _RecordLines(blocks, source.max_record_bytes)
     reader = csv.reader(record_lines, strict=True, delimiter=_delimiter(split.uri))
     header: list[str] | None = None
@@ -129,9 +127,9 @@ def _add(record: dict[str, str], row: int, source: Source, buffer: RecordBuffer)
     buffer.add(
         row,
         record[columns.text],
-        key=None if columns.id is None else record[columns.id],
+        id=None if columns.id is None else record[columns.id],
         url=None if columns.url is None else record[columns.url],
-        metadata=json_text({name: record[name] for name in kept}) if source.metadata else None,
+        metadata=to_json({name: record[name] for name in kept}) if source.metadata else None,
     )
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.sources.formats import byte_lines
-from etl.sources.records import TABLE_BYTES, RecordBuffer, json_text, scalar_text
+from etl.sources.records import TABLE_BYTES, RecordBuffer, to_json, to_text
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -51,8 +51,8 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
     row, buffer = first_row, RecordBuffer(split.uri, max_bytes=min(batch_bytes, TABLE_BYTES))
     with storage.open_input(split.uri) as file:
         start, stop = (0, None) if split.is_whole else byte_lines.seek_lines(file, split)
-        blocks = byte_lines.blocks(
-            byte_lines.unpacked(file, split),
+        blocks = byte_lines.read_blocks(
+            byte_lines.decompress(file, split),
             max_line_bytes=source.max_record_bytes,
             start=start,
             stop=stop,
@@ -62,11 +62,11 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
                 for line in block.removesuffix("\n").split("\n"):
                     _add_line(line, row, source, buffer)
                     row += 1
-                    if buffer.full:
-                        yield from buffer.take()
+                    if buffer.is_full:
+                        yield from buffer.flush()
         except OSError as error:
-            raise byte_lines.broken_off(split, error, row - first_row) from error
-    yield from buffer.take()
+            raise byte_lines.make_stream_error(split, error, row - first_row) from error
+    yield from buffer.flush()
 
 
 def count_records(split: Split) -> int:
@@ -97,9 +97,9 @@ def _add_line(line: str, row: int, source: Source, buffer: RecordBuffer) -> None
     if not (text is None or isinstance(text, str)):
         error_text = f"the value of {columns.text!r} is {type(text).__name__}, not a string"
         return buffer.reject(row, "malformed", error_text, raw=line)
-    key = None if columns.id is None else scalar_text(record.get(columns.id))
-    url = None if columns.url is None else scalar_text(record.get(columns.url))
-    return buffer.add(row, text, key=key, url=url, metadata=_metadata(record, source))
+    record_id = None if columns.id is None else to_text(record.get(columns.id))
+    url = None if columns.url is None else to_text(record.get(columns.url))
+    return buffer.add(row, text, id=record_id, url=url, metadata=_metadata(record, source))
 
 
 def _metadata(record: dict[str, Any], source: Source) -> str | None:
@@ -108,8 +108,8 @@ def _metadata(record: dict[str, Any], source: Source) -> str | None:
     if source.metadata == "all":
         columns = source.columns
         taken = (columns.text, columns.id, columns.url)
-        return json_text({key: value for key, value in record.items() if key not in taken})
-    return json_text({key: record[key] for key in source.metadata if key in record})
+        return to_json({key: value for key, value in record.items() if key not in taken})
+    return to_json({key: record[key] for key in source.metadata if key in record})
 
 
 def _is_too_long(line: str, max_bytes: int) -> bool:

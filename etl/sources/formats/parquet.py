@@ -72,7 +72,7 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
                 use_threads=False,
             )
             for batch in batches:
-                yield columnar.raw(batch, split, source, row)
+                yield columnar.convert_batch(batch, split, source, row)
                 row += len(batch)
 
 
@@ -89,4 +89,4 @@ def _batch_rows(group: Any, batch_bytes: int) -> int:
 
     pyarrow aborts the process when asked for the size of a column that is not in the footer.
     """
-    return columnar.batch_rows(group.total_byte_size / max(group.num_rows, 1), batch_bytes)
+    return columnar.choose_batch_rows(group.total_byte_size / max(group.num_rows, 1), batch_bytes)

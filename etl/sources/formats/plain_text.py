@@ -30,17 +30,17 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
     buffer = RecordBuffer(split.uri, max_bytes=batch_bytes)
     content, limit = bytearray(), source.max_text_bytes
     with storage.open_input(split.uri) as file:
-        stream = byte_lines.unpacked(file, split)
+        stream = byte_lines.decompress(file, split)
         try:
             while len(content) <= limit and (
-                chunk := byte_lines.take(stream, byte_lines.READ_BYTES)
+                chunk := byte_lines.read_chunk(stream, byte_lines.READ_BYTES)
             ):
                 content += chunk
         except OSError as error:
-            raise byte_lines.broken_off(split, error, 0) from error
+            raise byte_lines.make_stream_error(split, error, 0) from error
     text = content[: limit + 1].decode("utf-8", "surrogateescape")
     if len(content) > limit:
         buffer.reject(0, "too_large", f"the text is larger than {limit} bytes", raw=text)
     else:
         buffer.add(0, text.removeprefix("\ufeff"))
-    yield from buffer.take()
+    yield from buffer.flush()

@@ -59,7 +59,7 @@ class Payload(NamedTuple):
     facts: Mapping[str, Any] = MappingProxyType({})  # content_type, status, charset, undecoded
 
 
-def payload(record: Record, *, max_bytes: int) -> Payload:
+def extract_payload(record: Record, *, max_bytes: int) -> Payload:
     """Return the text of a response, resource or conversion record.
 
     A response body of more than ``max_bytes`` after decompression is rejected as too large.
@@ -142,7 +142,7 @@ def _text_payload(
             error = f"the content starts like {sniffed}"
             return Payload(problem="not_text", error=error, facts=facts)
     charset = _CHARSET.search(declared)
-    text, encoding, undecoded = decode(content, charset[1] if charset else None)
+    text, encoding, undecoded = decode_text(content, charset[1] if charset else None)
     facts["charset"] = encoding
     if "\0" in text[:_SNIFFED_BYTES]:
         error = "the content starts with binary data"
@@ -171,12 +171,12 @@ def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:
     return mime != "text/plain" or bool(_BINARY_DATA.search(content, 0, _SNIFFED_BYTES))
 
 
-def decode(content: bytes, declared: str | None) -> tuple[str, str, int]:
+def decode_text(content: bytes, declared: str | None) -> tuple[str, str, int]:
     """Return the text, the encoding in which it was decoded, and its number of U+FFFD characters.
 
-    >>> decode("Grüße".encode("latin-1"), "ISO-8859-1")
+    >>> decode_text("Grüße".encode("latin-1"), "ISO-8859-1")
     ('Grüße', 'cp1252', 0)
-    >>> decode(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None)
+    >>> decode_text(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None)
     ('<meta charset=koi8-r>Да', 'koi8-r', 0)
     """
     for mark, encoding in _BOMS:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from etl.errors import RecipeError
-from etl.sources.settings import nearest
+from etl.sources.settings import suggest_name
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
@@ -101,7 +101,7 @@ class FastText(Filter):
     def _known(self, model: "Model") -> "Model":
         if model.full(self.label) not in model.labels:
             known = [label.removeprefix(LABEL_PREFIX) for label in model.labels]
-            hint = nearest(self.label.removeprefix(LABEL_PREFIX), known)
+            hint = suggest_name(self.label.removeprefix(LABEL_PREFIX), known)
             what = f"the model has no label {self.label!r}"
             raise RecipeError(what, where=self._file().uri, hint=hint)
         return model
