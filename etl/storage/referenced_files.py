@@ -1,4 +1,8 @@
-"""Files that a stage names: lists, models, evaluation sets. Their content counts, and not their place."""
+"""Files that a recipe names (lists, models, evaluation sets): find, hash and read them.
+
+A recipe is identified by the content of these files, not by their URLs. All errors are RecipeError. The
+package does not export this module, since it needs pydantic and the others do not.
+"""
 
 import gzip
 import hashlib
@@ -16,7 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from etl import storage
 from etl.errors import RecipeError, StorageError
-from etl.storage.listing import FileInfo
+from etl.storage import FileInfo
 
 Paths = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
@@ -26,55 +30,59 @@ Paths = Annotated[
 """A path or URL, or a list of them; a glob or a folder names all of its files."""
 
 _BLOCK_BYTES = 1 << 20
+_CACHE_SECONDS = 10
 
 
-def find_referenced(path: str) -> tuple[FileInfo, ...]:
-    """The files that a path, a glob or a folder names, sorted by URI, as they are now.
+def find_referenced_files(path: str) -> tuple[FileInfo, ...]:
+    """Return the files that a path, a glob or a folder names, sorted by URI, as they are now.
 
-    Raises RecipeError if there is none, or if the place cannot be reached.
+    Raises RecipeError if there are none, or if they cannot be listed.
     """
     uri = storage.normalize(path)
     try:
-        one = None if storage.is_glob(uri) else storage.file_info(uri)
-        files = tuple(storage.find_files(uri)) if one is None else (one,)
+        file = None if storage.is_glob(uri) else storage.file_info(uri)
+        files = tuple(storage.find_files(uri)) if file is None else (file,)
     except StorageError as error:
         raise RecipeError(error.what, where=error.where, hint=error.hint) from error
     if not files:
-        raise RecipeError("there is no such file", where=uri)
+        raise RecipeError("no such file", where=uri)
     return files
 
 
-def current(path: str) -> tuple[FileInfo, ...]:
-    """What ``find_referenced`` gives, for one batch after the other: a store is asked again after 10 seconds."""
-    uri = storage.normalize(path)
-    return (
-        find_referenced(uri) if storage.is_local(uri) else _found(uri, int(time.monotonic() // 10))
-    )
+def find_referenced_files_cached(path: str) -> tuple[FileInfo, ...]:
+    """Return the result of ``find_referenced_files``; that of a remote path may be 10 seconds old.
 
-
-def sha256(path: str) -> str:
-    """The sha256 of the bytes of all files that a path names; read again only when they change.
-
-    Raises RecipeError if there is none, or if one cannot be read.
+    This is for calls that are made for every batch.
     """
-    digests = [_sha256(file) for file in find_referenced(path)]
+    uri = storage.normalize(path)
+    if storage.is_local(uri):
+        return find_referenced_files(uri)
+    return _find_remote_files(uri, int(time.monotonic() // _CACHE_SECONDS))
+
+
+def hash_referenced_files(path: str) -> str:
+    """Return the SHA-256 of all files that a path names; they are read again only if they change.
+
+    Raises RecipeError if there are none, or if one cannot be read.
+    """
+    digests = [_hash_file(file) for file in find_referenced_files(path)]
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def lines(file: FileInfo) -> Iterator[str]:
-    """The lines of a text, without white space around them and blank ones; of a .gz, unpacked.
+def read_text_lines(file: FileInfo) -> Iterator[str]:
+    """Yield the lines of a text file, stripped and without blank ones; a .gz file is decompressed.
 
-    Raises RecipeError if the file cannot be read, or is no UTF-8.
+    Raises RecipeError if the file cannot be read or is not UTF-8.
     """
-    with _open(file) as source:
-        for number, line in enumerate(source, 1):
+    with _open_file(file, decompress=True) as lines:
+        for number, line in enumerate(lines, 1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             except UnicodeDecodeError as error:
                 raise RecipeError(
-                    f"{line[:60]!r} is no UTF-8",
+                    f"{line[:60]!r} is not UTF-8",
                     where=f"{file.uri}:{number}",
                     hint="convert the file, as in: iconv -f latin1 -t utf-8",
                 ) from error
@@ -82,14 +90,14 @@ def lines(file: FileInfo) -> Iterator[str]:
                 yield text
 
 
-def entries(file: FileInfo) -> Iterator[str]:
-    """The lines of a list: all but the comments, which begin with #."""
-    return (line for line in lines(file) if not line.startswith("#"))
+def read_list_entries(file: FileInfo) -> Iterator[str]:
+    """Yield the lines of a list except comments, which start with #; errors as in ``read_text_lines``."""
+    return (line for line in read_text_lines(file) if not line.startswith("#"))
 
 
 @contextmanager
-def local(file: FileInfo) -> Iterator[Path]:
-    """A path of this machine with the file's content; a copy of it, for a while, if it lies elsewhere.
+def as_local_file(file: FileInfo) -> Iterator[Path]:
+    """Provide a local path with the content of a file; a remote file is copied until the context ends.
 
     Raises RecipeError if the file cannot be read.
     """
@@ -98,35 +106,35 @@ def local(file: FileInfo) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, file.uri.rpartition("/")[2])
-        with _open(file, unpack=False) as source, path.open("wb") as target:
+        with _open_file(file) as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, _BLOCK_BYTES)
         yield path
 
 
 @lru_cache(maxsize=64)
-def _found(uri: str, _moment: int) -> tuple[FileInfo, ...]:
-    return find_referenced(uri)
+def _find_remote_files(uri: str, _period: int) -> tuple[FileInfo, ...]:
+    return find_referenced_files(uri)
 
 
 @lru_cache(maxsize=256)
-def _sha256(file: FileInfo) -> str:
+def _hash_file(file: FileInfo) -> str:
     digest = hashlib.sha256()
-    with _open(file, unpack=False) as source:
+    with _open_file(file) as source:
         while block := source.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
 @contextmanager
-def _open(file: FileInfo, *, unpack: bool = True) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _open_file(file: FileInfo, *, decompress: bool = False) -> Iterator[IO[bytes] | gzip.GzipFile]:
     try:
         with storage.open_input(file.uri) as source:
-            plain = io.BufferedReader(source, _BLOCK_BYTES)
-            if unpack and file.uri.lower().endswith(".gz"):
-                with gzip.open(plain) as unpacked:
-                    yield unpacked
+            stored = io.BufferedReader(source, _BLOCK_BYTES)
+            if decompress and file.uri.lower().endswith(".gz"):
+                with gzip.open(stored) as content:
+                    yield content
             else:
-                yield plain
+                yield stored
     except (StorageError, OSError, EOFError) as error:
         what = error.what if isinstance(error, StorageError) else f"cannot be read ({error})"
         raise RecipeError(what, where=file.uri) from error

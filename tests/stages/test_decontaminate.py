@@ -149,7 +149,7 @@ def test_sets_that_are_none(tmp_path, name, content, message):
 
 def test_settings_that_are_none(sets):
     path = str(sets / "a.txt")
-    with pytest.raises(RecipeError, match="none.txt: there is no such file"):
+    with pytest.raises(RecipeError, match="none.txt: no such file"):
         Decontaminate(sets={"quiz": str(sets / "none.txt")}).check()
     for wrong in ({}, {"Quiz": path}, {"a b": path}, path):
         with pytest.raises(ValidationError):

@@ -148,7 +148,7 @@ def test_an_unknown_label(model):
 
 
 def test_models_that_are_none(tmp_path):
-    with pytest.raises(RecipeError, match="none.bin: there is no such file"):
+    with pytest.raises(RecipeError, match="none.bin: no such file"):
         FastText(model=str(tmp_path / "none.bin"), label="hq").identity()
     (tmp_path / "text.bin").write_bytes(b"no model" * 20)
     with pytest.raises(RecipeError, match="text.bin: is no fastText model"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from etl.errors import RecipeError
 from etl.stages import Url
-from etl.storage import referenced_files
+from etl.storage.referenced_files import find_referenced_files, find_referenced_files_cached
 from etl.text import urls as addresses
 
 URLS = [
@@ -253,11 +253,11 @@ def test_entries_that_cannot_match(matches, name, entry, message):
 
 def test_lists_that_cannot_be_read(tmp_path):
     table = pa.table({"url": URLS})
-    with pytest.raises(RecipeError, match="none.txt: there is no such file"):
+    with pytest.raises(RecipeError, match="none.txt: no such file"):
         Url(words=str(tmp_path / "none.txt")).identity()
     path = tmp_path / "latin.txt"
     path.write_bytes(b"fine\ncaf\xe9\n")
-    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is no UTF-8"):
+    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is not UTF-8"):
         Url(words=str(path)).measure(table)
     path = tmp_path / "broken.gz"
     path.write_bytes(gzip.compress(b"example.org\n" * 1000)[:-9])
@@ -276,6 +276,6 @@ def test_what_is_remote_is_asked_for_seldom(s3):
 
     fs = s3fs.S3FileSystem()
     fs.pipe(f"{s3}/list", b"a")
-    first, second, third = (referenced_files.current(f"{s3}/list") for _ in range(3))
-    assert first == referenced_files.find_referenced(f"{s3}/list")
+    first, second, third = (find_referenced_files_cached(f"{s3}/list") for _ in range(3))
+    assert first == find_referenced_files(f"{s3}/list")
     assert second is first or third is second  # ten seconds may have begun between two of them

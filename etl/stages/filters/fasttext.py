@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from etl.errors import RecipeError
 from etl.sources.settings import suggest_name
 from etl.stages.base import Filter, Rules, above, below
-from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
+from etl.storage.referenced_files import find_referenced_files_cached, hash_referenced_files
 from etl.text.fasttext_model import LABEL_PREFIX, Model, load_model
 
 _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
@@ -54,7 +54,7 @@ class FastText(Filter):
 
         Raises RecipeError if the model is not there.
         """
-        return {**super().identity(), "model": referenced_files.sha256(self.model)}
+        return {**super().identity(), "model": hash_referenced_files(self.model)}
 
     def columns(self) -> dict[str, str]:
         """``fasttext_<name>``."""
@@ -93,7 +93,7 @@ class FastText(Filter):
         self._known(load_model.__wrapped__(self._file()))
 
     def _file(self) -> FileInfo:
-        found = referenced_files.current(self.model)
+        found = find_referenced_files_cached(self.model)
         if len(found) > 1:
             raise RecipeError(f"{len(found)} files, not one model", where=self.model)
         return found[0]

@@ -15,9 +15,13 @@ from pydantic import Field
 from etl.errors import RecipeError
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.stages.base import Filter, Rules
-from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
-from etl.storage.referenced_files import Paths
+from etl.storage.referenced_files import (
+    Paths,
+    find_referenced_files_cached,
+    hash_referenced_files,
+    read_list_entries,
+)
 from etl.text import urls as addresses
 
 _RULES: Final = {
@@ -67,7 +71,7 @@ class Url(Filter):
         Raises RecipeError if one is not there.
         """
         lists = {
-            name: [referenced_files.sha256(p) for p in getattr(self, name)] for name in self.paths
+            name: [hash_referenced_files(p) for p in getattr(self, name)] for name in self.paths
         }
         return {**super().identity(), **lists}
 
@@ -94,7 +98,7 @@ class Url(Filter):
         found = {}
         for name in self._given():
             listed = tuple(
-                file for path in getattr(self, name) for file in referenced_files.current(path)
+                file for path in getattr(self, name) for file in find_referenced_files_cached(path)
             )
             counts = _COUNTS[name](urls, _load(name, listed))
             found[f"url_{name}"] = pa.array(counts, pa.float64(), mask=unknown)
@@ -180,7 +184,7 @@ def _load(name: str, listed: tuple[FileInfo, ...]) -> _Keys | pl.Series:
 def _normal(name: str, listed: tuple[FileInfo, ...]) -> Iterator[pl.Series]:
     """The entries in the form in which they are compared."""
     for file in listed:
-        lines = referenced_files.entries(file)
+        lines = read_list_entries(file)
         while batch := list(islice(lines, _BATCH_ENTRIES)):
             entries = pl.Series(batch)
             if name == "urls":
