@@ -37,7 +37,7 @@ def list_splits(source: Source) -> Iterator[Split]:
             where=source.paths[0],
             hint="remove source.version, or set source.path to the URL of a Delta table",
         )
-    return _cut(iter(files.values()), source.split_bytes)
+    return _cut_files(iter(files.values()), source.split_bytes)
 
 
 def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
@@ -56,7 +56,7 @@ def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iter
         row = None if row is None or count is None else row + count
 
 
-def _cut(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:
+def _cut_files(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:
     def cut(whole: Split) -> list[Split]:
         return FORMATS[whole.format].cut(whole, split_bytes)
 

@@ -13,16 +13,13 @@ from etl.schemas import RAW
 MAX_ROWS = 8192
 """The maximum number of rows in a batch."""
 
-
 _RAW_PREFIX_CHARS = 1000  # of a bad record, stored in ``metadata``
 
 
 TABLE_BYTES = 1 << 20
 """The size of Python strings at which it is fastest to convert them to a table."""
 
-
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
 
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=str

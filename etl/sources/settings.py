@@ -19,7 +19,6 @@ def _as_tuple(value: object) -> object:
 
 _Text = Annotated[str, Field(min_length=1)]
 
-
 _Texts = Annotated[tuple[_Text, ...], Field(min_length=1)]
 
 

@@ -1,6 +1,7 @@
 """The formats: each has one reader module, from which everything else follows."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,11 @@ def test_an_unknown_format_is_refused_with_the_nearest_one() -> None:
         Source.model_validate({"path": "a", "format": "parket"})
 
 
+def test_the_page_of_the_formats_is_current() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["formats_page"]()
+    assert (ROOT / "docs" / "formats.md").read_text("utf-8") == page, "run `make docs`"
+
+
 def test_an_added_format_is_found_everywhere(tmp_path: Path) -> None:
     """A reader module, a line in FORMATS and a name in Format are all that a format needs."""
     ignored = shutil.ignore_patterns("__pycache__", "sample")
@@ -76,6 +82,8 @@ def test_an_added_format_is_found_everywhere(tmp_path: Path) -> None:
     for folder in ("fuzz", "sources"):
         shutil.copytree(ROOT / "tests" / folder, tmp_path / "tests" / folder, ignore=ignored)
     (tmp_path / "tests" / "__init__.py").touch()
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "generate.py", tmp_path / "docs")
     package = tmp_path / "etl" / "sources"
     shutil.copy(reader.__file__, package / "formats" / "lines.py")
     _insert(package / "split.py", 'Format = Literal["parquet", ', '"lines", ')

@@ -1,8 +1,14 @@
-"""The input formats: ``FORMATS`` has one reader module for each, as described by ``FormatReader``.
+"""The input formats, each with one reader module that satisfies ``FormatReader``.
 
-To add a format, write its reader module in this folder, add a line to ``FORMATS`` and its name to ``Format``
-in ``split.py``, and give the fuzzer a valid file (``SEEDS`` in ``tests/fuzz/targets.py``). Recipes, listing,
-reading, counting, error messages, fuzz targets and the JSON Schema are derived from these.
+To add a format:
+
+1. Write its reader module in ``etl/sources/formats/``; ``jsonl.py`` and ``plain_text.py`` are examples.
+2. Add a line to ``FORMATS`` in ``etl/sources/formats/__init__.py``, and the name to ``Format`` in
+   ``etl/sources/split.py``.
+3. Add a valid file to ``SEEDS`` in ``tests/fuzz/targets.py``, and run ``make docs``.
+
+Recipes, listing, reading, counting, error messages, fuzz targets, the JSON Schema and ``docs/formats.md``
+are derived from these.
 """
 
 from collections.abc import Iterator, Mapping

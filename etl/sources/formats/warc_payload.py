@@ -163,10 +163,12 @@ def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:
     made the text or a crawler examined it, as is text/plain unless binary data follows: prose that
     starts with BM, FORM, ID3 or RIFF is not a file of that type.
     """
-    is_http = _mime(record.fields.get("content-type")) == "application/http"
-    if record.fields.get("warc-type", "").lower() == "conversion":
+    fields = record.fields
+    if fields.get("warc-type", "").lower() == "conversion":
         return False
-    if "warc-identified-payload-type" in record.fields or (mime and not is_http):
+    if "warc-identified-payload-type" in fields:
+        return False
+    if mime and _mime(fields.get("content-type")) != "application/http":
         return False
     return mime != "text/plain" or bool(_BINARY_DATA.search(content, 0, _SNIFFED_BYTES))
 

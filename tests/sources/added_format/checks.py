@@ -1,6 +1,7 @@
 """Checks of a copy of the package to which the format ``lines`` was added; run by test_formats.py."""
 
 import gzip
+import runpy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -55,6 +56,12 @@ def check_files_are_listed_cut_counted_and_read(folder: Path) -> None:
     assert [row for table in tables for row in table["row"].to_pylist()] == [*range(50)] * 2
 
 
+def check_the_documentation_lists_the_format() -> None:
+    page = runpy.run_path("docs/generate.py")["formats_page"]()
+    summary = "Reader for a format made up for the tests: each line of a file is a document."
+    assert f"| `lines` | `.lines` | yes | `lines.py` | {summary} |" in page
+
+
 def check_the_fuzzer_has_its_targets() -> None:
     added = [name for name in targets.TARGETS if name.startswith("lines")]
     assert added == ["lines", "lines.gz", "lines.zst"]
@@ -66,6 +73,7 @@ def check_the_fuzzer_has_its_targets() -> None:
 if __name__ == "__main__":
     check_the_format_is_detected_by_the_extension()
     check_the_json_schema_allows_the_format()
+    check_the_documentation_lists_the_format()
     check_the_fuzzer_has_its_targets()
     with TemporaryDirectory() as name:
         check_recipes_accept_the_format_and_suggest_it(Path(name))
