@@ -19,7 +19,7 @@ CREATE_ONLY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     """Return the fsspec filesystem of a URL, with the endpoint and region from the environment.
 
-    ``retry`` tells whether the store's client repeats failed requests. Raises StorageError if no library
+    The store's client repeats failed requests unless ``retry`` is false. Raises StorageError if no library
     for the protocol is installed.
     """
     protocol = get_protocol(url)
