@@ -1,4 +1,4 @@
-"""Write the generated files: docs/modules.md from module docstrings, and the JSON Schema of recipes.
+"""Write the generated files: docs/modules.md, docs/formats.md, and the JSON Schema of recipes.
 
 Run with ``make docs``; a test fails while a generated file is out of date.
 """
@@ -8,9 +8,11 @@ import json
 from pathlib import Path
 
 from etl.recipe.json_schema import json_schema
+from etl.sources import formats
 
 ROOT = Path(__file__).parent.parent
 MODULES = Path("docs", "modules.md")
+FORMATS = Path("docs", "formats.md")
 SCHEMA = Path("schemas", "recipe.schema.json")
 
 _ORDER = (
@@ -43,6 +45,20 @@ def module_map() -> str:
     return "\n".join(sections)
 
 
+def formats_page() -> str:
+    """Return the page ``docs/formats.md``: a line for each input format."""
+    about = ast.get_docstring(ast.parse(Path(formats.__file__).read_text(encoding="utf-8"))) or ""
+    lines = ["# Input formats", "", _as_markdown(about), ""]
+    lines += ["| format | extensions | may be compressed | module | content |", f"|{'---|' * 5}"]
+    for name, reader in formats.FORMATS.items():
+        path = Path(vars(reader)["__file__"])
+        extensions = " ".join(f"`{extension}`" for extension in reader.EXTENSIONS)
+        compressed = "yes" if reader.COMPRESSIBLE else "no"
+        cells = (f"`{name}`", extensions, compressed, f"`{path.name}`", _summary(path))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def recipe_schema() -> str:
     """Return the JSON Schema of recipe files as it is stored in ``schemas/``."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
@@ -57,9 +73,14 @@ def _summary(path: Path) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     if docstring is None:
         raise SystemExit(f"{path} has no docstring")
-    return docstring.splitlines()[0].replace("``", "`")
+    return _as_markdown(docstring.splitlines()[0])
+
+
+def _as_markdown(text: str) -> str:
+    return text.replace("``", "`")
 
 
 if __name__ == "__main__":
     (ROOT / MODULES).write_text(module_map(), encoding="utf-8")
+    (ROOT / FORMATS).write_text(formats_page(), encoding="utf-8")
     (ROOT / SCHEMA).write_text(recipe_schema(), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,16 @@ def _make(folder: Path, *names: str) -> None:
 def _names(folder: Path, pattern: str) -> list[str]:
     root = storage.normalize(folder) + "/"
     return [file.uri.removeprefix(root) for file in storage.find_files(f"{folder}/{pattern}")]
+
+
+def test_the_package_exports_every_public_function_and_class() -> None:
+    public = [
+        name
+        for module in (f"etl.storage.{name}" for name in ("files", "filesystem", "listing", "urls"))
+        for name, value in vars(sys.modules[module]).items()
+        if getattr(value, "__module__", None) == module and not name.startswith("_")
+    ]
+    assert storage.__all__ == sorted(public)
 
 
 @pytest.mark.parametrize(

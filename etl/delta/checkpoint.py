@@ -100,8 +100,8 @@ def write_checkpoint(
     uri = storage.join(log, f"{version:020}.checkpoint.parquet")
     num_actions = num_files = 0
     with (
-        storage.writing(uri),
-        storage.open_whole(uri) as file,
+        storage.convert_write_errors(uri),
+        storage.open_atomic_output(uri) as file,
         pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True) as writer,
     ):
 

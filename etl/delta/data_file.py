@@ -131,7 +131,7 @@ class _OpenFile:
         self._total = 0
         self._output = storage.open_output(uri)
         output = self._output.__enter__()
-        with storage.writing(uri):
+        with storage.convert_write_errors(uri):
             self._writer = pq.ParquetWriter(
                 output,
                 schema,
@@ -147,7 +147,7 @@ class _OpenFile:
     def write(self, table: pa.Table) -> None:
         if self._layout.running is not None:
             table = self._with_total(table, *self._layout.running)
-        with storage.writing(self.uri):
+        with storage.convert_write_errors(self.uri):
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.statistics.update(table)
         self.bulk_bytes += _bulk_bytes(table, self._layout.bulk)
@@ -160,7 +160,7 @@ class _OpenFile:
 
     def close(self) -> int:
         """Close, read the footer back, and return the size in bytes."""
-        with storage.writing(self.uri):
+        with storage.convert_write_errors(self.uri):
             self._writer.close()
             self._output.__exit__(None, None, None)
         with storage.open_input(self.uri) as file:

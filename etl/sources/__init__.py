@@ -1,7 +1,7 @@
 """Input sources: list files, cut them into splits, and stream each split as record batches.
 
-``list_splits`` lists the files and cuts them, ``count_records`` and ``number_splits`` assign row numbers to the
-pieces of a cut file, and ``read_split`` streams one split. Each format has a small module.
+``list_splits`` lists the files and cuts them, ``count_records`` and ``number_splits`` assign row numbers to
+the pieces of a cut file, and ``read_split`` streams one split. ``formats`` has one reader module per format.
 """
 
 from etl.sources.listing import list_splits, number_splits

@@ -27,7 +27,7 @@ def check_texts(table: pa.Table, max_text_bytes: int) -> pa.Table:
     detected = pc.if_else(blank, "source.empty_text", pc.if_else(long, "source.too_large", null))
     detected = pc.if_else(missing, "source.null_text", detected)
     reason = pc.coalesce(given, detected)
-    text = drop_rows(text, pc.is_valid(reason))
+    text = replace_with_null(text, pc.is_valid(reason))
     table = table.set_column(RAW.get_field_index("text"), RAW.field("text"), text)
     return table.set_column(RAW.get_field_index("reason"), RAW.field("reason"), reason)
 
@@ -41,7 +41,7 @@ def is_blank(texts: pa.StringArray) -> pa.BooleanArray:
     return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
 
 
-def drop_rows(values: pa.Array, mask: pa.Array) -> pa.Array:
+def replace_with_null(values: pa.Array, mask: pa.Array) -> pa.Array:
     """Return the values with null where ``mask`` is true; uses memory only for the other values."""
     return values.take(pa.array(np.arange(len(values)), mask=np.asarray(mask)))
 

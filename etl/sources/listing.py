@@ -7,8 +7,8 @@ from itertools import islice
 
 from etl import storage
 from etl.errors import SourceError
-from etl.sources.formats import arrow_ipc, delta, format_of, parquet
-from etl.sources.settings import Source, nearest
+from etl.sources.formats import FORMATS, delta, detect_format
+from etl.sources.settings import Source, suggest_name
 from etl.sources.split import Split
 
 _CONCURRENT_FOOTERS = 16
@@ -27,9 +27,9 @@ def list_splits(source: Source) -> Iterator[Split]:
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
-            listed, tables = delta.whole_files(path, source), tables + 1
+            listed, tables = delta.list_data_files(path, source), tables + 1
         else:
-            listed = _whole_files(path, source)
+            listed = _list_files(path, source)
         files |= {split.uri: split for split in listed}
     if source.version is not None and not tables:
         raise SourceError(
@@ -37,7 +37,7 @@ def list_splits(source: Source) -> Iterator[Split]:
             where=source.paths[0],
             hint="remove source.version, or set source.path to the URL of a Delta table",
         )
-    return _cut(iter(files.values()), source.split_bytes)
+    return _cut_files(iter(files.values()), source.split_bytes)
 
 
 def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
@@ -56,50 +56,34 @@ def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iter
         row = None if row is None or count is None else row + count
 
 
-def _cut(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:
+def _cut_files(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:
+    def cut(whole: Split) -> list[Split]:
+        return FORMATS[whole.format].cut(whole, split_bytes)
+
     with ThreadPoolExecutor(_CONCURRENT_FOOTERS) as pool:
         while chunk := list(islice(files, _FILES_PER_CHUNK)):
-            for pieces in pool.map(lambda whole: _pieces(whole, split_bytes), chunk):
+            for pieces in pool.map(cut, chunk):
                 yield from pieces
 
 
-def _pieces(whole: Split, split_bytes: int) -> list[Split]:
-    match whole.format:
-        case "parquet" | "delta":
-            return parquet.cut(whole, split_bytes)
-        case "arrow":
-            return arrow_ipc.cut(whole, split_bytes)
-        case "jsonl" if whole.compression is None and whole.size > split_bytes:
-            return [
-                replace(
-                    whole,
-                    start=start,
-                    stop=min(start + split_bytes, whole.size),
-                    first_row=0 if start == 0 else None,
-                    bytes=min(split_bytes, whole.size - start),
-                )
-                for start in range(0, whole.size, split_bytes)
-            ]
-    return [whole]
-
-
-def _whole_files(path: str, source: Source) -> Iterator[Split]:
+def _list_files(path: str, source: Source) -> Iterator[Split]:
     files = storage.find_files(path)
     if not files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
     for file in files:
-        kind = source.format or format_of(file.uri)
-        if kind is None:
+        name = source.format or detect_format(file.uri)
+        if name is None:
             raise SourceError(
                 "the format of the file cannot be determined from its extension",
                 where=file.uri,
-                hint="set source.format, or source.path to a glob of the data files, such as **/*.parquet",
+                hint=f"set source.format to one of {', '.join(FORMATS)}, or source.path to a glob of the data"
+                " files, such as **/*.parquet",
             )
         yield Split(
             uri=file.uri,
             size=file.size,
             fingerprint=file.fingerprint,
-            format=kind,
+            format=name,
             bytes=file.size,
         )
 
@@ -121,4 +105,4 @@ def _hint_for_missing(path: str) -> str:
         missing, folder = folder, folder.parent
     if missing.is_dir():
         return "the folder has no files, except those ignored because their names start with _ or ."
-    return f"in {folder}: {nearest(missing.name, sorted(entry.name for entry in folder.iterdir()))}"
+    return f"in {folder}: {suggest_name(missing.name, sorted(entry.name for entry in folder.iterdir()))}"

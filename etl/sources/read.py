@@ -8,7 +8,7 @@ import pyarrow as pa
 from etl import storage
 from etl.errors import SourceError, StorageError, error_line
 from etl.sources import batches
-from etl.sources.formats import arrow_ipc, csv, jsonl, parquet, plain_text
+from etl.sources.formats import FORMATS
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -22,40 +22,18 @@ def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> 
     recipe names.
     """
     with _listed_file(split):
-        tables = _tables(split, source, batch_bytes)
+        tables = FORMATS[split.format].read(split, source, batch_bytes=batch_bytes)
         checked = (batches.check_texts(table, source.max_text_bytes) for table in tables)
         yield from batches.bound_batches(checked, batch_bytes)
 
 
 def count_records(split: Split) -> int:
-    """Return how many row numbers the split uses, for ``number``; only for files that were cut.
+    """Return how many row numbers the split uses, for ``number_splits``; only for pieces of a file.
 
     Raises SourceError if the file has changed since it was listed, or is damaged.
     """
     with _listed_file(split):
-        return (
-            arrow_ipc.count_records(split)
-            if split.format == "arrow"
-            else jsonl.count_records(split)
-        )
-
-
-def _tables(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
-    match split.format:
-        case "jsonl":
-            return jsonl.read(split, source)
-        case "csv":
-            return csv.read(split, source)
-        case "text":
-            return plain_text.read(split, source)
-        case "warc":
-            from etl.sources.formats import warc
-
-            return warc.read(split, source, batch_bytes)
-        case "arrow":
-            return arrow_ipc.read(split, source, batch_bytes)
-        case "parquet" | "delta":
-            return parquet.read(split, source, batch_bytes)
+        return FORMATS[split.format].count_records(split)
 
 
 @contextmanager

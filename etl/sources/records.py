@@ -13,25 +13,23 @@ from etl.schemas import RAW
 MAX_ROWS = 8192
 """The maximum number of rows in a batch."""
 
-
 _RAW_PREFIX_CHARS = 1000  # of a bad record, stored in ``metadata``
 
 
-_GATHER_BYTES = 1 << 20  # of Python strings, before they are converted to a table
-
+TABLE_BYTES = 1 << 20
+"""The size of Python strings at which it is fastest to convert them to a table."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
 
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=str
 ).encode
 
 
-def json_text(value: Any) -> str:
+def to_json(value: Any) -> str:
     """Return a value as JSON with sorted keys; values that JSON lacks (NaN, dates) become strings.
 
-    >>> json_text({"b": float("nan"), "a": [1, None]})
+    >>> to_json({"b": float("nan"), "a": [1, None]})
     '{"a":[1,null],"b":"nan"}'
     """
     try:
@@ -48,32 +46,34 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def scalar_text(value: Any) -> str | None:
+def to_text(value: Any) -> str | None:
     """Return an id or URL as text: numbers in decimal, nested values as JSON."""
-    return value if value is None or isinstance(value, str) else json_text(value).strip('"')
+    return value if value is None or isinstance(value, str) else to_json(value).strip('"')
 
 
-def readable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return text with U+FFFD for each surrogate, such as a byte that could not be decoded."""
     return _SURROGATES.sub("\ufffd", text)
 
 
-def complaint(error: str, raw: str) -> str:
+def encode_error(error: str, raw: str) -> str:
     """Return the ``metadata`` of a bad record: the error and the start of the record."""
-    return json_text({"error": readable(error), "raw": readable(raw[:_RAW_PREFIX_CHARS])})
+    return to_json(
+        {"error": replace_surrogates(error), "raw": replace_surrogates(raw[:_RAW_PREFIX_CHARS])}
+    )
 
 
-def not_unicode(text: str) -> str | None:
+def explain_invalid_utf8(text: str) -> str | None:
     """Return the ``metadata`` of a text decoded with ``surrogateescape``; None if the text is valid."""
     match = _SURROGATES.search(text)
     if match is None:
         return None
     code = ord(match[0])
     kind = f"byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"surrogate U+{code:04X}"
-    return complaint(f"{kind} at character {match.start()} is not UTF-8", text)
+    return encode_error(f"{kind} at character {match.start()} is not UTF-8", text)
 
 
-def table(uri: str, columns: Mapping[str, pa.Array]) -> pa.Table:
+def make_raw_table(uri: str, columns: Mapping[str, pa.Array]) -> pa.Table:
     """Return a table of schema RAW from ``row``, ``text`` and other columns; missing columns are null."""
     count = len(columns["row"])
     given = {"source": pa.repeat(pa.scalar(uri), count), **columns}
@@ -87,7 +87,7 @@ class RecordBuffer:
     A table is seldom larger.
     """
 
-    def __init__(self, uri: str, *, max_bytes: int = _GATHER_BYTES) -> None:
+    def __init__(self, uri: str, *, max_bytes: int) -> None:
         self._uri = uri
         self._max = max_bytes - (max_bytes >> 4)  # leaves room for the record that fills it
         self._records: list[tuple[int, str | bytes | None, str | None, str | None, str | None]] = []
@@ -95,7 +95,7 @@ class RecordBuffer:
         self._size = 0
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether there are enough records for a table."""
         return self._size >= self._max or len(self._reasons) >= MAX_ROWS
 
@@ -104,12 +104,12 @@ class RecordBuffer:
         row: int,
         text: str | bytes | None,
         *,
-        key: str | None = None,
+        id: str | None = None,
         url: str | None = None,
         metadata: str | None = None,
     ) -> None:
-        """Add a record; ``key`` is its id. In a str, bytes that are not UTF-8 are surrogates."""
-        self._records.append((row, text, key, url, metadata))
+        """Add a record. In a str, bytes that are not UTF-8 are surrogates."""
+        self._records.append((row, text, id, url, metadata))
         self._reasons.append(None)
         self._size += len(text or b"") + len(metadata or "")
 
@@ -120,22 +120,22 @@ class RecordBuffer:
         error: str,
         *,
         raw: str,
-        key: str | None = None,
+        id: str | None = None,
         url: str | None = None,
     ) -> None:
         """Add a bad record: its content, the error, and its id and URL if it has them."""
-        self._records.append((row, None, key, url, complaint(error, raw)))
+        self._records.append((row, None, id, url, encode_error(error, raw)))
         self._reasons.append(f"source.{reason}")
 
-    def take(self) -> Iterator[pa.Table]:
+    def flush(self) -> Iterator[pa.Table]:
         """Yield the table of the gathered records, if there are any, and clear the buffer."""
         records, self._records = self._records, []
         reasons, self._reasons = self._reasons, []
         self._size = 0
         if not records:
             return
-        row, text, key, url, metadata = map(list, zip(*records, strict=True))
-        strings = {"text": text, "id": key, "url": url, "metadata": metadata}
+        row, text, ids, url, metadata = map(list, zip(*records, strict=True))
+        strings = {"text": text, "id": ids, "url": url, "metadata": metadata}
         try:
             # As binary, because encoded text is valid UTF-8 and need not be checked again.
             arrays = {
@@ -145,7 +145,7 @@ class RecordBuffer:
         except UnicodeEncodeError:
             arrays = _without_surrogates(strings, reasons)
         arrays |= {"row": pa.array(row, pa.int64()), "reason": pa.array(reasons, pa.string())}
-        yield table(self._uri, arrays)
+        yield make_raw_table(self._uri, arrays)
 
 
 def _without_surrogates(
@@ -153,11 +153,11 @@ def _without_surrogates(
 ) -> dict[str, pa.Array]:
     """Return the columns as arrays without surrogates; a text that has any gets a reason instead."""
     for index, text in enumerate(strings["text"]):
-        if text is not None and (error := not_unicode(text)) is not None:
+        if text is not None and (error := explain_invalid_utf8(text)) is not None:
             strings["text"][index] = None
             strings["metadata"][index] = error
             reasons[index] = "source.invalid_utf8"
     return {
-        name: pa.array([v if v is None else readable(v) for v in values], pa.string())
+        name: pa.array([v if v is None else replace_surrogates(v) for v in values], pa.string())
         for name, values in strings.items()
     }

@@ -3,9 +3,9 @@
 import difflib
 import os
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from etl.sources.split import Format
 
@@ -17,10 +17,9 @@ def _as_tuple(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-Name = Annotated[str, Field(min_length=1)]
+_Text = Annotated[str, Field(min_length=1)]
 
-
-Names = Annotated[tuple[Name, ...], Field(min_length=1)]
+_Texts = Annotated[tuple[_Text, ...], Field(min_length=1)]
 
 
 class Columns(BaseModel):
@@ -28,9 +27,9 @@ class Columns(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    text: Name = "text"
-    id: Name | None = None
-    url: Name | None = None
+    text: _Text = "text"
+    id: _Text | None = None
+    url: _Text | None = None
 
 
 class Source(BaseModel):
@@ -42,14 +41,14 @@ class Source(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    path: Annotated[Name | Names, BeforeValidator(_as_tuple)]
+    path: Annotated[_Text | _Texts, BeforeValidator(_as_tuple)]
     """A URL, a glob, a folder, or several of them."""
     format: Format | None = None
     """The format of the files. None: by the extension of each file; a folder with a ``_delta_log`` is a Delta
     table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is
     one document."""
     columns: Annotated[Columns, Field(strict=False)] = Columns()
-    metadata: Annotated[Literal["all"] | tuple[Name, ...], BeforeValidator(_as_tuple)] = ()
+    metadata: Annotated[Literal["all"] | tuple[_Text, ...], BeforeValidator(_as_tuple)] = ()
     """Other input columns to keep, as one JSON object per row with sorted keys."""
     version: Annotated[int, Field(ge=0)] | None = None
     """The version of a Delta table. None: the newest."""
@@ -57,6 +56,14 @@ class Source(BaseModel):
     """Larger files are cut into pieces of about this size, if the format allows it."""
     max_text_bytes: Annotated[int, Field(gt=0, le=1 << 30)] = 256 << 20
     """A longer text is rejected as ``source.too_large``, as is a record of more than twice that size."""
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _is_known_format(cls, value: object) -> object:
+        formats: tuple[str, ...] = get_args(Format)
+        if isinstance(value, str) and value not in formats:
+            raise ValueError(f"unknown format {value!r}: {suggest_name(value, formats)}")
+        return value
 
     @model_validator(mode="after")
     def _only_a_table_has_a_version(self) -> "Source":
@@ -82,10 +89,10 @@ class Source(BaseModel):
         return self.model_dump(mode="json", exclude={"path", "version"})
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggest_name(name: str, names: Iterable[str]) -> str:
     """Return a hint for an unknown name: the closest known name, and all known names.
 
-    >>> nearest("txt", ["text", "url"])
+    >>> suggest_name("txt", ["text", "url"])
     "did you mean 'text'? available: text, url"
     """
     known = list(names)

@@ -1,14 +1,31 @@
 """The part of an input file that one task reads."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from etl.errors import SourceError
 
 Format = Literal["parquet", "jsonl", "csv", "arrow", "delta", "warc", "text"]
+"""The names of the formats; ``formats.FORMATS`` has the reader of each."""
+
+Compression = Literal["gzip", "zstd"]
+
+COMPRESSIONS: Final[Mapping[str, Compression]] = {".gz": "gzip", ".zst": "zstd"}
+"""The extension of a compressed file -> its compression."""
 
 
-COMPRESSIBLE_FORMATS = ("jsonl", "csv", "warc", "text")
+def split_compression(uri: str) -> tuple[str, Compression | None]:
+    """Return a URI in lower case without the extension of a compressed file, and the compression.
+
+    >>> split_compression("s3://crawl/part-0.JSONL.zst")
+    ('s3://crawl/part-0.jsonl', 'zstd')
+    >>> split_compression("notes.txt")
+    ('notes.txt', None)
+    """
+    plain, dot, extension = uri.lower().rpartition(".")
+    compression = COMPRESSIONS.get(dot + extension)
+    return (uri.lower(), None) if compression is None else (plain, compression)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,16 +36,16 @@ class Split:
     size: int  # bytes of the whole file
     fingerprint: str  # of the whole file: changes when its content does
     format: Format  # delta: a Parquet data file of a Delta table
-    start: int = (
-        0  # first row group, record batch or byte (a line belongs to the split it starts in)
-    )
+    start: int = 0  # first row group, record batch or byte; a line belongs to where it starts
     stop: int | None = None  # one past the last; None: the end of the file
-    first_row: int | None = 0  # number of the first record; None: not counted yet (see ``number``)
+    first_row: int | None = (
+        0  # number of the first record; None: not counted yet (see ``number_splits``)
+    )
     bytes: int = 0  # approximate size of the piece, for progress
     partition: tuple[tuple[str, Any], ...] = ()  # columns whose values are in the Delta log
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the split is the whole file."""
         return self.start == 0 and self.stop is None
 
@@ -44,13 +61,6 @@ class Split:
         return self.first_row
 
     @property
-    def compression(self) -> Literal["gzip", "zstd"] | None:
-        """The compression of a file of lines or text, by its extension.
-
-        >>> Split(uri="file:///a.jsonl.gz", size=1, fingerprint="", format="jsonl").compression
-        'gzip'
-        """
-        if self.format not in COMPRESSIBLE_FORMATS:
-            return None
-        name = self.uri.lower()
-        return "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else None
+    def compression(self) -> Compression | None:
+        """The compression of the file by its extension; only for formats that may be compressed."""
+        return split_compression(self.uri)[1]

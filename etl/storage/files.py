@@ -1,4 +1,8 @@
-"""Open, read, write, create and remove files."""
+"""Open, read, write, create and remove files.
+
+Errors of the store's client become StorageError, or WriteError when writing; only ``read_range`` passes
+them on, since its caller decides which request to repeat.
+"""
 
 import os
 import tempfile
@@ -10,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
-from etl.storage.filesystem import CREATE_ONLY, filesystem, open_filesystem
-from etl.storage.urls import is_local, local_path
+from etl.storage.filesystem import CREATE_ONLY_OPTIONS, filesystem
+from etl.storage.urls import get_protocol, is_local, local_path
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
 
@@ -42,7 +46,7 @@ def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
     PermissionError, OSError and others. Threads may call it concurrently, as may forked processes,
     since fsspec starts a new event loop after a fork.
     """
-    fs = open_filesystem(uri, once=True)
+    fs = filesystem(uri, retry=False)
     limit = {"timeout": timeout_s} if fs.async_impl else {}
     return bytes(fs.cat_file(uri, start=start, end=stop, **limit))
 
@@ -53,7 +57,7 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
     Raises WriteError if the file cannot be written.
     """
-    with writing(uri):
+    with convert_write_errors(uri):
         if is_local(uri):
             path = local_path(uri)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,30 +69,30 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
 
 @contextmanager
-def open_whole(uri: str) -> Iterator[pa.NativeFile]:
-    """Open a file for writing that appears only when complete, and replaces any existing one.
+def open_atomic_output(uri: str) -> Iterator[pa.NativeFile]:
+    """Open a file for writing that appears only when it is complete, replacing any existing one.
 
     Raises WriteError if the file cannot be written.
     """
     path = local_path(uri) if is_local(uri) else Path(tempfile.gettempdir(), "complete")
-    part = _temporary_path(path)
+    temporary = _temporary_path(path)
     try:
-        with writing(uri):
+        with convert_write_errors(uri):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = pa.OSFile(str(part), "wb")
+            file = pa.OSFile(str(temporary), "wb")
         with file:
             yield file
-        with writing(uri):
+        with convert_write_errors(uri):
             if is_local(uri):
-                part.replace(path)
+                temporary.replace(path)
             else:
-                filesystem(uri).put_file(str(part), uri)
+                filesystem(uri).put_file(str(temporary), uri)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def writing(uri: str) -> Iterator[None]:
+def convert_write_errors(uri: str) -> Iterator[None]:
     """Convert errors in the context to WriteError, except TokenlakeError and Arrow's exceptions."""
     try:
         yield
@@ -130,21 +134,20 @@ def create_if_absent(uri: str, content: bytes) -> bool:
     """Write a small file unless it exists; of several concurrent writers, exactly one gets True.
 
     Each writer's content must differ from that of the others. Raises WriteError if the file cannot be
-    written, StorageError if the store cannot reject a second writer.
+    written, StorageError if the store cannot refuse a second writer.
     """
-    protocol = uri.split("://", 1)[0]
-    if not is_local(uri) and protocol not in CREATE_ONLY:
+    protocol = get_protocol(uri)
+    if not is_local(uri) and protocol not in CREATE_ONLY_OPTIONS:
         hint = "use local disk, S3, Google Cloud Storage or Azure Blob Storage"
-        raise StorageError("the store cannot reject a second writer", where=uri, hint=hint)
+        raise StorageError("the store cannot refuse a second writer", where=uri, hint=hint)
     try:
         if is_local(uri):
             _write_local(uri, content, os.link)
         else:
-            filesystem(uri).pipe_file(uri, content, **CREATE_ONLY[protocol])
+            filesystem(uri).pipe_file(uri, content, **CREATE_ONLY_OPTIONS[protocol])
     except Exception as error:
-        existing = read_bytes(
-            uri
-        )  # each store rejects with its own error, and a response may be lost
+        # Each store refuses with its own error, and a response may be lost: see what is stored.
+        existing = read_bytes(uri)
         if existing is None:
             raise _write_error(uri, error) from error
         return existing == content
@@ -165,12 +168,12 @@ def _write_local(uri: str, content: bytes, move: Callable[[Path, Path], None]) -
     """Write a temporary file next to the target, then move it there."""
     path = local_path(uri)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = _temporary_path(path)
+    temporary = _temporary_path(path)
     try:
-        part.write_bytes(content)
-        move(part, path)
+        temporary.write_bytes(content)
+        move(temporary, path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _temporary_path(path: Path) -> Path:

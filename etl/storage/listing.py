@@ -1,4 +1,4 @@
-"""List files by URL, folder or glob, with their size and fingerprint."""
+"""List files by URL, folder or glob, with their sizes and fingerprints."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -6,12 +6,12 @@ from typing import Any
 
 from etl.errors import StorageError, error_line
 from etl.storage.filesystem import filesystem
-from etl.storage.urls import WILDCARDS, is_glob, normalize
+from etl.storage.urls import WILDCARDS, get_protocol, is_glob, normalize
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file: its URI, size in bytes, a fingerprint that changes with its content, and its last change."""
+    """A file: its URI, size in bytes, a fingerprint that changes with its content, and its last write."""
 
     uri: str
     size: int
@@ -52,7 +52,7 @@ def find_files(pattern: str) -> list[FileInfo]:
 
 
 def file_info(uri: str) -> FileInfo | None:
-    """Return a file as it is now, or None if it does not exist.
+    """Return a file as it is now, or None if it does not exist or is a folder.
 
     Raises StorageError if the store cannot be reached.
     """
@@ -64,36 +64,6 @@ def file_info(uri: str) -> FileInfo | None:
     except Exception as error:
         raise StorageError(f"cannot be reached ({error_line(error)})", where=uri) from error
     return _file_info(uri, fs._strip_protocol(uri), entry) if entry["type"] == "file" else None
-
-
-def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
-    scheme = url.split("://", 1)[0] if "://" in url else "file"
-    uri = f"{scheme}://{path}"
-    if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
-        hint = "rename the file: its name is stored as text in the tables"
-        raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)
-    return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
-
-
-def _modified(entry: dict[str, Any]) -> datetime | None:
-    for name in ("mtime", "LastModified", "updated", "last_modified"):
-        time = entry.get(name)
-        if isinstance(time, str):
-            time = datetime.fromisoformat(time)
-        if isinstance(time, datetime):
-            return time.astimezone(UTC)
-        if time is not None:
-            return datetime.fromtimestamp(float(time), UTC)
-    return None
-
-
-def _fingerprint(info: dict[str, Any]) -> str:
-    for name in ("ETag", "etag", "md5Hash", "content_settings_md5"):
-        if info.get(name):
-            return str(info[name]).strip('"')
-    if info.get("mtime") is not None:  # local: in nanoseconds, to detect a quick rewrite
-        return f"{info['size']}-{int(float(info['mtime']) * 1e9)}"
-    return f"{info['size']}-{info.get('LastModified') or info.get('updated') or ''}"
 
 
 def file_sizes(folder: str) -> dict[str, int]:
@@ -113,6 +83,35 @@ def file_sizes(folder: str) -> dict[str, int]:
 
 
 def file_size(uri: str) -> int | None:
-    """Return the size of a file in bytes, or None if it does not exist."""
+    """Return the size of a file in bytes, or None if it does not exist; errors as in ``file_info``."""
     file = file_info(uri)
     return None if file is None else file.size
+
+
+def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
+    uri = f"{get_protocol(url)}://{path}"
+    if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
+        hint = "rename the file: its name is stored as text in the tables"
+        raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)
+    return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
+
+
+def _modified(entry: dict[str, Any]) -> datetime | None:
+    for name in ("mtime", "LastModified", "updated", "last_modified"):
+        time = entry.get(name)
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        if isinstance(time, datetime):
+            return time.astimezone(UTC)
+        if time is not None:
+            return datetime.fromtimestamp(float(time), UTC)
+    return None
+
+
+def _fingerprint(entry: dict[str, Any]) -> str:
+    for name in ("ETag", "etag", "md5Hash", "content_settings_md5"):
+        if entry.get(name):
+            return str(entry[name]).strip('"')
+    if entry.get("mtime") is not None:  # local: in nanoseconds, to detect a quick rewrite
+        return f"{entry['size']}-{int(float(entry['mtime']) * 1e9)}"
+    return f"{entry['size']}-{entry.get('LastModified') or entry.get('updated') or ''}"

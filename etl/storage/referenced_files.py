@@ -1,4 +1,8 @@
-"""Find, hash and read the files that stages name: lists, models and evaluation sets."""
+"""Files that a recipe names (lists, models, evaluation sets): find, hash and read them.
+
+A recipe is identified by the content of these files, not by their URLs. All errors are RecipeError. The
+package does not export this module, since it needs pydantic and the others do not.
+"""
 
 import gzip
 import hashlib
@@ -16,22 +20,23 @@ from pydantic import BeforeValidator, Field
 
 from etl import storage
 from etl.errors import RecipeError, StorageError
-from etl.storage.listing import FileInfo
+from etl.storage import FileInfo
 
 Paths = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     Field(strict=False),
 ]
-"""A path or URL, or a list of them; a glob or a folder means all of its files."""
+"""A path or URL, or a list of them; a glob or a folder names all of its files."""
 
 _BLOCK_BYTES = 1 << 20
+_CACHE_SECONDS = 10
 
 
-def find_referenced(path: str) -> tuple[FileInfo, ...]:
-    """Return the current files of a path, a glob or a folder, sorted by URI.
+def find_referenced_files(path: str) -> tuple[FileInfo, ...]:
+    """Return the files that a path, a glob or a folder names, sorted by URI, as they are now.
 
-    Raises RecipeError if there are none or the storage cannot be reached.
+    Raises RecipeError if there are none, or if they cannot be listed.
     """
     uri = storage.normalize(path)
     try:
@@ -44,54 +49,55 @@ def find_referenced(path: str) -> tuple[FileInfo, ...]:
     return files
 
 
-def current(path: str) -> tuple[FileInfo, ...]:
-    """Return the result of ``find_referenced``, cached for up to 10 seconds for remote paths; called per batch."""
-    uri = storage.normalize(path)
-    return (
-        find_referenced(uri)
-        if storage.is_local(uri)
-        else _find_cached(uri, int(time.monotonic() // 10))
-    )
+def find_referenced_files_cached(path: str) -> tuple[FileInfo, ...]:
+    """Return the result of ``find_referenced_files``; that of a remote path may be 10 seconds old.
 
-
-def sha256(path: str) -> str:
-    """Return the sha256 of the bytes of all files of a path; they are read again only if they change.
-
-    Raises RecipeError if there are none or one cannot be read.
+    This is for calls that are made for every batch.
     """
-    digests = [_sha256(file) for file in find_referenced(path)]
+    uri = storage.normalize(path)
+    if storage.is_local(uri):
+        return find_referenced_files(uri)
+    return _find_remote_files(uri, int(time.monotonic() // _CACHE_SECONDS))
+
+
+def hash_referenced_files(path: str) -> str:
+    """Return the SHA-256 of all files that a path names; they are read again only if they change.
+
+    Raises RecipeError if there are none, or if one cannot be read.
+    """
+    digests = [_hash_file(file) for file in find_referenced_files(path)]
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def lines(file: FileInfo) -> Iterator[str]:
-    """Yield the lines of a text file that are not blank, stripped; .gz files are decompressed.
+def read_text_lines(file: FileInfo) -> Iterator[str]:
+    """Yield the lines of a text file, stripped and without blank ones; a .gz file is decompressed.
 
-    Raises RecipeError if the file cannot be read or is not valid UTF-8.
+    Raises RecipeError if the file cannot be read or is not UTF-8.
     """
-    with _open(file) as source:
-        for number, line in enumerate(source, 1):
+    with _open_file(file, decompress=True) as lines:
+        for number, line in enumerate(lines, 1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             except UnicodeDecodeError as error:
                 raise RecipeError(
-                    f"{line[:60]!r} is not valid UTF-8",
+                    f"{line[:60]!r} is not UTF-8",
                     where=f"{file.uri}:{number}",
-                    hint="convert the file to UTF-8, for example with: iconv -f latin1 -t utf-8",
+                    hint="convert the file, as in: iconv -f latin1 -t utf-8",
                 ) from error
             if text:
                 yield text
 
 
-def entries(file: FileInfo) -> Iterator[str]:
-    """Yield the lines of a list except comments, which begin with #."""
-    return (line for line in lines(file) if not line.startswith("#"))
+def read_list_entries(file: FileInfo) -> Iterator[str]:
+    """Yield the lines of a list except comments, which start with #; errors as in ``read_text_lines``."""
+    return (line for line in read_text_lines(file) if not line.startswith("#"))
 
 
 @contextmanager
-def local(file: FileInfo) -> Iterator[Path]:
-    """Yield a local path with the file's content: a temporary copy if the file is remote.
+def as_local_file(file: FileInfo) -> Iterator[Path]:
+    """Provide a local path with the content of a file; a remote file is copied until the context ends.
 
     Raises RecipeError if the file cannot be read.
     """
@@ -100,33 +106,33 @@ def local(file: FileInfo) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, file.uri.rpartition("/")[2])
-        with _open(file, decompress=False) as source, path.open("wb") as target:
+        with _open_file(file) as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, _BLOCK_BYTES)
         yield path
 
 
 @lru_cache(maxsize=64)
-def _find_cached(uri: str, _interval: int) -> tuple[FileInfo, ...]:
-    return find_referenced(uri)
+def _find_remote_files(uri: str, _period: int) -> tuple[FileInfo, ...]:
+    return find_referenced_files(uri)
 
 
 @lru_cache(maxsize=256)
-def _sha256(file: FileInfo) -> str:
+def _hash_file(file: FileInfo) -> str:
     digest = hashlib.sha256()
-    with _open(file, decompress=False) as source:
+    with _open_file(file) as source:
         while block := source.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
 @contextmanager
-def _open(file: FileInfo, *, decompress: bool = True) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _open_file(file: FileInfo, *, decompress: bool = False) -> Iterator[IO[bytes] | gzip.GzipFile]:
     try:
         with storage.open_input(file.uri) as source:
             stored = io.BufferedReader(source, _BLOCK_BYTES)
             if decompress and file.uri.lower().endswith(".gz"):
-                with gzip.open(stored) as decompressed:
-                    yield decompressed
+                with gzip.open(stored) as content:
+                    yield content
             else:
                 yield stored
     except (StorageError, OSError, EOFError) as error:

@@ -1,4 +1,7 @@
-"""URLs of files and folders: normalize, join, tell local from remote, refuse credentials."""
+"""URLs of files and folders: normalize them, join them, and refuse credentials in them.
+
+A local path is a URL too: ``normalize`` writes it as ``file://``.
+"""
 
 import os
 import re
@@ -8,10 +11,7 @@ from etl.errors import StorageError
 
 WILDCARDS = "*?["
 
-
 _USER = re.compile(r"(?<=://)[^/@]*@")
-
-
 _SIGNED = re.compile(  # signed URLs of S3, Google and Azure, and keys passed as query parameters
     r"[?&;](?:x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|sig|signature"
     r"|awsaccesskeyid|[a-z_]*(?:secret|token|password|key))=.*",
@@ -63,9 +63,14 @@ def join(url: str, *parts: str) -> str:
     return "/".join([url.rstrip("/"), *(part.strip("/") for part in parts)])
 
 
+def get_protocol(url: str) -> str:
+    """Return the protocol of a URL, such as s3; that of a local path is file."""
+    return url.split("://", 1)[0] if "://" in url else "file"
+
+
 def is_local(url: str) -> bool:
     """Return whether the URL is a path on this machine."""
-    return url.startswith("file://") or "://" not in url
+    return get_protocol(url) == "file"
 
 
 def local_path(url: str) -> Path:
@@ -74,5 +79,5 @@ def local_path(url: str) -> Path:
 
 
 def is_glob(url: str) -> bool:
-    """Return whether the URL has wildcards; a file of exactly that name takes precedence in ``find_files``."""
+    """Return whether the URL has wildcards; ``find_files`` prefers a file of exactly that name."""
     return any(char in url for char in WILDCARDS)

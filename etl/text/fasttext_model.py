@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from etl.errors import RecipeError
-from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
+from etl.storage.referenced_files import as_local_file
 
 LABEL_PREFIX: Final = "__label__"
 
@@ -43,7 +43,7 @@ class Model(NamedTuple):
 def load_model(file: FileInfo) -> Model:
     import fasttext
 
-    with referenced_files.local(file) as path:
+    with as_local_file(file) as path:
         if problem := _problem(path):
             hint = "train a model with `fasttext supervised`, or download the file again"
             raise RecipeError(problem, where=file.uri, hint=hint)

@@ -18,6 +18,8 @@ from etl import schemas
 from etl.errors import TokenlakeError
 from etl.recipe.recipe import Recipe
 from etl.sources import Source, count_records, list_splits, number_splits, read_split
+from etl.sources.formats import FORMATS
+from etl.sources.split import COMPRESSIONS, split_compression
 from tests.sources.archives import conversion, response
 
 _TEXTS = ("one", None, "zwei ö", "", "three\nlines\n", "x" * 700)
@@ -31,14 +33,21 @@ _TABLE = pa.table(
 )
 _MAX_TEXT_BYTES = 1000
 
-READERS = {
-    "parquet": "a.parquet", "jsonl": "a.jsonl", "jsonl.gz": "a.jsonl.gz", "jsonl.zst": "a.jsonl.zst",
-    "csv": "a.csv", "arrow": "a.arrow", "warc": "a.warc", "warc.gz": "a.warc.gz", "text": "a.txt",
-    "delta": "_delta_log/00000000000000000000.json",
-}  # fmt: skip
-"""Reader -> the name of the file that the bytes are written to."""
+_DELTA_LOG_FILE = "_delta_log/00000000000000000000.json"
 
-TARGETS = (*READERS, "recipe")
+
+def file_names() -> dict[str, str]:
+    """Reader target -> the name of the file that the bytes are written to."""
+    names = {}
+    for name, reader in FORMATS.items():
+        file = f"a{reader.EXTENSIONS[0]}" if reader.EXTENSIONS else _DELTA_LOG_FILE
+        for suffix in ("", *COMPRESSIONS) if reader.COMPRESSIBLE else ("",):
+            names[name + suffix] = file + suffix
+    return names
+
+
+FILES = file_names()
+TARGETS = (*FILES, "recipe")
 
 
 def run(target: str, content: bytes) -> str:
@@ -65,7 +74,7 @@ def _recipe(folder: Path, content: bytes) -> str:
 
 def _read(folder: Path, target: str, content: bytes) -> str:
     """Read the bytes in small splits and batches; check that rows are unique and have a reason or a text."""
-    path = folder / "in" / READERS[target]
+    path = folder / "in" / FILES[target]
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     if target == "delta":
@@ -96,7 +105,15 @@ def _read(folder: Path, target: str, content: bytes) -> str:
 
 def seeds(target: str) -> list[bytes]:
     """Valid inputs, from which a fuzzer starts."""
-    return _SEEDS[target]()
+    name, compression = split_compression(target)
+    contents = SEEDS[name]()
+    match compression:
+        case None:
+            return contents
+        case "gzip":
+            return [gzip.compress(content, mtime=0) for content in contents]
+        case "zstd":
+            return [zstandard.compress(content) for content in contents]
 
 
 def _lines() -> list[bytes]:
@@ -133,7 +150,7 @@ def _warc() -> list[bytes]:
 def _delta() -> list[bytes]:
     with TemporaryDirectory() as folder:
         deltalake.write_deltalake(folder, _TABLE.select(["text", "id"]))
-        log = (Path(folder) / READERS["delta"]).read_text()
+        log = (Path(folder) / _DELTA_LOG_FILE).read_text()
     size = _delta_file().tell()
     log = re.sub(r'"path":"[^"]*"', '"path":"part.parquet"', log)
     return [re.sub(r'"size":\d+', f'"size":{size}', log).encode()]
@@ -167,16 +184,14 @@ stages:
 """
 
 
-_SEEDS: dict[str, Callable[[], list[bytes]]] = {
+SEEDS: dict[str, Callable[[], list[bytes]]] = {
     "parquet": _parquet,
     "jsonl": _lines,
-    "jsonl.gz": lambda: [gzip.compress(line, mtime=0) for line in _lines()],
-    "jsonl.zst": lambda: [zstandard.compress(line) for line in _lines()],
     "csv": _csv,
     "arrow": _arrow,
     "warc": _warc,
-    "warc.gz": lambda: [gzip.compress(part, mtime=0) for part in _warc()],
     "text": lambda: ["Ein Satz: schön.\n".encode()],
     "delta": _delta,
     "recipe": _recipes,
 }
+"""Format, or recipe -> its valid inputs, uncompressed."""

@@ -18,7 +18,7 @@ from pyarrow import feather, ipc
 from etl import schemas
 from etl.errors import SourceError
 from etl.sources import Columns, Source, count_records, list_splits, number_splits, read_split
-from etl.sources.formats.columnar import raw
+from etl.sources.formats.columnar import convert_batch
 
 
 def _rows(source: Source, batch_bytes: int = 16 << 20) -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ def test_a_slice_at_an_offset_beyond_32_bits_is_read(tmp_path) -> None:
         texts = pa.LargeStringArray.from_buffers(3, *buffers).slice(1)
         batch = pa.record_batch({"text": texts})
         [split] = list_splits(Source(path=str(path), format="arrow", split_bytes=4 << 30))
-        table = raw(batch, split, Source(path=str(path)), 1)
+        table = convert_batch(batch, split, Source(path=str(path)), 1)
     assert table["text"].to_pylist() == ["\0\0", "\0\0\0"]
     assert table["row"].to_pylist() == [1, 2]
 

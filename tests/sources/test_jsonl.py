@@ -273,7 +273,7 @@ def test_a_line_belongs_to_the_piece_in_which_it_starts(content: bytes, step: in
             uri="", size=len(content), fingerprint="", format="jsonl", start=begin, stop=stop
         )
         assert byte_lines.count_lines(file, split) == sum(begin <= start < stop for start in starts)
-        assert byte_lines.line_start(file, begin) == min(
+        assert byte_lines.find_line_start(file, begin) == min(
             [s for s in starts if s >= begin] or [len(content)]
         )
 
@@ -286,7 +286,9 @@ def test_a_line_belongs_to_the_piece_in_which_it_starts(content: bytes, step: in
 def test_blocks_have_whole_lines_and_shorten_long_ones(written, read_bytes, max_line_bytes) -> None:
     content = b"\n".join(written)
     stream = pa.BufferReader(content)
-    blocks = list(byte_lines.blocks(stream, max_line_bytes=max_line_bytes, read_bytes=read_bytes))
+    blocks = list(
+        byte_lines.read_blocks(stream, max_line_bytes=max_line_bytes, read_bytes=read_bytes)
+    )
     found = "".join(blocks).removeprefix("\ufeff").encode("utf-8", "surrogateescape").split(b"\n")
     expected = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     assert all(block.endswith("\n") for block in blocks[:-1])
@@ -303,7 +305,7 @@ def test_a_byte_order_mark_is_removed_only_at_the_start() -> None:
     content = "\ufeff1\n\ufeff2\n".encode()
     for start, expected in ((0, ["1\n", "\ufeff2\n"]), (5, ["\ufeff2\n"])):
         stream = pa.BufferReader(content[start:])
-        blocks = byte_lines.blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
+        blocks = byte_lines.read_blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
         assert list(blocks) == expected
 
 

@@ -9,7 +9,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.sources.formats.warc_payload import Payload, _parse_any, _parse_standard, decode, payload
+from etl.sources.formats.warc_payload import (
+    Payload,
+    _parse_any,
+    _parse_standard,
+    decode_text,
+    extract_payload,
+)
 from etl.sources.formats.warc_records import Record
 from tests.sources.archives import PAGE, http
 
@@ -20,7 +26,7 @@ _HTTP = "application/http; msgtype=response"
 def _page(block: bytes, kind: str = "response", content_type: str = _HTTP, **fields) -> Payload:
     header = {"warc-type": kind, "content-type": content_type}
     header |= {name.replace("_", "-"): value for name, value in fields.items()}
-    return payload(Record(fields=header, block=block), max_bytes=1 << 20)
+    return extract_payload(Record(fields=header, block=block), max_bytes=1 << 20)
 
 
 def _chunked(body: bytes) -> bytes:
@@ -153,6 +159,31 @@ def test_binary_content_declared_as_html_is_not_text(body: bytes) -> None:
     assert _page(http(body)).problem == "not_text"
 
 
+# Prose that starts like a file: AIFF, bitmap, MP3, WAVE, Ogg.
+PROSE = ("FORM 1040 is due", "BMW sells cars", "ID3 tags are", "RIFF RAFF is", "OggS is a word")
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_text_that_starts_like_a_binary_file_is_text(text: str) -> None:
+    block = f"{text} here. ".encode() * 9
+    plain = "text/plain; charset=utf-8"
+    pages = {
+        "WET": _page(block, "conversion", "text/plain"),
+        "WET without a type": _page(block, "conversion", ""),
+        "resource": _page(block, "resource", plain),
+        "declared by the server": _page(http(block, Content_Type=plain)),
+        "detected by the crawler": _page(http(block), warc_identified_payload_type="text/plain"),
+    }
+    assert {name: page.text for name, page in pages.items()} == dict.fromkeys(pages, block)
+
+
+@pytest.mark.parametrize("content_type", [None, "text/html", "text/plain"])
+def test_a_binary_response_is_not_text_whatever_the_server_declares(content_type) -> None:
+    bitmap = b"BM" + (5000).to_bytes(4, "little") + bytes(4) + b"\x36" + bytes(90)
+    for body in (bitmap, b"ID3\x04\x01\x01\x01\x02\x76" + b"TIT2" * 9, b"OggS\x02\x01" * 9):
+        assert _page(http(body, Content_Type=content_type)).problem == "not_text"
+
+
 def test_the_detected_content_type_overrides_the_declared_one() -> None:
     page = _page(http(PAGE, Content_Type="image/png"), warc_identified_payload_type="text/html")
     assert (page.text, page.facts["content_type"]) == (PAGE, "text/html")
@@ -187,7 +218,7 @@ def test_the_character_set_is_detected(
     content: bytes, declared: str | None, text: str | None, encoding: str
 ) -> None:
     label = declared.strip('"') if declared else None
-    decoded, used, undecoded = decode(content, label)
+    decoded, used, undecoded = decode_text(content, label)
     assert (decoded if text is not None else None, used, undecoded) == (text, encoding, 0)
     if declared and not content.startswith((b"\xef", b"\xff", b"\xfe")):
         body = _page(http(content, Content_Type=f"text/html; charset={declared}"))
@@ -213,12 +244,12 @@ def test_at_most_one_character_in_a_hundred_may_be_undecodable(
     st.sampled_from(["utf-8", "UTF8", "unicode-1-1-utf-8"]),
 )
 def test_utf_8_is_decoded_unchanged(text: str, label: str) -> None:
-    assert decode(text.encode(), label) == (text.removeprefix("\ufeff"), "utf-8", 0)
+    assert decode_text(text.encode(), label) == (text.removeprefix("\ufeff"), "utf-8", 0)
 
 
 @given(st.binary(max_size=200), st.none() | st.sampled_from(["utf-8", "big5", "utf-16", "", "?"]))
 def test_any_bytes_can_be_decoded(content: bytes, label: str | None) -> None:
-    text, encoding, undecoded = decode(content, label)
+    text, encoding, undecoded = decode_text(content, label)
     text.encode()  # no surrogates
     assert undecoded == text.count("\ufffd")
     assert "".encode(encoding) in (b"", b"\xff\xfe", b"\xfe\xff")

@@ -20,7 +20,7 @@ from etl import schemas, storage
 from etl.errors import SourceError
 from etl.sources import Source, count_records, list_splits, number_splits, read_split
 from etl.sources.batches import bound_batches
-from etl.sources.records import MAX_ROWS, json_text, table
+from etl.sources.records import MAX_ROWS, make_raw_table, to_json
 
 
 def _texts(source: Source) -> list[str]:
@@ -49,7 +49,7 @@ _ROWS = st.lists(
 @given(st.lists(_ROWS, max_size=4), st.integers(1, 30))
 def test_batches_are_bounded_and_have_all_rows(parts: list[Any], batch_bytes: int) -> None:
     tables = [
-        table(
+        make_raw_table(
             "file:///a",
             {
                 "row": pa.array(range(len(part)), pa.int64()),
@@ -219,10 +219,10 @@ def test_sources_in_an_object_store_are_read(s3: str) -> None:
 
 def test_values_that_json_lacks_become_strings() -> None:
     value = {"b": [float("inf"), {"c": float("nan")}], "a": {1}, "ü": "\u2028"}
-    assert json_text(value) == '{"a":"{1}","b":["inf",{"c":"nan"}],"ü":"\u2028"}'
+    assert to_json(value) == '{"a":"{1}","b":["inf",{"c":"nan"}],"ü":"\u2028"}'
 
 
 def test_a_table_has_the_schema_raw() -> None:
-    result = table("file:///a", {"row": pa.array([5]), "text": pa.array(["a"])})
+    result = make_raw_table("file:///a", {"row": pa.array([5]), "text": pa.array(["a"])})
     assert result.schema.equals(schemas.RAW)
     assert result.to_pylist()[0]["source"] == "file:///a"

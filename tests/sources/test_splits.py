@@ -97,7 +97,7 @@ def test_a_whole_file_is_one_small_picklable_split(tmp_path) -> None:
     [split] = list_splits(Source(path=str(tmp_path)))
     assert (split.uri, split.size, split.bytes) == (f"file://{tmp_path}/a.jsonl.gz", 14, 14)
     assert (split.format, split.compression, split.first_row) == ("jsonl", "gzip", 0)
-    assert split.whole
+    assert split.is_whole
     assert split.fingerprint
     assert pickle.loads(pickle.dumps(split)) == split
     assert len(pickle.dumps(split)) < 500

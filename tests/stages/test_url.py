@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from etl.errors import RecipeError
 from etl.stages import Url
-from etl.storage import referenced_files
+from etl.storage.referenced_files import find_referenced_files, find_referenced_files_cached
 from etl.text import urls as addresses
 
 URLS = [
@@ -272,6 +272,6 @@ def test_listings_of_remote_paths_are_cached(s3):
 
     fs = s3fs.S3FileSystem()
     fs.pipe(f"{s3}/list", b"a")
-    first, second, third = (referenced_files.current(f"{s3}/list") for _ in range(3))
-    assert first == referenced_files.find_referenced(f"{s3}/list")
+    first, second, third = (find_referenced_files_cached(f"{s3}/list") for _ in range(3))
+    assert first == find_referenced_files(f"{s3}/list")
     assert second is first or third is second  # a new 10 s interval may begin between two calls

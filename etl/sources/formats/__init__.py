@@ -1,26 +1,70 @@
-"""One reader module for each input format."""
+"""The input formats, each with one reader module that satisfies ``FormatReader``.
 
-from etl.sources.split import COMPRESSIBLE_FORMATS, Format
+To add a format:
 
-_EXTENSIONS: tuple[tuple[Format, tuple[str, ...]], ...] = (
-    ("parquet", (".parquet",)),
-    ("jsonl", (".jsonl", ".ndjson", ".json")),
-    ("csv", (".csv", ".tsv")),
-    ("arrow", (".arrow", ".feather", ".ipc")),
-    ("warc", (".warc", ".wet", ".wat")),
-    ("text", (".txt",)),
-)
+1. Write its reader module in ``etl/sources/formats/``; ``jsonl.py`` and ``plain_text.py`` are examples.
+2. Add a line to ``FORMATS`` in ``etl/sources/formats/__init__.py``, and the name to ``Format`` in
+   ``etl/sources/split.py``.
+3. Add a valid file to ``SEEDS`` in ``tests/fuzz/targets.py``, and run ``make docs``.
+
+Recipes, listing, reading, counting, error messages, fuzz targets, the JSON Schema and ``docs/formats.md``
+are derived from these.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from etl.sources.formats import arrow_ipc, csv, delta, jsonl, parquet, plain_text, warc
+from etl.sources.settings import Source
+from etl.sources.split import Format, Split, split_compression
 
 
-def format_of(uri: str) -> Format | None:
+class FormatReader(Protocol):
+    """The content of a reader module.
+
+    A format that cannot be cut takes ``cut`` and ``count_records`` from ``whole_files``.
+    """
+
+    EXTENSIONS: tuple[str, ...]
+    """The extensions of the files, in lower case with the dot; no two formats share one."""
+
+    COMPRESSIBLE: bool
+    """Whether the files may be compressed, with one of ``COMPRESSIONS`` after the extension."""
+
+    def cut(self, whole: Split, split_bytes: int) -> list[Split]:
+        """Return the pieces of a file, each of about ``split_bytes``; ``[whole]`` if it stays in one piece.
+
+        ``first_row`` of a piece is None if the records before it must be counted.
+        """
+
+    def count_records(self, split: Split) -> int:
+        """Return how many row numbers a piece uses; asked only where ``cut`` gave no ``first_row``."""
+
+    def read(self, split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
+        """Yield the split's records in order as tables of schema RAW, of about ``batch_bytes`` at most."""
+
+
+FORMATS: Final[Mapping[Format, FormatReader]] = {
+    "parquet": parquet,
+    "jsonl": jsonl,
+    "csv": csv,
+    "arrow": arrow_ipc,
+    "delta": delta,
+    "warc": warc,
+    "text": plain_text,
+}
+
+
+def detect_format(uri: str) -> Format | None:
     """Return the format of a file by its extension; None if it is unknown.
 
-    >>> format_of("s3://crawl/part-0.JSONL.zst"), format_of("notes.md")
+    >>> detect_format("s3://crawl/part-0.JSONL.zst"), detect_format("notes.md")
     ('jsonl', None)
     """
-    name = uri.lower()
-    for kind, extensions in _EXTENSIONS:
-        suffixes = ("", ".gz", ".zst") if kind in COMPRESSIBLE_FORMATS else ("",)
-        if name.endswith(tuple(first + last for first in extensions for last in suffixes)):
-            return kind
+    plain, compression = split_compression(uri)
+    for name, reader in FORMATS.items():
+        if plain.endswith(reader.EXTENSIONS) and (compression is None or reader.COMPRESSIBLE):
+            return name
     return None

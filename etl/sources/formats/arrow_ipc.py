@@ -17,6 +17,9 @@ from etl.sources.formats import columnar
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
+EXTENSIONS: tuple[str, ...] = (".arrow", ".feather", ".ipc")
+COMPRESSIBLE: bool = False
+
 _FILE_MAGIC = b"ARROW1"
 
 
@@ -49,16 +52,16 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
     ] or [whole]
 
 
-def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the split's rows as tables of schema RAW."""
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
         for batch in _batches(file, split, source):
             _validate(batch, split)
-            step = columnar.batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
+            step = columnar.choose_batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
             for start in range(0, len(batch), step):
                 piece = batch.slice(start, step)
-                yield columnar.raw(piece, split, source, row)
+                yield columnar.convert_batch(piece, split, source, row)
                 row += len(piece)
 
 

@@ -11,13 +11,13 @@ READ_BYTES = 1 << 18
 """The number of bytes read from a stream at a time."""
 
 
-def unpacked(file: pa.NativeFile, split: Split) -> pa.NativeFile:
+def decompress(file: pa.NativeFile, split: Split) -> pa.NativeFile:
     """Return the decompressed file: all members of a gzip file, all frames of a zstd file."""
     compression = split.compression
     return file if compression is None else pa.CompressedInputStream(file, compression)
 
 
-def take(stream: pa.NativeFile, count: int) -> bytes:
+def read_chunk(stream: pa.NativeFile, count: int) -> bytes:
     """Return the next bytes of a stream.
 
     This avoids ``stream.read``: in pyarrow 26 it leaks its buffer when it fails.
@@ -25,7 +25,7 @@ def take(stream: pa.NativeFile, count: int) -> bytes:
     return bytes(stream.read_buffer(count).to_pybytes())
 
 
-def broken_off(split: Split, error: OSError, records: int) -> SourceError:
+def make_stream_error(split: Split, error: OSError, records: int) -> SourceError:
     """Return the error for a stream that cannot be read to its end."""
     kind = "file" if split.compression is None else f"{split.compression} stream"
     return SourceError(
@@ -35,7 +35,7 @@ def broken_off(split: Split, error: OSError, records: int) -> SourceError:
     )
 
 
-def blocks(
+def read_blocks(
     stream: pa.NativeFile,
     *,
     max_line_bytes: int,
@@ -52,7 +52,9 @@ def blocks(
     byte_order_mark = "\ufeff" if start == 0 else ""
     remaining = None if stop is None else stop - start
     partial = bytearray()  # the start of a line whose end has not been read
-    while chunk := take(stream, read_bytes if remaining is None else min(remaining, read_bytes)):
+    while chunk := read_chunk(
+        stream, read_bytes if remaining is None else min(remaining, read_bytes)
+    ):
         remaining = None if remaining is None else remaining - len(chunk)
         if len(partial) > max_line_bytes:  # known to be too long: skip the rest of the line
             end = chunk.find(b"\n")
@@ -66,10 +68,10 @@ def blocks(
         yield partial.decode("utf-8", "surrogateescape").removeprefix(byte_order_mark)
 
 
-def line_start(file: pa.NativeFile, offset: int) -> int:
+def find_line_start(file: pa.NativeFile, offset: int) -> int:
     """Return the offset of the first line that starts at or after ``offset``, or the file's size.
 
-    The lines that start in [a, b) are thus the bytes from line_start(a) to line_start(b).
+    The lines that start in [a, b) are thus the bytes from find_line_start(a) to find_line_start(b).
     """
     if offset == 0:
         return 0
@@ -85,8 +87,8 @@ def line_start(file: pa.NativeFile, offset: int) -> int:
 
 def seek_lines(file: pa.NativeFile, split: Split) -> tuple[int, int]:
     """Seek to the first line of a split; return the offsets where its lines start and end."""
-    stop = split.size if split.stop is None else line_start(file, split.stop)
-    start = line_start(file, split.start)
+    stop = split.size if split.stop is None else find_line_start(file, split.stop)
+    start = find_line_start(file, split.start)
     file.seek(start)
     return start, stop
 

@@ -9,23 +9,23 @@ from pyarrow import types
 
 from etl.errors import SourceError
 from etl.sources import batches
-from etl.sources import records as records_module
+from etl.sources.records import explain_invalid_utf8, make_raw_table, replace_surrogates, to_json
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
 _MAX_BATCH_ROWS = 1024  # limits memory when a small dictionary decodes to long texts
 
 
-def batch_rows(bytes_per_row: float, batch_bytes: int) -> int:
+def choose_batch_rows(bytes_per_row: float, batch_bytes: int) -> int:
     """Return how many rows to read at a time, given the bytes per row.
 
-    >>> batch_rows(100, 1 << 20), batch_rows(1 << 30, 1 << 20)
+    >>> choose_batch_rows(100, 1 << 20), choose_batch_rows(1 << 30, 1 << 20)
     (1024, 1)
     """
     return min(max(int(batch_bytes / max(bytes_per_row, 1)), 1), _MAX_BATCH_ROWS)
 
 
-def raw(batch: pa.RecordBatch, split: Split, source: Source, first_row: int) -> pa.Table:
+def convert_batch(batch: pa.RecordBatch, split: Split, source: Source, first_row: int) -> pa.Table:
     """Return the batch as a table of schema RAW whose rows are numbered from ``first_row``.
 
     Raises SourceError if the text column does not hold text.
@@ -45,7 +45,7 @@ def raw(batch: pa.RecordBatch, split: Split, source: Source, first_row: int) -> 
         pairs = [bad.get(index, (None, value)) for index, value in enumerate(original)]
         arrays["reason"] = pa.array([reason for reason, _ in pairs], pa.string())
         arrays["metadata"] = pa.array([value for _, value in pairs], pa.string())
-    return records_module.table(split.uri, arrays)
+    return make_raw_table(split.uri, arrays)
 
 
 def _column(batch: pa.RecordBatch, name: str, split: Split) -> pa.Array:
@@ -89,10 +89,7 @@ def _strings(array: pa.Array) -> pa.Array:
     if types.is_fixed_size_binary(kind):
         values = [None if value is None else value.hex() for value in array.to_pylist()]
     elif types.is_nested(kind):
-        values = [
-            None if value is None else records_module.json_text(value)
-            for value in array.to_pylist()
-        ]
+        values = [None if value is None else to_json(value) for value in array.to_pylist()]
     else:
         return array.cast(pa.string())
     return pa.array(values, pa.string())
@@ -113,7 +110,7 @@ def _metadata(batch: pa.RecordBatch, split: Split, source: Source) -> list[str] 
         names = tuple(name for name in known if name not in taken)
     values = [_python_values(_column(batch, name, split)) for name in names]
     records = zip(*values, strict=True) if values else [()] * len(batch)
-    return [records_module.json_text(dict(zip(names, record, strict=True))) for record in records]
+    return [to_json(dict(zip(names, record, strict=True))) for record in records]
 
 
 def _python_values(array: pa.Array) -> list[Any]:
@@ -147,7 +144,7 @@ def _binary(array: pa.Array, max_bytes: int) -> tuple[pa.Array, list[int]]:
     wide = array.cast(pa.large_binary())
     long = pc.fill_null(pc.greater(pc.binary_length(wide), max_bytes), False)
     # Always copy: a slice of a large array keeps offsets that do not fit into 32 bits.
-    return batches.drop_rows(wide, long).cast(pa.binary()), np.flatnonzero(long).tolist()
+    return batches.replace_with_null(wide, long).cast(pa.binary()), np.flatnonzero(long).tolist()
 
 
 def _decoded(binary: pa.Array) -> tuple[pa.Array, dict[int, str]]:
@@ -164,8 +161,8 @@ def _decoded(binary: pa.Array) -> tuple[pa.Array, dict[int, str]]:
     errors = {
         index: error
         for index, value in enumerate(values)
-        if value is not None and (error := records_module.not_unicode(value)) is not None
+        if value is not None and (error := explain_invalid_utf8(value)) is not None
     }
     return pa.array(
-        [v if v is None else records_module.readable(v) for v in values], pa.string()
+        [v if v is None else replace_surrogates(v) for v in values], pa.string()
     ), errors

@@ -48,7 +48,7 @@ class CompressedMembers:
     def __init__(self, file: pa.NativeFile, *, uri: str) -> None:
         self.damage: str | None = None
         """A description of the damage at which the stream stopped, or None."""
-        self.unproven = 0
+        self.unverified_bytes = 0
         """How many of the last bytes returned belong to a member that has not been read to its end."""
         self._file = file
         self._buffer = b""  # compressed bytes
@@ -79,14 +79,14 @@ class CompressedMembers:
                     continue
                 self._member_offset = self._buffer_offset + self._index
                 self._step_bytes = _SMALL_STEP_BYTES if self._magic == _ZSTD else _LARGE_STEP_BYTES
-                self._unpacker, self.unproven, self._returned = self._new_unpacker(), 0, 0
+                self._unpacker, self.unverified_bytes, self._returned = self._new_unpacker(), 0, 0
             if content := self._unpack_step(self._unpacker):
                 return content
         return b""
 
     def resume(self) -> bool:
         """Skip to the next member that starts with a record; return False if there is none."""
-        self._unpacker, self.damage, self.unproven = None, None, 0
+        self._unpacker, self.damage, self.unverified_bytes = None, None, 0
         self._buffer, self._index, self._buffer_offset = b"", 0, self._member_offset + 1
         self._file.seek(self._buffer_offset)
         while True:
@@ -123,10 +123,10 @@ class CompressedMembers:
         self._index += len(step)
         skipped = min(self._returned, len(content))
         self._returned, content = self._returned - skipped, content[skipped:]
-        self.unproven += len(content)
+        self.unverified_bytes += len(content)
         if unpacker.eof:
             self._index -= len(unpacker.unused_data)
-            self._unpacker, self.unproven = None, 0
+            self._unpacker, self.unverified_bytes = None, 0
         return content
 
     def _restart_member(self) -> None:
@@ -135,7 +135,7 @@ class CompressedMembers:
         self._file.seek(self._member_offset)
         self._buffer, self._index, self._buffer_offset = b"", 0, self._member_offset
         self._unpacker, self._step_bytes = self._new_unpacker(), _SMALL_STEP_BYTES
-        self._returned = self.unproven
+        self._returned = self.unverified_bytes
 
     def _starts_record(self, compressed: bytes) -> bool:
         assert self._new_unpacker is not None

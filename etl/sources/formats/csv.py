@@ -14,14 +14,18 @@ import pyarrow as pa
 from etl import storage
 from etl.errors import SourceError
 from etl.sources.columns import columns_to_read
-from etl.sources.formats import byte_lines
-from etl.sources.records import RecordBuffer, json_text
+from etl.sources.formats import byte_lines, whole_files
+from etl.sources.records import TABLE_BYTES, RecordBuffer, to_json
 from etl.sources.settings import Source
-from etl.sources.split import Split
+from etl.sources.split import Split, split_compression
 
-_MAX_FIELD_CHARS = (
-    1 << 31
-) - 1  # csv's own limit of 128 KB is too low; _RecordLines limits records
+EXTENSIONS: tuple[str, ...] = (".csv", ".tsv")
+COMPRESSIBLE: bool = True
+
+cut = whole_files.keep_whole  # a quoted field may contain line feeds
+count_records = whole_files.refuse_to_count
+
+_MAX_FIELD_CHARS = 2**31 - 1  # csv's own limit of 128 KB is too low; _RecordLines limits records
 
 
 class _BadRecord(NamedTuple):
@@ -61,26 +65,26 @@ class _RecordLines:
         return line
 
 
-def read(split: Split, source: Source) -> Iterator[pa.Table]:
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the file's records as tables of schema RAW; ``row`` counts from 0 after the header.
 
     Raises SourceError if the header is malformed or lacks a column that the recipe names.
     """
-    gathered, row = RecordBuffer(split.uri), 0
+    row, buffer = 0, RecordBuffer(split.uri, max_bytes=min(batch_bytes, TABLE_BYTES))
     with storage.open_input(split.uri) as file:
-        stream = byte_lines.unpacked(file, split)
+        stream = byte_lines.decompress(file, split)
         try:
             for record in _records(stream, split, source):
                 if isinstance(record, _BadRecord):
-                    gathered.reject(row, record.reason, record.error, raw=record.raw)
+                    buffer.reject(row, record.reason, record.error, raw=record.raw)
                 else:
-                    _add(record, row, source, gathered)
+                    _add(record, row, source, buffer)
                 row += 1
-                if gathered.full:
-                    yield from gathered.take()
+                if buffer.is_full:
+                    yield from buffer.flush()
         except OSError as error:
-            raise byte_lines.broken_off(split, error, row) from error
-    yield from gathered.take()
+            raise byte_lines.make_stream_error(split, error, row) from error
+    yield from buffer.flush()
 
 
 def _records(
@@ -88,7 +92,7 @@ def _records(
 ) -> Iterator[dict[str, str] | _BadRecord]:
     """Yield each record by column name, or the error in it."""
     csv.field_size_limit(_MAX_FIELD_CHARS)
-    blocks = byte_lines.blocks(stream, max_line_bytes=source.max_record_bytes)
+    blocks = byte_lines.read_blocks(stream, max_line_bytes=source.max_record_bytes)
     record_lines = _RecordLines(blocks, source.max_record_bytes)
     reader = csv.reader(record_lines, strict=True, delimiter=_delimiter(split.uri))
     header: list[str] | None = None
@@ -116,19 +120,19 @@ def _records(
             yield dict(zip(header, fields, strict=True))
 
 
-def _add(record: dict[str, str], row: int, source: Source, gathered: RecordBuffer) -> None:
+def _add(record: dict[str, str], row: int, source: Source, buffer: RecordBuffer) -> None:
     columns = source.columns
     taken = (columns.text, columns.id, columns.url)
     kept = [n for n in record if n not in taken] if source.metadata == "all" else source.metadata
-    gathered.add(
+    buffer.add(
         row,
         record[columns.text],
-        key=None if columns.id is None else record[columns.id],
+        id=None if columns.id is None else record[columns.id],
         url=None if columns.url is None else record[columns.url],
-        metadata=json_text({name: record[name] for name in kept}) if source.metadata else None,
+        metadata=to_json({name: record[name] for name in kept}) if source.metadata else None,
     )
 
 
 def _delimiter(uri: str) -> str:
-    name = uri.lower().removesuffix(".gz").removesuffix(".zst")
-    return "\t" if name.endswith(".tsv") else ","
+    plain, _ = split_compression(uri)
+    return "\t" if plain.endswith(".tsv") else ","

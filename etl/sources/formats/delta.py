@@ -1,4 +1,7 @@
-"""Delta tables as a source: the data files of one version, each read as Parquet."""
+"""Reader for Delta tables: the data files of one version, each read as Parquet.
+
+A table is a folder and is recognized by its ``_delta_log``, so the format has no extension.
+"""
 
 from collections.abc import Iterator
 from urllib.parse import unquote
@@ -6,13 +9,21 @@ from urllib.parse import unquote
 from etl import storage
 from etl.delta.external import ExternalTable, open_external
 from etl.errors import SourceError, TableError
-from etl.sources.settings import Source, nearest
+from etl.sources.formats import parquet
+from etl.sources.settings import Source, suggest_name
 from etl.sources.split import Split
+
+EXTENSIONS: tuple[str, ...] = ()
+COMPRESSIBLE: bool = False
+
+cut = parquet.cut
+count_records = parquet.count_records
+read = parquet.read
 
 _PARTITION = "partition."
 
 
-def whole_files(url: str, source: Source) -> Iterator[Split]:
+def list_data_files(url: str, source: Source) -> Iterator[Split]:
     """Yield one split per data file of the table, at the recipe's version or the newest.
 
     Raises SourceError if the table, the version or a column does not exist, or if the rows cannot be read
@@ -42,5 +53,5 @@ def _check_columns(table: ExternalTable, source: Source) -> None:
     for name in wanted:
         if name is not None and name not in names:
             raise SourceError(
-                f"the table has no column {name!r}", where=table.url, hint=nearest(name, names)
+                f"the table has no column {name!r}", where=table.url, hint=suggest_name(name, names)
             )

@@ -8,28 +8,51 @@ as two rows.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from etl import storage
 from etl.sources.formats import byte_lines
-from etl.sources.records import RecordBuffer, json_text, scalar_text
+from etl.sources.records import TABLE_BYTES, RecordBuffer, to_json, to_text
 from etl.sources.settings import Source
 from etl.sources.split import Split
+
+EXTENSIONS: tuple[str, ...] = (".jsonl", ".ndjson", ".json")
+COMPRESSIBLE: bool = True
 
 _BLANK = " \t\r"
 _parse = json.JSONDecoder().decode
 
 
-def read(split: Split, source: Source) -> Iterator[pa.Table]:
+def cut(whole: Split, split_bytes: int) -> list[Split]:
+    """Cut an uncompressed file at multiples of ``split_bytes``; a piece has the lines that start in it.
+
+    The first row of a piece is unknown until the lines before it are counted.
+    """
+    if whole.compression is not None or whole.size <= split_bytes:
+        return [whole]
+    return [
+        replace(
+            whole,
+            start=start,
+            stop=min(start + split_bytes, whole.size),
+            first_row=0 if start == 0 else None,
+            bytes=min(split_bytes, whole.size - start),
+        )
+        for start in range(0, whole.size, split_bytes)
+    ]
+
+
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the split's records as tables of schema RAW; ``row`` is the line's index in the file."""
     first_row = split.known_first_row
-    row, gathered = first_row, RecordBuffer(split.uri)
+    row, buffer = first_row, RecordBuffer(split.uri, max_bytes=min(batch_bytes, TABLE_BYTES))
     with storage.open_input(split.uri) as file:
-        start, stop = (0, None) if split.whole else byte_lines.seek_lines(file, split)
-        blocks = byte_lines.blocks(
-            byte_lines.unpacked(file, split),
+        start, stop = (0, None) if split.is_whole else byte_lines.seek_lines(file, split)
+        blocks = byte_lines.read_blocks(
+            byte_lines.decompress(file, split),
             max_line_bytes=source.max_record_bytes,
             start=start,
             stop=stop,
@@ -37,13 +60,13 @@ def read(split: Split, source: Source) -> Iterator[pa.Table]:
         try:
             for block in blocks:
                 for line in block.removesuffix("\n").split("\n"):
-                    _add_line(line, row, source, gathered)
+                    _add_line(line, row, source, buffer)
                     row += 1
-                    if gathered.full:
-                        yield from gathered.take()
+                    if buffer.is_full:
+                        yield from buffer.flush()
         except OSError as error:
-            raise byte_lines.broken_off(split, error, row - first_row) from error
-    yield from gathered.take()
+            raise byte_lines.make_stream_error(split, error, row - first_row) from error
+    yield from buffer.flush()
 
 
 def count_records(split: Split) -> int:
@@ -52,31 +75,31 @@ def count_records(split: Split) -> int:
         return byte_lines.count_lines(file, split)
 
 
-def _add_line(line: str, row: int, source: Source, gathered: RecordBuffer) -> None:
+def _add_line(line: str, row: int, source: Source, buffer: RecordBuffer) -> None:
     """Parse a line and add it as a row, or as a row with a reason; skip a blank line."""
     if _is_too_long(line, source.max_record_bytes):
         error_text = f"the record is larger than {source.max_record_bytes} bytes"
-        return gathered.reject(row, "too_large", error_text, raw=line)
+        return buffer.reject(row, "too_large", error_text, raw=line)
     try:
         record = _parse(line)
     except (ValueError, RecursionError) as error:
         if line.strip(_BLANK):
-            gathered.reject(row, "malformed", str(error), raw=line)
+            buffer.reject(row, "malformed", str(error), raw=line)
         return None
     if not isinstance(record, dict):
         error_text = f"expected a JSON object, found {type(record).__name__}"
-        return gathered.reject(row, "malformed", error_text, raw=line)
+        return buffer.reject(row, "malformed", error_text, raw=line)
     columns = source.columns
     if columns.text not in record:
         error_text = f"the object has no key {columns.text!r}"
-        return gathered.reject(row, "no_text", error_text, raw=line)
+        return buffer.reject(row, "no_text", error_text, raw=line)
     text = record[columns.text]
     if not (text is None or isinstance(text, str)):
         error_text = f"the value of {columns.text!r} is {type(text).__name__}, not a string"
-        return gathered.reject(row, "malformed", error_text, raw=line)
-    key = None if columns.id is None else scalar_text(record.get(columns.id))
-    url = None if columns.url is None else scalar_text(record.get(columns.url))
-    return gathered.add(row, text, key=key, url=url, metadata=_metadata(record, source))
+        return buffer.reject(row, "malformed", error_text, raw=line)
+    record_id = None if columns.id is None else to_text(record.get(columns.id))
+    url = None if columns.url is None else to_text(record.get(columns.url))
+    return buffer.add(row, text, id=record_id, url=url, metadata=_metadata(record, source))
 
 
 def _metadata(record: dict[str, Any], source: Source) -> str | None:
@@ -85,8 +108,8 @@ def _metadata(record: dict[str, Any], source: Source) -> str | None:
     if source.metadata == "all":
         columns = source.columns
         taken = (columns.text, columns.id, columns.url)
-        return json_text({key: value for key, value in record.items() if key not in taken})
-    return json_text({key: record[key] for key in source.metadata if key in record})
+        return to_json({key: value for key, value in record.items() if key not in taken})
+    return to_json({key: record[key] for key in source.metadata if key in record})
 
 
 def _is_too_long(line: str, max_bytes: int) -> bool:

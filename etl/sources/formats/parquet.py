@@ -14,6 +14,9 @@ from etl.sources.formats import columnar
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
+EXTENSIONS: tuple[str, ...] = (".parquet",)
+COMPRESSIBLE: bool = False
+
 _BUFFER_BYTES = 1 << 20
 _SMALL_GROUP_BYTES = 32 << 20
 
@@ -46,7 +49,7 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
     return splits or [whole]
 
 
-def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the split's rows as tables of schema RAW.
 
     Memory holds one batch, and either a small row group or a few pages of a larger one.
@@ -69,8 +72,16 @@ def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
                 use_threads=False,
             )
             for batch in batches:
-                yield columnar.raw(batch, split, source, row)
+                yield columnar.convert_batch(batch, split, source, row)
                 row += len(batch)
+
+
+def count_records(split: Split) -> int:
+    """Return the number of rows in the split's row groups, from the footer."""
+    with storage.open_input(split.uri) as file:
+        footer = pq.read_metadata(file)
+    groups = range(footer.num_row_groups)[split.start : split.stop]
+    return sum(footer.row_group(index).num_rows for index in groups)
 
 
 def _batch_rows(group: Any, batch_bytes: int) -> int:
@@ -78,4 +89,4 @@ def _batch_rows(group: Any, batch_bytes: int) -> int:
 
     pyarrow aborts the process when asked for the size of a column that is not in the footer.
     """
-    return columnar.batch_rows(group.total_byte_size / max(group.num_rows, 1), batch_bytes)
+    return columnar.choose_batch_rows(group.total_byte_size / max(group.num_rows, 1), batch_bytes)

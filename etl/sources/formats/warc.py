@@ -32,14 +32,21 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError
+from etl.sources.formats import whole_files
 from etl.sources.formats.compressed_members import CompressedMembers
-from etl.sources.formats.warc_payload import payload
-from etl.sources.formats.warc_records import Record, records
-from etl.sources.records import RecordBuffer, json_text
+from etl.sources.formats.warc_payload import extract_payload
+from etl.sources.formats.warc_records import Record, read_records
+from etl.sources.records import RecordBuffer, to_json
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
-DOCUMENTS = ("response", "resource", "conversion")
+EXTENSIONS: tuple[str, ...] = (".warc", ".wet", ".wat")
+COMPRESSIBLE: bool = True
+
+cut = whole_files.keep_whole  # the members of a compressed file can be found only by reading it
+count_records = whole_files.refuse_to_count
+
+DOCUMENT_TYPES = ("response", "resource", "conversion")
 """The types of records that are documents."""
 
 _METADATA_FIELDS = {
@@ -51,39 +58,41 @@ _METADATA_FIELDS = {
 }
 
 
-def read(split: Split, source: Source, batch_bytes: int) -> Iterator[pa.Table]:
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the file's documents as tables of schema RAW; raise SourceError if it has no record."""
-    row, is_warc, gathered = 0, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
+    row, is_warc, buffer = 0, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
     with storage.open_input(split.uri) as file:
         content = CompressedMembers(file, uri=split.uri)
-        for record in records(content, max_bytes=source.max_record_bytes):
+        for record in read_records(content, max_bytes=source.max_record_bytes):
             is_warc = is_warc or bool(record.fields)
             kind = record.fields.get("warc-type", "").lower()
-            if record.problem != "damaged" and kind not in DOCUMENTS:
+            if record.problem != "damaged" and kind not in DOCUMENT_TYPES:
                 continue
-            _add(record, row, source, gathered)
+            _add(record, row, source, buffer)
             row += 1
-            if is_warc and gathered.full:
-                yield from gathered.take()
+            if is_warc and buffer.is_full:
+                yield from buffer.flush()
     if row and not is_warc:
         raise SourceError(
             "the file is not a WARC file: it has no record",
             where=split.uri,
             hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
         )
-    yield from gathered.take()
+    yield from buffer.flush()
 
 
-def _add(record: Record, row: int, source: Source, gathered: RecordBuffer) -> None:
-    key, url = _id_and_url(record)
+def _add(record: Record, row: int, source: Source, buffer: RecordBuffer) -> None:
+    record_id, url = _id_and_url(record)
     if record.problem is not None:
         reason, error = record.problem, record.error
-        return gathered.reject(row, reason, error, raw=record.header, key=key, url=url)
-    page = payload(record, max_bytes=source.max_record_bytes)
+        return buffer.reject(row, reason, error, raw=record.header, id=record_id, url=url)
+    page = extract_payload(record, max_bytes=source.max_record_bytes)
     if page.problem is not None:
-        return gathered.reject(row, page.problem, page.error, raw=record.header, key=key, url=url)
+        return buffer.reject(
+            row, page.problem, page.error, raw=record.header, id=record_id, url=url
+        )
     metadata = _metadata(record, page.facts, source)
-    return gathered.add(row, page.text, key=key, url=url, metadata=metadata)
+    return buffer.add(row, page.text, id=record_id, url=url, metadata=metadata)
 
 
 def _id_and_url(record: Record) -> tuple[str | None, str | None]:
@@ -98,4 +107,4 @@ def _metadata(record: Record, facts: Mapping[str, Any], source: Source) -> str |
     fields = {name: record.fields.get(header) for name, header in _METADATA_FIELDS.items()}
     known = {name: value for name, value in {**fields, **facts}.items() if value}
     names = known if source.metadata == "all" else source.metadata
-    return json_text({name: known[name] for name in names if name in known})
+    return to_json({name: known[name] for name in names if name in known})

@@ -37,6 +37,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_BINARY_DATA = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")  # WHATWG MIME Sniffing, 3
 _NOT_PROSE = ("text/css", "text/dns", "text/javascript", "text/ecmascript")
 _PROSE_APPLICATIONS = ("application/xhtml+xml", "application/xml")
 # Python's codecs for WHATWG labels whose namesake in Python is a smaller character set.
@@ -58,7 +59,7 @@ class Payload(NamedTuple):
     facts: Mapping[str, Any] = MappingProxyType({})  # content_type, status, charset, undecoded
 
 
-def payload(record: Record, *, max_bytes: int) -> Payload:
+def extract_payload(record: Record, *, max_bytes: int) -> Payload:
     """Return the text of a response, resource or conversion record.
 
     A response body of more than ``max_bytes`` after decompression is rejected as too large.
@@ -135,11 +136,13 @@ def _text_payload(
     facts = {**facts, "content_type": mime}
     if mime and not _is_text(mime):
         return Payload(problem="not_text", error=f"the content type is {mime}", facts=facts)
-    sniffed = _mime(detect_mime(content[:_SNIFFED_BYTES]))
-    if sniffed and not _is_text(sniffed) and sniffed != "application/octet-stream":
-        return Payload(problem="not_text", error=f"the content starts like {sniffed}", facts=facts)
+    if _is_type_doubtful(record, mime, content):
+        sniffed = _mime(detect_mime(content[:_SNIFFED_BYTES]))
+        if sniffed and not _is_text(sniffed) and sniffed != "application/octet-stream":
+            error = f"the content starts like {sniffed}"
+            return Payload(problem="not_text", error=error, facts=facts)
     charset = _CHARSET.search(declared)
-    text, encoding, undecoded = decode(content, charset[1] if charset else None)
+    text, encoding, undecoded = decode_text(content, charset[1] if charset else None)
     facts["charset"] = encoding
     if "\0" in text[:_SNIFFED_BYTES]:
         error = "the content starts with binary data"
@@ -153,12 +156,29 @@ def _text_payload(
     return Payload(text=content if unchanged else text.encode("utf-8", "replace"), facts=facts)
 
 
-def decode(content: bytes, declared: str | None) -> tuple[str, str, int]:
+def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:
+    """Return whether the content may have another type than ``mime``.
+
+    Servers often declare a wrong type. A type in the record's own header is reliable, since a converter
+    made the text or a crawler examined it, as is text/plain unless binary data follows: prose that
+    starts with BM, FORM, ID3 or RIFF is not a file of that type.
+    """
+    fields = record.fields
+    if fields.get("warc-type", "").lower() == "conversion":
+        return False
+    if "warc-identified-payload-type" in fields:
+        return False
+    if mime and _mime(fields.get("content-type")) != "application/http":
+        return False
+    return mime != "text/plain" or bool(_BINARY_DATA.search(content, 0, _SNIFFED_BYTES))
+
+
+def decode_text(content: bytes, declared: str | None) -> tuple[str, str, int]:
     """Return the text, the encoding in which it was decoded, and its number of U+FFFD characters.
 
-    >>> decode("Grüße".encode("latin-1"), "ISO-8859-1")
+    >>> decode_text("Grüße".encode("latin-1"), "ISO-8859-1")
     ('Grüße', 'cp1252', 0)
-    >>> decode(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None)
+    >>> decode_text(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None)
     ('<meta charset=koi8-r>Да', 'koi8-r', 0)
     """
     for mark, encoding in _BOMS:

@@ -33,7 +33,7 @@ class Record(NamedTuple):
     error: str = ""  # the problem in words
 
 
-def records(content: CompressedMembers, *, max_bytes: int) -> Iterator[Record]:
+def read_records(content: CompressedMembers, *, max_bytes: int) -> Iterator[Record]:
     """Yield all records in order; one longer than ``max_bytes`` has no block."""
     return _Reader(content, max_bytes).records()
 
@@ -120,8 +120,8 @@ class _Reader:
             if len(rest) == _MAX_VERSION_BYTES:
                 return False
             if not self._read_more():  # the next header may be truncated in its first line
-                unproven = self._content.unproven if self._content.damage else 0
-                return unproven <= len(self._buffer) - end and _MAGIC.startswith(
+                unverified_bytes = self._content.unverified_bytes if self._content.damage else 0
+                return unverified_bytes <= len(self._buffer) - end and _MAGIC.startswith(
                     rest[: len(_MAGIC)]
                 )
 

@@ -17,8 +17,13 @@ from etl.kernels.hashing import ngram_index
 from etl.kernels.words.normalized_words import sizes
 from etl.sources import Columns, Source, list_splits, read_split
 from etl.stages.base import Filter, Rules
-from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
+from etl.storage.referenced_files import (
+    find_referenced_files,
+    find_referenced_files_cached,
+    hash_referenced_files,
+    read_text_lines,
+)
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -70,12 +75,12 @@ class Decontaminate(Filter):
 
         Raises RecipeError if a file does not exist.
         """
-        sets = {name: referenced_files.sha256(path) for name, path in self.sets.items()}
+        sets = {name: hash_referenced_files(path) for name, path in self.sets.items()}
         return {**super().identity(), "sets": sets}
 
     def check(self) -> None:
         """Read the first item of each set; raise RecipeError if a set has none."""
-        for evaluation_set in self._sets(referenced_files.find_referenced):
+        for evaluation_set in self._sets(find_referenced_files):
             next(_items(evaluation_set))
 
     def columns(self) -> dict[str, str]:
@@ -122,7 +127,7 @@ class Decontaminate(Filter):
         return sorted(self.sets)  # a recipe's identity does not depend on their order
 
     def _grams(self) -> ngram_index.Grams:
-        return _load(tuple(self._sets(referenced_files.current)), self.ngram, self.min_words)
+        return _load(tuple(self._sets(find_referenced_files_cached)), self.ngram, self.min_words)
 
     def _sets(self, find: Any) -> Iterator["_Set"]:
         for name in self._names:
@@ -175,7 +180,7 @@ def _items(evaluation_set: _Set) -> Iterator[pa.Array]:
 
 def _texts(file: FileInfo, column: str) -> Iterator[pa.Array]:
     if file.uri.lower().endswith((".txt", ".txt.gz")):
-        if lines := list(referenced_files.lines(file)):
+        if lines := list(read_text_lines(file)):
             yield pa.array(lines, pa.large_string())
         return
     source = Source(path=file.uri, columns=Columns(text=column), split_bytes=_NO_SPLITS)

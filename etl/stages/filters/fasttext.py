@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from etl.errors import RecipeError
-from etl.sources.settings import nearest
+from etl.sources.settings import suggest_name
 from etl.stages.base import Filter, Rules, above, below
-from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
+from etl.storage.referenced_files import find_referenced_files_cached, hash_referenced_files
 from etl.text.fasttext_model import LABEL_PREFIX, Model, load_model
 
 _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
@@ -52,7 +52,7 @@ class FastText(Filter):
 
         Raises RecipeError if the model does not exist.
         """
-        return {**super().identity(), "model": referenced_files.sha256(self.model)}
+        return {**super().identity(), "model": hash_referenced_files(self.model)}
 
     def columns(self) -> dict[str, str]:
         """Return the column ``fasttext_<name>``."""
@@ -91,7 +91,7 @@ class FastText(Filter):
         self._with_label(load_model.__wrapped__(self._file()))
 
     def _file(self) -> FileInfo:
-        matches = referenced_files.current(self.model)
+        matches = find_referenced_files_cached(self.model)
         if len(matches) > 1:
             raise RecipeError(
                 f"the path matches {len(matches)} files, but a model is one file", where=self.model
@@ -102,7 +102,7 @@ class FastText(Filter):
         """Return the model; raise RecipeError if it does not have the label."""
         if model.full(self.label) not in model.labels:
             known = [label.removeprefix(LABEL_PREFIX) for label in model.labels]
-            hint = nearest(self.label.removeprefix(LABEL_PREFIX), known)
+            hint = suggest_name(self.label.removeprefix(LABEL_PREFIX), known)
             what = f"the model has no label {self.label!r}"
             raise RecipeError(what, where=self._file().uri, hint=hint)
         return model

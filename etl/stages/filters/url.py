@@ -15,9 +15,13 @@ from pydantic import Field
 from etl.errors import RecipeError
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.stages.base import Filter, Rules
-from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
-from etl.storage.referenced_files import Paths
+from etl.storage.referenced_files import (
+    Paths,
+    find_referenced_files_cached,
+    hash_referenced_files,
+    read_list_entries,
+)
 from etl.text import urls as addresses
 
 _RULES: Final = {
@@ -69,7 +73,7 @@ class Url(Filter):
         Raises RecipeError if a file does not exist.
         """
         lists = {
-            name: [referenced_files.sha256(p) for p in getattr(self, name)] for name in self.paths
+            name: [hash_referenced_files(p) for p in getattr(self, name)] for name in self.paths
         }
         return {**super().identity(), **lists}
 
@@ -96,7 +100,7 @@ class Url(Filter):
         columns = {}
         for name in self._lists():
             current = tuple(
-                file for path in getattr(self, name) for file in referenced_files.current(path)
+                file for path in getattr(self, name) for file in find_referenced_files_cached(path)
             )
             counts = _COUNTS[name](urls, _load(name, current))
             columns[f"url_{name}"] = pa.array(counts, pa.float64(), mask=is_null)
@@ -183,7 +187,7 @@ def _load(name: str, list_files: tuple[FileInfo, ...]) -> _Keys | pl.Series:
 def _normalized_entries(name: str, list_files: tuple[FileInfo, ...]) -> Iterator[pl.Series]:
     """Yield the entries of a list in batches, normalized like the URLs that they are compared with."""
     for file in list_files:
-        lines = referenced_files.entries(file)
+        lines = read_list_entries(file)
         while batch := list(islice(lines, _BATCH_ENTRIES)):
             entries = pl.Series(batch)
             if name == "urls":

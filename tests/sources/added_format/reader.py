@@ -1,0 +1,30 @@
+"""Reader for a format made up for the tests: each line of a file is a document."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from etl import storage
+from etl.sources.formats import byte_lines, jsonl
+from etl.sources.records import RecordBuffer
+from etl.sources.settings import Source
+from etl.sources.split import Split
+
+EXTENSIONS: tuple[str, ...] = (".lines",)
+COMPRESSIBLE: bool = True
+
+cut = jsonl.cut
+count_records = jsonl.count_records
+
+
+def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
+    row, buffer = split.known_first_row, RecordBuffer(split.uri, max_bytes=batch_bytes)
+    with storage.open_input(split.uri) as file:
+        start, stop = (0, None) if split.is_whole else byte_lines.seek_lines(file, split)
+        stream = byte_lines.decompress(file, split)
+        limit = source.max_record_bytes
+        for block in byte_lines.read_blocks(stream, max_line_bytes=limit, start=start, stop=stop):
+            for line in block.removesuffix("\n").split("\n"):
+                buffer.add(row, line)
+                row += 1
+    yield from buffer.flush()
