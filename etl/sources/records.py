@@ -13,14 +13,11 @@ from etl.schemas import RAW
 MAX_ROWS = 8192
 """The maximum number of rows in a batch."""
 
-_RAW_PREFIX_CHARS = 1000  # of a bad record, stored in ``metadata``
-
-
 TABLE_BYTES = 1 << 20
-"""The size of Python strings at which it is fastest to convert them to a table."""
+"""The size of Python strings that readers of lines and records convert to a table at a time."""
 
+_RAW_PREFIX_CHARS = 1000  # of a bad record, stored in ``metadata``
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=str
 ).encode
@@ -58,9 +55,8 @@ def replace_surrogates(text: str) -> str:
 
 def encode_error(error: str, raw: str) -> str:
     """Return the ``metadata`` of a bad record: the error and the start of the record."""
-    return to_json(
-        {"error": replace_surrogates(error), "raw": replace_surrogates(raw[:_RAW_PREFIX_CHARS])}
-    )
+    start = replace_surrogates(raw[:_RAW_PREFIX_CHARS])
+    return to_json({"error": replace_surrogates(error), "raw": start})
 
 
 def explain_invalid_utf8(text: str) -> str | None:

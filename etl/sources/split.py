@@ -38,9 +38,7 @@ class Split:
     format: Format  # delta: a Parquet data file of a Delta table
     start: int = 0  # first row group, record batch or byte; a line belongs to where it starts
     stop: int | None = None  # one past the last; None: the end of the file
-    first_row: int | None = (
-        0  # number of the first record; None: not counted yet (see ``number_splits``)
-    )
+    first_row: int | None = 0  # number of the first record; None until ``number_splits`` sets it
     bytes: int = 0  # approximate size of the piece, for progress
     partition: tuple[tuple[str, Any], ...] = ()  # columns whose values are in the Delta log
 
