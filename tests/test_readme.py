@@ -1,4 +1,4 @@
-"""What README.md shows is so: its recipe loads, its commands and files exist, its notebook lines run."""
+"""README.md is correct: its recipe loads, its commands and files exist, its notebook example runs."""
 
 import re
 from pathlib import Path
@@ -14,8 +14,8 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return [text for name, text in found if name == language]
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [text for name, text in fenced if name == language]
 
 
 def test_its_recipe_loads(tmp_path: Path) -> None:
@@ -27,39 +27,39 @@ def test_its_recipe_loads(tmp_path: Path) -> None:
 
 
 def test_its_commands_exist() -> None:
-    known = get_command(app).commands
-    named = re.findall(r"^\$ etl (\w+)", README, re.MULTILINE)
-    assert len(named) > 4
-    assert set(named) <= set(known)
+    shown = re.findall(r"^\$ etl (\w+)", README, re.MULTILINE)
+    assert len(shown) > 4
+    assert set(shown) <= set(get_command(app).commands)
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"make ([\w-]+)", README):
         assert f"\n{target}:" in makefile
 
 
 def test_its_files_exist() -> None:
-    (tree,) = [block for block in blocks("") if block.startswith("cli/")]
-    names = re.findall(r"^  (\S+)", tree, re.MULTILINE)
-    names += re.findall(r"(\w+\.py) ", tree)
-    assert len(names) > 12
-    assert [name for name in names if not (ROOT / "etl" / name).exists()] == []
-    tops = re.findall(r"^(\w+/)", tree, re.MULTILINE)
-    assert [top for top in tops if not (ROOT / top).is_dir()] == []
-    for name in re.findall(r"`([\w/]+\.md)`", README):
-        assert (ROOT / name).is_file()
+    (layout,) = [block for block in blocks("") if block.startswith("etl/errors.py")]
+    listed = re.findall(r"(?:^|  )([\w/]+/|etl/\w+\.py)(?=\s)", layout, re.MULTILINE)
+    assert [name for name in listed if not (ROOT / name).exists()] == []
+    packages = {f"etl/{p.name}/" for p in (ROOT / "etl").iterdir() if (p / "__init__.py").is_file()}
+    linked = {f"etl/{folder}/" for folder in ("cli", "pipelines", "schemas")}
+    assert packages - linked <= set(listed)
+    linked_files = re.findall(r"\]\(([\w./-]+)\)", README)
+    linked_files += re.findall(r"`([\w/]+\.(?:md|py))`", README)
+    assert len(linked_files) > 5
+    assert [name for name in linked_files if not (ROOT / name).is_file()] == []
 
 
-def test_its_notebook_lines_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_notebook_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = [block for block in blocks("python") if "etl.apply" in block]
     monkeypatch.chdir(ROOT / "pipelines")
     code = block.replace('"data/*.parquet"', "source")
     assert code != block
-    names: dict[str, object] = {}
+    variables: dict[str, object] = {}
     setup = (
         "import etl\nsource = etl.Source(path='sample/*.parquet', columns={'text': 'content'})\n"
     )
     *lines, last = code.strip().splitlines()
-    exec(setup + "\n".join(lines) + f"\nresult = {last}", names)
-    assert names["result"].sum() > 0
+    exec(setup + "\n".join(lines) + f"\nresult = {last}", variables)
+    assert variables["result"].sum() > 0
 
 
 def test_it_is_short() -> None:
