@@ -31,7 +31,7 @@ AVOIDED = {
     r"\bof one mind\b": "consistent",
     r"\bat work\b|\bin hand\b": "running, in progress",
     r"\bof late\b": "recent",
-    r"\bwhat (is|was|are|were) (there|live|alike)\b": "name it: the stored rows, the current files",
+    r"\bwhat (is|was|are|were) (there|live)\b": "name it: the stored rows, the current files",
     r"\bof how many\b": "name the total: the world size, the number of files",
     r"\b(give|gives|gave|given) back\b": "return",
     r"(?<!\bin )\bthe way of\b": "lineage, method, path",
