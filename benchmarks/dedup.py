@@ -1,25 +1,25 @@
-r"""Near-duplicates: how many of the pairs that are there are found and joined, and how fast.
+r"""Near-duplicates: the share of true pairs that are found and joined, and the speed.
 
     TOKENLAKE_DATA=... python benchmarks/dedup.py [--copies N]
     python benchmarks/dedup.py --increment DOCUMENTS
 
-Quality: the 14,769 documents of ``$TOKENLAKE_DATA/docs`` are signed and compared as the job does it.
-The truth is ``near_dup_pairs.parquet``: every pair with an exact Jaccard likeness of at least 0.5 over sets
-of 5 words (lower case, ``\w+``), found without MinHash. *Found* are pairs with a band in common, *joined*
-those that verification leaves; precision is the share of joined pairs whose true likeness is at least the
-least one minus 0.05, recall counts the true pairs at or above it. *Theory* is 1 - (1 - s^rows)^bands, the
-mean over the true pairs. Both are of pairs, before any keeper is chosen. Words differ from those of the
-truth (digits count as 0, accents do not count, Katakana and marks are words of their own or parts of
-them), which is most of what precision is short of.
+Quality: the 14,769 documents of ``$TOKENLAKE_DATA/docs`` are signed and compared as a run does it. The truth
+is ``near_dup_pairs.parquet``: every pair with an exact Jaccard similarity of at least 0.5 over sets of 5
+words (lower case, ``\w+``), computed without MinHash. *Found* are pairs with a common band, *joined* those
+that pass verification. Precision is the share of joined pairs whose true similarity is at least the limit
+minus 0.05; recall counts the true pairs at or above the limit. *Theory* is 1 - (1 - s^rows)^bands, averaged
+over the true pairs. Pairs are counted before keepers are chosen. Words are split differently in the truth
+(here digits count as 0, accents do not count, and Katakana and marks are separate words or parts of words),
+which causes most of the missing precision.
 
-Speed: signatures of 50 MB of English and of mixed languages on one core (CPU time, a warm kernel), and
-the whole deduplication of the documents, ``--copies`` times over with one word in fifty changed, on two
-worker processes (wall time from the first pass's end to the commit of ``duplicates``).
+Speed: signatures of 50 MB of English and of mixed languages on one core (CPU time, compiled kernels), and
+deduplication of all documents, repeated ``--copies`` times with one word in fifty changed, on two worker
+processes (wall time from the end of the first pass to the commit of ``duplicates``).
 
-Increments: a lake of made-up documents of 120 words gets 1 % more, half of them old ones with one word in
-fifty changed. The CPU time and the bytes read are those of driver and worker, which are one process, from
-the first pass's end to the commit of ``duplicates``, and from there to that of ``keys``. Without the table
-``keys`` every signature and hash is read and shuffled, as a lake without it does.
+Increments: a lake of generated documents of 120 words gets 1 % more, half of them copies of old ones with one
+word in fifty changed. CPU time and bytes read are those of driver and worker, which share one process, from
+the end of the first pass to the commit of ``duplicates``, and from there to the commit of ``keys``. Without
+the table ``keys``, every signature and hash is read and shuffled.
 """
 
 import argparse
@@ -59,17 +59,17 @@ BINS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
 def truth(data: Path, ids: list[str]) -> Pairs:
-    """Pairs of documents by their numbers, and how alike they are."""
-    place = {name: number for number, name in enumerate(ids)}
+    """Return the pairs of documents, by number, and their similarity."""
+    numbers = {name: number for number, name in enumerate(ids)}
     rows = pl.read_parquet(data / "docs" / "near_dup_pairs.parquet").iter_rows()
-    found = {}
+    similarities = {}
     for a, b, value, _ in rows:
-        found[min(place[a], place[b]), max(place[a], place[b])] = value
-    return found
+        similarities[min(numbers[a], numbers[b]), max(numbers[a], numbers[b])] = value
+    return similarities
 
 
 def candidates(stage: DedupMinhash, numbers: np.ndarray) -> set[tuple[int, int]]:
-    """The pairs with a band in common, as the job makes them."""
+    """Return the pairs with a common band, as a run computes them."""
     rows = np.flatnonzero(numbers[:, 0] > 0)
     bands = {
         "key": band_keys(numbers[rows, 1:], stage.bands).ravel(),
@@ -81,7 +81,7 @@ def candidates(stage: DedupMinhash, numbers: np.ndarray) -> set[tuple[int, int]]
 
 
 def quality(data: Path) -> Iterator[str]:
-    """A table of recall and precision for each of STAGES."""
+    """Yield a table of recall and precision for each of STAGES."""
     table = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["id", "text"])
     known, array = truth(data, table["id"].to_pylist()), table["text"].combine_chunks()
     same = [pair for pair, value in known.items() if value >= 1]
@@ -96,11 +96,11 @@ def quality(data: Path) -> Iterator[str]:
         sets = shingles(texts(array), stage.shingling)
         close = [pair for pair, value in known.items() if value >= stage.min_similarity]
         likely = [stage.found(known[pair]) for pair in close]
-        likeness = {
+        similarities = {
             "estimate": {p: (numbers[p[0], 1:] == numbers[p[1], 1:]).mean() for p in found},
             "exact": {p: jaccard(sets[p[0]], sets[p[1]]) for p in found},
         }
-        for how, values in likeness.items():
+        for how, values in similarities.items():
             joined = {pair for pair, value in values.items() if value >= stage.min_similarity}
             right = sum(known.get(pair, 0.0) >= stage.min_similarity - 0.05 for pair in joined)
             cells = [
@@ -112,14 +112,14 @@ def quality(data: Path) -> Iterator[str]:
             ]
             yield f"| {name} | {how} | " + " | ".join(f"{cell:.4f}" for cell in cells) + " |"
         if name == next(iter(STAGES)):
-            curve = list(_by_likeness(known, found, stage))
+            curve = list(_by_similarity(known, found, stage))
     yield ""
     yield from curve
 
 
-def _by_likeness(known: Pairs, found: set[tuple[int, int]], stage: DedupMinhash) -> Iterator[str]:
-    """The S-curve as it is measured, for the first of STAGES."""
-    yield "| likeness | pairs | found | theory |"
+def _by_similarity(known: Pairs, found: set[tuple[int, int]], stage: DedupMinhash) -> Iterator[str]:
+    """Yield the measured S-curve of the first of STAGES."""
+    yield "| similarity | pairs | found | theory |"
     yield "|---|---|---|---|"
     for low, high in zip(BINS, [*BINS[1:], 2.0], strict=True):
         pairs = [pair for pair, value in known.items() if low <= value < high]
@@ -130,7 +130,7 @@ def _by_likeness(known: Pairs, found: set[tuple[int, int]], stage: DedupMinhash)
 
 
 def signing(data: Path) -> Iterator[str]:
-    """Megabytes of text per second of one core."""
+    """Yield the megabytes of text per second and core."""
     for name, pattern in (("English", "bench/win32*.parquet"), ("mixed", "docs/docs-*.parquet")):
         array = pq.read_table(sorted(data.glob(pattern)), columns=["text"])["text"].combine_chunks()
         part = array.slice(0, max(1, len(array) * 50_000_000 // array.nbytes))
@@ -143,7 +143,7 @@ def signing(data: Path) -> Iterator[str]:
 
 
 def whole(data: Path, copies: int) -> Iterator[str]:
-    """Documents per second of the barrier alone, and how many are left."""
+    """Yield the time of deduplication alone, and the number of duplicates."""
     table = pq.read_table(data / "docs" / "docs-00000.parquet", columns=["id", "text"])
     rng = random.Random(0)  # noqa: S311 (no secret)
     with tempfile.TemporaryDirectory() as folder, Cluster(workers=2).connect() as client:
@@ -170,13 +170,13 @@ def whole(data: Path, copies: int) -> Iterator[str]:
             report = run(recipe, cluster=client, on_progress=note)
             seconds = done["duplicates"] - done["documents"]
             yield (
-                f"| the barrier, {how}: {report.kept:,} documents, {report.duplicates:,} duplicates "
+                f"| deduplication, {how}: {report.kept:,} documents, {report.duplicates:,} duplicates "
                 f"| {seconds:.1f} s |"
             )
 
 
 def increment(documents: int) -> Iterator[str]:
-    """What a run costs that adds 1 % of documents, half of them like old ones, with and without keys."""
+    """Yield the cost of a run that adds 1 % of documents, half of them near-duplicates."""
     rng = random.Random(0)  # noqa: S311 (no secret)
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["".join(rng.choices(letters, k=rng.randrange(2, 9))) for _ in range(20_000)]
@@ -195,8 +195,8 @@ def increment(documents: int) -> Iterator[str]:
         recipe = Recipe.model_validate({**fields, "lake": f"{name}/lake"})
         run(recipe, cluster=client, on_progress=first.note)
         yield f"| {documents:,} documents | CPU s | MB read |\n|---|---|---|"
-        yield first.line("the first run: the barrier", "documents", "duplicates")
-        yield first.line("the first run: keys written", "duplicates", "end")
+        yield first.line("first run: deduplication", "documents", "duplicates")
+        yield first.line("first run: keys written", "duplicates", "end")
         _write(folder / "in" / "new.parquet", new)
         shutil.copytree(folder / "lake", folder / "without")
         shutil.rmtree(folder / "without" / "keys")
@@ -210,11 +210,11 @@ def increment(documents: int) -> Iterator[str]:
         yield clock.line("1 % more, keys written", "duplicates", "end")
         size = sum(file.stat().st_size for file in folder.glob("lake/keys/kind=*/*.parquet"))
         keys = documents * (1 + DedupMinhash().bands)
-        yield f"| keys on disk: {size / keys:.1f} bytes a key | | {size / 1e6:.1f} |"
+        yield f"| keys on disk: {size / keys:.1f} bytes per key | | {size / 1e6:.1f} |"
 
 
 class _Clock:
-    """The CPU seconds and bytes read of this process when each step last said something."""
+    """CPU seconds and bytes read by this process at the last report of each step."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}
@@ -223,18 +223,18 @@ class _Clock:
         self._seen[progress.step] = _spent()
 
     def line(self, name: str, start: str, end: str) -> str:
-        """What was spent from the end of one step to that of another, or to now."""
+        """Return the cost from the end of one step to the end of another, or to now."""
         before, after = self._seen[start], self._seen.get(end) or _spent()
         return f"| {name} | {after[0] - before[0]:.2f} | {(after[1] - before[1]) / 1e6:.1f} |"
 
 
 def _spent() -> tuple[float, int]:
-    read = Path("/proc/self/io").read_text().split()[1]  # rchar: bytes that read() has given
+    read = Path("/proc/self/io").read_text().split()[1]  # rchar: bytes returned by read()
     return time.process_time(), int(read)
 
 
 def _threads() -> Client:
-    """A cluster inside this process, so that all it spends is seen here."""
+    """Start a cluster inside this process, so that its cost is that of the process."""
     return Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
 
 
@@ -243,7 +243,7 @@ def _write(path: Path, texts: list[str]) -> None:
 
 
 def _changed(text: str, rng: random.Random) -> str:
-    """One word in fifty replaced."""
+    """Replace one word in fifty."""
     words = text.split(" ")
     for _ in range(len(words) // 50):
         words[rng.randrange(len(words))] = "changed"
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=4)
     parser.add_argument("--increment", type=int, metavar="DOCUMENTS")
     arguments = parser.parse_args()
-    if arguments.increment is not None:  # made-up text: needs no data
+    if arguments.increment is not None:  # generated text: needs no data
         for line in increment(arguments.increment):
             print(line, flush=True)
         return

@@ -1,23 +1,23 @@
-"""Deduplication of many documents: how long the barrier takes, and how much memory.
+"""Deduplication of many documents: time and memory.
 
     TOKENLAKE_DATA=... python benchmarks/dedup_at_scale.py [--documents N]
     TOKENLAKE_DATA=... python benchmarks/dedup_at_scale.py --memory N
     python benchmarks/dedup_at_scale.py --keys ROWS
 
-Documents are made of real text: each is eight runs of 15 words from somewhere in English documents of
-``$TOKENLAKE_DATA/bench``, and one in four is an earlier one with a word or two changed. A seed decides all.
+Documents are generated from real text: each is eight runs of 15 words from English documents of
+``$TOKENLAKE_DATA/bench``, and one in four is an earlier one with one or two words changed. The generator is
+seeded.
 
-``--documents``: a million unless said otherwise, on two worker processes. The first pass (reading,
-signatures, writing) is told apart from the barrier: the shuffle of hashes and of bands, verification,
-decisions, the commit of ``duplicates``; and from the writing of ``keys``.
+``--documents``: one million by default, on two worker processes. The first pass (reading, signatures,
+writing), the deduplication (the shuffle of hashes and bands, verification, decisions, the commit of
+``duplicates``) and the writing of ``keys`` are measured separately.
 
-``--memory``: a quarter, a half, and all of N documents, the barrier and the keys without the first pass, each
-in processes of its own. Told are the most memory that the driver and the larger worker held (what they hold
-before is not taken off), and the pairs with a band in common.
+``--memory``: a quarter, half and all of N documents; deduplication and keys without the first pass, each in
+fresh processes. Reports the maximum memory of the driver and of the larger worker (including their memory
+before), and the number of pairs with a common band.
 
-``--keys``: rows of made-up keys, one for each document, of which one in ten is that of the document before,
-through the shuffle, the comparison and the decisions, with workers of 2 GiB each. The duplicates that must be
-found are known, and checked.
+``--keys``: rows of generated keys, one per document, of which one in ten equals the one before, through
+shuffle, comparison and decisions, with workers of 2 GiB each. The expected duplicates are known, and checked.
 """
 
 import argparse
@@ -51,13 +51,13 @@ from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
 
-RUNS, WORDS = 8, 15  # of a document: runs of neighbouring words, and words of each
+RUNS, WORDS = 8, 15  # per document: runs of consecutive words, and words per run
 PER_FILE = 20_000
 KEYS_PER_TASK = 1_000_000
 
 
 def write_documents(data: Path, folder: Path, number: int) -> None:
-    """So many documents as Parquet."""
+    """Write generated documents as Parquet."""
     table = pq.read_table(sorted(data.glob("bench/win32*.parquet")), columns=["text"]).slice(
         0, 10_000
     )
@@ -80,7 +80,7 @@ def write_documents(data: Path, folder: Path, number: int) -> None:
 
 
 def recipe(folder: Path) -> Recipe:
-    """Both kinds of duplicates in the documents of a folder."""
+    """Return a recipe with both kinds of deduplication for a folder of documents."""
     stages = ["dedup_exact", "dedup_minhash"]
     source = {"path": str(folder / "in")}
     fields = {"name": "scale", "source": source, "lake": str(folder / "lake"), "stages": stages}
@@ -88,7 +88,7 @@ def recipe(folder: Path) -> Recipe:
 
 
 def steps(folder: Path, client: Client) -> tuple[dict[str, float], int]:
-    """Seconds of each step of a run, and the duplicates."""
+    """Return the seconds of each step of a run, and the number of duplicates."""
     ends: dict[str, float] = {"begin": time.monotonic()}
 
     def note(progress: Progress) -> None:
@@ -102,18 +102,18 @@ def steps(folder: Path, client: Client) -> tuple[dict[str, float], int]:
 
 
 def whole(data: Path, number: int) -> Iterator[str]:
-    """Seconds of the steps of one run."""
+    """Yield the seconds of each step of one run."""
     with tempfile.TemporaryDirectory() as name, Cluster(workers=2).connect() as client:
         write_documents(data, Path(name) / "in", number)
         seconds, duplicates = steps(Path(name), client)
     yield f"| {number:,} documents, {duplicates:,} duplicates | s |\n|---|---|"
-    yield f"| the first pass, with signatures | {seconds['documents']:.1f} |"
+    yield f"| first pass, with signatures | {seconds['documents']:.1f} |"
     yield f"| shuffle, verification, decisions | {seconds['duplicates']:.1f} |"
     yield f"| keys | {seconds['keys']:.1f} |"
 
 
 def memory(data: Path, largest: int) -> Iterator[str]:
-    """The most memory at three sizes."""
+    """Yield the maximum memory at three sizes."""
     yield "| documents | pairs compared | duplicates | driver MB | worker MB |"
     yield "|---|---|---|---|---|"
     for number in (largest // 4, largest // 2, largest):
@@ -132,7 +132,7 @@ def memory(data: Path, largest: int) -> Iterator[str]:
 
 
 def compared(folder: Path) -> int:
-    """How many pairs of documents whose texts are not equal have a band in common."""
+    """Return the number of pairs of documents with different texts and a common band."""
     stage, table = DedupMinhash(), Table.open(f"{folder}/lake/documents")
     columns = table.dataset().to_table(columns=["content_hash", "signature"]).to_pandas()
     signatures = columns.drop_duplicates("content_hash")["signature"].dropna()
@@ -143,7 +143,7 @@ def compared(folder: Path) -> int:
 
 
 def barrier(folder: Path) -> str:
-    """The duplicates of a run over documents that are there, and the most MB of driver and worker."""
+    """Return the duplicates among existing documents, and the maximum MB of driver and worker."""
     with Cluster(workers=2).connect() as client:
         _, duplicates = steps(folder, client)
         workers = client.run(peak)
@@ -151,27 +151,27 @@ def barrier(folder: Path) -> str:
 
 
 def peak() -> float:
-    """The most memory, in MB, that this process has held."""
+    """Return the maximum memory of this process so far, in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 def keys(rows: int) -> Iterator[str]:
-    """Seconds and memory of the shuffle, the comparison and the decisions of made-up keys."""
+    """Yield the seconds and memory of shuffle, comparison and decisions for generated keys."""
     with Cluster(workers=2, memory_limit="2GiB").connect() as client:
         begun = time.monotonic()
         parts = range(0, rows, KEYS_PER_TASK)
         made = dd.from_map(_make_keys, parts, rows=rows, meta=_make_keys(0, rows=0))
         ranged = shuffle_by_range(made, "key", partitions_for(rows))
         found = choose_keepers.choose_keepers(
-            client, ranged.map_partitions(_alike, meta=SIMILAR_PAIRS)
+            client, ranged.map_partitions(_equal_pairs, meta=SIMILAR_PAIRS)
         )
         seconds = time.monotonic() - begun
         worker, driver = max(client.run(peak).values()), peak()
     number = np.arange(9, rows, 10)
     for name, known in (("document", number), ("keeper", number - 1)):
         assert np.array_equal(np.sort(found[name]), _addresses(known)), (
-            f"another {name} than is there"
+            f"the {name}s differ from the generated ones"
         )
     yield "| keys | duplicates | s | driver MB | worker MB |\n|---|---|---|---|---|"
     yield f"| {rows:,} | {len(found):,} | {seconds:.0f} | {driver:.0f} | {worker:.0f} |"
@@ -180,7 +180,9 @@ def keys(rows: int) -> Iterator[str]:
 def _make_keys(first: int, *, rows: int) -> pd.DataFrame:
     number = np.arange(first, min(first + KEYS_PER_TASK, rows), dtype=np.int64)
     same = number - (number % 10 == 9)
-    mixed = same.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # a bijection that spreads
+    mixed = same.astype(np.uint64) * np.uint64(
+        0x9E3779B97F4A7C15
+    )  # a bijection that spreads the keys
     return pd.DataFrame({"key": mixed.view(np.int64), "address": _addresses(number), "rank": 0.0})
 
 
@@ -188,8 +190,8 @@ def _addresses(number: NDArray[np.int64]) -> NDArray[np.int64]:
     return address(number // PER_FILE, number % PER_FILE)
 
 
-def _alike(bands: pd.DataFrame) -> pd.DataFrame:
-    """All pairs of equal keys."""
+def _equal_pairs(bands: pd.DataFrame) -> pd.DataFrame:
+    """Return all pairs of equal keys."""
     pairs = minhash.candidates(bands)
     return pairs.assign(similarity=1.0, bucket=file_of(pairs["better"].to_numpy()))[
         SIMILAR_PAIRS.columns
@@ -202,7 +204,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--memory", type=int, metavar="DOCUMENTS")
     parser.add_argument("--keys", type=int, metavar="ROWS")
-    parser.add_argument("--barrier", type=Path, help=argparse.SUPPRESS)  # what --memory calls
+    parser.add_argument("--barrier", type=Path, help=argparse.SUPPRESS)  # for --memory
     options = parser.parse_args()
     if options.barrier is not None:
         print(barrier(options.barrier))

@@ -1,15 +1,14 @@
-"""The whole of dedup_minhash beside datatrove's: CPU seconds on one thread, and how many documents stay.
+"""Compare dedup_minhash with datatrove and rensa: CPU seconds on one thread, and documents kept.
 
     TOKENLAKE_DATA=... python benchmarks/dedup_vs_peers.py [--documents N]
 
-gives both the same documents of ``$TOKENLAKE_DATA/docs`` as one Parquet file, with FineWeb's settings (words,
-5-grams, 14 bands of 8 rows, 64-bit hashes). Ours is a run of a recipe with this stage alone: reading,
-signatures, shuffle, verification, keepers, and the commits of ``documents``, ``duplicates`` and ``keys``;
-datatrove's are its four steps, from its reader to its writer. All of each is one process, and kernels and
-language models are loaded before. datatrove joins whatever shares a band, without verification, so that it
-removes more. rensa is a library of signatures and bands: its figure is that of these alone, of texts that are
-in memory, and ours for the same is beside it. text-dedup runs on Spark since its version 0.4 and is not
-measured.
+Both get the same documents of ``$TOKENLAKE_DATA/docs`` as one Parquet file, with FineWeb's settings (words,
+5-grams, 14 bands of 8 rows, 64-bit hashes). Tokenlake runs a recipe with this stage alone: reading,
+signatures, shuffle, verification, keepers, and the commits of ``documents``, ``duplicates`` and ``keys``.
+datatrove runs its four steps, from its reader to its writer. Each is one process, with kernels and language
+models loaded in advance. datatrove joins all documents that share a band, without verification, so it removes
+more. rensa is a library for signatures and bands: its figure covers these alone, for texts in memory, next to
+Tokenlake's figure for the same work. text-dedup runs on Spark since version 0.4 and is not measured.
 """
 
 import argparse
@@ -41,7 +40,7 @@ RENSA = ("rensa==0.5.0", "pyarrow")
 
 
 def ours(documents: Path, lake: Path) -> tuple[float, int]:
-    """CPU seconds of a run, and the documents that stay."""
+    """Return the CPU seconds of a run, and the number of documents kept."""
     recipe = Recipe(
         name="minhash", source={"path": str(documents)}, lake=str(lake), stages=[DedupMinhash()]
     )
@@ -55,7 +54,7 @@ def ours(documents: Path, lake: Path) -> tuple[float, int]:
 
 
 def theirs(documents: Path, folder: Path) -> tuple[dict[str, float], int]:
-    """CPU seconds of datatrove's steps, and the documents that stay."""
+    """Return the CPU seconds of datatrove's steps, and the number of documents kept."""
     script = Path(__file__).parent / "peers" / "datatrove_minhash.py"
     command = [str(part) for part in (peer(), script, documents, folder)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -64,7 +63,7 @@ def theirs(documents: Path, folder: Path) -> tuple[dict[str, float], int]:
 
 
 def signed(documents: Path) -> tuple[dict[str, float], int]:
-    """CPU seconds of our signatures and of finding who shares a band, and how many documents do."""
+    """Return the CPU seconds of signatures and shared bands, and the number of documents with one."""
     texts, stage = pq.read_table(documents, columns=["text"])["text"], DedupMinhash()
     begun = time.process_time()
     signatures = stage.signature(texts)
@@ -78,7 +77,7 @@ def signed(documents: Path) -> tuple[dict[str, float], int]:
 
 
 def signed_by_rensa(documents: Path) -> tuple[dict[str, float], int]:
-    """The same of rensa."""
+    """Return the same for rensa."""
     script = Path(__file__).parent / "peers" / "rensa_minhash.py"
     command = [str(part) for part in (peer("rensa", RENSA), script, documents)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -87,7 +86,7 @@ def signed_by_rensa(documents: Path) -> tuple[dict[str, float], int]:
 
 
 def main() -> None:
-    """Run both and print the two."""
+    """Run both and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--documents", type=int, default=3000)
     options = parser.parse_args()
@@ -109,8 +108,8 @@ def main() -> None:
         bands = {"tokenlake": signed(given), "rensa": signed_by_rensa(given)}
     total = sum(steps.values())
     print(f"{len(table):,} documents, {size:.1f} MB of text")
-    print(f"tokenlake  {seconds:8.2f} s of CPU time  {size / seconds:8.2f} MB/s  {kept:,} stay")
-    print(f"datatrove  {total:8.2f} s of CPU time  {size / total:8.2f} MB/s  {their_kept:,} stay")
+    print(f"tokenlake  {seconds:8.2f} s of CPU time  {size / seconds:8.2f} MB/s  {kept:,} kept")
+    print(f"datatrove  {total:8.2f} s of CPU time  {size / total:8.2f} MB/s  {their_kept:,} kept")
     print("           " + ", ".join(f"{step} {value:.2f} s" for step, value in steps.items()))
     print(f"ratio      {total / seconds:8.1f}")
     print("signatures, and documents that share a band:")

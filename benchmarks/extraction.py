@@ -1,12 +1,12 @@
-"""The way from a web archive to text, beside its extractor alone: what a page costs besides.
+"""Web archive to text: the cost of a page compared with its extractor alone.
 
     TOKENLAKE_DATA=... python benchmarks/extraction.py [--rounds 5] [--extractor trafilatura]
 
-reads the 2,040 pages of ``web/mdn-pages.warc.gz`` under ``$TOKENLAKE_DATA``. ``bare`` is what any program
-needs for them: FastWARC's iterator, the charset by resiliparse, the extractor, in one process and without
-limits. ``tokenlake`` is ``etl.sources.read`` and the stage ``extract``: tables with addresses and reasons,
-damage told, pages in a child process with a time limit that holds. CPU time, the child's with it; the best
-of rounds in turn.
+reads the 2,040 pages of ``web/mdn-pages.warc.gz`` in ``$TOKENLAKE_DATA``. ``bare`` is the minimum for
+any program: FastWARC's iterator, resiliparse's charset detection and the extractor, in one process and
+without limits. ``tokenlake`` is ``etl.sources.read`` and the stage ``extract``: tables with addresses
+and reasons, damage reported, and pages in a child process with a reliable time limit. CPU time,
+including the child's; best of alternating rounds.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from etl.text.html_worker import extractor
 
 
 def bare(file: Path, name: Extractor) -> int:
-    """The pages of an archive by its libraries alone; how many there were."""
+    """Extract the pages of an archive with its libraries alone; return their number."""
     extract, pages = extractor(name), 0
     with file.open("rb") as stream:
         for record in ArchiveIterator(stream, record_types=WarcRecordType.response):
@@ -39,7 +39,7 @@ def bare(file: Path, name: Extractor) -> int:
 
 
 def tokenlake(file: Path, name: Extractor) -> int:
-    """The same by a source and a stage."""
+    """Extract the pages of an archive with a source and a stage; return their number."""
     source, stage, pages = Source(path=str(file)), Extract(extractor=name), 0
     for split in list_splits(source):
         for table in read_split(split, source):
@@ -52,7 +52,7 @@ def tokenlake(file: Path, name: Extractor) -> int:
 def seconds(
     work: Callable[[Path, Extractor], int], file: Path, name: Extractor
 ) -> tuple[float, int]:
-    """CPU seconds of this process and its children for all pages, and how many these are."""
+    """Return the CPU seconds of this process and its children for all pages, and the number of pages."""
     before = _cpu()
     pages = work(file, name)
     return _cpu() - before, pages
@@ -73,7 +73,7 @@ def main() -> None:
     given = parser.parse_args()
     file = data_folder() / "web" / "mdn-pages.warc.gz"
     best: dict[str, float] = {}
-    for _ in range(1 + given.rounds):  # the first one loads what is loaded late
+    for _ in range(1 + given.rounds):  # the first one loads lazy imports
         for work in (bare, tokenlake):
             found, pages = seconds(work, file, given.extractor)
             best[work.__name__] = min(found, best.get(work.__name__, found))

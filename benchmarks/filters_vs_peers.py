@@ -1,15 +1,15 @@
-"""The filters of Gopher, C4 and FineWeb beside datatrove's: speed per core, and verdicts rule by rule.
+"""Compare the filters of Gopher, C4 and FineWeb with datatrove's: speed per core, and verdicts by rule.
 
     TOKENLAKE_DATA=... python benchmarks/filters_vs_peers.py
 
-makes an environment with datatrove and spaCy in ``benchmarks/.peers`` (from PyPI, once), gives both the
+creates an environment with datatrove and spaCy in ``benchmarks/.peers`` (from PyPI, once), gives both the
 same English documents (prose: the King James Bible and the Debian handbook of ``pipelines/sample``;
 technical pages: ``docs`` and ``bench`` of ``$TOKENLAKE_DATA``) and prints
 
-* megabytes of text per CPU second on one thread, each filter alone and the four in FineWeb's order, for
-  both without stopping at the first verdict; datatrove is given the first ``--timed`` documents, once;
-* for each rule the share of documents that each side rejects and on which they agree, with the ids of
-  those on which they do not.
+* megabytes of text per CPU second on one thread, for each filter alone and for the four in FineWeb's order,
+  both without stopping at the first rejection; datatrove runs once, on the first ``--timed`` documents;
+* for each rule, the share of documents that each side rejects and on which they agree, with the ids of the
+  documents on which they differ.
 """
 
 import argparse
@@ -42,8 +42,8 @@ from etl.stages.signal_kernels import compute_signals
 
 HERE = Path(__file__).parent
 PEER = ("datatrove[processing]==0.10.1", "spacy==3.8.18", "pyarrow")
-ROUNDS = 5  # a shared core has slow minutes
-BATCH = 1024  # documents, as a run reads them from Parquet
+ROUNDS = 5  # a shared core is slow for minutes at a time
+BATCH = 1024  # documents per batch, as a run reads them from Parquet
 DATA = (
     "docs/docs-00000.parquet",
     "bench/win32-docs-00000.parquet",
@@ -58,7 +58,7 @@ FINEWEB: list[Stage] = [
 
 
 def peer(name: str = "datatrove", packages: Sequence[str] = PEER) -> Path:
-    """The interpreter of an environment that has datatrove, or other packages, made if it is not there."""
+    """Return the interpreter of an environment with datatrove or other packages; create it if necessary."""
     folder = HERE / ".peers" / name
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
@@ -69,7 +69,7 @@ def peer(name: str = "datatrove", packages: Sequence[str] = PEER) -> Path:
 
 
 def documents(data: Path, most: int) -> pa.Table:
-    """English documents as a source gives them, in an order drawn once."""
+    """Return English documents as a source yields them, in a fixed random order."""
     sample = HERE.parent / "pipelines" / "sample"
     handbook = Columns(text="content", id="doc_id")
     paths = [
@@ -97,12 +97,12 @@ def _english(sources: list[Source]) -> Iterator[pa.Table]:
 
 
 def megabytes(table: pa.Table) -> float:
-    """The UTF-8 of the column text."""
+    """Return the UTF-8 size of the column text."""
     return float(pc.sum(pc.binary_length(table["text"])).as_py() / 1e6)
 
 
 def ours(table: pa.Table) -> dict[str, float]:
-    """MB per CPU second of each filter, and of the four: the best of ROUNDS over all documents."""
+    """Return the MB per CPU second of each filter, and of the four: best of ROUNDS over all documents."""
     found = {}
     for name, stages in [*((stage.kind, [stage]) for stage in FINEWEB), ("all four", FINEWEB)]:
         apply(table.slice(0, 10), stages)
@@ -117,7 +117,7 @@ def ours(table: pa.Table) -> dict[str, float]:
 
 
 def rejections(table: pa.Table) -> dict[str, np.ndarray]:
-    """For each rule which documents it rejects, each filter on the text as it came."""
+    """Return the documents that each rule rejects, with each filter applied to the original text."""
     found = {}
     for stage in FINEWEB:
         if isinstance(stage, Filter):
@@ -130,8 +130,8 @@ def rejections(table: pa.Table) -> dict[str, np.ndarray]:
 
 
 def compare(table: pa.Table, theirs: pa.Table) -> None:
-    """Print for each rule on how many documents the two agree."""
-    print(f"\n{'rule':44} {'ours':>8} {'theirs':>8} {'agree':>9}  where they do not")
+    """Print the number of documents on which the two agree, for each rule."""
+    print(f"\n{'rule':44} {'ours':>8} {'theirs':>8} {'agree':>9}  differing documents")
     ids = np.array(table["id"].to_pylist())
     for name, rejects in rejections(table).items():
         _line(name, rejects, theirs[name].to_numpy(), ids)
@@ -146,7 +146,7 @@ def compare(table: pa.Table, theirs: pa.Table) -> None:
             if a is not None and b is not None
         ]
         same = [texts[k] == left[k] for k in both]
-        print(f"{name + ': the text that stays':44} {'':8} {'':8} {np.mean(same):9.4%}")
+        print(f"{name + ': the remaining text':44} {'':8} {'':8} {np.mean(same):9.4%}")
 
 
 def _line(name: str, ours: np.ndarray, theirs: np.ndarray, ids: np.ndarray) -> None:
@@ -179,7 +179,7 @@ def main() -> None:
     for name, speed in speeds.items():
         peers = few / timings[name]
         print(f"{name:20} {speed:10.1f} {peers:10.3f} {speed / peers:7.0f}x")
-    print(f"{'its words alone':20} {'':10} {few / timings['words']:10.3f}")
+    print(f"{'splitting words':20} {'':10} {few / timings['words']:10.3f}")
     compare(table, theirs)
 
 

@@ -3,12 +3,12 @@
     TOKENLAKE_DATA=... python benchmarks/loader_at_scale.py
 
 The table is that of loader_vs_peers.py (156 M tokens) many times over: its data files are linked, so that
-10 GB take no room. Each line is measured in a fresh process, in batches of 8 x 2049 tokens:
+10 GB take no space. Each line is measured in a fresh process, in batches of 8 x 2049 tokens:
 
-    anonymous MB    the most so far over what the process has after its imports, of each 500 batches
-    of a worker     what is of its own, of each of two DataLoader workers, at the most
-    first ms        from opening the table to the first batch, imports aside: wall and CPU, best of the rounds
-    order           of 10 M row groups of 0.75 to 1.5 M tokens, footers aside; MB over their counts
+    anonymous MB    maximum so far beyond the memory after imports, every 500 batches
+    of a worker     maximum private memory of each of two DataLoader workers
+    first ms        from opening the table to the first batch, without imports: wall and CPU time, best round
+    order           of 10 M row groups of 0.75 to 1.5 M tokens, without footers; MB besides their counts
 """
 
 import argparse
@@ -43,13 +43,13 @@ _WORKER_TOKENS = 200_000_000
 
 
 def memory(name: str = "RssAnon") -> float:
-    """Memory of this process in MB, as /proc names it."""
+    """Return the memory of this process in MB, by a field of /proc."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(f"{name}:"))
 
 
 def linked(lake: Path, into: Path, size: int) -> None:
-    """A lake of about so many bytes whose data files are links to those of another."""
+    """Create a lake of about the given size whose data files are links to those of another."""
     table = Table.create(str(into / "tokens"), schemas.TOKENS, TOKENS)
     files: list[dict[str, Any]] = Table.open(str(lake / "tokens")).data_files().to_pylist()
     fragments = []
@@ -67,7 +67,7 @@ def linked(lake: Path, into: Path, size: int) -> None:
 
 
 def epochs(lake: str, count: int, tokens: int) -> dict[str, list[float]]:
-    """Go through epochs, or as many tokens of each; the most memory so far at the end of each quarter."""
+    """Read epochs, or part of each; return the maximum memory so far at the end of each quarter."""
     before, most = memory(), 0.0
     dataset = TokenDataset(lake, seq_len=SEQ_LEN)
     found, cpu = [], time.process_time()
@@ -84,7 +84,7 @@ def epochs(lake: str, count: int, tokens: int) -> dict[str, list[float]]:
 
 
 def workers(lake: str, tokens: int) -> list[float]:
-    """Memory that DataLoader workers have written to themselves, so that it is of each its own, in MB."""
+    """Return the private memory of each DataLoader worker in MB."""
     batches = TokenDataset(lake, seq_len=SEQ_LEN).batches(BATCH)
     most: dict[int, float] = {}
     steps = min(len(batches), tokens // (BATCH * SEQ_LEN))
@@ -98,7 +98,7 @@ def workers(lake: str, tokens: int) -> list[float]:
 
 
 def first(lake: str, share: float) -> dict[str, float]:
-    """From opening to the first batch, at a share of the epoch."""
+    """Measure the time from opening to the first batch, at a given position in the epoch."""
     wall, cpu = time.perf_counter(), time.process_time()
     dataset = TokenDataset(lake, seq_len=SEQ_LEN)
     if share:
@@ -108,9 +108,9 @@ def first(lake: str, share: float) -> dict[str, float]:
 
 
 def order(row_groups: int) -> dict[str, float]:
-    """The plan and one epoch's order, with what it takes at the most and for good."""
+    """Measure the plan and the order of one epoch: time, peak memory and kept memory."""
     counts = np.random.default_rng(0).integers(750_000, 1_500_000, row_groups, dtype=np.int32)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before, cpu = memory("VmRSS"), time.process_time()
     plan = EpochPlan(counts, SEQ_LEN, 0, Shuffle())
     stream = plan.stream(0)
@@ -122,14 +122,14 @@ def order(row_groups: int) -> dict[str, float]:
 
 
 def fresh(call: Callable[..., Any], *arguments: object) -> Any:
-    """What a function returns in a process of its own."""
+    """Return the result of a function in a separate process."""
     command = [sys.executable, __file__, "--call", call.__name__, json.dumps(arguments)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def report(lake: str, chosen: argparse.Namespace) -> None:
-    """Measure each in a fresh process, and print it."""
+    """Measure each value in a fresh process, and print it."""
     for share in (0.0, 0.5):
         rounds = [fresh(first, lake, share) for _ in range(chosen.rounds)]
         wall, cpu = (min(one[key] for one in rounds) * 1e3 for key in ("wall", "cpu"))
@@ -139,7 +139,7 @@ def report(lake: str, chosen: argparse.Namespace) -> None:
     print(f"anonymous MB at each quarter of an epoch: {quarters}")
     print(f"Mtok per CPU second: {found['speed'][0]:.0f}", flush=True)
     owned = fresh(workers, lake, min(chosen.tokens, _WORKER_TOKENS))
-    print("MB of a worker's own:", " ".join(f"{value:.1f}" for value in owned), flush=True)
+    print("private MB of each worker:", " ".join(f"{value:.1f}" for value in owned), flush=True)
     found = fresh(order, chosen.row_groups)
     print(
         f"order of {chosen.row_groups:,} row groups: {found['cpu']:.2f} s of CPU, {found['kept']:.0f} MB "
@@ -148,11 +148,11 @@ def report(lake: str, chosen: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Link, measure, print, take the links away."""
+    """Link, measure, print, and delete the links."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--bytes", type=int, default=10 << 30, help="of the table")
+    parser.add_argument("--bytes", type=int, default=10 << 30, help="size of the table")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=1 << 62, help="of an epoch, at the most")
+    parser.add_argument("--tokens", type=int, default=1 << 62, help="maximum per epoch")
     parser.add_argument("--row-groups", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--call", nargs=2, help=argparse.SUPPRESS)

@@ -1,20 +1,19 @@
-"""The loader beside MosaicML Streaming, LitData, HF datasets, Megatron-core, datatrove and a memmap.
+"""Compare the loader with MosaicML Streaming, LitData, HF datasets, Megatron-core, datatrove and a memmap.
 
     TOKENLAKE_DATA=... python benchmarks/loader_vs_peers.py
 
-tokenizes the texts of ``$TOKENLAKE_DATA`` (156 M tokens of Qwen3's vocabulary), makes an environment for
-each peer in ``benchmarks/.peers`` (from PyPI, once; torch is this environment's), lets each write the same
-tokens in its own form, and prints for batches of 8 x 2049 tokens, in an order shuffled over all of them:
+tokenizes the texts of ``$TOKENLAKE_DATA`` (156 M tokens of Qwen3's vocabulary), creates an environment for
+each peer in ``benchmarks/.peers`` (from PyPI, once; torch comes from this environment), lets each write the
+same tokens in its own format, and prints for batches of 8 x 2049 tokens, shuffled over all tokens:
 
-    first ms     from opening the data to the first batch in hand, imports aside
+    first ms     from opening the data to the first batch, without imports
     resume ms    the same from a state saved half way through
-    Mtok/CPU s   tokens per CPU second, all processes together, by the number of DataLoader workers
-    anon, all MB memory beyond the imports, without workers: what is nobody else's, and with mapped files
+    Mtok/CPU s   tokens per CPU second of all processes, by the number of DataLoader workers
+    anon, all MB memory beyond the imports, without workers: anonymous, and including mapped files
     bytes/token  on disk
 
-Rounds go through all loaders in turn, each in a fresh process; the figures are the best of the rounds, since
-what else a machine does can only slow one down. A peer that cannot be installed or run is named with the
-reason.
+Rounds run all loaders in turn, each in a fresh process; the figures are the best of the rounds, since other
+load can only slow a loader down. A peer that cannot be installed or run is listed with the reason.
 """
 
 import argparse
@@ -45,7 +44,7 @@ PEERS = {
 
 @dataclass
 class Peer:
-    """A loader: its interpreter, its data, and the best of what was measured."""
+    """A loader: its interpreter, its data, and the best measurements so far."""
 
     name: str
     python: Path
@@ -59,14 +58,14 @@ class Peer:
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
     def note(self, values: dict[str, float]) -> None:
-        """Keep the best of each: the least, or of a speed the most."""
+        """Keep the best of each measurement: the minimum, or the maximum of a speed."""
         for key, value in values.items():
             best = max if key.startswith("speed") else min
             self.found[key] = best(self.found.get(key, value), value)
 
 
 def environment(name: str) -> Path:
-    """The interpreter of a peer's environment, made if it is not there."""
+    """Return the interpreter of a peer's environment; create it if necessary."""
     if not PEERS[name]:
         return Path(sys.executable)
     folder = CACHE / name
@@ -76,14 +75,14 @@ def environment(name: str) -> Path:
         install = [str(python), "-m", "pip", "install", "--quiet", *PEERS[name]]
         subprocess.run(install, check=True, capture_output=True, text=True)
         (folder / "ready").touch()
-    # Also into one that another benchmark has made.
+    # Also into an environment that another benchmark created.
     site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     (site / "site-packages" / "torch.pth").write_text(get_path("purelib"))
     return python
 
 
 def prepare(name: str, data: Path) -> Peer:
-    """The peer with its data written and a state of half way saved."""
+    """Write a peer's data, and save its state half way through."""
     given = corpus(data)
     folder = CACHE / f"data-{name}"
     peer = Peer(name, environment(name), folder, {})
@@ -101,9 +100,9 @@ def prepare(name: str, data: Path) -> Peer:
 
 
 def measure(peer: Peer, tokens: int) -> None:
-    """One round of a peer."""
+    """Run one round of a peer."""
     for workers in (0, 2):
-        # Workers cost each message the same, whatever is in it: fewer tokens tell as much.
+        # A message from a worker costs the same whatever its size: fewer tokens are enough.
         found = peer.do("run", "--workers", workers, "--tokens", tokens // (1 + workers))
         peer.note({f"speed {workers}": found["tokens"] / 1e6 / found["cpu_s"]})
         if not workers:
@@ -112,7 +111,7 @@ def measure(peer: Peer, tokens: int) -> None:
 
 
 def reason(error: Exception) -> str:
-    """The last line of what a command said."""
+    """Return the last line of a command's output."""
     lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
 
@@ -121,7 +120,7 @@ def main() -> None:
     """Install, write, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=60_000_000, help="of a run without workers")
+    parser.add_argument("--tokens", type=int, default=60_000_000, help="per run without workers")
     parser.add_argument("--only", nargs="*", default=list(PEERS), choices=PEERS)
     chosen = parser.parse_args()
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])

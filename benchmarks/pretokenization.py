@@ -1,18 +1,18 @@
-"""What pretokenizing buys: four ways of feeding one corpus to a model, alone and inside a training step.
+"""The benefit of pretokenization: four ways to feed one corpus to a model, alone and in a training step.
 
     TOKENLAKE_DATA=... python benchmarks/pretokenization.py [--device cuda]
 
-    padded, on the fly         text is tokenized while it trains, a document a row, filled up with padding
-    padding-free, on the fly   the same, documents one behind the other
-    pretokenized, padded       rows of fixed length stored in Parquet (Snappy), padding and all
+    padded, on the fly         text is tokenized during training, one document per row, with padding
+    padding-free, on the fly   the same, with documents concatenated
+    pretokenized, padded       rows of fixed length in Parquet (Snappy), including padding
     token lists                Tokenlake's table
 
-``padding`` is the share of positions that hold no token, ``ignored`` that of labels which are left out of
-the loss (padding aside: the borders of documents). Speeds are tokens of text, in millions per CPU second
-(the loader alone), or in thousands per second (inside a step of a small GPT, on the device), where
-``waiting`` is the share of the time that goes by without data. Memory is what is anonymous beyond the
-imports. Each way runs in a process of its own. Then the token lists for 1, 2 and 4 ranks, a process each:
-tokens per CPU second over that of one rank.
+``padding`` is the share of positions without a token; ``ignored`` is the share of labels that the loss
+ignores (other than padding: document boundaries). Speeds are tokens of text, in millions per CPU second
+(the loader alone) or in thousands per second (inside a step of a small GPT, on the device), where
+``waiting`` is the share of time without data. Memory is anonymous memory beyond the imports. Each
+variant runs in a separate process. Then the token lists are read by 1, 2 and 4 ranks, one process each:
+tokens per CPU second relative to one rank.
 """
 
 import argparse
@@ -48,13 +48,13 @@ Batch = dict[str, torch.Tensor]
 
 
 def anonymous() -> float:
-    """Memory of this process that is nobody else's, in MB."""
+    """Return the anonymous memory of this process in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1e3
 
 
 def documents(data: Path) -> Iterator[np.ndarray]:
-    """The documents of the text, tokenized as they come, without the longest ones' end."""
+    """Yield the documents, tokenized on the fly; the longest ones are truncated."""
     encoder = Encoder.of(Tokenize(tokenizer=str(tokenizer(data))))
     for path in sorted(data.glob(CORPORA[NAME][0])):
         for batch in pq.ParquetFile(path).iter_batches(64, columns=["text"], use_threads=False):
@@ -63,14 +63,14 @@ def documents(data: Path) -> Iterator[np.ndarray]:
 
 
 def padded_on_the_fly(data: Path) -> Iterator[Batch]:
-    """A document a row."""
+    """Yield batches with one document per row."""
     found = filter(len, documents(data))
     while rows := list(itertools.islice(found, BATCH)):
         yield pad(rows, seq_len=SEQ_LEN, pad_id=PAD)
 
 
 def free_on_the_fly(data: Path) -> Iterator[Batch]:
-    """Documents one behind the other, cut into windows."""
+    """Yield windows over concatenated documents."""
     size = BATCH * SEQ_LEN
     held, first, length = [np.zeros(0, np.int32)], [np.zeros(0, np.bool_)], 0
     for document in documents(data):
@@ -93,7 +93,7 @@ def free_on_the_fly(data: Path) -> Iterator[Batch]:
 
 
 def stored_padded(_: Path) -> Iterator[Batch]:
-    """Rows of fixed length, read with pyarrow."""
+    """Yield rows of fixed length, read with pyarrow."""
     file = pq.ParquetFile(CACHE / "padded.parquet", pre_buffer=False, buffer_size=1 << 17)
     for batch in file.iter_batches(BATCH, use_threads=False):
         ids = np.asarray(batch.column(0).flatten()).reshape(-1, SEQ_LEN + 1).astype(np.int64)
@@ -109,7 +109,7 @@ def stored_padded(_: Path) -> Iterator[Batch]:
 
 
 def token_lists(_: Path) -> Iterator[Batch]:
-    """Ours: shuffled, with the borders of documents."""
+    """Yield batches of Tokenlake's loader: shuffled, with document boundaries."""
     lake = str(CACHE / f"lake-{NAME}")
     dataset = TokenDataset(lake, seq_len=SEQ_LEN, format=Format(ignore_boundaries=True))
     return iter(dataset.batches(BATCH))
@@ -124,7 +124,7 @@ WAYS: dict[str, Callable[[Path], Iterator[Batch]]] = {
 
 
 def write_padded(given: Corpus) -> None:
-    """The table of rows of fixed length."""
+    """Write the table of rows of fixed length."""
     begins = np.append(0, given.ends)
     kind = pa.list_(pa.field("element", pa.int32(), nullable=False))
     schema = pa.schema([("input_ids", kind), ("num_tokens", pa.int32())])
@@ -143,7 +143,7 @@ def write_padded(given: Corpus) -> None:
 
 
 def measure(way: str, data: Path, batches: int, device: str) -> dict[str, float]:
-    """One way: the loader alone, then inside a step."""
+    """Measure one variant: the loader alone, then in a training step."""
     before, begun = anonymous(), time.perf_counter()
     found = WAYS[way](data)
     next(found)
@@ -170,7 +170,7 @@ def measure(way: str, data: Path, batches: int, device: str) -> dict[str, float]
 
 
 def steps(batches: Iterator[Batch], device: str) -> dict[str, float]:
-    """Thousands of tokens of text per second in training steps, and the share of waiting."""
+    """Return thousands of tokens of text per second in training steps, and the share of waiting."""
     torch.manual_seed(0)
     model = GPT(Shape(vocab_size=_VOCAB, layers=2, width=64, heads=2)).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -183,7 +183,7 @@ def steps(batches: Iterator[Batch], device: str) -> dict[str, float]:
             break
         ids, labels = batch["input_ids"].to(device), batch["labels"].to(device)
         tokens += int(batch.get("attention_mask", torch.ones_like(ids)).sum())
-        # A small vocabulary, so that a step is a step on a CPU as well.
+        # A small vocabulary, so that a step is fast on a CPU as well.
         loss = model(ids % _VOCAB, torch.where(labels < 0, labels, labels % _VOCAB))
         loss.backward()
         optimizer.step()
@@ -194,7 +194,7 @@ def steps(batches: Iterator[Batch], device: str) -> dict[str, float]:
 
 
 def rank_seconds(rank: int, ranks: int, batches: int) -> dict[str, float]:
-    """Tokens per CPU second of a rank that reads its share of the batches."""
+    """Return the tokens per CPU second of a rank that reads its share of the batches."""
     lake = str(CACHE / f"lake-{NAME}")
     dataset = TokenDataset(lake, seq_len=SEQ_LEN, rank=rank, world_size=ranks)
     found = iter(dataset.batches(BATCH))
@@ -205,13 +205,13 @@ def rank_seconds(rank: int, ranks: int, batches: int) -> dict[str, float]:
 
 
 def in_own_process(*arguments: object) -> "subprocess.Popen[str]":
-    """This script again, for one measurement."""
+    """Run this script for one measurement."""
     command = [sys.executable, __file__, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def result(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """What a process printed."""
+    """Return the output of a process."""
     output, _ = process.communicate()
     if process.returncode:
         sys.exit("a measurement failed: see above")
@@ -219,7 +219,7 @@ def result(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def table(data: Path, batches: int, device: str) -> None:
-    """Print all ways, then the ranks."""
+    """Print all variants, then the ranks."""
     given, lake = corpus(data, NAME), CACHE / f"lake-{NAME}"
     size = sum(file.stat().st_size for file in lake.rglob("*.parquet"))
     text = sum(file.stat().st_size for pattern in CORPORA[NAME] for file in data.glob(pattern))
@@ -245,11 +245,11 @@ def table(data: Path, batches: int, device: str) -> None:
         runs = [in_own_process(*options, rank) for rank in range(ranks)]
         speeds[ranks] = float(np.mean([result(run)["speed"] for run in runs]))
     shares = (f"{ranks}: {speed / speeds[1]:.0%}" for ranks, speed in speeds.items())
-    print("\nefficiency of the loader by ranks:", ", ".join(shares))
+    print("\nefficiency of the loader by number of ranks:", ", ".join(shares))
 
 
 def main() -> None:
-    """Make the data, or measure one thing."""
+    """Prepare the data, or run one measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=device)

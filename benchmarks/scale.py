@@ -1,16 +1,16 @@
-"""What a split costs beside its work: a million of them through the real scheduler into a real Delta log.
+"""The driver's cost per split: a million splits through a real scheduler into a real Delta log.
 
     python benchmarks/scale.py --splits 1000000
     python benchmarks/scale.py --splits 50000 --barrier
 
-The work is simulated: a worker writes one byte and answers as if it had read a split. All else is the real
-thing: keys and plan, waves of tasks on a LocalCluster, commits with lineage as often as a run's, checkpoints
-of the log, and the plan of a second run, which finds all done. ``memory`` is what the driver holds, the
-scheduler in it. Then core-hours and cost for 4.5 trillion tokens are reckoned, step by step.
+The work is simulated: a worker writes one byte and answers as if it had read a split. The rest is real: keys
+and plan, waves of tasks on a LocalCluster, commits with lineage as often as in a run, checkpoints of the log,
+and the plan of a second run, which finds nothing to do. ``memory`` is that of the driver, including the
+scheduler. Then core-hours and cost for 4.5 trillion tokens are computed, step by step.
 
-``--barrier``: each split is a data file of four rows instead, and the steps are those of deduplication, which
-look at all of them: exact duplicates are found and decided, and keys written. There the workers' work is
-real, and is in the seconds.
+``--barrier``: each split is a data file of four rows, and the steps are those of deduplication, which
+reads all of them: exact duplicates are found and decided, and keys are written. Here the workers' work
+is real, and the seconds include it.
 """
 
 import argparse
@@ -48,20 +48,20 @@ from etl.sources import Split
 from etl.stages.document_columns import documents_schema
 
 ROWS = 10_000  # of a simulated split
-TOKENS = 4.5e12  # of FineWeb-Edu, FineWeb2 and other corpora of today: some trillions
+TOKENS = 4.5e12  # the size of FineWeb-Edu, FineWeb2 and other current corpora: a few trillion
 BYTES_PER_TOKEN = 4.2  # English prose, Qwen3's vocabulary
 SPLIT_BYTES = 128 << 20
 DOCUMENT = schemas.documents([])
 
 
 class Work:
-    """A split's task without its work: one byte written, one result."""
+    """The task of a split without its work: write one byte, return one result."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def __call__(self, split: Split, key: str) -> str:
-        """The ``WorkResult`` as JSON."""
+        """Return the ``WorkResult`` as JSON."""
         path = f"verdict=kept/{key}-000000000000-0.parquet"
         with storage.open_output(storage.join(self._url, path)) as file:
             file.write(b"x")
@@ -74,7 +74,7 @@ class Work:
 
 
 def splits(count: int) -> Iterator[Split]:
-    """Splits as a listing gives them, eight to a file."""
+    """Yield splits as a listing does, eight per file."""
     for number in range(count):
         yield Split(
             uri=f"s3://crawl/2026-10/segment-{number // 8000:04}/part-{number // 8:08}.parquet",
@@ -89,19 +89,19 @@ def splits(count: int) -> Iterator[Split]:
 
 
 class Clock:
-    """Says what each step took: seconds, memory of this process, microseconds and bytes a split."""
+    """Prints the cost of each step: seconds, memory of this process, microseconds and bytes per split."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._last, self._cpu = time.monotonic(), time.process_time()
         self._memory = self._first = _memory()
         print(
-            "| step | seconds | us/split | of it CPU | memory MB | of it here, bytes/split |\n"
+            "| step | seconds | us/split | CPU us/split | memory MB | growth, bytes/split |\n"
             "|---|---|---|---|---|---|"
         )
 
     def tell(self, step: str) -> float:
-        """A line of the table; returns the seconds since the last one."""
+        """Print a row of the table, and return the seconds since the last one."""
         now, cpu, memory = time.monotonic(), time.process_time(), _memory()
         seconds, grown = now - self._last, memory - self._memory
         times = [f"{s / self._count * 1e6:.0f}" for s in (seconds, cpu - self._cpu)]
@@ -116,7 +116,7 @@ def _memory() -> int:
 
 
 def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: SpilledList[Split]) -> str:
-    """All splits through the scheduler, if there is one, into the log; returns what the commits took."""
+    """Process all splits, with the scheduler if there is one, and return the number and time of commits."""
     commits, seconds, finished, cadence = 0, 0.0, list[WorkResult](), CommitPolicy()
     units, waiting = ((split, split_key(ledger, split)) for split in todo), dict[str, Split]()
 
@@ -167,7 +167,7 @@ def _commit(
 
 
 def reckon(seconds_per_split: float, mb_per_core_second: float, price: float) -> None:
-    """Core-hours and cost for TOKENS, with the arithmetic."""
+    """Print core-hours and cost for TOKENS, with the arithmetic."""
     text = TOKENS * BYTES_PER_TOKEN
     count = text / SPLIT_BYTES
     work = text / 1e6 / mb_per_core_second / 3600
@@ -182,7 +182,7 @@ def reckon(seconds_per_split: float, mb_per_core_second: float, price: float) ->
 
 
 def barrier(lake: str, count: int, workers: int) -> None:
-    """Decide on the rows of so many data files of ``documents``, and write their keys."""
+    """Decide on the rows of generated data files of ``documents``, and write their keys."""
     recipe = Recipe(name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["dedup_exact"])
     ledgers = {
         step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
@@ -207,9 +207,9 @@ def barrier(lake: str, count: int, workers: int) -> None:
         decisions = DedupDecisions(duplicates)
         assert documents.table is not None
         units = SpilledList(kept_units(documents.table))
-        clock.tell("list what is kept")
+        clock.tell("list the kept units")
         compared = ComparisonSet(units, decisions, KeysTable(duplicates), ())
-        clock.tell("number its data files")
+        clock.tell("number their data files")
         names = (duplicates.key(unit.key) for unit in units)
         name = next(names)
         fragments = passes.find_duplicates(
@@ -222,19 +222,19 @@ def barrier(lake: str, count: int, workers: int) -> None:
         clock.tell("commit")
         decisions = DedupDecisions(duplicates)
         looked = sum(len(decisions.files(unit.source)) for unit in units)
-        clock.tell("which of them bear on each split")
+        clock.tell("find the duplicates of each split")
         key_writer.update_keys(
             client, documents, duplicates, lake=tables, lineage=lambda *_, **__: lambda *_: {}
         )
         clock.tell("write keys")
     print(
-        f"\n{sum(f.rows for f in fragments)} duplicates in {len(fragments)} files; {looked} looked at"
+        f"\n{sum(f.rows for f in fragments)} duplicates in {len(fragments)} files; {looked} looked up"
     )
     print(f"largest memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
 
 
 def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) -> list[DataFile]:
-    """Four documents, whose texts are some of so many."""
+    """Write four documents with texts drawn from a limited number."""
     hashes = [rng.randrange(texts).to_bytes(16, "little") for _ in range(4)]
     first = split.first_row or 0
     columns: dict[str, Sequence[object]] = {name: [None] * 4 for name in DOCUMENT.names}
@@ -246,16 +246,18 @@ def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) 
 
 
 def main() -> None:
-    """Measure, and reckon."""
+    """Measure, and compute the cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=int, default=10_000)
-    parser.add_argument("--workers", type=int, default=2, help="0: no scheduler, the log alone")
-    parser.add_argument("--lake", help="where the table is written; a temporary folder if left out")
     parser.add_argument(
-        "--mb-per-core-second", type=float, default=28.0, help="RESULTS.md: end to end"
+        "--workers", type=int, default=2, help="0: the log alone, without a scheduler"
+    )
+    parser.add_argument("--lake", help="folder of the tables (default: a temporary folder)")
+    parser.add_argument(
+        "--mb-per-core-second", type=float, default=28.0, help="see RESULTS.md, end to end"
     )
     parser.add_argument("--usd-per-core-hour", type=float, default=0.04)
-    parser.add_argument("--barrier", action="store_true", help="the steps of deduplication")
+    parser.add_argument("--barrier", action="store_true", help="measure deduplication instead")
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         if given.barrier:
@@ -266,7 +268,7 @@ def main() -> None:
 
 
 def measure(lake: str, count: int, workers: int) -> float:
-    """Plan, run and plan again; returns the seconds of the run."""
+    """Plan, run and plan again; return the seconds of the run."""
     recipe = Recipe(
         name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["gopher_quality"]
     )
@@ -280,7 +282,7 @@ def measure(lake: str, count: int, workers: int) -> float:
         commits = execute(client, ledger, recipe, todo)
         seconds = clock.tell("run and commit")
     ledger.refresh()
-    clock.tell("open the head, with what is done")
+    clock.tell("open the log, with the finished splits")
     assert all(ledger.is_done(split_key(ledger, split)) for split in splits(count))
     clock.tell("plan again: nothing to do")
     assert ledger.table is not None
@@ -289,7 +291,7 @@ def measure(lake: str, count: int, workers: int) -> float:
     log = Path(lake) / "documents" / "_delta_log"
     sizes = {path.name: path.stat().st_size for path in log.iterdir()}
     checkpoints = {name: size for name, size in sizes.items() if "checkpoint.parquet" in name}
-    print(f"\n{commits}; log {sum(sizes.values()) / 1e6:.1f} MB, {len(sizes)} files, of it")
+    print(f"\n{commits}; log {sum(sizes.values()) / 1e6:.1f} MB, {len(sizes)} files, including")
     print(
         f"{len(checkpoints)} checkpoints with {sum(checkpoints.values()) / 1e6:.1f} MB, the last "
         f"{max([0, *checkpoints.values()]) / 1e6:.1f} MB"

@@ -1,11 +1,12 @@
-"""The stored form of the token column: bits a token, and tokens per CPU second written and read.
+"""How tokens are stored: bits per token, and tokens per CPU second written and read.
 
     TOKENLAKE_DATA=... python benchmarks/stored_form.py
 
-writes the same documents as token tables of several layouts, all of them plain Parquet ``list<int32>``,
-and reads every row group as the loader does. ``bits`` counts the column's compressed pages; ``/ binary``
-is that over the best of what zstd makes of the bare int32 of all documents, one behind the other, at its
-default level. ``engines`` is the speed at which pyarrow's own reader, as other engines' too, decodes it.
+writes the same documents as token tables with several layouts, all of them plain Parquet
+``list<int32>``, and reads every row group as the loader does. ``bits`` counts the column's compressed
+pages; ``/ binary`` is the ratio to the concatenated int32 of all documents, compressed with zstd at its
+default level. ``engines`` is the speed of pyarrow's own reader, which is similar to that of other
+engines.
 """
 
 import argparse
@@ -42,13 +43,13 @@ _ROUNDS = 3
 
 
 def binary_bits(given: Corpus) -> float:
-    """Bits a token of the bare int32 under zstd at its default level."""
+    """Return the bits per token of plain int32, compressed with zstd at its default level."""
     packed = pa.Codec("zstd", 3).compress(given.tokens.tobytes(), asbytes=True)
     return 8 * len(packed) / len(given.tokens)
 
 
 def measure(given: Corpus, layout: Layout) -> tuple[float, float, float, float]:
-    """Bits a token, and Mtok per CPU second: written, read by the loader, read by pyarrow."""
+    """Return bits per token, and Mtok per CPU second: written, read by the loader, read by pyarrow."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.process_time()
         write_table(given, Path(folder), layout)
@@ -76,7 +77,7 @@ def measure(given: Corpus, layout: Layout) -> tuple[float, float, float, float]:
 
 
 def column_bytes(file: Path) -> int:
-    """Bytes of the column tokens."""
+    """Return the bytes of the column tokens."""
     footer = pq.read_metadata(file)
     leaf = [footer.schema.column(i).path for i in range(footer.num_columns)]
     place = next(i for i, path in enumerate(leaf) if path.startswith("tokens."))

@@ -3,13 +3,12 @@
     TOKENLAKE_DATA=... python benchmarks/throughput.py
 
 reads the Parquet files of ``$TOKENLAKE_DATA/bench`` (492 MB of text in several languages) and the Qwen3
-tokenizer of ``$TOKENLAKE_DATA/tokenizers``. Every stage runs in a process of its own on one thread and is
-given batches of 16 MB that are in memory already; the time is CPU time, and the first batch (in which
-numba compiles) is not counted. End to end is the command a user runs: Parquet (zstd) in, gopher_quality,
-dedup_exact and tokenize, Delta out, on two worker processes; its line below the table says how much of the
-text was kept. Its figure per core is text divided by wall
-time and by workers; "CPU" is text divided by the CPU seconds of all workers. ``memory`` is the largest
-resident memory of a process.
+tokenizer of ``$TOKENLAKE_DATA/tokenizers``. Each stage runs in a separate process on one thread, on
+batches of 16 MB in memory; the time is CPU time, without the first batch (in which numba compiles). End
+to end is the command that a user runs: Parquet (zstd) in, gopher_quality, dedup_exact and tokenize,
+Delta out, on two worker processes; the line below the table states how much of the text was kept. Its
+figure per core is text divided by wall time and workers; "CPU" is text divided by the CPU seconds of all
+workers. ``memory`` is the maximum resident memory of a process.
 """
 
 import argparse
@@ -47,24 +46,24 @@ from etl.stages.tokenize import Encoder, tokenize
 
 ENGLISH = "win32*.parquet"
 ALL = "*.parquet"
-STAGE_BYTES = 150_000_000  # of text that each stage alone is given
+STAGE_BYTES = 150_000_000  # of text for each single stage
 
-# The paper's rules in their English reading would reject most of this text (German, references of an
-# API) and leave the later stages idle; the signals that are computed are the same.
+# The paper's English rules would reject most of this text (German, API references) and leave the later
+# stages idle; the computed signals are the same.
 TOLERANT = GopherQuality(min_stop_words=None, min_alpha_word_ratio=0.5)
 
 Batches = list[pa.Table]
 
 
 def batches(data: Path, pattern: str) -> Iterator[pa.Table]:
-    """Batches of 16 MB of text from the bench files."""
+    """Yield batches of 16 MB of text from the bench files."""
     source = Source(path=str(data / "bench" / pattern), columns={"text": "text", "id": "id"})
     for split in list_splits(source):
         yield from read_split(split, source)
 
 
 def take(data: Path, pattern: str) -> Batches:
-    """The first batches, up to STAGE_BYTES."""
+    """Return the first batches, up to STAGE_BYTES."""
     taken, size = [], 0
     for batch in batches(data, pattern):
         taken.append(batch)
@@ -75,12 +74,12 @@ def take(data: Path, pattern: str) -> Batches:
 
 
 def text_bytes(batch: pa.Table) -> int:
-    """Bytes of UTF-8 in the column text."""
+    """Return the UTF-8 bytes of the column text."""
     return int(pc.sum(pc.binary_length(batch["text"])).as_py() or 0)
 
 
 def measure(work: Callable[[pa.Table], object], given: Batches) -> dict[str, float]:
-    """MB and documents per CPU second over all batches but the first."""
+    """Return MB and documents per CPU second over all batches but the first."""
     work(given[0])
     begun = time.process_time()
     for batch in given[1:]:
@@ -94,7 +93,7 @@ def measure(work: Callable[[pa.Table], object], given: Batches) -> dict[str, flo
 
 
 def stage_read(data: Path, pattern: str) -> dict[str, float]:
-    """Parquet (zstd) -> Arrow batches."""
+    """Measure reading: Parquet (zstd) to Arrow batches."""
     begun, mb, documents = time.process_time(), 0.0, 0
     for batch in batches(data, pattern):
         mb += text_bytes(batch) / 1e6
@@ -103,24 +102,24 @@ def stage_read(data: Path, pattern: str) -> dict[str, float]:
 
 
 def stage_signals(data: Path, pattern: str) -> dict[str, float]:
-    """All signals of gopher_quality, the kernel alone."""
+    """Measure all signals of gopher_quality, the kernel alone."""
     names = GopherQuality().signals()
     return measure(lambda batch: compute_signals(batch, names), take(data, pattern))
 
 
 def stage_gopher_quality(data: Path, pattern: str) -> dict[str, float]:
-    """Signals, rules, content hash and the columns of documents."""
+    """Measure signals, rules, content hash and the columns of documents."""
     return measure(lambda batch: apply(batch, [GopherQuality()]), take(data, pattern))
 
 
 def stage_language(data: Path, pattern: str) -> dict[str, float]:
-    """The lid.176 model."""
+    """Measure the lid.176 model."""
     names = Language(keep=("en",)).signals()
     return measure(lambda batch: compute_signals(batch, names), take(data, pattern))
 
 
 def stage_hash(data: Path, pattern: str) -> dict[str, float]:
-    """128-bit hash of the text with its white space normalised."""
+    """Measure the 128-bit hash of the text with normalized white space."""
     return measure(
         lambda batch: content_hash(batch["text"].combine_chunks(), "whitespace"),
         take(data, pattern),
@@ -128,14 +127,14 @@ def stage_hash(data: Path, pattern: str) -> dict[str, float]:
 
 
 def stage_tokenize(data: Path, pattern: str) -> dict[str, float]:
-    """Text -> token ids, from a cold cache."""
+    """Measure tokenization with an empty cache."""
     encoder = Encoder.of(Tokenize(tokenizer=str(tokenizer(data))))
     given = [b.filter(pc.is_null(b["reason"])) for b in take(data, pattern)]
     return measure(lambda batch: tokenize(batch, encoder), given)
 
 
 def stage_write_documents(data: Path, pattern: str) -> dict[str, float]:
-    """Documents -> Parquet (zstd)."""
+    """Measure writing documents to Parquet (zstd)."""
     given = [apply(batch, []) for batch in take(data, pattern)]
     with tempfile.TemporaryDirectory() as folder:
         url = storage.normalize(folder)
@@ -146,7 +145,7 @@ def stage_write_documents(data: Path, pattern: str) -> dict[str, float]:
 
 
 def stage_write_tokens(data: Path, pattern: str) -> dict[str, float]:
-    """Tokens -> Parquet (lz4), per megabyte of the text they came from."""
+    """Measure writing tokens to Parquet (lz4), per megabyte of their text."""
     encoder = Encoder.of(Tokenize(tokenizer=str(tokenizer(data))))
     given = [b.filter(pc.is_null(b["reason"])) for b in take(data, pattern)]
     rows = [tokenize(batch, encoder) for batch in given]
@@ -163,7 +162,7 @@ def stage_write_tokens(data: Path, pattern: str) -> dict[str, float]:
 
 
 def stage_end_to_end(data: Path, pattern: str, workers: int = 2) -> dict[str, float]:
-    """The main job: gopher_quality + dedup_exact + tokenize, Delta out."""
+    """Measure the main job: gopher_quality, dedup_exact and tokenize, Delta out."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = Recipe(
             name="bench",
@@ -207,7 +206,7 @@ def _warm(tokenizer: str) -> None:
 
 
 def tokenizer(data: Path) -> Path:
-    """The tokenizer of the benchmark."""
+    """Return the tokenizer of the benchmark."""
     return data / "tokenizers" / "qwen3" / "tokenizer.json"
 
 
@@ -227,14 +226,14 @@ STAGES: dict[str, tuple[Callable[..., dict[str, float]], str]] = {
 
 
 def in_own_process(name: str, data: Path) -> dict[str, Any]:
-    """Run one stage in a fresh process, so that its memory is its own."""
+    """Run one stage in a fresh process, so that its memory is measured separately."""
     command = [sys.executable, __file__, "--data", str(data), "--stage", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def line(name: str, found: dict[str, Any]) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     cpu = found.get("cpu_seconds")
     return (
         f"| {name:<32} | {found['mb'] / found['seconds']:>7.1f} | "

@@ -1,7 +1,7 @@
-"""Real tokens for the loader's benchmarks: text of $TOKENLAKE_DATA in Qwen3's vocabulary, made once.
+"""Real tokens for the loader's benchmarks: text of $TOKENLAKE_DATA in Qwen3's vocabulary, created once.
 
-documents, as tokens.bin (int32, all documents one behind the other) and ends.npy (int64, where each
-ends), for what is not Tokenlake; and a token table of the same documents, in any layout.
+The documents are stored as tokens.bin (int32, concatenated) and ends.npy (int64, the end of each
+document) for other loaders, and as a token table of the same documents in any layout.
 """
 
 import os
@@ -23,11 +23,11 @@ from etl.text.tokenizer import lists_of
 
 CACHE = Path(__file__).parent / ".peers"
 CORPORA = {
-    "prose": ("bench/dracor*.parquet",),  # German plays: what repeats itself least
+    "prose": ("bench/dracor*.parquet",),  # German plays, which are the least repetitive
     "docs": ("docs/docs-*.parquet",),
     "all": ("bench/win32*.parquet", "docs/docs-*.parquet", "bench/[!w]*.parquet"),
 }
-_FILE_TOKENS = 16 << 20  # of a data file of the table
+_FILE_TOKENS = 16 << 20  # per data file of the table
 _BATCH_DOCUMENTS = 2000
 
 
@@ -41,7 +41,7 @@ class Corpus:
     text_bytes: int
 
     def head(self, most: int) -> "Corpus":
-        """The first documents, of at most so many tokens."""
+        """Return the first documents, up to a number of tokens."""
         count = int(np.searchsorted(self.ends, most, side="right"))
         ends = self.ends[:count]
         share = self.text_bytes * int(ends[-1]) // int(self.ends[-1])
@@ -49,7 +49,7 @@ class Corpus:
 
 
 def data_folder() -> Path:
-    """The folder of real data; ends the program with a reason if there is none."""
+    """Return the folder of real data; exit with a message if it is not set."""
     found = Path(os.environ.get("TOKENLAKE_DATA", "."))
     if not (found / "bench").is_dir():
         sys.exit("no data: set TOKENLAKE_DATA to a folder with bench/*.parquet and tokenizers/")
@@ -57,12 +57,12 @@ def data_folder() -> Path:
 
 
 def tokenizer(data: Path) -> Path:
-    """The tokenizer of the benchmarks: 151,643 entries, so that an id takes more than 16 bits."""
+    """Return the tokenizer of the benchmarks: 151,643 entries, so that an id needs more than 16 bits."""
     return data / "tokenizers" / "qwen3" / "tokenizer.json"
 
 
 def corpus(data: Path, name: str = "all") -> Corpus:
-    """The documents of some files, tokenized; kept in benchmarks/.peers for the next run."""
+    """Tokenize the documents of some files, and keep them in benchmarks/.peers for the next run."""
     folder = CACHE / f"tokens-{name}"
     path = folder / "tokens.bin"
     if not (folder / "text_bytes").exists():

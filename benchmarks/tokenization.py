@@ -2,11 +2,11 @@
 
     TOKENLAKE_DATA=... python benchmarks/tokenization.py [NAME ...]
 
-reads ``tokenizers/NAME/tokenizer.json``, English (``bench/win32*``) and mixed languages (``docs``) under
-``$TOKENLAKE_DATA``. Texts are in memory; the time is CPU time of one thread and has the cold start of the
-cache in it: each text is seen once. Where gigatoken does not work, 4 MB of each are enough. The reference
-is timed, and the ids are compared, on every 200th text. ``memory`` is the largest resident memory of the
-process, with the texts in it.
+reads ``tokenizers/NAME/tokenizer.json``, English (``bench/win32*``) and mixed languages (``docs``) in
+``$TOKENLAKE_DATA``. Texts are in memory. The time is CPU time of one thread, including the empty cache at the
+start: each text is tokenized once. Where gigatoken does not work, 4 MB of each are enough. The reference is
+timed, and the ids are compared, on every 200th text. ``memory`` is the maximum resident memory of the
+process, including the texts.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SLOW_BYTES = 4_000_000  # of text, where the reference does all the work
 
 
 def measure(path: Path, data: Path) -> list[str]:
-    """One row of the table: load s, then MB/s and MB/s of the reference for each kind of text."""
+    """Return a row of the table: load s, then MB/s and MB/s of the reference for each kind of text."""
     start = time.process_time()
     encoder = Encoder.of(Tokenize(tokenizer=str(path), append_eos=False))
     row = [f"{time.process_time() - start:.1f}"]
@@ -57,7 +57,7 @@ def measure(path: Path, data: Path) -> list[str]:
 
 
 def main() -> None:
-    """Print the table as Markdown; each tokenizer in a process of its own."""
+    """Print the table as Markdown, with each tokenizer in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)

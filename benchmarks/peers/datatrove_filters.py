@@ -1,9 +1,9 @@
-"""datatrove's side of filters_vs_peers.py: it runs in an environment of its own, without Tokenlake.
+"""datatrove's part of filters_vs_peers.py, which runs in a separate environment without Tokenlake.
 
     python datatrove_filters.py DOCUMENTS.parquet VERDICTS.parquet
 
-reads the columns id and text, writes a boolean per rule (true: the rule rejects) and the text that C4
-leaves, and prints as JSON the CPU seconds of each filter alone, of all four together, and of the words.
+reads the columns id and text, writes one boolean per rule (true: the rule rejects) and the text that C4
+keeps, and prints as JSON the CPU seconds of each filter alone, of all four together, and of splitting words.
 """
 
 import json
@@ -59,7 +59,7 @@ NO_FINEWEB = {
 
 
 def rules() -> dict[str, Any]:
-    """A filter for each rule, with all its other rules off."""
+    """Return a filter for each rule, with its other rules turned off."""
     return {
         **{
             f"gopher_quality.{n}": GopherQualityFilter(**NO_QUALITY | r) for n, r in QUALITY.items()
@@ -76,14 +76,14 @@ def rules() -> dict[str, Any]:
 
 
 def c4(text: str, **settings: Any) -> tuple[str | None, str | None]:
-    """The text that C4 leaves, and why it leaves none."""
+    """Return the text that C4 keeps, and the reason if it keeps none."""
     document = Document(text=text, id="")
     found = C4QualityFilter(**settings).filter(document)
     return (document.text, None) if found is True else (None, found[1])
 
 
 def verdicts(texts: Sequence[str]) -> pa.Table:
-    """A column for each rule, and those of C4 as published and as FineWeb has it."""
+    """Return a column for each rule, and those of C4 as published and as in FineWeb."""
     columns: dict[str, list[Any]] = {}
     filters = rules()
     for text in texts:
@@ -98,7 +98,7 @@ def verdicts(texts: Sequence[str]) -> pa.Table:
 
 
 def seconds(work: Callable[[str], object], texts: Sequence[str]) -> float:
-    """CPU seconds of one function over all texts, its caches cold."""
+    """Return the CPU seconds of one function over all texts, with empty caches."""
     work(texts[0])
     split_into_parts.cache_clear()
     begun = time.process_time()
@@ -108,7 +108,7 @@ def seconds(work: Callable[[str], object], texts: Sequence[str]) -> float:
 
 
 def timings(texts: Sequence[str]) -> dict[str, float]:
-    """Each filter with its defaults, and all four on each document whatever they say."""
+    """Time each filter with its defaults, and all four on each document, whatever their verdicts."""
     filters = {
         "gopher_quality": GopherQualityFilter(),
         "gopher_repetition": GopherRepetitionFilter(),

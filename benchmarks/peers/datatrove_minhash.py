@@ -1,9 +1,9 @@
-"""datatrove's side of dedup_vs_peers.py: it runs in an environment of its own, without Tokenlake.
+"""datatrove's part of dedup_vs_peers.py, which runs in a separate environment without Tokenlake.
 
     python datatrove_minhash.py DOCUMENTS.parquet FOLDER
 
-deduplicates the column text by the four steps of datatrove's MinHash, with FineWeb's settings, in this
-process, and prints as JSON the CPU seconds of each step and the ids that stay.
+deduplicates the column text with the four steps of datatrove's MinHash and FineWeb's settings, in this
+process, and prints as JSON the CPU seconds of each step and the ids kept.
 """
 
 import json
@@ -26,7 +26,7 @@ from datatrove.utils.hashing import HashConfig
 
 
 def main() -> None:
-    """Run the steps one after the other."""
+    """Run the steps in order."""
     source, folder = Path(sys.argv[1]), Path(sys.argv[2])
     config = MinhashConfig(hash_config=HashConfig(precision=64))
     reader = ParquetReader(str(source.parent), glob_pattern=source.name)

@@ -1,7 +1,7 @@
-"""The loaders that loader_vs_peers.py compares; each runs in an environment of its own.
+"""The loaders that loader_vs_peers.py compares; each runs in a separate environment.
 
-A loader is two functions: one writes, the other opens and gives batches and, for a number of batches that
-have been taken, the state to go on from.
+A loader is two functions: one writes the data; the other opens it and returns batches and, for a number of
+batches read, the state to resume from.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,14 +14,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 BATCH, WINDOW, SEED = 8, 2049, 0
-CHUNK_TOKENS = 16 << 20  # of a file or shard: 64 MB, as the peers' own examples have it
+CHUNK_TOKENS = 16 << 20  # per file or shard: 64 MB, as in the peers' examples
 
 State = Any
 Opened = tuple[Iterable[Any], Callable[[int], State]]
 
 
 class Rest(Sampler[int]):
-    """A permutation of all windows, from a place on: how a map-style dataset goes on."""
+    """A permutation of all windows from a position on: how a map-style dataset resumes."""
 
     def __init__(self, size: int, state: State) -> None:
         self.order = np.random.default_rng(SEED).permutation(size)[(state or 0) * BATCH :]
@@ -56,18 +56,18 @@ class Windows(Dataset[torch.Tensor]):
 
 
 def write_memmap(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
-    """One flat file."""
+    """Write one flat file."""
     del ends
     tokens.tofile(folder / "tokens.bin")
 
 
 def open_memmap(folder: Path, workers: int, state: State) -> Opened:
-    """The bare minimum: no versions, no documents, 4 bytes a token on disk."""
+    """Open the minimum: no versions, no documents, 4 bytes per token on disk."""
     return _map_style(Windows(folder / "tokens.bin"), workers, state)
 
 
 def open_tokenlake(folder: Path, workers: int, state: State) -> Opened:
-    """Ours; a batch is input_ids and labels, 8 x 2048 each."""
+    """Open Tokenlake's table; a batch is input_ids and labels, 8 x 2048 each."""
     from etl.loader import TokenDataset
 
     dataset = TokenDataset(str(folder), seq_len=WINDOW - 1, seed=SEED)
@@ -79,7 +79,7 @@ def open_tokenlake(folder: Path, workers: int, state: State) -> Opened:
 
 
 def open_mosaic(folder: Path, workers: int, state: State) -> Opened:
-    """MosaicML Streaming: MDS shards of packed windows, its own global shuffle (py1e)."""
+    """Open MosaicML Streaming: MDS shards of packed windows, with its global shuffle (py1e)."""
     from streaming import StreamingDataLoader, StreamingDataset
 
     dataset = StreamingDataset(
@@ -96,7 +96,7 @@ def open_mosaic(folder: Path, workers: int, state: State) -> Opened:
 
 
 def write_mosaic(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
-    """Windows of int32 as fixed-size arrays; compression would be undone once, into a local copy."""
+    """Write windows of int32 as fixed-size arrays; compression would be undone once, into a local copy."""
     del ends
     from streaming import MDSWriter
 
@@ -107,7 +107,7 @@ def write_mosaic(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
 
 
 def write_litdata(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
-    """Documents one behind the other, through its own optimize()."""
+    """Write concatenated documents with LitData's optimize()."""
     from litdata import TokensLoader, optimize
 
     cuts = np.searchsorted(ends, np.arange(CHUNK_TOKENS, len(tokens), CHUNK_TOKENS))
@@ -126,7 +126,7 @@ def write_litdata(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
 
 
 class _Documents:
-    """What litData's optimize calls for each span: its documents as tensors."""
+    """The function that LitData's optimize calls for each range: its documents as tensors."""
 
     def __init__(self, path: str, ends: np.ndarray) -> None:
         self.path, self.ends = path, ends
@@ -142,7 +142,7 @@ class _Documents:
 
 
 def open_litdata(folder: Path, workers: int, state: State) -> Opened:
-    """LitData: TokensLoader over 64 MB chunks; its shuffle deals chunks, then windows within each."""
+    """Open LitData: TokensLoader over 64 MB chunks, shuffled by chunk, then by window in each."""
     from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
 
     dataset = StreamingDataset(
@@ -155,7 +155,7 @@ def open_litdata(folder: Path, workers: int, state: State) -> Opened:
 
 
 def write_huggingface(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
-    """Parquet files of packed windows, 1,000 in a row group."""
+    """Write Parquet files of packed windows, 1,000 in a row group."""
     del ends
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -171,7 +171,7 @@ def write_huggingface(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> Non
 
 
 def open_huggingface(folder: Path, workers: int, state: State) -> Opened:
-    """HF datasets: streaming Parquet, shards shuffled and a buffer of 1,000 windows (its default)."""
+    """Open HF datasets: streaming Parquet, shuffled shards and a buffer of 1,000 windows (its default)."""
     from datasets import load_dataset
 
     files = sorted(map(str, folder.glob("*.parquet")))
@@ -186,7 +186,7 @@ def open_huggingface(folder: Path, workers: int, state: State) -> Opened:
 
 
 def write_megatron(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
-    """One .bin and .idx of packed windows."""
+    """Write one .bin and .idx of packed windows."""
     del ends
     from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
@@ -198,7 +198,7 @@ def write_megatron(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
 
 
 def open_megatron(folder: Path, workers: int, state: State) -> Opened:
-    """Megatron-core: the indexed dataset, memory-mapped, under a shuffled sampler."""
+    """Open Megatron-core: the memory-mapped indexed dataset with a shuffled sampler."""
     from megatron.core.datasets.indexed_dataset import IndexedDataset
 
     dataset = IndexedDataset(str(folder / "tokens"))
@@ -219,7 +219,7 @@ def open_megatron(folder: Path, workers: int, state: State) -> Opened:
 
 
 def write_datatrove(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
-    """Files of tokens of 4 bytes, each with the ends of its documents, as its tokenizer writes them."""
+    """Write files of 4-byte tokens, each with the ends of its documents, as its tokenizer does."""
     for first in range(0, len(tokens), CHUNK_TOKENS):
         part = np.asarray(tokens[first : first + CHUNK_TOKENS]).astype(np.uint32)
         path = folder / f"{first:012d}.ds"
@@ -229,7 +229,7 @@ def write_datatrove(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
 
 
 def open_datatrove(folder: Path, workers: int, state: State) -> Opened:
-    """datatrove: its folder of .ds files, under a shuffled sampler."""
+    """Open datatrove: its folder of .ds files with a shuffled sampler."""
     from datatrove.utils.dataset import DatatroveFolderDataset
 
     dataset = DatatroveFolderDataset(
@@ -239,7 +239,7 @@ def open_datatrove(folder: Path, workers: int, state: State) -> Opened:
     return _field(loader, "input_ids"), at
 
 
-class _field:  # noqa: N801 - a view, as a function would be called
+class _field:  # noqa: N801 - a view, used like a function
     """One column of each batch, as int64."""
 
     def __init__(self, batches: Iterable[Any], name: str) -> None:

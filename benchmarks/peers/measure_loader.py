@@ -1,14 +1,14 @@
-"""What loader_vs_peers.py runs in each peer's environment: it needs numpy, torch and the peer alone.
+"""The script that loader_vs_peers.py runs in each peer's environment; it needs numpy, torch and the peer.
 
-    python measure_loader.py write NAME FOLDER CORPUS   CORPUS in the loader's own form
-    python measure_loader.py run NAME FOLDER            speed and memory
-    python measure_loader.py save NAME FOLDER           go half way and keep the state in FOLDER.state
-    python measure_loader.py resume NAME FOLDER         from there: the first batch
+    python measure_loader.py write NAME FOLDER CORPUS   write CORPUS in the loader's own format
+    python measure_loader.py run NAME FOLDER            measure speed and memory
+    python measure_loader.py save NAME FOLDER           read half way and save the state in FOLDER.state
+    python measure_loader.py resume NAME FOLDER         resume from there: the first batch
 
-prints one line of JSON: ``first_s`` wall seconds from opening to the first batch in hand, imports aside,
-``first_cpu_s`` those of CPU; ``cpu_s`` and ``wall_s`` of the ``tokens`` behind it, that of workers included;
-memory in MB over what the process has after its imports, workers added up: ``anonymous`` at the most,
-``resident`` with mapped files.
+prints one line of JSON: ``first_s`` is the wall time in seconds from opening to the first batch, without
+imports, and ``first_cpu_s`` its CPU time; ``cpu_s`` and ``wall_s`` are those of the following ``tokens``,
+including workers; memory is in MB beyond that after the imports, summed over workers: ``anonymous`` is the
+maximum, ``resident`` includes mapped files.
 """
 
 import argparse
@@ -37,17 +37,17 @@ MODULES = {
     "datatrove": "datatrove.utils.dataset",
 }
 _BATCH_TOKENS = loaders.BATCH * (loaders.WINDOW - 1)
-_LOOK_EVERY = 200  # batches between two looks at the memory
+_LOOK_EVERY = 200  # batches between measurements of memory
 
 
 def cpu_seconds() -> float:
-    """Of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its finished children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def memory() -> dict[str, float]:
-    """Anonymous and resident memory of this process, and of its children over their parent's, in MB."""
+    """Return anonymous and resident MB of this process, and of its children beyond their parent's."""
     found = dict.fromkeys(("anonymous", "resident"), 0.0)
     for process in (os.getpid(), *_children(os.getpid())):
         try:
@@ -72,7 +72,7 @@ def _children(process: int) -> Iterator[int]:
 
 
 def run(name: str, folder: Path, *, workers: int, tokens: int) -> dict[str, Any]:
-    """Open, take the first batch, then so many tokens."""
+    """Open, read the first batch, then a number of tokens."""
     before, cpu, begun = memory(), cpu_seconds(), time.perf_counter()
     batches, _ = loaders.OPEN[name](folder, workers, None)
     iterator = iter(batches)
@@ -90,7 +90,7 @@ def run(name: str, folder: Path, *, workers: int, tokens: int) -> dict[str, Any]
         if taken == steps:
             break
     wall = time.perf_counter() - begun
-    del iterator, batches  # ends the workers, whose time counts then
+    del iterator, batches  # ends the workers, so that their time is counted
     return {
         "first_s": first_s,
         "first_cpu_s": first_cpu_s,
@@ -102,7 +102,7 @@ def run(name: str, folder: Path, *, workers: int, tokens: int) -> dict[str, Any]
 
 
 def save(name: str, folder: Path, tokens: int) -> dict[str, Any]:
-    """Go half way, and keep the state."""
+    """Read half way, and save the state."""
     batches, state = loaders.OPEN[name](folder, 0, None)
     half = tokens // _BATCH_TOKENS // 2
     for done, _ in enumerate(batches, 1):
@@ -113,7 +113,7 @@ def save(name: str, folder: Path, tokens: int) -> dict[str, Any]:
 
 
 def resume(name: str, folder: Path) -> dict[str, Any]:
-    """From the state to the first batch."""
+    """Resume from the state, and read the first batch."""
     state = pickle.loads(_state_file(folder).read_bytes())  # noqa: S301 - our own
     begun, cpu = time.perf_counter(), cpu_seconds()
     batches, _ = loaders.OPEN[name](folder, 0, state)
@@ -122,7 +122,7 @@ def resume(name: str, folder: Path) -> dict[str, Any]:
 
 
 def write(name: str, folder: Path, corpus: Path) -> dict[str, Any]:
-    """The corpus in the loader's own form; bytes on disk."""
+    """Write the corpus in the loader's own format, and return the bytes on disk."""
     folder.mkdir(parents=True)
     tokens = np.memmap(corpus / "tokens.bin", np.int32, mode="r")
     begun = cpu_seconds()
@@ -142,7 +142,7 @@ def _count(batch: Any) -> int:
 
 
 def main() -> None:
-    """Do one thing and print what was measured."""
+    """Run one command and print its measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("do", choices=("write", "run", "save", "resume"))
     parser.add_argument("name", choices=loaders.OPEN)

@@ -1,10 +1,10 @@
-"""rensa's side of dedup_vs_peers.py: it runs in an environment of its own, without Tokenlake.
+"""rensa's part of dedup_vs_peers.py, which runs in a separate environment without Tokenlake.
 
     python rensa_minhash.py DOCUMENTS.parquet
 
-cuts the column text into runs of 5 words in Python, as its documentation does, makes signatures of 112
+cuts the column text into runs of 5 words in Python, as its documentation does, computes signatures of 112
 permutations of all documents in one call, and asks its LSH of 14 bands in another which documents share one.
-Prints as JSON the CPU seconds of each step, and how many documents share a band with another one.
+Prints as JSON the CPU seconds of each step, and the number of documents that share a band with another one.
 """
 
 import json
@@ -18,13 +18,13 @@ PERMUTATIONS, BANDS, NGRAM = 112, 14, 5
 
 
 def shingles(text: str) -> list[str]:
-    """Runs of words in lower case."""
+    """Return runs of words in lower case."""
     words = text.lower().split()
     return [" ".join(words[k : k + NGRAM]) for k in range(max(1, len(words) - NGRAM + 1))]
 
 
 def main() -> None:
-    """Run the steps one after the other."""
+    """Run the steps in order."""
     texts = pq.read_table(sys.argv[1], columns=["text"])["text"].to_pylist()
     times = [time.process_time()]
     cut = [shingles(text) for text in texts]
