@@ -3,7 +3,7 @@
 If there are more pairs than the driver may hold, they stay on the workers, in memory or spilled to disk. Each
 document has a home partition, which holds all pairs in which it is the worse document. In each round, a
 partition asks the home partitions of the better documents whether these stay, decides its own documents in
-order of preference, and drops the pairs that no longer count (``etl.kernels.hashing.independent_set.thin``): those whose
+order of preference, and drops the pairs that no longer count (``etl.kernels.hashing.independent_set.thin_pairs``): those whose
 better document goes, and those of a document that has a better keeper. A document that is the worse one in no
 pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012, arXiv 1202.3205).
 Its result equals that of the driver, which decides the remaining pairs as soon as it can hold them.
@@ -74,7 +74,9 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
 def choose_among(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return what ``choose_keepers`` returns, for pairs that fit in memory."""
     documents, better, worse = _numbered(pairs)
-    chosen = independent_set.choose(len(documents), better, worse, pairs["similarity"].to_numpy())
+    chosen = independent_set.choose_keepers(
+        len(documents), better, worse, pairs["similarity"].to_numpy()
+    )
     goes = chosen.keeper != np.arange(len(documents))
     return pd.DataFrame(
         {
@@ -139,7 +141,7 @@ def drop_settled_pairs(pairs: pd.DataFrame, answered: pd.DataFrame) -> pd.DataFr
     state[by_address[indices]] = np.where(
         answered["stays"], independent_set.STAYS, independent_set.GOES
     )
-    counts = independent_set.thin(better, worse, state)
+    counts = independent_set.thin_pairs(better, worse, state)
     return pairs.assign(stays=state[better] == independent_set.STAYS)[counts]
 
 

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.spans import keep_spans
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.lines import text_units as kernel
+from etl.kernels.lines import text_units
+from etl.kernels.lines.remove_units import remove_units
 from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
 from etl.schemas import UNITS
 from etl.stages.base import Stage
@@ -70,7 +71,7 @@ class DedupParagraphs(Stage):
         (True, 0)
         """
         documents = buffers(texts)
-        units = kernel.units(documents, self._cutting)
+        units = text_units.hash_units(documents, self._cutting)
         null = None if documents.valid is None else pa.array(~documents.valid)
         offsets = pa.array(units.first_unit, pa.int32())
         hashes, chars = (
@@ -91,7 +92,7 @@ class DedupParagraphs(Stage):
         first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         ordinals = cuts.flatten().to_numpy().astype(np.int32, copy=False)
         documents = buffers(texts)
-        return keep(documents, kernel.without(documents, self._cutting, first, ordinals))
+        return keep_spans(documents, remove_units(documents, self._cutting, first, ordinals))
 
     def pieces(self, text: str) -> list[str]:
         """Return the text of each unit.
@@ -100,7 +101,7 @@ class DedupParagraphs(Stage):
         ['He left.', 'Why?', 'I forget']
         """
         documents = buffers(pa.array([text], pa.large_string()))
-        spans = kernel.pieces(documents, self._cutting)
+        spans = text_units.locate_units(documents, self._cutting)
         data = documents.data.tobytes()
         return [data[a:b].decode() for a, b in zip(spans.starts, spans.ends, strict=True)]
 

@@ -169,7 +169,7 @@ def find_matches(kind: Kind, texts: Texts, *, public_ips_only: bool) -> Spans:
     code, match = _KINDS[kind]
     if kind == "ip":
         match = partial(_ip, public_only=public_ips_only)
-    places, first_place = pii_candidates.candidates(texts, code)
+    places, first_place = pii_candidates.find_candidates(texts, code)
     view, offsets = texts.data.data, texts.offsets
     starts: list[int] = []
     ends: list[int] = []

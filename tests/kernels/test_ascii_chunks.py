@@ -14,7 +14,7 @@ from etl.kernels.words import spacy_ascii, spacy_english
 from tests.kernels.test_machine import set_bits
 from tests.kernels.test_spacy import PIECES, TABLES, naive_cut
 
-_find_letters = simd.kinds(ascii_letters.encode())
+_find_letters = simd.make_byte_finder(ascii_letters.encode())
 printable = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 ascii_pieces = st.sampled_from([piece for piece in PIECES if piece.isascii()])
 chunks = (
@@ -25,8 +25,8 @@ chunks = (
 
 @kernel
 def _cut(data, first, last, tables):
-    kinds = spacy_ascii.kinds(data, 0, _find_letters(data, 0)[0])
-    return spacy_ascii.cut(data, first, last, kinds, tables)
+    kinds = spacy_ascii.classify_bytes(data, 0, _find_letters(data, 0)[0])
+    return spacy_ascii.cut_chunk(data, first, last, kinds, tables)
 
 
 @kernel

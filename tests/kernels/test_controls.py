@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.control_characters import CONTROLS, clean
-from etl.kernels.bytes.spans import strings
+from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.bytes.utf8 import texts as buffers
 from tests.kernels.test_words import TRICKY
@@ -60,7 +60,7 @@ def is_control(char: str) -> bool:
 def test_texts_and_counts_are_those_of_python(documents, line_ends, controls):
     array = pa.array(["\r", *documents, "\n\xc2"], pa.string())[1:-1]
     cleaned = clean(buffers(array), line_ends=line_ends, controls=controls)
-    result = strings(cleaned.offsets, cleaned.data, None)
+    result = build_strings(cleaned.offsets, cleaned.data, None)
     result.validate(full=True)
     counts = cleaned.line_ends.tolist(), cleaned.controls.tolist()
     rows = [*zip(result.to_pylist(), *counts, strict=True)]

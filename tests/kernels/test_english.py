@@ -17,12 +17,12 @@ near_misses = st.builds(
 
 @kernel
 def _special(data, tables):
-    return spacy_ascii.special(data, tables, 0, len(data))
+    return spacy_ascii.find_special(data, tables, 0, len(data))
 
 
 @kernel
 def _contraction(data, tables):
-    return spacy_ascii.contraction(data, tables, 0, len(data))
+    return spacy_ascii.find_contraction(data, tables, 0, len(data))
 
 
 def parts(find, word: str) -> tuple[str, ...]:

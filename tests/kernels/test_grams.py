@@ -80,7 +80,7 @@ def naive_hits(text: str, known: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def index(groups: list[list[str]], n: int, least: int) -> ngram_index.Grams:
     items = pa.array([item for group in groups for item in group], pa.string())
     group_of = np.repeat(np.arange(len(groups), dtype=np.uint8), [len(group) for group in groups])
-    return ngram_index.index(buffers(items), group_of, words=n, short_words=least)
+    return ngram_index.build_index(buffers(items), group_of, words=n, short_words=least)
 
 
 @given(

@@ -28,6 +28,24 @@ def factor():
     return {factor}
 """
 
+TYPED_CALLER = """
+from kernels.callee import {name}
+from kernels.jit import kernel
+
+@kernel
+def total(pair):
+    return pair.one + pair.other
+
+print(total({name}(2, 3)), sum(total.stats.cache_hits.values()))
+"""
+TYPED_CALLEE = """
+from typing import NamedTuple
+
+class {name}(NamedTuple):
+    one: int
+    other: int
+"""
+
 
 def scaled(caller: Path, root: Path, cache: Path) -> list[str]:
     """Run the caller in a new process: the result and the number of cache hits."""
@@ -61,6 +79,24 @@ def test_a_change_beside_a_kernel_of_another_project_recompiles(tmp_path):
         callee.write_text(CALLEE.format(package="etl.kernels", factor=factor))
         outputs.append(scaled(caller, Path(jit.__file__).parents[2], tmp_path / "cache"))
     assert outputs == [["20", "0"], ["20", "1"], ["30", "0"]]
+
+
+@pytest.mark.slow
+def test_a_stale_cache_of_a_renamed_type_is_ignored_and_removed(tmp_path):
+    """Numba loads the types in an index before it compares stamps: the name must differ."""
+    root, cache = tmp_path / "kernels", tmp_path / "cache"
+    root.mkdir()
+    shutil.copy(jit.__file__, root / "jit.py")
+    outputs, files = [], []
+    for name in ("Pair", "Couple", "Couple"):
+        (root / "callee.py").write_text(TYPED_CALLEE.format(name=name))
+        (root / "caller.py").write_text(TYPED_CALLER.format(name=name))
+        outputs.append(scaled(root / "caller.py", tmp_path, cache))
+        files.append({path.name for path in cache.rglob("*.nb?")})
+    assert outputs == [["5", "0"], ["5", "0"], ["5", "1"]]
+    assert len(files[0]) == len(files[1]) == 2  # an index and the machine code
+    assert not files[0] & files[1]
+    assert files[1] == files[2]
 
 
 def test_the_stamp_covers_paths_and_contents_of_all_subfolders(tmp_path):

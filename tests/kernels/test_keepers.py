@@ -34,7 +34,7 @@ def choose(num: int, known: Pairs, order=lambda pairs: pairs) -> dict[int, tuple
         np.array([row[column] for row in rows], dtype)
         for column, dtype in enumerate((np.int64, np.int64, np.float64))
     )
-    chosen = independent_set.choose(num, better, worse, similarity)
+    chosen = independent_set.choose_keepers(num, better, worse, similarity)
     pairs = zip(chosen.keeper.tolist(), chosen.similarity.tolist(), strict=True)
     return {k: (keeper, value) for k, (keeper, value) in enumerate(pairs) if keeper != k}
 
@@ -73,7 +73,7 @@ def test_pairs_that_thin_drops_do_not_matter(known, undecided):
     better, worse = np.array([*known] or np.empty((0, 2)), np.int64).T
     state = np.full(15, independent_set.STAYS, np.int8)
     state[[*undecided]] = independent_set.OPEN
-    is_left = independent_set.thin(better, worse, state)
+    is_left = independent_set.thin_pairs(better, worse, state)
     rest = {pair: value for pair, value in known.items() if is_left[[*known].index(pair)]}
     assert choose(15, rest) == choose(15, known)
     assert all(

@@ -17,7 +17,7 @@ SETS = (
     b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2",
 )
 EDGES = b"\x00\x01\n\x1e\x1f abckl\x7f\x80\xbf\xc0\xc2\xe2\xff"
-_find = simd.kinds(*SETS)
+_find = simd.make_byte_finder(*SETS)
 texts = st.lists(st.one_of(st.sampled_from(EDGES), st.integers(0, 255)), min_size=64, max_size=200)
 
 
@@ -28,17 +28,17 @@ def _kinds(data, at):
 
 @kernel
 def _load(data, at):
-    return simd.load(data, at)
+    return simd.load_eight(data, at)
 
 
 @kernel
 def _copy(out, to, data, at):
-    simd.copy(out, to, data, at)
+    simd.copy_64(out, to, data, at)
 
 
 @kernel
 def _bit_counts(bits):
-    return simd.num_set(bits), simd.leading_zeros(bits), simd.trailing_zeros(bits)
+    return simd.count_ones(bits), simd.leading_zeros(bits), simd.first_bit(bits)
 
 
 def set_bits(mask: int) -> list[int]:

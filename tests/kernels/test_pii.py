@@ -43,7 +43,7 @@ texts = (
 def candidates(array: pa.Array, kind: int) -> list[list[int]]:
     """The candidates of each document, as offsets in it."""
     documents = buffers(array)
-    starts, first = pii_candidates.candidates(documents, kind)
+    starts, first = pii_candidates.find_candidates(documents, kind)
     return [
         (starts[first[k] : first[k + 1]] - documents.offsets[k]).tolist() for k in range(len(array))
     ]

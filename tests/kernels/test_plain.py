@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes import character_classes as u
+from etl.kernels.bytes.hash64 import mix_bits
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.words import normalized_words
 from etl.kernels.words.uax29 import next_segments
@@ -65,7 +66,7 @@ def test_words_are_lower_case_without_punctuation(text, num_before):
 def test_keys_are_hashes_of_the_words(text):
     words = words_of(text)
     hashes = [fnv1a(naive_plain(word).encode()) for word in naive_words(text)]
-    assert words.keys.tolist() == [normalized_words.mixed(key) for key in hashes]
+    assert words.keys.tolist() == [mix_bits(key) for key in hashes]
 
 
 @given(st.lists(documents, max_size=4))
@@ -78,4 +79,4 @@ def test_sizes_are_those_of_the_words(strings):
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), unique=True))
 def test_mixed_numbers_differ(numbers):
-    assert len({normalized_words.mixed(number) for number in numbers}) == len(numbers)
+    assert len({mix_bits(number) for number in numbers}) == len(numbers)

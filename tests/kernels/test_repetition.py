@@ -15,8 +15,8 @@ from etl.kernels.signals.repeated_ngrams import (
     TOP,
     NgramBuffers,
     add_words,
-    grown,
-    new_words,
+    double_buffers,
+    new_ngram_buffers,
     repeated_chars,
 )
 from etl.kernels.words.uax29 import CHARS, END, START
@@ -64,11 +64,11 @@ def repeated(document: list[str], block_size: int) -> list[int]:
     for row, word in zip(block, document, strict=True):
         row[START], row[END], row[CHARS] = end, end + len(word.encode()), len(word)
         end = row[END]
-    arrays: NgramBuffers = new_words(block_size)
+    arrays: NgramBuffers = new_ngram_buffers(block_size)
     for start in range(0, len(document), block_size):
         part = block[start : start + block_size]
         if start + len(part) > len(arrays.keys):
-            arrays = grown(arrays, start)
+            arrays = double_buffers(arrays, start)
         append(data, part, arrays, start)
     out = np.zeros(len(TOP + DUPLICATE), np.int64)
     repeated_chars(arrays, len(document), out)

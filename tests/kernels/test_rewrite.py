@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.bytes.spans import Spans, keep, replace
+from etl.kernels.bytes.spans import Spans, keep_spans, replace_spans
 from etl.kernels.bytes.utf8 import texts as buffers
 
 words = st.none() | st.text(st.sampled_from("aé東😀\u0301\u200d\u05d0\n"), max_size=12)
@@ -50,11 +50,11 @@ def test_kept_and_replaced_spans_are_those_of_slices(case, joint):
     pairs = list(zip(documents, bounds_of, strict=True))
     array = pa.array(["before", *documents, "after"], pa.string())[1:-1]
     whole = spans(documents, bounds_of, array)
-    kept = keep(buffers(array), whole, separator=joint.encode())
+    kept = keep_spans(buffers(array), whole, separator=joint.encode())
     kept.validate(full=True)
     assert kept.type == pa.string()
     assert kept.to_pylist() == [t if t is None else naive_keep(t, b, joint) for t, b in pairs]
-    masked = replace(buffers(array), whole, mask=joint.encode())
+    masked = replace_spans(buffers(array), whole, mask=joint.encode())
     masked.validate(full=True)
     assert masked.to_pylist() == [t if t is None else naive_replace(t, b, joint) for t, b in pairs]
     assert whole.counts().tolist() == [len(bounds) // 2 for bounds in bounds_of]
@@ -64,8 +64,8 @@ def test_a_result_of_2_gib_is_a_large_string(monkeypatch):
     monkeypatch.setattr("etl.kernels.bytes.spans._MOST_BYTES", 5)
     array = pa.array(["abc", None, "def"])
     whole = Spans(np.array([0, 3]), np.array([3, 6]), np.array([0, 1, 1, 2]))
-    kept = keep(buffers(array), whole)
+    kept = keep_spans(buffers(array), whole)
     assert kept.type == pa.large_string()
     assert kept.to_pylist() == ["abc", None, "def"]
     first = Spans(np.array([0]), np.array([3]), np.array([0, 1, 1]))
-    assert keep(buffers(array[:2]), first).type == pa.string()
+    assert keep_spans(buffers(array[:2]), first).type == pa.string()

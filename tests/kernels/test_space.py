@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes import whitespace
-from etl.kernels.bytes.spans import strings
+from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import texts as buffers
 from tests.kernels.test_words import TRICKY
 
@@ -33,7 +33,7 @@ texts = (
 
 
 def collapsed(array: pa.Array) -> list[str]:
-    result = strings(*whitespace.collapse(buffers(array)), None)
+    result = build_strings(*whitespace.collapse(buffers(array)), None)
     result.validate(full=True)
     return result.to_pylist()
 

@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes import simd
+from etl.kernels.bytes.hash64 import hash_bytes
 from etl.kernels.jit import kernel
 
 EDGES = b"\x00\t\n\x1f !.?[{@AZ`az\x7f\x80\xbf\xc2\xe2\xff"
@@ -13,7 +14,7 @@ texts = st.lists(st.one_of(st.sampled_from(EDGES), st.integers(0, 255)), min_siz
 
 @kernel
 def _head_and_hash(data, at, end):
-    return simd.head(data, at, end), simd.hashed(data, at, end)
+    return simd.load_up_to_eight(data, at, end), hash_bytes(data, at, end)
 
 
 @given(texts, st.data())

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.spans import keep_spans
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.lines import text_units as kernel
+from etl.kernels.lines import text_units
+from etl.kernels.lines.remove_units import remove_units
 from etl.kernels.lines.repeated import CASE, SPACE
 from etl.kernels.lines.text_units import LINES, NOT_COMPARED, PARAGRAPHS, SENTENCES, Cutting
 from tests.kernels.test_repeats import naive_key, naive_rest, naive_units, texts
@@ -30,8 +31,8 @@ documents = st.lists(lines, max_size=5)
 def cut(text: str, cutting: Cutting, ordinals: list[int]) -> str:
     array = pa.array(["before", text, "after"])
     firsts = np.array([0, 0, len(ordinals), len(ordinals)])
-    spans = kernel.without(buffers(array), cutting, firsts, np.array(ordinals, np.int32))
-    kept = keep(buffers(array), spans)
+    spans = remove_units(buffers(array), cutting, firsts, np.array(ordinals, np.int32))
+    kept = keep_spans(buffers(array), spans)
     kept.validate(full=True)
     before, rest, after = kept.to_pylist()
     assert (before, after) == ("before", "after")
@@ -40,14 +41,14 @@ def cut(text: str, cutting: Cutting, ordinals: list[int]) -> str:
 
 def hashed(array: pa.Array, cutting: Cutting) -> list[list[tuple[int, int]]]:
     """Return the hash and the code points of each unit of each document."""
-    units = kernel.units(buffers(array), cutting)
+    units = text_units.hash_units(buffers(array), cutting)
     pairs = list(zip(units.hashes.tolist(), units.chars.tolist(), strict=True))
     return [pairs[a:b] for a, b in zip(units.first_unit, units.first_unit[1:], strict=False)]
 
 
-def strings(text: str, cutting: Cutting) -> list[str]:
+def build_strings(text: str, cutting: Cutting) -> list[str]:
     array = pa.array([text])
-    spans = kernel.pieces(buffers(array), cutting)
+    spans = text_units.locate_units(buffers(array), cutting)
     data = text.encode()
     return [data[a:b].decode() for a, b in zip(spans.starts, spans.ends, strict=True)]
 
@@ -96,10 +97,10 @@ def test_sentences_are_split_and_removed(document, end, data):
     text = end.join("  ".join(line) for line in document)
     cutting = Cutting(SENTENCES, 0, 1, 0)
     expected = [sentence for line in document for sentence in joined(line)]
-    assert strings(text, cutting) == expected
+    assert build_strings(text, cutting) == expected
     removed = data.draw(st.sets(st.sampled_from(range(len(expected))))) if expected else set()
     rest = cut(text, cutting, sorted(removed))
-    assert strings(rest, cutting) == [s for k, s in enumerate(expected) if k not in removed]
+    assert build_strings(rest, cutting) == [s for k, s in enumerate(expected) if k not in removed]
 
 
 def joined(line: list[str]) -> list[str]:
@@ -117,7 +118,7 @@ def joined(line: list[str]) -> list[str]:
 def test_removing_sentences_keeps_all_other_characters(text, data):
     """The sentences contain all characters but white space, in order and without overlap."""
     cutting = Cutting(SENTENCES, 0, 1, 0)
-    parts = strings(text, cutting)
+    parts = build_strings(text, cutting)
     assert all(part == part.strip() != "" for part in parts)
     assert bare("".join(parts)) == bare(text)
     removed = data.draw(st.sets(st.sampled_from(range(len(parts))))) if parts else set()
@@ -159,7 +160,7 @@ def test_buffers_grow_for_long_documents(unit):
     separator = {PARAGRAPHS: "\n\n", LINES: "\n", SENTENCES: " "}[unit]
     parts = [f"line {k}." for k in range(5000)]
     text = separator.join(parts)
-    assert strings(text, Cutting(unit, 0, 1, 0)) == parts
+    assert build_strings(text, Cutting(unit, 0, 1, 0)) == parts
     removed = list(range(0, 5000, 2))
     assert cut(text, Cutting(unit, 0, 1, 0), removed) == separator.join(parts[1::2])
     assert cut(text, Cutting(unit, 0, 1, 0), list(range(5000))) == ""

@@ -4,11 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.character_classes import LINE
-from etl.kernels.bytes.simd import SIZE, first_bit, kinds
+from etl.kernels.bytes.simd import SIZE, first_bit, make_byte_finder
 from etl.kernels.bytes.utf8 import class_at
 from etl.kernels.jit import inner
 
-_find_breaks = kinds(b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2")  # the last two begin a multi-byte line break
+_find_breaks = make_byte_finder(
+    b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2"
+)  # the last two begin a multi-byte line break
 
 
 @inner

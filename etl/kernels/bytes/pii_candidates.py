@@ -1,7 +1,7 @@
 """Find candidates for personal data: the few bytes of a text at which a match may begin.
 
-Every match of ``etl.text.pii_patterns`` begins at a candidate; most candidates are rejected there. One look-up
-per byte and kind; memory for the candidates only.
+Every match of ``etl.text.pii_patterns`` begins at a candidate; most candidates are rejected there. One
+look-up per byte and kind; memory for the candidates only.
 """
 
 from typing import Final, NamedTuple
@@ -42,15 +42,15 @@ class Candidates(NamedTuple):
     first: NDArray[np.int64]  # (n + 1,)
 
 
-def candidates(texts: Texts, kind: int) -> Candidates:
+def find_candidates(texts: Texts, kind: int) -> Candidates:
     """Return the bytes at which a match of a kind may begin; a byte may occur more than once."""
     triggers = _table(_TRIGGERS[kind])
     first = np.zeros(len(texts.offsets), np.int64)
-    return Candidates(_candidates(texts.offsets, texts.data, triggers, kind, first), first)
+    return Candidates(_find_candidates(texts.offsets, texts.data, triggers, kind, first), first)
 
 
 @kernel
-def _candidates(
+def _find_candidates(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     triggers: NDArray[np.bool_],

@@ -29,7 +29,7 @@ class Spans(NamedTuple):
         return np.diff(self.first_span)
 
 
-def keep(texts: Texts, spans: Spans, *, separator: bytes = b"") -> pa.Array:
+def keep_spans(texts: Texts, spans: Spans, *, separator: bytes = b"") -> pa.Array:
     r"""Return each document's spans, joined by the separator: string, null for null.
 
     The array is a large_string if it takes 2 GiB or more. Spans must not begin or end inside a character:
@@ -37,7 +37,7 @@ def keep(texts: Texts, spans: Spans, *, separator: bytes = b"") -> pa.Array:
 
     >>> from etl.kernels.bytes.utf8 import texts
     >>> spans = Spans(np.array([0, 5]), np.array([2, 7]), np.array([0, 2, 2]))
-    >>> keep(texts(pa.array(["ab\ncd\ne", "x"])), spans, separator=b" ").to_pylist()
+    >>> keep_spans(texts(pa.array(["ab\ncd\ne", "x"])), spans, separator=b" ").to_pylist()
     ['ab \ne', '']
     """
     joint = np.frombuffer(separator, np.uint8)
@@ -45,15 +45,15 @@ def keep(texts: Texts, spans: Spans, *, separator: bytes = b"") -> pa.Array:
     _measure(spans.starts, spans.ends, spans.first_span, len(joint), offsets)
     data = np.empty(offsets[-1], np.uint8)
     _copy(texts.data, spans.starts, spans.ends, spans.first_span, joint, data)
-    return strings(offsets, data, texts.valid)
+    return build_strings(offsets, data, texts.valid)
 
 
-def replace(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
+def replace_spans(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
     """Return each document with its spans replaced by the mask: string, null for null.
 
     >>> from etl.kernels.bytes.utf8 import texts
     >>> spans = Spans(np.array([1]), np.array([2]), np.array([0, 1, 1]))
-    >>> replace(texts(pa.array(["abc", "abc"])), spans, mask=b"*").to_pylist()
+    >>> replace_spans(texts(pa.array(["abc", "abc"])), spans, mask=b"*").to_pylist()
     ['a*c', 'abc']
     """
     # Keep the gaps: a document of k spans has k + 1 of them, some of which may be empty. Their bounds
@@ -61,10 +61,10 @@ def replace(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
     starts = np.sort(np.concatenate([texts.offsets[:-1], spans.ends]), kind="stable")
     ends = np.sort(np.concatenate([spans.starts, texts.offsets[1:]]), kind="stable")
     gaps = Spans(starts, ends, spans.first_span + np.arange(len(spans.first_span)))
-    return keep(texts, gaps, separator=mask)
+    return keep_spans(texts, gaps, separator=mask)
 
 
-def strings(
+def build_strings(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], valid: NDArray[np.bool_] | None
 ) -> pa.Array:
     """Return the array with these buffers, like those of ``Texts`` but with offsets from 0.

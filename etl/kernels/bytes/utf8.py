@@ -1,4 +1,4 @@
-"""Arrow strings as numpy arrays, and the code points in them.
+"""View Arrow strings as NumPy arrays of bytes, and decode and count their code points.
 
 ``offsets`` int64 (n + 1,), ``data`` uint8: document ``k`` is ``data[offsets[k] : offsets[k + 1]]``.
 The offsets of a slice do not start at 0.
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.character_classes import NUM_CODE_POINTS
-from etl.kernels.bytes.simd import CONTINUED, SIZE, kinds, low_bits, num_set
+from etl.kernels.bytes.simd import CONTINUED, SIZE, count_ones, low_bits, make_byte_finder
 from etl.kernels.jit import inner, kernel
 
-_find_continued = kinds(CONTINUED)
+_find_continued = make_byte_finder(CONTINUED)
 
 
 class Texts(NamedTuple):
@@ -120,6 +120,6 @@ def num_chars(data: NDArray[np.uint8], at: int, end: int) -> int:
     """Count the code points between two bytes."""
     chars = end - at
     while at < end:
-        chars -= num_set(_find_continued(data, at)[0] & low_bits(end - at))
+        chars -= count_ones(_find_continued(data, at)[0] & low_bits(end - at))
         at += SIZE
     return chars

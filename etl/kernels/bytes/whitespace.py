@@ -5,11 +5,11 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes, simd
 from etl.kernels.bytes.character_classes import LINE
-from etl.kernels.bytes.simd import NOT_ASCII, SIZE, copy, kinds
+from etl.kernels.bytes.simd import NOT_ASCII, SIZE, copy_64, make_byte_finder
 from etl.kernels.bytes.utf8 import Texts, class_at
 from etl.kernels.jit import inner, kernel
 
-_find_blanks = kinds(b" ", bytes(range(0x20)) + NOT_ASCII)
+_find_blanks = make_byte_finder(b" ", bytes(range(0x20)) + NOT_ASCII)
 
 
 def collapse(texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -38,7 +38,7 @@ def _collapse(
         while at < end:
             if not blank and at + SIZE <= len(data):
                 plain = _collapsed(data, at, end)
-                copy(out, size, data, at)
+                copy_64(out, size, data, at)
                 if plain > 0:
                     # A blank at the end is written later, if more text follows.
                     blank = data[at + plain - 1] == 0x20

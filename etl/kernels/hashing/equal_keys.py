@@ -1,4 +1,4 @@
-"""Number equal 64-bit keys with a hash table of 4 bytes per slot, reused from call to call."""
+"""Find equal 64-bit keys with a hash table of 4 bytes per slot, reused from call to call."""
 
 from typing import Final
 
@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from etl.kernels.jit import inner, kernel
 
-TABLE_ROOM: Final = 8
+SLOTS_PER_KEY: Final = 8
 """Slots that a table must have per key."""
 
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finalizer
 
 
 @inner
-def cleared(table: NDArray[np.int32], size: int) -> int:
+def clear_table(table: NDArray[np.int32], size: int) -> int:
     """Clear the slots of a table that ``size`` keys need; return the last slot, which is the mask."""
     slots = 8
     while slots < 4 * size:
@@ -25,16 +25,16 @@ def cleared(table: NDArray[np.int32], size: int) -> int:
 
 
 @inner
-def mixed(key: int) -> int:
+def scatter_key(key: int) -> int:
     """Map a key to another one, one-to-one, so that a change of a few bits affects all bits."""
     product = (np.uint64(key) ^ np.uint64(key) >> np.uint64(33)) * _MIX
     return np.int64(product ^ product >> np.uint64(32))
 
 
 @inner
-def entered(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64], k: int) -> int:
+def find_or_insert(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64], k: int) -> int:
     """Return the first index in a table whose key equals that of ``k``; add ``k`` if there is none."""
-    slot = mixed(keys[k]) >> 16 & mask
+    slot = scatter_key(keys[k]) >> 16 & mask
     while True:
         first = table[slot]
         if (first < 0) | (keys[max(first, 0)] == keys[k]):
@@ -46,7 +46,7 @@ def entered(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64], k: int
 
 
 @kernel
-def number(
+def number_keys(
     keys: NDArray[np.int64],
     size: int,
     firsts: NDArray[np.int32],
@@ -58,9 +58,9 @@ def number(
     Only the first ``size`` keys are read. ``counts`` is 0 for a key that is not the first of its kind.
     Linear: at least three in four slots of the table stay free.
     """
-    mask = cleared(table, size)
+    mask = clear_table(table, size)
     for k in range(size):
         counts[k] = 0
-        first = entered(table, mask, keys, k)
+        first = find_or_insert(table, mask, keys, k)
         firsts[k] = first
         counts[first] += 1

@@ -4,7 +4,8 @@ Documents are visited in the order of preference. A document is kept unless it i
 kept already. Every duplicate is therefore similar to its own keeper; a chain of documents, each similar to
 the next, does not collapse into one; and documents later in the order never change earlier decisions. (Such
 a set is the lexicographically first maximal independent set of the graph.) Connected components, by
-union-find, have neither property. One pass over the sorted pairs, or several over parts of them (``thin``).
+union-find, have neither property. One pass over the sorted pairs, or several over parts of them
+(``thin_pairs``).
 """
 
 from typing import Final, NamedTuple
@@ -27,7 +28,7 @@ class Keepers(NamedTuple):
     similarity: NDArray[np.float64]  # (n,), 1 for a document that is kept
 
 
-def choose(
+def choose_keepers(
     num_documents: int,
     better: NDArray[np.int64],
     worse: NDArray[np.int64],
@@ -38,40 +39,40 @@ def choose(
     Documents are numbered in the order of preference; the best is 0. Pair ``k`` consists of ``better[k] <
     worse[k]`` and their similarity.
 
-    >>> keeper, similarity = choose(3, np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.8]))
+    >>> keeper, similarity = choose_keepers(3, np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.8]))
     >>> keeper
     array([0, 0, 2])
     """
     # No document is OPEN, so one pair is left for each duplicate: the one with its keeper.
-    is_left = thin(better, worse, np.full(num_documents, STAYS, np.int8))
+    is_left = thin_pairs(better, worse, np.full(num_documents, STAYS, np.int8))
     keepers = Keepers(np.arange(num_documents), np.ones(num_documents))
     keepers.keeper[worse[is_left]] = better[is_left]
     keepers.similarity[worse[is_left]] = similarity[is_left]
     return keepers
 
 
-def thin(
+def thin_pairs(
     better: NDArray[np.int64], worse: NDArray[np.int64], state: NDArray[np.int8]
 ) -> NDArray[np.bool_]:
     """Return the pairs that can still matter, as a mask, and update ``state``.
 
     A pair can matter if its better document is not removed and its worse document has no keeper that is
-    better still. Documents and pairs are those of ``choose``, which returns the same result
+    better still. Documents and pairs are those of ``choose_keepers``, which returns the same result
     for the remaining pairs as for all. ``state`` is the state of each document; start with STAYS for a
     document that no pair outside this call can remove.
 
     >>> state = np.array([OPEN, STAYS, STAYS], np.int8)
-    >>> thin(np.array([0, 1]), np.array([2, 2]), state), state
+    >>> thin_pairs(np.array([0, 1]), np.array([2, 2]), state), state
     (array([ True,  True]), array([2, 0, 1], dtype=int8))
     """
     order = np.argsort(worse * len(state) + better)
     is_left = np.zeros(len(order), np.bool_)
-    _thin(better, worse, order, state, is_left)
+    _thin_pairs(better, worse, order, state, is_left)
     return is_left
 
 
 @kernel
-def _thin(
+def _thin_pairs(
     better: NDArray[np.int64],
     worse: NDArray[np.int64],
     order: NDArray[np.int64],

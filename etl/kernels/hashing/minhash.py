@@ -1,4 +1,4 @@
-"""MinHash signatures, which estimate the Jaccard similarity of texts, and their band keys.
+"""Compute MinHash signatures, which estimate the Jaccard similarity of texts, and band keys.
 
 A text's *shingles* are its runs of n words, or of n characters. The Jaccard similarity of two texts is the
 number of shingles in both, divided by the number of shingles in either. A signature holds the minimum of
@@ -35,15 +35,14 @@ from etl.kernels.bytes.character_classes import (
     UNIT,
     ZWJ,
 )
+from etl.kernels.bytes.hash64 import SEED, fnv_step, mix_bits
 from etl.kernels.bytes.utf8 import Texts, point_at
-from etl.kernels.hashing.ngram_index import roll
+from etl.kernels.hashing.ngram_index import roll_hashes
 from etl.kernels.jit import kernel
 from etl.kernels.words import normalized_words
-from etl.kernels.words.normalized_words import mixed
 
 _STEP: Final = 0x9E3779B97F4A7C15  # SplitMix64 (Steele, Lea and Flood 2014)
 _MASK: Final = (1 << 64) - 1
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 # An entry of the table of characters is 0 (a separator), -1 (ignored), or the code point that the character
 # is normalized to. One of these bits is set unless the character is a letter or digit of a longer word.
@@ -184,7 +183,7 @@ def _shingles(
     if length == 0:
         return 0, 0
     num = max(1, length - shingling.size + 1)
-    roll(buffers.keys, min(shingling.size, length), buffers.hashes[:num])
+    roll_hashes(buffers.keys, min(shingling.size, length), buffers.hashes[:num])
     return num, length
 
 
@@ -201,7 +200,7 @@ def _read(
     Returns the number of keys.
     """
     at, end = span
-    num, key, is_open, is_alone = 0, _SEED, False, False
+    num, key, is_open, is_alone = 0, SEED, False, False
     while at < end:
         point, width = np.int64(data[at]), 1
         if point >= 0x80:
@@ -211,19 +210,19 @@ def _read(
         if entry < 0 or (entry == 0 and not is_open) or (entry & _GOES_ON and not is_open):
             continue
         if is_open and entry & _GOES_ON == 0 and (entry == 0 or is_alone or entry & _ALONE):
-            keys[num] = mixed(0x20) if of_chars else mixed(key)
+            keys[num] = mix_bits(0x20) if of_chars else mix_bits(key)
             num += 1
-            key, is_open = _SEED, False
+            key, is_open = SEED, False
         if entry > 0:
             if entry & _GOES_ON == 0:
                 is_open, is_alone = True, entry & _ALONE != 0
             if of_chars:
-                keys[num] = mixed(entry & _POINT)
+                keys[num] = mix_bits(entry & _POINT)
                 num += 1
             else:
-                key = (key ^ (entry & _POINT)) * _PRIME
+                key = fnv_step(key, entry & _POINT)
     if is_open:
-        keys[num] = mixed(0x20) if of_chars else mixed(key)
+        keys[num] = mix_bits(0x20) if of_chars else mix_bits(key)
         num += 1
     return num
 
@@ -264,7 +263,7 @@ def _lower(
 def _hash_bands(rows: NDArray[np.uint32], out: NDArray[np.int64]) -> None:
     for k in range(rows.shape[0]):
         for band in range(rows.shape[1]):
-            key = mixed(band + 1)
+            key = mix_bits(band + 1)
             for row in range(rows.shape[2]):
-                key = mixed(key ^ int(rows[k, band, row]))
+                key = mix_bits(key ^ int(rows[k, band, row]))
             out[k, band] = key

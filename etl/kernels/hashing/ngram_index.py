@@ -1,9 +1,9 @@
-"""Look up the word n-grams of texts in a large set: exact, for texts of any length.
+"""Find which word n-grams of texts are in a large set, exactly and in texts of any length.
 
-Words are those of ``etl.kernels.words.normalized_words``. A look-up compares 64 bits of a rolling hash, then the words, so a
-hash collision is never taken for a match. The set takes 18 bytes per n-gram, 4 to 8 bytes more for the
-buckets, and its normalized words. Texts are processed in blocks. One core processes 140 MB of
-text per second with 100 MB of text in the set, and 200 MB per second with 5 MB.
+Words are those of ``etl.kernels.words.normalized_words``. A look-up compares 64 bits of a rolling hash,
+then the words, so a hash collision is never taken for a match. The set takes 18 bytes per n-gram, 4 to 8
+bytes more for the buckets, and its normalized words. Texts are processed in blocks. One core processes
+140 MB of text per second with 100 MB of text in the set, and 200 MB per second with 5 MB.
 """
 
 from typing import Final, NamedTuple
@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes
+from etl.kernels.bytes.hash64 import mix_bits, wrapping_add, wrapping_multiply, wrapping_subtract
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import kernel
-from etl.kernels.words.normalized_words import BLOCK, WordBuffers, add_words, folds, mixed, sizes
+from etl.kernels.words.normalized_words import BLOCK, WordBuffers, add_words, folds, sizes
 from etl.kernels.words.uax29 import END, START, next_segments
 
 _BASE: Final = -7046029254386353131  # of the rolling hash; odd
 
 
 class Grams(NamedTuple):
-    """A set of n-grams in groups, which can be looked up by hash; built by ``index``.
+    """A set of n-grams in groups, which can be looked up by hash; built by ``build_index``.
 
     An item of fewer than ``words`` words is one n-gram, which is looked up by its first ``short_words``.
     """
@@ -52,7 +53,7 @@ class _Entries(NamedTuple):
     sizes: NDArray[np.uint8]  # (n,) words
 
 
-def index(items: Texts, groups: NDArray[np.uint8], *, words: int, short_words: int) -> Grams:
+def build_index(items: Texts, groups: NDArray[np.uint8], *, words: int, short_words: int) -> Grams:
     """Build the set of the n-grams of ``words`` words in some items.
 
     An item of fewer words is one n-gram if it has at least ``short_words``, and is left out otherwise.
@@ -129,10 +130,10 @@ def _fill(
         used = buffers.ends[num_words]
         if num_words >= words:
             num_grams = num_words - words + 1
-            roll(buffers.keys, words, entries.hashes[n : n + num_grams])
+            roll_hashes(buffers.keys, words, entries.hashes[n : n + num_grams])
         else:
             num_grams = 1 if num_words >= short_words else 0
-            roll(buffers.keys, short_words, entries.hashes[n : n + num_grams])
+            roll_hashes(buffers.keys, short_words, entries.hashes[n : n + num_grams])
         for i in range(num_grams):
             entries.starts[n + i] = buffers.ends[i]
             entries.sizes[n + i] = min(words, num_words)
@@ -141,17 +142,17 @@ def _fill(
 
 
 @kernel
-def roll(keys: NDArray[np.int64], words: int, out: NDArray[np.int64]) -> None:
+def roll_hashes(keys: NDArray[np.int64], words: int, out: NDArray[np.int64]) -> None:
     """Write the hash of each run of ``words`` words, for as many runs as ``out`` can hold."""
     last = np.int64(1)  # the factor of the word that leaves the run
     for _ in range(words - 1):
-        last *= _BASE
+        last = wrapping_multiply(last, _BASE)
     total = np.int64(0)
     for k in range(len(out) + words - 1 if len(out) > 0 else 0):
-        total = total * _BASE + keys[k]
+        total = wrapping_add(wrapping_multiply(total, _BASE), keys[k])
         if k >= words - 1:
-            out[k - words + 1] = mixed(total)
-            total -= keys[k - words + 1] * last
+            out[k - words + 1] = mix_bits(total)
+            total = wrapping_subtract(total, wrapping_multiply(keys[k - words + 1], last))
 
 
 @kernel
@@ -214,13 +215,13 @@ def _count(
                     buffers = WordBuffers(larger, buffers.ends, buffers.keys)
                 num_words = add_words(data, block[:num], tables[1], buffers, num_words)
             num_grams = max(0, num_words - grams.words + 1)
-            roll(buffers.keys, grams.words, hashes[:num_grams])
+            roll_hashes(buffers.keys, grams.words, hashes[:num_grams])
             _find(hashes[:num_grams], buffers, num_words, grams, grams.words, hits, k)
             if grams.has_short:
                 # Within a text, every short item that begins at one of these words is complete: at least
                 # ``words`` words follow. At the end of the text, the rest can begin one, too.
                 num_grams = max(0, num_words - grams.short_words + 1) if at >= end else num_grams
-                roll(buffers.keys, grams.short_words, hashes[:num_grams])
+                roll_hashes(buffers.keys, grams.short_words, hashes[:num_grams])
                 _find(hashes[:num_grams], buffers, num_words, grams, grams.short_words, hits, k)
             num_words = _keep_last(buffers, num_words, grams.words - 1)
 

@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 from etl.kernels.bytes import simd
 from etl.kernels.bytes.character_classes import DIGIT
 from etl.kernels.bytes.line_breaks import next_line, strip
-from etl.kernels.bytes.simd import NOT_ASCII, SIZE, copy, kinds, leading_zeros, low_bits, num_set
-from etl.kernels.bytes.spans import strings
+from etl.kernels.bytes.simd import (
+    NOT_ASCII,
+    SIZE,
+    clear_first_bit,
+    copy_64,
+    count_ones,
+    leading_zeros,
+    low_bits,
+    make_byte_finder,
+)
+from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import Texts, class_at, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import sentences
@@ -35,8 +44,8 @@ _QUOTE, _APOSTROPHE, _DOT, _QUESTION, _EXCLAMATION = (ord(char) for char in "\"'
 _BLANK, _OTHER, _MARK = range(1, 4)
 _OPENING, _CLOSING, _FEED = (ord(char) for char in "[]\n")
 _LENGTH, _ANCHOR, _BYTES = range(3)  # columns of a table of phrases; the bytes are the last ones
-_find_plain = kinds(b" ", bytes(range(0x20)) + NOT_ASCII, b"[")
-_find_anchors = kinds(b"pP", b"sS", b"jJ", b"aA", b"mM", b"vV", b"kK", b"iI", b"{")
+_find_plain = make_byte_finder(b" ", bytes(range(0x20)) + NOT_ASCII, b"[")
+_find_anchors = make_byte_finder(b"pP", b"sS", b"jJ", b"aA", b"mM", b"vV", b"kK", b"iI", b"{")
 
 
 class Rules(NamedTuple):
@@ -82,7 +91,7 @@ def clean(texts: Texts, rules: Rules) -> CleanedPages:
     offsets = np.zeros(num + 1, np.int64)
     data = np.empty(texts.offsets[-1] - texts.offsets[0] + num + SIZE, np.uint8)
     _clean(texts.offsets, texts.data, tables(), rules, counts, offsets, data)
-    return CleanedPages(strings(offsets, data, texts.valid), C4Counts(*counts.T))
+    return CleanedPages(build_strings(offsets, data, texts.valid), C4Counts(*counts.T))
 
 
 def _phrases(phrases: tuple[str, ...], anchors: tuple[str, ...]) -> NDArray[np.uint8]:
@@ -205,9 +214,9 @@ def _copy(
             size = simd.first_bit(odd | (openings if rules.citations else 0))
             size = min(size, last - at)
             if size > 0:
-                copy(out, stop, data, at)
+                copy_64(out, stop, data, at)
                 blanks &= low_bits(size)
-                words += num_set((blanks << 1 | (chars == 0)) & low_bits(size) & ~blanks)
+                words += count_ones((blanks << 1 | (chars == 0)) & low_bits(size) & ~blanks)
                 longest = max(longest, chars + min(simd.first_bit(blanks), size))
                 chars = leading_zeros(blanks) - (SIZE - size) + (0 if blanks else chars)
                 at, stop = at + size, stop + size
@@ -276,7 +285,7 @@ def _find_phrases(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, 
         has_brace |= (braces & low_bits(last - at)) != 0
         while begin:
             phrases |= _phrases_at(data, at + simd.first_bit(begin), first, last)
-            begin &= begin - 1
+            begin = clear_first_bit(begin)
         at += SIZE - 1
     return phrases, has_brace
 

@@ -8,7 +8,7 @@ run is kept, and none at the beginning or the end of the text.
 One pass over the bytes, two look-ups per line, then the remaining spans; about 80 bytes of memory per line
 of the longest document.
 
-``etl.kernels.lines.text_units`` also uses the functions that read lines and keep some of them.
+``etl.kernels.lines.text_units`` and ``remove_units`` also use the functions that read lines and keep some.
 """
 
 from typing import NamedTuple
@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.character_classes import DIGIT, LINE
+from etl.kernels.bytes.hash64 import SEED, fnv_step, fold_hash
 from etl.kernels.bytes.line_breaks import next_line, strip
 from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts, point_at
-from etl.kernels.hashing.equal_keys import TABLE_ROOM, number
+from etl.kernels.hashing.equal_keys import SLOTS_PER_KEY, number_keys
 from etl.kernels.jit import inner, kernel
 
 CASE, SPACE, DIGITS = 1, 2, 4
 """Differences to ignore, as bits: case, the amount of white space, the value of numbers."""
-
-SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 
 
 class LineBuffers(NamedTuple):
@@ -45,7 +44,7 @@ class LineBuffers(NamedTuple):
     first_lines: NDArray[np.int32]  # (n,) the first line of each unit
     firsts: NDArray[np.int32]  # (n,) the first equal unit
     counts: NDArray[np.int32]  # (n,) how many units are equal to this one, if it is the first
-    table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
+    table: NDArray[np.int32]  # (SLOTS_PER_KEY * n,) for ``number_keys``
 
 
 class Search(NamedTuple):
@@ -58,7 +57,7 @@ class Search(NamedTuple):
     folds: NDArray[np.int32]
 
 
-def without_repeats(
+def remove_repeats(
     texts: Texts, *, paragraphs: bool, min_chars: int, ignore: int
 ) -> tuple[Spans, NDArray[np.int64]]:
     """Return the spans of each document that remain without repeats, and the number of repeats, int64 (n,).
@@ -90,7 +89,10 @@ def _without_repeats(
         buffers, lines = read_lines(data, offsets[k], offsets[k + 1], search, buffers)
         repeats[k] = _cut_repeats(buffers, lines, search)
         if num + lines + 1 > len(starts):
-            starts, ends = longer(starts, num + lines + 1), longer(ends, num + lines + 1)
+            starts, ends = (
+                extend_array(starts, num + lines + 1),
+                extend_array(ends, num + lines + 1),
+            )
         if repeats[k] > 0:
             num += keep_lines(buffers, lines, offsets[k + 1], starts[num:], ends[num:])
         else:
@@ -113,12 +115,12 @@ def new_line_buffers(lines: int) -> LineBuffers:
         np.empty(lines, np.int32),
         np.empty(lines, np.int32),
         np.empty(lines, np.int32),
-        np.empty(TABLE_ROOM * lines, np.int32),
+        np.empty(SLOTS_PER_KEY * lines, np.int32),
     )
 
 
 @kernel
-def _grown(buffers: LineBuffers) -> LineBuffers:
+def _double_buffers(buffers: LineBuffers) -> LineBuffers:
     """Return buffers of twice the size that hold all lines so far."""
     lines = len(buffers.starts)
     larger = new_line_buffers(2 * lines)
@@ -130,11 +132,11 @@ def _grown(buffers: LineBuffers) -> LineBuffers:
 
 
 @kernel
-def longer(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def extend_array(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the array extended to twice ``size``; new elements are not initialized."""
-    longer = np.empty(2 * size, np.int64)
-    longer[: len(array)] = array
-    return longer
+    extended = np.empty(2 * size, np.int64)
+    extended[: len(array)] = array
+    return extended
 
 
 @kernel
@@ -145,18 +147,18 @@ def read_lines(
     lines = 0
     while at < end:
         if lines == len(buffers.starts):
-            buffers = _grown(buffers)
+            buffers = _double_buffers(buffers)
         stop, after = next_line(data, at, end)
         first, last = strip(data, at, stop, search.classes)
         buffers.starts[lines], buffers.stops[lines] = at, stop
-        buffers.hashes[lines], buffers.chars[lines] = hash_of(data, first, last, search)
+        buffers.hashes[lines], buffers.chars[lines] = hash_line(data, first, last, search)
         lines += 1
         at = after
     return buffers, lines
 
 
 @kernel
-def hash_of(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
+def hash_line(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
     """Return the hash of some bytes, without the differences to ignore, and their code points."""
     if search.ignore == 0:
         return _hash(data, first, last)
@@ -167,7 +169,7 @@ def hash_of(data: NDArray[np.uint8], first: int, last: int, search: Search) -> t
 def _hash(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
     value, chars = np.int64(SEED), 0
     for at in range(first, last):
-        value = (value ^ np.int64(data[at])) * _PRIME
+        value = fnv_step(value, np.int64(data[at]))
         chars += data[at] & 0xC0 != 0x80
     return value, chars
 
@@ -192,27 +194,20 @@ def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: Search) 
         else:
             if ignore & CASE and point < len(folds):
                 point = np.int64(folds[point])
-            value = (value ^ point) * _PRIME
+            value = fnv_step(value, point)
             before = np.int64(-1)
             continue
         if point != before:
-            value = (value ^ point) * _PRIME
+            value = fnv_step(value, point)
         before = point
     return value, chars
-
-
-@inner
-def joined(key: np.int64 | int, of_line: int) -> int:
-    """Return the key of a sequence of hashes from that of all but the last (``SEED``) and the last one."""
-    key = (key ^ of_line) * _PRIME
-    return key ^ (key >> 32 & 0xFFFFFFFF)
 
 
 @kernel
 def _cut_repeats(buffers: LineBuffers, lines: int, search: Search) -> int:
     """Mark the lines of repeated units as cut; return the number of repeated units."""
     units = _join_units(buffers, lines, search)
-    number(buffers.keys, units, buffers.firsts, buffers.counts, buffers.table)
+    number_keys(buffers.keys, units, buffers.firsts, buffers.counts, buffers.table)
     buffers.cut[:lines] = False
     repeats = 0
     for unit in range(units):
@@ -233,7 +228,7 @@ def _join_units(buffers: LineBuffers, lines: int, search: Search) -> int:
             continue
         first, length, key = line, -1, np.int64(SEED)
         while line < lines and chars[line] > 0 and (line == first or search.paragraphs):
-            key = joined(key, buffers.hashes[line])
+            key = fold_hash(key, buffers.hashes[line])
             length += chars[line] + 1  # a line break between two lines counts as one
             line += 1
         if length >= search.min_chars:

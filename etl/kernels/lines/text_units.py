@@ -1,9 +1,9 @@
-"""Split documents into paragraphs, lines or sentences, hash these, and remove some of them.
+"""Split documents into paragraphs, lines or sentences, and hash these.
 
-Paragraphs and lines are those of ``etl.kernels.lines.repeated``. A sentence ends where ``etl.kernels.words.sentences``
-ends it, or with its line. Punctuation before the first word of a sentence belongs to it if white space
-precedes that punctuation. A sentence is compared together with those that follow it in its document, ``span``
-in all. Two units are equal if their 64-bit hashes are.
+Paragraphs and lines are those of ``etl.kernels.lines.repeated``. A sentence ends where
+``etl.kernels.words.sentences`` ends it, or with its line. Punctuation before the first word of a sentence
+belongs to it if white space precedes that punctuation. A sentence is compared together with those that
+follow it in its document, ``span`` in all. Two units are equal if their 64-bit hashes are.
 
 One pass over the bytes; sentences are also split into words. About 80 bytes of memory per line of the
 longest document, and 36 per unit of all documents.
@@ -15,20 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes
+from etl.kernels.bytes.hash64 import SEED, fold_hash
 from etl.kernels.bytes.line_breaks import strip
 from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.lines.repeated import (
     CASE,
-    SEED,
     LineBuffers,
     Search,
-    cut_unit,
-    hash_of,
-    joined,
-    keep_lines,
-    longer,
+    extend_array,
+    hash_line,
     new_line_buffers,
     read_lines,
 )
@@ -48,7 +45,7 @@ class Cutting(NamedTuple):
     unit: int  # PARAGRAPHS, LINES or SENTENCES
     min_chars: int  # code points of a unit or span, without white space at the ends of lines
     span: int  # number of sentences to compare together
-    ignore: int  # bits of ``repeats``
+    ignore: int  # bits of ``etl.kernels.lines.repeated``
 
 
 class Units(NamedTuple):
@@ -59,7 +56,7 @@ class Units(NamedTuple):
     chars: NDArray[np.int32]  # (m,) code points, without white space at the ends of lines
 
 
-class _Pieces(NamedTuple):
+class UnitBuffers(NamedTuple):
     """Units and their positions, in arrays with spare capacity."""
 
     lines: NDArray[np.int64]  # (m,) the line that contains the unit, or its first line
@@ -69,14 +66,7 @@ class _Pieces(NamedTuple):
     chars: NDArray[np.int64]  # (m,)
 
 
-class _Ranges(NamedTuple):
-    """Ranges of bytes, in order and without overlap."""
-
-    starts: NDArray[np.int64]  # (m,) the first byte
-    ends: NDArray[np.int64]  # (m,) the byte after the last
-
-
-class _Tools(NamedTuple):
+class Tools(NamedTuple):
     """Tables and buffers, reused from document to document."""
 
     search: Search
@@ -84,108 +74,55 @@ class _Tools(NamedTuple):
     words: ChunkBuffers
 
 
-def units(texts: Texts, cutting: Cutting) -> Units:
+def hash_units(texts: Texts, cutting: Cutting) -> Units:
     """Return the units of each document, in order; the bytes of a null are split, too."""
     first_unit = np.zeros(len(texts.offsets), np.int64)
-    pieces = _split_all(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
-    _hash_spans(pieces, first_unit, cutting)
+    units = _split_all(texts.offsets, texts.data, new_tools(cutting), cutting, first_unit)
+    _hash_spans(units, first_unit, cutting)
     num = first_unit[-1]
-    return Units(first_unit, pieces.hashes[:num], pieces.chars[:num].astype(np.int32))
+    return Units(first_unit, units.hashes[:num], units.chars[:num].astype(np.int32))
 
 
-def pieces(texts: Texts, cutting: Cutting) -> Spans:
+def locate_units(texts: Texts, cutting: Cutting) -> Spans:
     """Return the bytes of each unit, from its first character to its last."""
     first_unit = np.zeros(len(texts.offsets), np.int64)
-    pieces = _split_all(texts.offsets, texts.data, _tools(cutting), cutting, first_unit)
+    units = _split_all(texts.offsets, texts.data, new_tools(cutting), cutting, first_unit)
     num = first_unit[-1]
-    return Spans(pieces.starts[:num], pieces.stops[:num], first_unit)
+    return Spans(units.starts[:num], units.stops[:num], first_unit)
 
 
-def without(
-    texts: Texts, cutting: Cutting, first_cut: NDArray[np.int64], ordinals: NDArray[np.int32]
-) -> Spans:
-    """Return the spans of each document that remain without the units of some ordinals.
-
-    The ordinals of document ``k`` are ``ordinals[first_cut[k] : first_cut[k + 1]]``. Cuts leave no larger
-    gaps, as in ``etl.kernels.lines.repeated``. White space is removed with the sentence before it.
-    """
-    first_span = np.zeros(len(texts.offsets), np.int64)
-    rest, missing = _without(
-        texts.offsets, texts.data, _tools(cutting), cutting, (first_cut, ordinals), first_span
-    )
-    assert missing == 0, "a document has fewer units than the ordinals to remove"
-    return Spans(rest.starts, rest.ends, first_span)
-
-
-def _tools(cutting: Cutting) -> _Tools:
+def new_tools(cutting: Cutting) -> Tools:
+    """Return the tables and buffers to split documents with."""
     folds = character_classes.folds() if cutting.ignore & CASE else np.zeros(0, np.int32)
     is_paragraph = cutting.unit == PARAGRAPHS
     search = Search(
         is_paragraph, cutting.min_chars, cutting.ignore, character_classes.classes(), folds
     )
-    return _Tools(search, tables(), new_chunk_buffers())
+    return Tools(search, tables(), new_chunk_buffers())
 
 
 @kernel
 def _split_all(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
-    tools: _Tools,
+    tools: Tools,
     cutting: Cutting,
     first_unit: NDArray[np.int64],
-) -> _Pieces:
+) -> UnitBuffers:
     """Return the units of all documents; those of document ``k`` begin at ``first_unit[k]``."""
-    buffers, pieces, num = new_line_buffers(1024), _new_pieces(1024), 0
+    buffers, units, num = new_line_buffers(1024), new_unit_buffers(1024), 0
     for k in range(len(offsets) - 1):
-        buffers, _, pieces, num = _split(
-            data, offsets[k], offsets[k + 1], tools, cutting, buffers, pieces, num
+        buffers, _, units, num = split_document(
+            data, offsets[k], offsets[k + 1], tools, cutting, buffers, units, num
         )
         first_unit[k + 1] = num
-    return pieces
+    return units
 
 
 @kernel
-def _without(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    tools: _Tools,
-    cutting: Cutting,
-    cuts: tuple[NDArray[np.int64], NDArray[np.int32]],
-    first_span: NDArray[np.int64],
-) -> tuple[_Ranges, int]:
-    """Return the ranges that remain, and the number of ordinals without a unit."""
-    first_cut, ordinals = cuts
-    buffers, pieces = new_line_buffers(1024), _new_pieces(1024)
-    rest, kept = _new_ranges(1024), _new_ranges(1024)
-    num = missing = 0
-    for k in range(len(offsets) - 1):
-        to_remove = ordinals[first_cut[k] : first_cut[k + 1]]
-        if len(to_remove) == 0:
-            rest = _with_capacity(rest, num + 1)
-            rest.starts[num], rest.ends[num] = offsets[k], offsets[k + 1]
-            num += 1
-        else:
-            buffers, lines, pieces, size = _split(
-                data, offsets[k], offsets[k + 1], tools, cutting, buffers, pieces, 0
-            )
-            removed = np.zeros(size, np.bool_)
-            for ordinal in to_remove:
-                if ordinal < size:
-                    removed[ordinal] = True
-                else:
-                    missing += 1
-            holes = _cut_units(buffers, lines, pieces, removed, cutting)
-            kept = _with_capacity(kept, lines + 1)
-            num_kept = keep_lines(buffers, lines, offsets[k + 1], kept.starts, kept.ends)
-            rest = _with_capacity(rest, num + num_kept + len(holes.starts))
-            num = _subtract(kept, num_kept, holes, rest, num)
-        first_span[k + 1] = num
-    return _Ranges(rest.starts[:num], rest.ends[:num]), missing
-
-
-@kernel
-def _new_pieces(size: int) -> _Pieces:
-    return _Pieces(
+def new_unit_buffers(size: int) -> UnitBuffers:
+    """Return arrays for ``size`` units."""
+    return UnitBuffers(
         np.empty(size, np.int64),
         np.empty(size, np.int64),
         np.empty(size, np.int64),
@@ -195,45 +132,32 @@ def _new_pieces(size: int) -> _Pieces:
 
 
 @kernel
-def _grown(pieces: _Pieces) -> _Pieces:
-    """Return pieces of twice the size that hold all units so far."""
-    size = len(pieces.lines)
-    return _Pieces(
-        longer(pieces.lines, size),
-        longer(pieces.starts, size),
-        longer(pieces.stops, size),
-        longer(pieces.hashes, size),
-        longer(pieces.chars, size),
+def _double(units: UnitBuffers) -> UnitBuffers:
+    """Return units of twice the size that hold all units so far."""
+    size = len(units.lines)
+    return UnitBuffers(
+        extend_array(units.lines, size),
+        extend_array(units.starts, size),
+        extend_array(units.stops, size),
+        extend_array(units.hashes, size),
+        extend_array(units.chars, size),
     )
 
 
 @kernel
-def _new_ranges(size: int) -> _Ranges:
-    return _Ranges(np.empty(size, np.int64), np.empty(size, np.int64))
-
-
-@kernel
-def _with_capacity(ranges: _Ranges, size: int) -> _Ranges:
-    """Return the ranges, extended unless they can hold ``size`` of them."""
-    if size <= len(ranges.starts):
-        return ranges
-    return _Ranges(longer(ranges.starts, size), longer(ranges.ends, size))
-
-
-@kernel
-def _split(
+def split_document(
     data: NDArray[np.uint8],
     at: int,
     end: int,
-    tools: _Tools,
+    tools: Tools,
     cutting: Cutting,
     buffers: LineBuffers,
-    pieces: _Pieces,
+    units: UnitBuffers,
     num: int,
-) -> tuple[LineBuffers, int, _Pieces, int]:
-    """Split a document, and append its units to the first ``num`` pieces.
+) -> tuple[LineBuffers, int, UnitBuffers, int]:
+    """Split a document, and append its units to the first ``num`` units.
 
-    Returns the buffers, the number of lines, the pieces, and the new number of pieces.
+    Returns the buffers, the number of lines, the units, and the new number of units.
     """
     classes = tools.search.classes
     buffers, lines = read_lines(data, at, end, tools.search, buffers)
@@ -244,20 +168,20 @@ def _split(
             continue
         first, last = strip(data, buffers.starts[line], buffers.stops[line], classes)
         if cutting.unit == SENTENCES:
-            pieces, num = _split_sentences(data, first, last, tools, line, pieces, num)
+            units, num = _split_sentences(data, first, last, tools, line, units, num)
         elif is_open and cutting.unit == PARAGRAPHS:
-            pieces.stops[num - 1] = last
-            pieces.hashes[num - 1] = joined(pieces.hashes[num - 1], buffers.hashes[line])
-            pieces.chars[num - 1] += buffers.chars[line] + 1
+            units.stops[num - 1] = last
+            units.hashes[num - 1] = fold_hash(units.hashes[num - 1], buffers.hashes[line])
+            units.chars[num - 1] += buffers.chars[line] + 1
         else:
-            if num == len(pieces.lines):
-                pieces = _grown(pieces)
-            pieces.lines[num], pieces.starts[num], pieces.stops[num] = line, first, last
-            pieces.hashes[num] = joined(np.int64(SEED), buffers.hashes[line])
-            pieces.chars[num] = buffers.chars[line]
+            if num == len(units.lines):
+                units = _double(units)
+            units.lines[num], units.starts[num], units.stops[num] = line, first, last
+            units.hashes[num] = fold_hash(np.int64(SEED), buffers.hashes[line])
+            units.chars[num] = buffers.chars[line]
             num += 1
         is_open = True
-    return buffers, lines, pieces, num
+    return buffers, lines, units, num
 
 
 @kernel
@@ -265,12 +189,12 @@ def _split_sentences(
     data: NDArray[np.uint8],
     first: int,
     last: int,
-    tools: _Tools,
+    tools: Tools,
     line: int,
-    pieces: _Pieces,
+    units: UnitBuffers,
     num: int,
-) -> tuple[_Pieces, int]:
-    """Append the sentences of a line to the pieces."""
+) -> tuple[UnitBuffers, int]:
+    """Append the sentences of a line to the units."""
     block, flags = tools.words.block, tools.tables.flags
     at, ended = first, False
     begin, before = -1, first  # where the next sentence may begin; the end of the last segment
@@ -286,12 +210,12 @@ def _split_sentences(
                     begin = start
                 if not _is_punctuation(data, start, stop, flags):
                     begin = start if begin < 0 else begin
-                    pieces, num = _append_sentence(
-                        data, first, begin, tools.search, line, pieces, num
+                    units, num = _append_sentence(
+                        data, first, begin, tools.search, line, units, num
                     )
                     first, ended = begin, False
             before = stop
-    return _append_sentence(data, first, last, tools.search, line, pieces, num)
+    return _append_sentence(data, first, last, tools.search, line, units, num)
 
 
 @inner
@@ -312,107 +236,38 @@ def _append_sentence(
     last: int,
     search: Search,
     line: int,
-    pieces: _Pieces,
+    units: UnitBuffers,
     num: int,
-) -> tuple[_Pieces, int]:
-    if num == len(pieces.lines):
-        pieces = _grown(pieces)
+) -> tuple[UnitBuffers, int]:
+    if num == len(units.lines):
+        units = _double(units)
     first, last = strip(data, first, last, search.classes)
-    pieces.lines[num], pieces.starts[num], pieces.stops[num] = line, first, last
-    pieces.hashes[num], pieces.chars[num] = hash_of(data, first, last, search)
-    return pieces, num + 1
+    units.lines[num], units.starts[num], units.stops[num] = line, first, last
+    units.hashes[num], units.chars[num] = hash_line(data, first, last, search)
+    return units, num + 1
 
 
 @kernel
-def _hash_spans(pieces: _Pieces, first_unit: NDArray[np.int64], cutting: Cutting) -> None:
+def _hash_spans(units: UnitBuffers, first_unit: NDArray[np.int64], cutting: Cutting) -> None:
     """Replace hashes of sentences by those of their spans, and of units not compared by NOT_COMPARED."""
     for k in range(len(first_unit) - 1):
-        _hash_spans_of(pieces, first_unit[k], first_unit[k + 1], cutting)
+        _hash_spans_of(units, first_unit[k], first_unit[k + 1], cutting)
 
 
 @kernel
-def _hash_spans_of(pieces: _Pieces, first: int, last: int, cutting: Cutting) -> None:
+def _hash_spans_of(units: UnitBuffers, first: int, last: int, cutting: Cutting) -> None:
     span = cutting.span if cutting.unit == SENTENCES else 1
     for unit in range(first, last):
-        chars, key = np.int64(0), pieces.hashes[unit]
+        chars, key = np.int64(0), units.hashes[unit]
         if unit + span > last:
             chars = np.int64(-1)
         else:
             for k in range(unit, unit + span):
-                chars += pieces.chars[k]
+                chars += units.chars[k]
             if span > 1:
                 key = np.int64(SEED)
                 for k in range(unit, unit + span):
-                    key = joined(key, pieces.hashes[k])
+                    key = fold_hash(key, units.hashes[k])
         is_compared = chars >= max(cutting.min_chars, 1)
         # NOT_COMPARED is reserved: a unit with this hash, one of 2^64, gets another one.
-        pieces.hashes[unit] = (key if key != NOT_COMPARED else 1) if is_compared else NOT_COMPARED
-
-
-@kernel
-def _cut_units(
-    buffers: LineBuffers, lines: int, pieces: _Pieces, removed: NDArray[np.bool_], cutting: Cutting
-) -> _Ranges:
-    """Remove units of a document: mark lines of which nothing remains as cut.
-
-    Returns the holes: the ranges to remove from lines of which some sentences remain.
-    """
-    buffers.cut[:lines] = False
-    holes = _new_ranges(len(removed))
-    num = unit = 0
-    while unit < len(removed):
-        line, after, all_removed = pieces.lines[unit], unit, True
-        while (
-            after < len(removed) and pieces.lines[after] == line
-        ):  # a line can have several sentences
-            all_removed &= removed[after]
-            after += 1
-        if all_removed:
-            cut_unit(buffers, line, lines, cutting.unit == PARAGRAPHS)
-        else:
-            num = _append_holes(pieces, removed, unit, after, holes, num)
-        unit = after
-    return _Ranges(holes.starts[:num], holes.ends[:num])
-
-
-@inner
-def _append_holes(
-    pieces: _Pieces, removed: NDArray[np.bool_], unit: int, after: int, holes: _Ranges, num: int
-) -> int:
-    """Append the holes of the units of a line, from ``unit`` up to ``after``; return the number of holes.
-
-    A hole includes the white space after a sentence or, for the last sentence of the line, before it.
-    """
-    for k in range(unit, after):
-        if not removed[k]:
-            continue
-        is_last = k + 1 == after
-        start = pieces.stops[k - 1] if is_last else pieces.starts[k]
-        end = pieces.stops[k] if is_last else pieces.starts[k + 1]
-        if num > 0 and start <= holes.ends[num - 1]:
-            holes.ends[num - 1] = end
-        else:
-            holes.starts[num], holes.ends[num] = start, end
-            num += 1
-    return num
-
-
-@kernel
-def _subtract(kept: _Ranges, num_kept: int, holes: _Ranges, rest: _Ranges, num: int) -> int:
-    """Append the first ``num_kept`` ranges without the holes to ``rest``; return the new number of ranges.
-
-    Each hole lies within one of the ranges.
-    """
-    hole = 0
-    for k in range(num_kept):
-        start, end = kept.starts[k], kept.ends[k]
-        while hole < len(holes.starts) and holes.starts[hole] < end:
-            if start < holes.starts[hole]:
-                rest.starts[num], rest.ends[num] = start, holes.starts[hole]
-                num += 1
-            start = holes.ends[hole]
-            hole += 1
-        if start < end:
-            rest.starts[num], rest.ends[num] = start, end
-            num += 1
-    return num
+        units.hashes[unit] = (key if key != NOT_COMPARED else 1) if is_compared else NOT_COMPARED

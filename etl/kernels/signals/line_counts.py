@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
-from etl.kernels.bytes.simd import CONTINUED, SIZE, hashed, kinds, low_bits, num_set
+from etl.kernels.bytes.hash64 import SEED, fnv_step, fold_hash, hash_bytes
+from etl.kernels.bytes.simd import CONTINUED, SIZE, count_ones, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import Texts, point_at
-from etl.kernels.hashing.equal_keys import TABLE_ROOM, number
+from etl.kernels.hashing.equal_keys import SLOTS_PER_KEY, number_keys
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words.spacy_english import SENTENCE_END, SPACE, tables
 
@@ -23,8 +24,7 @@ SHORT_CHARS: Final = 30
 _FEED: Final = ord("\n")
 _RETURN: Final = ord("\r")
 _QUOTES: Final = (ord('"'), ord("'"))
-_find_feeds = kinds(b"\n", CONTINUED)
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
+_find_feeds = make_byte_finder(b"\n", CONTINUED)
 
 
 class LineCounts(NamedTuple):
@@ -54,7 +54,7 @@ class _CountBuffers(NamedTuple):
     blank: NDArray[np.bool_]  # (n,) whether the line is only white space
     firsts: NDArray[np.int32]  # (n,) the first equal line
     counts: NDArray[np.int32]  # (n,) how many lines are equal to this one, if it is the first
-    table: NDArray[np.int32]  # (TABLE_ROOM * n,) for ``number``
+    table: NDArray[np.int32]  # (SLOTS_PER_KEY * n,) for ``number_keys``
 
 
 def count(texts: Texts, *, paragraphs: bool = True) -> LineCounts:
@@ -83,7 +83,7 @@ def _count(
         is_open = True
         while at < end:
             if lines == len(buffers.keys):
-                buffers = _grown(buffers)
+                buffers = _double_buffers(buffers)
             first = at
             feed, chars = _find_feed(data, at, end)
             last, at = _line_end(data, first, feed, end), feed + 1
@@ -93,8 +93,8 @@ def _count(
                 is_open = True
                 continue
             buffers.chars[lines] = chars = chars - (feed - last)
-            key = hashed(data, first, last)
-            buffers.keys[lines] = (key ^ (key >> 32) ^ chars) * _PRIME
+            key = hash_bytes(data, first, last)
+            buffers.keys[lines] = fnv_step(key ^ (key >> 32), chars)
             buffers.opens[lines], is_open = is_open, False
             buffers.blank[lines] = _is_blank(data, first, last, flags)
             if not buffers.blank[lines]:
@@ -113,7 +113,7 @@ def _find_feed(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
     while at < end:
         feeds, continued = _find_feeds(data, at)
         size = min(simd.first_bit(feeds), end - at)
-        chars += size - num_set(continued & low_bits(size))
+        chars += size - count_ones(continued & low_bits(size))
         at += size
         if size < SIZE:
             return at, chars
@@ -205,12 +205,12 @@ def _new_buffers(lines: int) -> _CountBuffers:
         np.empty(lines, np.bool_),
         np.empty(lines, np.int32),
         np.empty(lines, np.int32),
-        np.empty(TABLE_ROOM * lines, np.int32),
+        np.empty(SLOTS_PER_KEY * lines, np.int32),
     )
 
 
 @kernel
-def _grown(buffers: _CountBuffers) -> _CountBuffers:
+def _double_buffers(buffers: _CountBuffers) -> _CountBuffers:
     """Return buffers of twice the size that hold all lines so far."""
     lines = len(buffers.keys)
     larger = _new_buffers(2 * lines)
@@ -224,7 +224,7 @@ def _grown(buffers: _CountBuffers) -> _CountBuffers:
 @kernel
 def _duplicates(buffers: _CountBuffers, size: int) -> tuple[int, int]:
     """Return how many lines or paragraphs equal an earlier one, and the code points in them."""
-    number(buffers.keys, size, buffers.firsts, buffers.counts, buffers.table)
+    number_keys(buffers.keys, size, buffers.firsts, buffers.counts, buffers.table)
     firsts, lengths = buffers.firsts, buffers.chars
     duplicates = chars = 0
     for k in range(size):
@@ -243,8 +243,7 @@ def _join_paragraphs(buffers: _CountBuffers, lines: int) -> int:
         key, length = keys[k], chars[k]
         if opens[k]:
             last += 1
-            keys[last], chars[last] = _SEED, -1
-        key = (keys[last] ^ key) * _PRIME
-        keys[last] = key ^ (key >> 32 & 0xFFFFFFFF)
+            keys[last], chars[last] = SEED, -1
+        keys[last] = fold_hash(keys[last], key)
         chars[last] += length + 1
     return last + 1

@@ -1,4 +1,4 @@
-"""Count the characters of a document in repeated n-grams of words, from 2-grams to 10-grams.
+"""Count the characters of documents in repeated n-grams of words, from 2-grams to 10-grams.
 
 Words are segments, including punctuation marks. An n-gram that occurs twice consists of two (n - 1)-grams
 that do, so each level looks only at the n-grams that the previous level found twice. Most often, the word
@@ -11,8 +11,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.simd import hashed
-from etl.kernels.hashing.equal_keys import TABLE_ROOM, cleared, entered, mixed, number
+from etl.kernels.bytes.hash64 import hash_bytes, wrapping_add, wrapping_multiply
+from etl.kernels.hashing.equal_keys import (
+    SLOTS_PER_KEY,
+    clear_table,
+    find_or_insert,
+    number_keys,
+    scatter_key,
+)
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words.uax29 import CHARS, END, START
 
@@ -39,11 +45,11 @@ class NgramBuffers(NamedTuple):
     candidates: NDArray[np.int32]  # (n,) n-grams
     lookups: NDArray[np.int32]  # (n,) the candidates that must be looked up
     lookup_keys: NDArray[np.int64]  # (n,) equal for equal n-grams
-    table: NDArray[np.int32]  # (TABLE_ROOM * n,) for look-ups
+    table: NDArray[np.int32]  # (SLOTS_PER_KEY * n,) for look-ups
 
 
 @kernel
-def new_words(words: int) -> NgramBuffers:
+def new_ngram_buffers(words: int) -> NgramBuffers:
     """Return buffers for a document of ``words`` words."""
     return NgramBuffers(
         np.empty(words, np.int64),
@@ -53,14 +59,14 @@ def new_words(words: int) -> NgramBuffers:
         np.empty(words, np.int32),
         np.empty(words, np.int32),
         np.empty(words, np.int64),
-        np.empty(TABLE_ROOM * words, np.int32),
+        np.empty(SLOTS_PER_KEY * words, np.int32),
     )
 
 
 @kernel
-def grown(buffers: NgramBuffers, words: int) -> NgramBuffers:
+def double_buffers(buffers: NgramBuffers, words: int) -> NgramBuffers:
     """Return buffers of twice the size that hold the first ``words`` words."""
-    larger = new_words(2 * len(buffers.keys))
+    larger = new_ngram_buffers(2 * len(buffers.keys))
     larger.keys[:words] = buffers.keys[:words]
     larger.ends[: words + 1] = buffers.ends[: words + 1]
     return larger
@@ -75,7 +81,7 @@ def add_words(
     chars = ends[words]
     for k in range(num):
         chars += block[k, CHARS]
-        keys[words + k] = mixed(hashed(data, block[k, START], block[k, END]))
+        keys[words + k] = scatter_key(hash_bytes(data, block[k, START], block[k, END]))
         ends[words + k + 1] = chars
 
 
@@ -91,12 +97,12 @@ def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) ->
     keys = buffers.keys
     size = max(words - 1, 0)
     for k in range(size):
-        buffers.lookup_keys[k] = _joined(keys[k], keys[k + 1])
+        buffers.lookup_keys[k] = _extend_key(keys[k], keys[k + 1])
         buffers.candidates[k] = k
-    number(buffers.lookup_keys, size, buffers.firsts, buffers.counts, buffers.table)
+    number_keys(buffers.lookup_keys, size, buffers.firsts, buffers.counts, buffers.table)
     for n in range(_FIRST_N, _LAST_N + 1):
         if n > _FIRST_N:
-            size = _longer(buffers, size, n)
+            size = _extend_candidates(buffers, size, n)
         if n > _LAST_TOP:
             size, out[n - _FIRST_N] = _duplicates(buffers, size, n)
         elif words >= n:
@@ -104,13 +110,13 @@ def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) ->
 
 
 @inner
-def _joined(key: int, word: int) -> int:
+def _extend_key(key: int, word: int) -> int:
     """Return the key of an n-gram from that of its first n - 1 words and that of its last word."""
-    return key * _FACTOR + word
+    return wrapping_add(wrapping_multiply(key, _FACTOR), word)
 
 
 @inner
-def _longer(buffers: NgramBuffers, size: int, n: int) -> int:
+def _extend_candidates(buffers: NgramBuffers, size: int, n: int) -> int:
     """Extend the candidates from n - 1 to n words; return how many are left.
 
     A candidate is extended if the (n - 1)-gram that begins one word later is a candidate, too.
@@ -129,7 +135,7 @@ def _longer(buffers: NgramBuffers, size: int, n: int) -> int:
             counts[first] = counts[first] + 1 if first < gram else 1
         else:
             buffers.lookups[lookups] = gram
-            buffers.lookup_keys[lookups] = _joined(np.int64(first), last)
+            buffers.lookup_keys[lookups] = _extend_key(np.int64(first), last)
             lookups += 1
     _look_up(buffers, lookups)
     return longer
@@ -140,9 +146,9 @@ def _look_up(buffers: NgramBuffers, size: int) -> None:
     """Look up the n-grams whose last word differs from that of the first one with an equal beginning."""
     lookups, counts = buffers.lookups, buffers.counts
     keys, table = buffers.lookup_keys, buffers.table
-    mask = cleared(table, size)
+    mask = clear_table(table, size)
     for k in range(size):
-        first = entered(table, mask, keys, k)
+        first = find_or_insert(table, mask, keys, k)
         counts[lookups[k]] = 0 if first == k else counts[lookups[k]]
         buffers.firsts[lookups[k]] = lookups[first]
         counts[lookups[first]] += 1

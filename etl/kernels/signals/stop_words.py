@@ -27,7 +27,8 @@ from etl.kernels.bytes.character_classes import (
     ZWJ,
     classes,
 )
-from etl.kernels.bytes.simd import num_set, product
+from etl.kernels.bytes.hash64 import SEED, fnv_step
+from etl.kernels.bytes.simd import count_ones
 from etl.kernels.bytes.utf8 import Texts, class_at
 from etl.kernels.jit import inner, kernel
 
@@ -78,7 +79,7 @@ ANYWHERE: Final = ("ja", "km", "ko", "lo", "my", "th", "zh")
 
 _CODES: Final = tuple(STOP_WORDS)
 _NONE: Final = -1  # the index of a language without a list
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
+_PRIME: Final = 1099511628211  # FNV-1a, 64 bits
 _KEY, _BIT = range(2)
 
 
@@ -150,7 +151,7 @@ def _tables() -> Tables:
 
 def _hash_of(word: bytes, index: int) -> int:
     """Return FNV-1a of the index of a language and a word, as a signed 64-bit number."""
-    key = _SEED
+    key = SEED
     for byte in (index, *word):
         key = (key ^ byte) * _PRIME
         key = (key + (1 << 63)) % (1 << 64) - (1 << 63)  # wrap around as an int64
@@ -188,7 +189,7 @@ def _count_runs(
 ) -> int:
     """Count the distinct words of a language that are whole runs of a document."""
     of_run, words = tables.of_run, tables.words
-    seed = product(_SEED ^ index, _PRIME)  # a key is the hash of a language and a word
+    seed = fnv_step(SEED, index)  # a key is the hash of a language and a word
     start, key, bits = at, seed, np.int64(0)
     while at < end:
         byte = data[at]
@@ -197,7 +198,7 @@ def _count_runs(
             kind, width = class_at(data, at, end, classes)
         if of_run[kind]:
             for k in range(at, at + width):
-                key = product(key ^ np.int64(data[k]), _PRIME)
+                key = fnv_step(key, np.int64(data[k]))
         else:
             if 0 < at - start <= tables.longest:
                 bits |= _bit(words, key)
@@ -205,7 +206,7 @@ def _count_runs(
         at += width
     if 0 < at - start <= tables.longest:
         bits |= _bit(words, key)
-    return num_set(int(bits))
+    return count_ones(int(bits))
 
 
 @inner

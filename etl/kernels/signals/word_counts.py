@@ -1,4 +1,9 @@
-"""Count Gopher's words, symbols, bullets and ellipses in one pass over the words of a text."""
+"""Count words, symbols, bullets, ellipses and repeated n-grams in one pass over the words.
+
+Words are the segments of ``etl.kernels.words.spacy``, or the text between white space. They are read in
+blocks, and each block is counted before the next one overwrites it. The quality rules are those of Rae et
+al. 2021, appendix A.1.1; the repeated n-grams those of ``etl.kernels.signals.repeated_ngrams``.
+"""
 
 from typing import Final, NamedTuple
 
@@ -7,13 +12,30 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
 from etl.kernels.bytes.line_breaks import next_line, strip
-from etl.kernels.bytes.simd import CONTINUED, SIZE, head, kinds, low_bits, num_set
+from etl.kernels.bytes.simd import (
+    CONTINUED,
+    SIZE,
+    count_ones,
+    load_up_to_eight,
+    low_bits,
+    make_byte_finder,
+)
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import inner, kernel
 from etl.kernels.signals import repeated_ngrams
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, new_chunk_buffers, next_chunks, next_words
 from etl.kernels.words.spacy_english import Tables, tables
 from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Segments
+
+STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
+"""Rae et al. 2021, appendix A.1.1. The comparison is case-sensitive."""
+
+_STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
+_LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # a code holds at most 7 bytes
+_DASH, _DOT = (ord(char) for char in "-.")
+_BULLET, _ELLIPSIS = 0xA2, 0xA6  # the last byte of '•' and '…', after E2 80
+_find_symbols = make_byte_finder(b"#", b".", b"\xe2")
+_find_feeds = make_byte_finder(b"\n", CONTINUED)
 
 
 class Counts(NamedTuple):
@@ -36,41 +58,86 @@ class Counts(NamedTuple):
 COUNTS: Final = Counts._fields
 """The names of the counts, in order."""
 
-
-# Columns of the counts of a document.
 (
-    SEGMENTS, WORDS, ALPHA_WORDS, WORD_CHARS, STOP_WORD_COUNT, HASHES, ELLIPSES, NUM_CHARS, NEWLINES,
-    LINES, BULLET_LINES, ELLIPSIS_LINES,
+    _SEGMENTS, _WORDS, _ALPHA_WORDS, _WORD_CHARS, _STOP_WORDS, _HASHES, _ELLIPSES, _CHARS, _NEWLINES,
+    _LINES, _BULLET_LINES, _ELLIPSIS_LINES,
 ) = range(len(COUNTS))  # fmt: skip
 
 
-STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
-"""Rae et al. 2021, appendix A.1.1. The comparison is case-sensitive."""
+class WordCounts(NamedTuple):
+    """The counts of documents."""
+
+    quality: Counts
+    repeated_chars: NDArray[np.int64]  # (n-grams, n): repeated_ngrams.TOP, then DUPLICATE
 
 
-_STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
+def count(
+    texts: Texts,
+    *,
+    by_space: bool = False,
+    words: bool = True,
+    marks: bool = True,
+    repeated: bool = False,
+) -> WordCounts:
+    """Count the words of each document, and the code points in repeated n-grams if ``repeated``.
+
+    Words are the segments of ``etl.kernels.words.spacy``, or with ``by_space`` the text between white space.
+    Bytes of nulls are counted too. Without ``words`` segments are counted but not examined: the counts
+    of words remain 0. Without ``marks`` the counts of symbols and lines remain 0, and without ``repeated``
+    ``repeated_chars`` has no rows.
+    """
+    num = len(texts.offsets) - 1
+    counts = np.zeros((num, len(COUNTS)), np.int64)
+    num_grams = len(repeated_ngrams.TOP) + len(repeated_ngrams.DUPLICATE) if repeated else 0
+    repeated_chars = np.zeros((num, num_grams), np.int64)
+    with_words = words or repeated or by_space
+    _count(texts.offsets, texts.data, tables(), counts, repeated_chars, by_space, with_words, marks)
+    return WordCounts(Counts(*counts.T), repeated_chars.T)
 
 
-_LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # a code holds at most 7 bytes
-
-
-_DASH, _DOT = (ord(char) for char in "-.")
-
-
-_find_symbols = kinds(b"#", b".", b"\xe2")
-
-
-_find_feeds = kinds(b"\n", CONTINUED)
-
-
-_BULLET, _ELLIPSIS = 0xA2, 0xA6  # the last byte of '•' and '…', after E2 80
+@kernel
+def _count(
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    tables: Tables,
+    counts: NDArray[np.int64],
+    repeated_chars: NDArray[np.int64],
+    by_space: bool,
+    with_words: bool,
+    marks: bool,
+) -> None:
+    buffers = new_chunk_buffers()
+    repeated = repeated_chars.shape[1] > 0
+    words = repeated_ngrams.new_ngram_buffers(len(buffers.block) if repeated else 0)
+    for k in range(len(offsets) - 1):
+        at, end = offsets[k], offsets[k + 1]
+        num_words = 0
+        while at < end:
+            if by_space:
+                at, num = next_chunks(data, at, end, tables, buffers)
+            else:
+                at, num = next_words(data, at, end, tables, buffers, with_words)
+            if with_words:
+                _add_words(data, buffers.block, num, counts[k])
+            else:
+                counts[k, _SEGMENTS] += num
+            if repeated:
+                if num_words + num > len(words.keys):
+                    words = repeated_ngrams.double_buffers(words, num_words)
+                repeated_ngrams.add_words(data, buffers.block, num, words, num_words)
+                num_words += num
+        _finish_counts(data, offsets[k], end, counts[k])
+        if marks:
+            _count_marks(data, offsets[k], end, tables.classes, counts[k])
+        if repeated:
+            repeated_ngrams.repeated_chars(words, num_words, repeated_chars[k])
 
 
 @inner
-def add_words(data: NDArray[np.uint8], block: Segments, num: int, out: NDArray[np.int64]) -> None:
+def _add_words(data: NDArray[np.uint8], block: Segments, num: int, out: NDArray[np.int64]) -> None:
     """Add a block of segments to the counts of a document.
 
-    Until ``finish``, ``STOP_WORD_COUNT`` is a mask of the stop words seen.
+    Until ``_finish_counts``, ``_STOP_WORDS`` is a mask of the stop words seen.
     """
     words = alpha_words = word_chars = stops = 0
     for k in range(num):
@@ -81,34 +148,34 @@ def add_words(data: NDArray[np.uint8], block: Segments, num: int, out: NDArray[n
             words += 1
             word_chars += block[k, CHARS]
             if last - first <= _LONGEST_STOP:
-                stops |= _stop_bit(head(data, first, last))
-    out[SEGMENTS] += num
-    out[WORDS] += words
-    out[ALPHA_WORDS] += alpha_words
-    out[WORD_CHARS] += word_chars
-    out[STOP_WORD_COUNT] |= stops
+                stops |= _stop_bit(load_up_to_eight(data, first, last))
+    out[_SEGMENTS] += num
+    out[_WORDS] += words
+    out[_ALPHA_WORDS] += alpha_words
+    out[_WORD_CHARS] += word_chars
+    out[_STOP_WORDS] |= stops
 
 
 @inner
-def finish(
+def _finish_counts(
     data: NDArray[np.uint8],
     first: int,
     end: int,
     out: NDArray[np.int64],
 ) -> None:
     """Complete the counts of a document after its last block, except symbols and lines."""
-    out[STOP_WORD_COUNT] = num_set(out[STOP_WORD_COUNT])
+    out[_STOP_WORDS] = count_ones(out[_STOP_WORDS])
     chars = end - first
     while first < end:
         feeds, continued = _find_feeds(data, first)
-        out[NEWLINES] += num_set(feeds & low_bits(end - first))
-        chars -= num_set(continued & low_bits(end - first))
+        out[_NEWLINES] += count_ones(feeds & low_bits(end - first))
+        chars -= count_ones(continued & low_bits(end - first))
         first += SIZE
-    out[NUM_CHARS] = chars
+    out[_CHARS] = chars
 
 
 @inner
-def finish_marks(
+def _count_marks(
     data: NDArray[np.uint8],
     first: int,
     end: int,
@@ -116,12 +183,12 @@ def finish_marks(
     out: NDArray[np.int64],
 ) -> None:
     """Count the symbols and lines of a document."""
-    out[HASHES], out[ELLIPSES] = _symbols(data, first, end)
-    out[LINES], out[BULLET_LINES], out[ELLIPSIS_LINES] = _lines(data, first, end, classes)
+    out[_HASHES], out[_ELLIPSES] = _count_symbols(data, first, end)
+    out[_LINES], out[_BULLET_LINES], out[_ELLIPSIS_LINES] = _count_lines(data, first, end, classes)
 
 
 @inner
-def _symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
+def _count_symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
     """Count the hashes and the ellipses."""
     hashes = ellipses = 0
     while at < end:
@@ -131,7 +198,7 @@ def _symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
         candidates = (dots & dots >> 1 & dots >> 2 | leads) & low_bits(size)
         if candidates:
             size = simd.first_bit(candidates)
-        hashes += num_set(signs & low_bits(size))
+        hashes += count_ones(signs & low_bits(size))
         at += size
         if candidates and data[at] == _DOT:
             ellipses += 1
@@ -143,7 +210,7 @@ def _symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
 
 
 @inner
-def _lines(
+def _count_lines(
     data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
 ) -> tuple[int, int, int]:
     """Count the lines, those with a bullet and those that end in an ellipsis."""
@@ -176,72 +243,3 @@ def _stop_bit(code: int) -> int:
     for k in range(len(_STOP_CODES)):
         bits |= (code == _STOP_CODES[k]) << k
     return bits
-
-
-class WordCounts(NamedTuple):
-    """The counts of documents."""
-
-    quality: Counts
-    repeated_chars: NDArray[np.int64]  # (n-grams, n): repetition.TOP, then DUPLICATE
-
-
-def count(
-    texts: Texts,
-    *,
-    by_space: bool = False,
-    words: bool = True,
-    marks: bool = True,
-    repeated: bool = False,
-) -> WordCounts:
-    """Count the words of each document, and the code points in repeated n-grams if ``repeated``.
-
-    Words are the segments of ``etl.kernels.words.spacy``, or with ``by_space`` the text between white space.
-    Bytes of nulls are counted too. Without ``words`` segments are counted but not examined: the counts
-    of words remain 0. Without ``marks`` the counts of symbols and lines remain 0, and without ``repeated``
-    ``repeated_chars`` has no rows.
-    """
-    num = len(texts.offsets) - 1
-    counts = np.zeros((num, len(COUNTS)), np.int64)
-    num_grams = len(repeated_ngrams.TOP) + len(repeated_ngrams.DUPLICATE) if repeated else 0
-    repeated_chars = np.zeros((num, num_grams), np.int64)
-    keeps = words or repeated or by_space
-    _count(texts.offsets, texts.data, tables(), counts, repeated_chars, by_space, keeps, marks)
-    return WordCounts(Counts(*counts.T), repeated_chars.T)
-
-
-@kernel
-def _count(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    tables: Tables,
-    counts: NDArray[np.int64],
-    repeated_chars: NDArray[np.int64],
-    by_space: bool,
-    keeps: bool,
-    marks: bool,
-) -> None:
-    room = new_chunk_buffers()
-    repeated = repeated_chars.shape[1] > 0
-    words = repeated_ngrams.new_words(len(room.block) if repeated else 0)
-    for k in range(len(offsets) - 1):
-        at, end = offsets[k], offsets[k + 1]
-        num_words = 0
-        while at < end:
-            if by_space:
-                at, num = next_chunks(data, at, end, tables, room)
-            else:
-                at, num = next_words(data, at, end, tables, room, keeps)
-            if keeps:
-                add_words(data, room.block, num, counts[k])
-            else:
-                counts[k, SEGMENTS] += num
-            if repeated:
-                if num_words + num > len(words.keys):
-                    words = repeated_ngrams.grown(words, num_words)
-                repeated_ngrams.add_words(data, room.block, num, words, num_words)
-                num_words += num
-        finish(data, offsets[k], end, counts[k])
-        if marks:
-            finish_marks(data, offsets[k], end, tables.classes, counts[k])
-        if repeated:
-            repeated_ngrams.repeated_chars(words, num_words, repeated_chars[k])

@@ -1,9 +1,9 @@
-"""Normalized words of a text, in lower case without punctuation, for comparison.
+"""Normalize the words of a text for comparison: lower case, without punctuation.
 
-The words are those of ``etl.kernels.words.uax29`` in lower case, reduced to letters, digits and marks: punctuation
-inside a word (an apostrophe, a decimal point) is dropped, as is punctuation between words. Each letter of a
-script without spaces is a word. The words are written one after the other, each followed by a space, so
-equal runs of words have equal bytes.
+The words are those of ``etl.kernels.words.uax29`` in lower case, reduced to letters, digits and marks:
+punctuation inside a word (an apostrophe, a decimal point) is dropped, as is punctuation between words. Each
+letter of a script without spaces is a word. The words are written one after the other, each followed by a
+space, so equal runs of words have equal bytes.
 """
 
 from functools import cache
@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.character_classes import JOINER, MARK, MID_LETTER, NUM_CODE_POINTS
-from etl.kernels.bytes.simd import product
+from etl.kernels.bytes.hash64 import SEED, fnv_step, mix_bits
 from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.jit import kernel
 from etl.kernels.words.uax29 import END, FLAGS, START, Segments, next_segments
 
 BLOCK: Final = 4096
 """Segments per block."""
-
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
-_MIX, _MIX_MORE = -49064778989728563, -4265267296055464877  # MurmurHash3's finalizer
 
 
 class WordBuffers(NamedTuple):
@@ -113,12 +110,12 @@ def add_words(
                 size += 1
             elif point > 0:
                 size = _write(plain, size, int(point))
-        key = _SEED
+        key = SEED
         for k in range(first, size):
-            key = product(key ^ np.int64(plain[k]), _PRIME)
+            key = fnv_step(key, np.int64(plain[k]))
         plain[size] = 0x20
         size += 1
-        keys[num_words] = mixed(key)
+        keys[num_words] = mix_bits(key)
         num_words += 1
         ends[num_words] = size
     return num_words
@@ -140,11 +137,3 @@ def _write(plain: NDArray[np.uint8], size: int, point: int) -> int:
         size += 2
     plain[size + 1] = 0x80 | point & 0x3F
     return size + 2
-
-
-@kernel
-def mixed(key: int) -> int:
-    """Return a number whose bits all depend on all bits of ``key``."""
-    key = product(key ^ (key >> 33 & 0x7FFFFFFF), _MIX)
-    key = product(key ^ (key >> 33 & 0x7FFFFFFF), _MIX_MORE)
-    return key ^ (key >> 33 & 0x7FFFFFFF)

@@ -1,7 +1,8 @@
 """Count sentences as spaCy's ``sentencizer`` does.
 
 A sentence begins with the first word, and with the first word after a segment that is a single character
-of ``english.SENTENCE_ENDS``. Only chunks with such a character, and those after them, are cut into segments.
+of ``etl.kernels.words.spacy_english.SENTENCE_ENDS``. Only chunks with such a character, and those after
+them, are cut into segments.
 
 The rule is a fact of spaCy 3.8 (MIT licence; ``spacy.pipeline.sentencizer``).
 """
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
-from etl.kernels.bytes.simd import NOT_ASCII, SIZE, kinds, low_bits
+from etl.kernels.bytes.simd import NOT_ASCII, SIZE, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import inner
 from etl.kernels.words.spacy import ChunkBuffers, next_words
@@ -21,7 +22,7 @@ from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, SPACE, Ta
 from etl.kernels.words.uax29 import END, START
 
 _DOT: Final = ord(".")
-_find_ends = kinds(b".?!" + NOT_ASCII)
+_find_ends = make_byte_finder(b".?!" + NOT_ASCII)
 # Kinds of bytes: white space, may end a sentence, not ASCII, small letter, digit.
 _BLANK, _END, _OTHER, _SMALL, _DIGIT = range(1, 6)
 
@@ -41,7 +42,7 @@ _KINDS: Final = _kinds()
 
 
 @inner
-def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers) -> int:
+def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers) -> int:
     """Count the sentences of a text between two bytes."""
     sentences, ended, chunk = 0, True, at  # the first word begins a sentence
     while at < end:
@@ -64,7 +65,7 @@ def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: Chun
         if sentences == 0:
             sentences, ended = 1, False
         if seen & SENTENCE_END:
-            more, ended = _chunk_sentences(data, first, at, tables, room, ended)
+            more, ended = _chunk_sentences(data, first, at, tables, buffers, ended)
             sentences += more
         elif ended and not common:
             sentences, ended = sentences + 1, False
@@ -118,14 +119,14 @@ def _is_inside_word(data: NDArray[np.uint8], at: int, first: int, end: int) -> b
 
 @inner
 def _chunk_sentences(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers, ended: bool
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers, ended: bool
 ) -> tuple[int, bool]:
     """Count the sentences that begin in a chunk; also return whether the last one has ended."""
     sentences = 0
     while at < end:
-        at, num = next_words(data, at, end, tables, room, True)
+        at, num = next_words(data, at, end, tables, buffers, True)
         for k in range(num):
-            start, stop = room.block[k, START], room.block[k, END]
+            start, stop = buffers.block[k, START], buffers.block[k, END]
             point, width = point_at(data, start, stop)
             if width == stop - start and tables.flags[point] & SENTENCE_END:
                 ended = True

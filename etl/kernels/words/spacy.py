@@ -1,4 +1,4 @@
-"""Word segmentation by spaCy's rules for English, whose words FineWeb's filters count.
+"""Split texts into words by spaCy's rules for English, as FineWeb's filters do.
 
 White space separates chunks. Punctuation is cut off at both ends of a chunk as long as there is any. The
 rest is split where a rule says so (``can't``), is kept whole if it is a host name or an address with one,
@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
-from etl.kernels.bytes.simd import bits_between, low_bits, num_set, rest
+from etl.kernels.bytes.simd import bits_between, clear_first_bit, count_ones, low_bits
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import spacy_ascii
 from etl.kernels.words.spacy_affixes import BYTE, FLAG, POINT, infix, prefix, suffix
-from etl.kernels.words.spacy_ascii import Kinds, contraction, special
+from etl.kernels.words.spacy_ascii import Kinds, find_contraction, find_special
 from etl.kernels.words.spacy_english import (
     ALPHA,
     DIGIT,
@@ -36,14 +36,23 @@ from etl.kernels.words.spacy_english import (
     Tables,
 )
 from etl.kernels.words.spacy_hosts import is_host
-from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Batch, Segments, next_segments, put
+from etl.kernels.words.uax29 import (
+    CHARS,
+    END,
+    FLAGS,
+    START,
+    Batch,
+    Segments,
+    append_segment,
+    next_segments,
+)
 
 HAS_LETTER: Final = 1
 IS_WORD: Final = 2  # has a character that is not punctuation
 MAX_CHARS: Final = 4096
 _BLOCK: Final = 1024  # segments at a time; the block has rows for one more chunk
 
-_find_letters = simd.kinds(
+_find_letters = simd.make_byte_finder(
     ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
 )
 _JOINED: Final = 5  # the most segments that are joined: those of ":-)))"
@@ -86,15 +95,20 @@ def new_chunk_buffers() -> ChunkBuffers:
 
 @kernel
 def next_words(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers, keeps: bool
+    data: NDArray[np.uint8],
+    at: int,
+    end: int,
+    tables: Tables,
+    buffers: ChunkBuffers,
+    with_segments: bool,
 ) -> Batch:
-    """Write the segments from byte ``at`` on to ``room.block``, at least one if there is one.
+    """Write the segments from byte ``at`` on to ``buffers.block``, at least one if there is one.
 
-    With ``keeps`` False all segments are only counted, and the content of the block is undefined.
+    With ``with_segments`` False all segments are only counted, and the content of the block is undefined.
     """
     num = 0
-    while at < end and (num < _BLOCK or not keeps):
-        at, num = _cut_64(data, at, end, tables, room, num, keeps)
+    while at < end and (num < _BLOCK or not with_segments):
+        at, num = _cut_64(data, at, end, tables, buffers, num, with_segments)
     return Batch(at, num)
 
 
@@ -104,32 +118,32 @@ def _cut_64(
     at: int,
     end: int,
     tables: Tables,
-    room: ChunkBuffers,
+    buffers: ChunkBuffers,
     num: int,
-    keeps: bool,
+    with_segments: bool,
 ) -> Batch:
     """Append the segments of the next 64 bytes, but at most those of one chunk that is cut slowly.
 
-    With ``keeps`` False the segments are only counted.
+    With ``with_segments`` False the segments are only counted.
     """
     inside = low_bits(end - at)
     letters, blanks = _find_letters(data, at)
     letters, blanks = letters & inside, blanks | ~inside
-    kinds = spacy_ascii.kinds(data, at, letters)
+    kinds = spacy_ascii.classify_bytes(data, at, letters)
     after_blank = blanks << 1 | 1
     chunks = _AsciiChunks(~blanks & after_blank, blanks & ~after_blank, ~(letters | blanks))
     cut = _cut_ascii(data, at, chunks, kinds, tables)
-    if keeps:
-        num = _put_all(room.block, num, cut.starts, cut.ends, kinds)
+    if with_segments:
+        num = _append_ascii(buffers.block, num, cut.starts, cut.ends, kinds)
     else:
-        num += num_set(cut.starts)
+        num += count_ones(cut.starts)
     if cut.uncut.starts == 0:
         return Batch(min(at + simd.SIZE, end), num)
     first = simd.first_bit(cut.uncut.starts)
     if cut.uncut.ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
         return Batch(at + first, num)
-    at, after = _cut_slowly(data, at + first, end, tables, room, num if keeps else 0)
-    return Batch(at, after if keeps else num + after)
+    at, after = _cut_slowly(data, at + first, end, tables, buffers, num if with_segments else 0)
+    return Batch(at, after if with_segments else num + after)
 
 
 @inner
@@ -142,57 +156,61 @@ def _cut_ascii(
     while chunk_ends:
         first, last = simd.first_bit(chunk_starts), simd.first_bit(chunk_ends)
         if chunks.unusual & bits_between(first, last):
-            begins = spacy_ascii.cut(data, first, last, kinds, tables)
+            begins = spacy_ascii.cut_chunk(data, first, last, kinds, tables)
         else:
-            begins = spacy_ascii.parts(first, contraction(data, tables, at + first, at + last))
-        if begins == spacy_ascii.LEFT:
+            begins = spacy_ascii.mark_parts(
+                first, find_contraction(data, tables, at + first, at + last)
+            )
+        if begins == spacy_ascii.UNCUT:
             break
         starts |= begins
-        ends |= rest(begins) | np.int64(1) << last  # each segment ends where the next begins
-        chunk_starts, chunk_ends = rest(chunk_starts), rest(chunk_ends)
+        ends |= (
+            clear_first_bit(begins) | np.int64(1) << last
+        )  # each segment ends where the next begins
+        chunk_starts, chunk_ends = clear_first_bit(chunk_starts), clear_first_bit(chunk_ends)
     return _AsciiSegments(starts, ends, _AsciiChunks(chunk_starts, chunk_ends, chunks.unusual))
 
 
 @inner
-def _put_all(block: Segments, num: int, starts: int, ends: int, kinds: Kinds) -> int:
+def _append_ascii(block: Segments, num: int, starts: int, ends: int, kinds: Kinds) -> int:
     """Append segments of ASCII, given masks of their starts and ends."""
     words = kinds.letters | kinds.digits
     while starts:
         first, last = simd.first_bit(starts), simd.first_bit(ends)
-        starts, ends = rest(starts), rest(ends)
+        starts, ends = clear_first_bit(starts), clear_first_bit(ends)
         inside = bits_between(first, last)
         flags = (HAS_LETTER if kinds.letters & inside else 0) | (IS_WORD if words & inside else 0)
-        num = put(block, num, kinds.base + first, kinds.base + last, last - first, flags)
+        num = append_segment(block, num, kinds.base + first, kinds.base + last, last - first, flags)
     return num
 
 
 @inner
 def _cut_slowly(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers, num: int
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers, num: int
 ) -> Batch:
     """Append the segments of the next chunk, or of its first MAX_CHARS characters."""
     first = at
-    chars, at, seen = _read_chunk(data, first, end, tables.flags, room.chunk)
+    chars, at, seen = _read_chunk(data, first, end, tables.flags, buffers.chunk)
     if seen & UNSPACED or chars == MAX_CHARS:
-        block = room.block[num:]
+        block = buffers.block[num:]
         more = next_segments(data, first, at, tables.classes, block).num
         for k in range(more):
             letters = block[k, FLAGS] & HAS_LETTER
             block[k, FLAGS] = letters | IS_WORD if block[k, FLAGS] else 0
         return Batch(at, num + more)
     if chars > 0:
-        after = _cut_chunk(data, tables, room, chars, seen, num)
-        joins = after >= num + 2 and _may_join(data, tables, room.block, num, after)
-        num = _join(data, tables, room.block, num, after) if joins else after
+        after = _cut_chunk(data, tables, buffers, chars, seen, num)
+        joins = after >= num + 2 and _may_join(data, tables, buffers.block, num, after)
+        num = _join(data, tables, buffers.block, num, after) if joins else after
     return Batch(at, num)
 
 
 @kernel
 def next_chunks(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, room: ChunkBuffers
+    data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers
 ) -> Batch:
     """Write chunks as ``next_words`` writes segments: the text between white space, uncut."""
-    block, flags_of = room.block, tables.flags
+    block, flags_of = buffers.block, tables.flags
     num = 0
     while at < end and num < _BLOCK:
         first = at
@@ -206,7 +224,7 @@ def next_chunks(
             chars += 1
             at += width
         if chars:
-            num = put(block, num, first, at, chars, flags | IS_WORD)
+            num = append_segment(block, num, first, at, chars, flags | IS_WORD)
         else:
             at += width
     return Batch(at, num)
@@ -243,20 +261,20 @@ def _read_chunk(
 
 @inner
 def _cut_chunk(
-    data: NDArray[np.uint8], tables: Tables, room: ChunkBuffers, chars: int, seen: int, num: int
+    data: NDArray[np.uint8], tables: Tables, buffers: ChunkBuffers, chars: int, seen: int, num: int
 ) -> int:
     """Append the segments of a chunk to the block, without joining neighbours."""
-    block, chunk, tails = room.block, room.chunk, room.tails
+    block, chunk, tails = buffers.block, buffers.chunk, buffers.tails
     first, last, num_tails, size_before = 0, chars, 0, 0
     cuts = 0  # the parts of the rest, once it is a special
     while first < last and last - first != size_before:
         size_before = last - first
-        cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
+        cuts = find_special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
         if cuts:
             break
         prefix_size = prefix(chunk, first, last, seen)
         if prefix_size:
-            cuts = special(data, tables, chunk[first + prefix_size, BYTE], chunk[last, BYTE])
+            cuts = find_special(data, tables, chunk[first + prefix_size, BYTE], chunk[last, BYTE])
         suffix_size = 0
         if not cuts and first + prefix_size < last:
             suffix_size = suffix(chunk, first + prefix_size, last, seen)
@@ -264,25 +282,25 @@ def _cut_chunk(
             tails[num_tails, 0], tails[num_tails, 1] = last - suffix_size, last
             num_tails += 1
             last -= suffix_size
-            cuts = special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
+            cuts = find_special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
             if cuts:  # the special includes the prefix
                 break
         if prefix_size:
-            num = _emit(block, num, chunk, first, first + prefix_size)
+            num = _append_chars(block, num, chunk, first, first + prefix_size)
             first += prefix_size
         if cuts:
             break
     if cuts:
         while cuts:
-            num = _emit(block, num, chunk, first, first + (cuts & 0xFF))
+            num = _append_chars(block, num, chunk, first, first + (cuts & 0xFF))
             first, cuts = first + (cuts & 0xFF), cuts >> 8
     elif first < last:
         if seen & DOT and is_host(chunk, first, last):
-            num = _emit(block, num, chunk, first, last)
+            num = _append_chars(block, num, chunk, first, last)
         else:
-            num = _infixes(block, num, chunk, first, last)
+            num = _append_parts(block, num, chunk, first, last)
     for k in range(num_tails - 1, -1, -1):
-        num = _emit(block, num, chunk, tails[k, 0], tails[k, 1])
+        num = _append_chars(block, num, chunk, tails[k, 0], tails[k, 1])
     return num
 
 
@@ -314,7 +332,7 @@ def _join(data: NDArray[np.uint8], tables: Tables, block: Segments, first: int, 
     for count in range(min(_JOINED, end - first), 1, -1):
         for k in range(first, end - count + 1):
             start, stop = block[k, START], block[k + count - 1, END]
-            cuts = special(data, tables, start, stop)
+            cuts = find_special(data, tables, start, stop)
             if cuts == 0 or cuts > 0xFF:
                 continue
             if not (block[k, FLAGS] | block[k + count - 1, FLAGS]) & _SEEN:
@@ -335,7 +353,7 @@ def _merge(block: Segments, first: int, end: int) -> int:
         for j in range(k, k + count):
             chars += block[j, CHARS]
             flags |= block[j, FLAGS]
-        num = put(block, num, start, block[k + count - 1, END], chars, flags & _SEEN - 1)
+        num = append_segment(block, num, start, block[k + count - 1, END], chars, flags & _SEEN - 1)
         k += count
     return num
 
@@ -347,18 +365,22 @@ def _kind(letters: int, marks: int) -> int:
 
 
 @inner
-def _emit(block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int) -> int:
+def _append_chars(
+    block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int
+) -> int:
     """Append some characters of a chunk as one segment."""
     any_of, all_of = np.int64(0), np.int64(NO_WORD)
     for k in range(first, last):
         any_of |= chunk[k, FLAG]
         all_of &= chunk[k, FLAG]
     kind = _kind(any_of, all_of)
-    return put(block, num, chunk[first, BYTE], chunk[last, BYTE], last - first, kind)
+    return append_segment(block, num, chunk[first, BYTE], chunk[last, BYTE], last - first, kind)
 
 
 @inner
-def _infixes(block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int) -> int:
+def _append_parts(
+    block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int
+) -> int:
     """Append some characters of a chunk, cut at their infixes."""
     start, k = first, first
     any_of, all_of = np.int64(0), np.int64(NO_WORD)
@@ -372,11 +394,11 @@ def _infixes(block: Segments, num: int, chunk: NDArray[np.int64], first: int, la
             continue
         if k > start:
             kind = _kind(any_of, all_of)
-            num = put(block, num, chunk[start, BYTE], chunk[k, BYTE], k - start, kind)
-        num = _emit(block, num, chunk, k, k + width)
+            num = append_segment(block, num, chunk[start, BYTE], chunk[k, BYTE], k - start, kind)
+        num = _append_chars(block, num, chunk, k, k + width)
         start = k = k + width
         any_of, all_of = np.int64(0), np.int64(NO_WORD)
     if start < last:
         kind = _kind(any_of, all_of)
-        num = put(block, num, chunk[start, BYTE], chunk[last, BYTE], last - start, kind)
+        num = append_segment(block, num, chunk[start, BYTE], chunk[last, BYTE], last - start, kind)
     return num

@@ -1,4 +1,4 @@
-"""Prefixes, suffixes and infixes of a chunk of characters by spaCy's rules for English.
+"""Find the prefixes, suffixes and infixes that spaCy's rules for English cut off a word.
 
 A chunk is int64 (n + 1, [POINT, FLAG, BYTE]). The functions look at its characters from ``first`` up to
 but not including ``last``, and return how many characters to cut off or cut out, or 0. The rules are facts
@@ -25,7 +25,7 @@ from etl.kernels.words.spacy_english import (
 )
 
 POINT, FLAG, BYTE = range(3)
-"""Columns of the characters of a chunk: code point, flags of ``etl.kernels.words.spacy_english``, first byte."""
+"""Columns of the characters of a chunk: code point, flags of ``spacy_english``, first byte."""
 
 _DOT, _COMMA, _DASH, _PLUS, _DOLLAR = (ord(char) for char in ".,-+$")
 _ELLIPSIS, _EM_DASH, _DEGREE = (ord(char) for char in "…—°")

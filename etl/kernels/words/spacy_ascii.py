@@ -1,9 +1,9 @@
-"""Segments of an ASCII chunk by spaCy's rules for English, with masks of 64 bytes.
+"""Cut ASCII text into words by spaCy's rules for English, 64 bytes at a time, with bit masks.
 
-The rules are those of ``affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
-``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as a mask
-of their first bytes. Chunks with rare contents (units after a digit, runs of full stops or dashes) are left
-to ``affixes``.
+The rules are those of ``spacy_affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
+``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as
+a mask of their first bytes. Chunks with rare contents (units after a digit, runs of full stops or dashes)
+are left to ``spacy_affixes``.
 """
 
 from string import ascii_uppercase, digits
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
-from etl.kernels.bytes.simd import NOT_ASCII, bits_between, product, rest
+from etl.kernels.bytes.hash64 import SEED, fnv_step
+from etl.kernels.bytes.simd import NOT_ASCII, bits_between, clear_first_bit
 from etl.kernels.jit import inner, rare
 from etl.kernels.words.spacy_english import CUTS, KEY, SPECIAL_BYTES, Tables
 
-LEFT: Final = np.int64(0)
-"""The result of ``cut`` for a chunk that needs the rules of ``affixes``."""
+UNCUT: Final = np.int64(0)
+"""The result of ``cut_chunk`` for a chunk that needs the rules of ``etl.kernels.words.spacy_affixes``."""
 
-_SEED, _PRIME = -3750763034362895579, 1099511628211  # FNV-1a, 64 bits
 BYTES: Final = {
     "capitals": ascii_uppercase.encode(),
     "digits": digits.encode(),
@@ -41,7 +41,7 @@ BYTES: Final = {
 }
 """The sets of bytes that ``find_kinds`` looks for, in order."""
 
-find_kinds = simd.kinds(*BYTES.values())
+find_kinds = simd.make_byte_finder(*BYTES.values())
 
 
 class Kinds(NamedTuple):
@@ -76,7 +76,7 @@ class _Trimmed(NamedTuple):
 
 
 @inner
-def kinds(data: NDArray[np.uint8], at: int, letters: int) -> Kinds:
+def classify_bytes(data: NDArray[np.uint8], at: int, letters: int) -> Kinds:
     """Return the kinds of the bytes from ``at`` on, given a mask of the letters among them."""
     (
         capitals, digits, prefixes, only_prefixes, dots, pluses, dashes, money, before_dot,
@@ -92,28 +92,28 @@ def kinds(data: NDArray[np.uint8], at: int, letters: int) -> Kinds:
 
 
 @inner
-def cut(data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Tables) -> int:
-    """Return where the segments of a chunk begin, or LEFT."""
+def cut_chunk(data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Tables) -> int:
+    """Return where the segments of a chunk begin, or UNCUT."""
     whole = bits_between(first, last)
     if _is_rare(kinds, whole):
-        return LEFT
+        return UNCUT
     trimmed = _cut_ends(data, first, last, kinds, tables)
     starts = trimmed.starts
     if trimmed.cuts:
-        starts |= parts(trimmed.first, trimmed.cuts)
+        starts |= mark_parts(trimmed.first, trimmed.cuts)
     else:
         core = bits_between(trimmed.first, trimmed.last)
         before_dot = kinds.letters | kinds.digits
         if before_dot << 1 & kinds.dots & kinds.letters >> 1 & core:
-            return LEFT  # it may be a host name
+            return UNCUT  # it may be a host name
         infixes = _infixes(kinds, core)
         starts |= infixes | infixes << 1
     starts &= whole
-    return LEFT if _is_joined(data, starts, last, kinds.base, tables) else starts
+    return UNCUT if _is_joined(data, starts, last, kinds.base, tables) else starts
 
 
 @inner
-def parts(first: int, cuts: int) -> int:
+def mark_parts(first: int, cuts: int) -> int:
     """Return where the parts of a special begin; only ``first`` if ``cuts`` is 0."""
     starts = np.int64(1) << first
     while cuts:
@@ -141,19 +141,19 @@ def _cut_ends(
     base, starts, size_before, cuts = kinds.base, np.int64(1) << first, 0, 0
     while first < last and last - first != size_before:
         size_before = last - first
-        cuts = special(data, tables, base + first, base + last)
+        cuts = find_special(data, tables, base + first, base + last)
         if cuts:
             break
         prefix_size = _prefix(kinds, first)
         if prefix_size:
-            cuts = special(data, tables, base + first + prefix_size, base + last)
+            cuts = find_special(data, tables, base + first + prefix_size, base + last)
         suffix_size = 0
         if not cuts and first + prefix_size < last:
             suffix_size = _suffix(kinds, first + prefix_size, last)
         if suffix_size:
             last -= suffix_size
             starts |= np.int64(1) << last
-            cuts = special(data, tables, base + first, base + last)
+            cuts = find_special(data, tables, base + first, base + last)
             if cuts:  # the special includes the prefix
                 break
         if prefix_size:
@@ -203,21 +203,21 @@ def _infixes(kinds: Kinds, core: int) -> int:
 @inner
 def _is_joined(data: NDArray[np.uint8], starts: int, last: int, base: int, tables: Tables) -> bool:
     """Return whether some neighbours together are a special."""
-    ends = rest(starts) | np.int64(1) << last
-    while rest(starts):
+    ends = clear_first_bit(starts) | np.int64(1) << last
+    while clear_first_bit(starts):
         start = simd.first_bit(starts)
-        starts, ends = rest(starts), rest(ends)
+        starts, ends = clear_first_bit(starts), clear_first_bit(ends)
         sizes = tables.joined[data[base + start]] & ends >> start
         while sizes:
-            if special(data, tables, base + start, base + start + simd.first_bit(sizes)):
+            if find_special(data, tables, base + start, base + start + simd.first_bit(sizes)):
                 return True
-            sizes = rest(sizes)
+            sizes = clear_first_bit(sizes)
     return False
 
 
 @inner
-def special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
-    """Return the parts of a special (CUTS of ``english``), or 0 if the bytes are not one."""
+def find_special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
+    """Return the parts of a special (CUTS of ``spacy_english``), or 0 if the bytes are not one."""
     if end - start > SPECIAL_BYTES or start == end:
         return 0
     ends = (np.int64(data[start]) & 127) << 7 | np.int64(data[end - 1]) & 127
@@ -229,9 +229,9 @@ def special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> in
 @rare
 def _cuts(data: NDArray[np.uint8], start: int, end: int, specials: NDArray[np.int64]) -> int:
     """Look up bytes in the table of specials; 0 if they are not in it."""
-    key = _SEED
+    key = SEED
     for at in range(start, end):
-        key = product(key ^ np.int64(data[at]), _PRIME)
+        key = fnv_step(key, np.int64(data[at]))
     last = len(specials) - 1
     slot = (key >> 32) & last
     while specials[slot, KEY] != 0 and specials[slot, KEY] != key:
@@ -241,9 +241,9 @@ def _cuts(data: NDArray[np.uint8], start: int, end: int, specials: NDArray[np.in
 
 
 @inner
-def contraction(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
+def find_contraction(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
     """Return the parts of ASCII letters that are a special (``cannot``), or 0."""
     ends = (np.int64(data[start]) & 31) << 5 | np.int64(data[end - 1]) & 31
     if end - start > SPECIAL_BYTES or not tables.of_letters[ends] >> (end - start) & 1:
         return 0
-    return special(data, tables, start, end)
+    return find_special(data, tables, start, end)

@@ -1,4 +1,4 @@
-"""Lookup tables for ``etl.kernels.words.spacy``: character flags, English contractions, other specials.
+"""Look-up tables of spaCy's rules for English: character flags, contractions, abbreviations.
 
 The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``,
 ``spacy.lang.en``), with Unicode's letters instead of its list of alphabets. The punctuation that does not

@@ -1,4 +1,4 @@
-"""Whether a chunk is a host name, or a web or mail address with one.
+"""Recognize host names, and web and mail addresses, which spaCy does not cut.
 
 spaCy 3.8 does not cut addresses (MIT licence; ``spacy.lang.tokenizer_exceptions``, after Diego Perini's
 pattern for URLs): an optional scheme and user, a host name whose last label has no capitals, an optional
@@ -25,7 +25,7 @@ _MIN_PORT, _MAX_PORT = 2, 5  # digits
 
 @inner
 def is_host(chunk: NDArray[np.int64], first: int, last: int) -> bool:
-    """Return whether the characters of a chunk (see ``affixes``) are one address."""
+    """Return whether the characters of a chunk (see ``spacy_affixes``) are one address."""
     if _is_name(chunk, _after_scheme(chunk, first, last), last):
         return True
     for k in range(first + 1, last):

@@ -1,9 +1,9 @@
-"""Word segmentation by Unicode's UAX #29 (rules WB3 to WB16) with a state table.
+"""Split texts into words by Unicode's UAX #29 (rules WB3 to WB16), with a state table.
 
 A *segment* is the text between two word boundaries, unless it is white space: a word, a number, a
 punctuation mark, an emoji. A *word* is a segment with a letter or a digit. The tailorings are those of
-``etl.kernels.bytes.character_classes``. The scan is linear in the bytes, since it looks ahead over marks only, and needs no
-memory beyond the caller's block. A long document is read in several blocks of segments.
+``etl.kernels.bytes.character_classes``. The scan is linear in the bytes, since it looks ahead over marks
+only, and needs no memory beyond the caller's block. A long document is read in several blocks of segments.
 """
 
 from typing import Final, NamedTuple
@@ -136,7 +136,7 @@ def next_segments(
             step = _JOIN | OTHER
         if step < _JOIN:
             if state != _CLOSED:
-                num = put(block, num, start, at, chars, flags)
+                num = append_segment(block, num, start, at, chars, flags)
             start, chars, flags = at, 0, 0
         state = step & (1 << _STATE_BITS) - 1
         flags |= _FLAGS[kind]
@@ -152,7 +152,7 @@ def next_segments(
     if at < end:  # the block is full: the open segment is read again by the next call
         return Batch(at if state == _CLOSED else start, num)
     if state != _CLOSED:
-        num = put(block, num, start, at, chars, flags)
+        num = append_segment(block, num, start, at, chars, flags)
     return Batch(at, num)
 
 
@@ -168,7 +168,7 @@ def _next_class(data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.
 
 
 @inner
-def put(block: Segments, num: int, start: int, end: int, chars: int, flags: int) -> int:
+def append_segment(block: Segments, num: int, start: int, end: int, chars: int, flags: int) -> int:
     """Write a segment to row ``num`` of a block and return the number of segments."""
     block[num, START], block[num, END] = start, end
     block[num, CHARS], block[num, FLAGS] = chars, flags

@@ -148,7 +148,7 @@ def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> ngram_index.Gra
     parts = [pa.concat_arrays(list(_items(evaluation_set))) for evaluation_set in sets]
     groups = np.repeat(np.arange(len(sets), dtype=np.uint8), [len(part) for part in parts])
     items = buffers(pa.concat_arrays(parts))
-    known = ngram_index.index(items, groups, words=ngram, short_words=min_words)
+    known = ngram_index.build_index(items, groups, words=ngram, short_words=min_words)
     num_words = sizes(items).num_words
     for group, listed in enumerate(sets):
         item_words = num_words[groups == group]

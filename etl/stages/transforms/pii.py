@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from etl.kernels.bytes.spans import replace
+from etl.kernels.bytes.spans import replace_spans
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages.base import Rules, Transform, above
@@ -76,7 +76,7 @@ class Pii(Transform):
             spans = find_matches(kind, documents, public_ips_only=self.public_ips_only)
             counts[_column(kind)] = spans.counts()
             if len(spans.starts) > 0:
-                masked = replace(documents, spans, mask=getattr(self.masks, kind).encode())
+                masked = replace_spans(documents, spans, mask=getattr(self.masks, kind).encode())
                 documents = buffers(masked)
                 text = masked if self.action == "mask" else text
         return rewritten(table, text, counts)

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.spans import keep_spans
 from etl.kernels.bytes.utf8 import count_chars, one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, without_repeats
+from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, remove_repeats
 
 
 def rewritten(table: pa.Table, text: pa.Array, counts: Mapping[str, NDArray[np.int64]]) -> pa.Table:
@@ -58,12 +58,12 @@ def cut_repeats(
     """
     text = one_chunk(table["text"])
     documents = buffers(text)
-    spans, numbers = without_repeats(
+    spans, numbers = remove_repeats(
         documents, paragraphs=paragraphs, min_chars=min_chars, ignore=bits_of(ignore)
     )
     before = left = count_chars(documents)
     if numbers.any():
-        text = keep(documents, spans)
+        text = keep_spans(documents, spans)
         left = count_chars(buffers(text))
     counts = (numbers, before - left, left)
     return rewritten(table, text, dict(zip(columns, counts, strict=True)))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.kernels.bytes.control_characters import clean
-from etl.kernels.bytes.spans import strings
+from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages.base import Transform
@@ -60,7 +60,7 @@ class Unicode(Transform):
             documents, line_ends=self.line_ends is not None, controls=self.controls is not None
         )
         if cleaned.line_ends.any() or cleaned.controls.any():
-            text = strings(cleaned.offsets, cleaned.data, documents.valid)
+            text = build_strings(cleaned.offsets, cleaned.data, documents.valid)
         if self.form is not None:
             text = _map(text, partial(unicodedata.normalize, self.form))
         changed = np.zeros(len(text), np.int64)
