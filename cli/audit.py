@@ -44,15 +44,16 @@ def show(
     """Print the schema, the size and the first rows of a table."""
     from etl.audit.row_lookup import first_rows
     from etl.cli import render
-    from etl.delta.table import Table
+    from etl.lake.open_table import open_table
+    from etl.lake.releases import check_not_vacuumed
 
     if at_version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both")
-    opened = Table.open(
+    opened = open_table(
         table, _number(table, at_version) if timestamp is None else _time(timestamp)
     )
     if at_version is not None or timestamp is not None:
-        opened.check_files()
+        check_not_vacuumed(opened)
     rows = first_rows(opened, limit, columns.split(",") if columns else None)
     render.output(render.table_facts(opened, rows), render.table, to_json=as_json)
 

@@ -113,4 +113,5 @@ def _without(files: pa.Table, others: pa.Table) -> pa.Table:
 
 
 def sum_counts(files: pa.Table, column: str) -> int:
+    """Return the sum of a column of the file list; 0 if it does not have the column."""
     return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0

@@ -18,7 +18,8 @@ from etl.audit.row_lookup import tally, tally_rules
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs
-from etl.lake.table_versions import current_versions, find_table, latest_record, versions_of
+from etl.lake.table_versions import current_versions, latest_record, versions_of
+from etl.lake.tables import open_tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class LakeReport:
     tokens: int
     languages: dict[str, int]  # kept documents by language, if the recipe detects it
     sources: list[SourceReport]
-    costs: list[StageCost]  # of the runs behind the tables; empty if an older version ran them
+    costs: list[StageCost]  # of the runs behind the tables
     quarantined: list[Quarantined] = field(default_factory=list)
 
     @property
@@ -76,10 +77,7 @@ def report(lake: str) -> LakeReport:
     Raises TableError if the lake has no documents.
     """
     url = storage.normalize(lake)
-    tables = {"documents": Table.open(storage.join(url, "documents"))}
-    for name in ("duplicates", "keys", "tokens"):
-        if (table := find_table(url, name)) is not None:
-            tables[name] = table
+    tables = open_tables(url)
     files = {name: table.data_files() for name, table in tables.items()}
     kept, rejected = _by_verdict(files["documents"])
     reasons = tally_rules(tables["documents"], rejected)

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The lineage graph of a table: the tables and input files behind one version of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,12 +84,11 @@ def graph(table_url: str, version: int | None = None) -> Node:
                 inputs[source.name] = max(source.version, inputs.get(source.name, 0))
     # The tables of a lake share a folder, so this holds after the lake was moved.
     lake, name = table.url.rsplit("/", 1)
-    fragments = table.data_files()
     return Node(
         name=name,
         url=table.url,
         version=table.version,
-        rows=sum_counts(fragments, "rows"),
+        rows=sum_counts(table.data_files(), "rows"),
         commits=commits,
         tables=tuple(graph(storage.join(lake, n), v) for n, v in inputs.items()),
         files=tuple(live_inputs(versions).values()),

@@ -1,4 +1,4 @@
-"""What ``duplicates`` says: which units are decided, and which of their rows are left out or cut."""
+"""Which units are deduplicated, and which of their rows are left out or cut, by ``duplicates``."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from etl.lake.work_units import WorkUnit
 
 
 class DedupDecisions:
-    """The decisions at the head of ``duplicates``; without the table, every unit is decided and new."""
+    """The decisions in the newest ``duplicates``; without the table, all units are decided and kept."""
 
     def __init__(self, ledger: Ledger | None) -> None:
         self._ledger = ledger
@@ -28,21 +28,21 @@ class DedupDecisions:
             self._spans = RangeIndex((f["min.source"], f["max.source"], f["path"]) for f in files)
 
     def include(self, unit: WorkUnit) -> bool:
-        """Whether the unit's rows are decided."""
+        """Return whether the unit's rows are decided."""
         return self._ledger is None or self._ledger.is_done(self._ledger.key(unit.key))
 
     def files(self, source: str) -> tuple[str, ...]:
-        """The data files of ``duplicates`` that may name rows of an input file.
+        """Return the data files of ``duplicates`` that may name rows of an input file.
 
         Each holds neighbouring sources; the names of data files begin with hashes, and have no order.
         """
-        return self._spans.around(source)
+        return self._spans.files_around(source)
 
 
 class RangeIndex:
-    """Data files with the first and the last name that each holds, to be found by a name between these.
+    """Data files by the first and last name in each of them.
 
-    >>> RangeIndex([("a", "c", "0.parquet"), ("c", "d", "1.parquet")]).around("c")
+    >>> RangeIndex([("a", "c", "0.parquet"), ("c", "d", "1.parquet")]).files_around("c")
     ('0.parquet', '1.parquet')
     """
 
@@ -51,8 +51,8 @@ class RangeIndex:
         self._lows = [low for low, _, _ in self._spans]
         self._reach = list(accumulate((high for _, high, _ in self._spans), max))
 
-    def around(self, name: str) -> tuple[str, ...]:
-        """The files that may hold a name; few are looked at, if few overlap."""
+    def files_around(self, name: str) -> tuple[str, ...]:
+        """Return the files that may hold a name; few are compared if few overlap."""
         first, stop = bisect_left(self._reach, name), bisect_right(self._lows, name)
         return tuple(path for _, high, path in self._spans[first:stop] if name <= high)
 
@@ -64,23 +64,26 @@ def duplicate_rows(
     *,
     kinds: Sequence[str] = (*schemas.WHOLE, schemas.SHORT),
 ) -> npt.NDArray[np.int64]:
-    """The ``row`` of each document that stands in the data files ``paths`` of ``documents`` and is left out.
+    """Return the ``row`` of each document in the data files ``paths`` of ``documents`` that is left out.
 
-    ``files`` are the data files of ``duplicates`` to look in; ``kinds`` says for what it is left out.
+    ``files`` are the data files of ``duplicates`` to read; ``kinds`` are the reasons to leave a row out.
     """
-    tables = _rows(table_url, files, paths, kinds, ["row"])
-    found = [np.asarray(table["row"].combine_chunks()) for table in tables]
-    return np.concatenate([np.empty(0, np.int64), *found])
+    tables = _read_rows(table_url, files, paths, kinds, ["row"])
+    rows = [np.asarray(table["row"].combine_chunks()) for table in tables]
+    return np.concatenate([np.empty(0, np.int64), *rows])
 
 
 def cut_rows(table_url: str, files: Sequence[str], paths: Sequence[str]) -> pa.Table:
-    """The documents of such data files that are cut: ``row``, and ``cut``, the ordinals of what goes."""
+    """Return ``row`` and ``cut`` (the ordinals of the removed units) of the documents that are cut.
+
+    The arguments are those of ``duplicate_rows``.
+    """
     schema = pa.schema([schemas.DUPLICATES.field("row"), schemas.CUTS.field("cut")])
-    found = _rows(table_url, files, paths, [schemas.CUT], schema.names)
-    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in found)])
+    tables = _read_rows(table_url, files, paths, [schemas.CUT], schema.names)
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
 
 
-def _rows(
+def _read_rows(
     table_url: str,
     files: Sequence[str],
     paths: Sequence[str],

@@ -43,17 +43,17 @@ def merge_files(ledger: Ledger, group: FileGroup, layout: Layout) -> Rewrite:
     if layout.ascending:
         order = [(name, "ascending") for name in layout.ascending]
         tables = [pa.concat_tables(tables).sort_by(order)]
-    if layout is TOKENS:
+    if layout is TOKENS.layout:
         layout = _tokens_layout(ledger, group.paths[0])
-    fragments = _write(ledger, tables, layout, key, group.partition)
-    written = sum(fragment.rows for fragment in fragments)
+    data_files = _write(ledger, tables, layout, key, group.partition)
+    written = sum(file.rows for file in data_files)
     if written != group.rows:
         raise TableError(
             f"{len(group.paths)} data files have {written} rows, but the log says {group.rows}",
             where=ledger.url,
             hint="run `etl verify LAKE`",
         )
-    return Rewrite(group.paths, [RewrittenFile(key, fragments, group.units)])
+    return Rewrite(group.paths, [RewrittenFile(key, data_files, group.units)])
 
 
 def split_files(ledger: Ledger, live: Container[str], units: Iterable[WorkUnit]) -> list[Rewrite]:
@@ -62,7 +62,7 @@ def split_files(ledger: Ledger, live: Container[str], units: Iterable[WorkUnit])
     Returns the rewrites, which are not committed yet. Rows of live units stay together. Rows of removed
     units get one file per input file, as before merging, so they can be replaced one input file at a time.
     """
-    if ledger.table is None or not ledger.has_merged:
+    if ledger.table is None or not ledger.has_compacted_files:
         return []
     mixed: dict[str, list[str]] = {}  # file -> its live units
     files = list(ledger.table.files("path", "min.source", "max.source"))
@@ -104,7 +104,7 @@ def _tokens_layout(ledger: Ledger, path: str) -> Layout:
         group: Any = file.metadata.row_group(0)
     columns = (group.column(i) for i in range(group.num_columns))
     codecs = {c.compression for c in columns if c.path_in_schema.startswith("tokens.")}
-    return ARCHIVED_TOKENS if codecs == {"ZSTD"} else TOKENS
+    return ARCHIVED_TOKENS if codecs == {"ZSTD"} else TOKENS.layout
 
 
 def _read(ledger: Ledger, path: str) -> Iterator[pa.Table]:

@@ -116,7 +116,7 @@ def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
 def test_records_of_an_older_format_are_read(made: Recipe) -> None:
     record = history(made.table_url("documents"))[0].lineage
     assert record is not None
-    assert record.format == schemas.FORMAT_VERSION == 3
+    assert record.format == schemas.FORMAT_VERSION == 4
     data = record.model_dump(mode="json")
     del data["counts"]["costs"]
     old = schemas.Lineage.model_validate({**data, "format": 1})

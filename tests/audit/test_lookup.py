@@ -48,7 +48,7 @@ def write(folder: Path, files: list[list[dict[str, Any]]]) -> tuple[Table, list[
             fragments = writer.close()
             if fragments:
                 written[fragments[0].path] = part
-                table = table.commit(fragments, transactions={}, lineage={})
+                table = table.commit(fragments, transactions={})
     return table, [row for path in sorted(written) for row in written[path]]
 
 

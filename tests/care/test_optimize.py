@@ -252,7 +252,7 @@ def test_files_removed_by_another_commit_are_left_out(
         if ledger.url.endswith("tokens"):
             table = Table.open(ledger.url)
             removed = table.data_files()["path"].to_pylist()[:1]
-            table.commit([], remove=removed, transactions={}, lineage={})
+            table.commit([], remove=removed, transactions={})
         return rewrite
 
     before = files(recipe)

@@ -54,9 +54,9 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
     (text,) = key_writer._Write(url, "f" * 32)(frame)["result"]
-    table = Table.create(url, key_writer.schemas.KEYS, tables.KEYS)
+    table = Table.create(url, key_writer.schemas.KEYS, tables.KEYS.layout)
     fragments = [data_file.DataFile(**found) for found in key_writer.json.loads(text)]
-    return keys_table_module.key_files(table.commit(fragments, transactions={}, lineage={}))
+    return keys_table_module.list_key_files(table.commit(fragments, transactions={}))
 
 
 @settings(max_examples=40)  # each writes and commits up to 32 files
@@ -195,7 +195,7 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
 def counts(recipe: Recipe) -> list[dict[str, Any]]:
     """The counts of the commits of ``keys``, newest first."""
     found = [entry.get("tokenlake") for entry in keys_table(recipe).history()]
-    return [entry["counts"] for entry in found if entry and entry["num_fragments"]]
+    return [entry["counts"] for entry in found if entry and entry["num_data_files"]]
 
 
 @pytest.mark.parametrize("how", ["missing", "other recipe", "other program"])
@@ -208,7 +208,7 @@ def test_keys_that_do_not_fit_are_made_anew(client: Client, place: UPath, how: s
     if how == "missing":
         remove(place / "lake" / "keys")
     elif how == "other recipe":
-        keys_table(recipe).commit([], transactions={"recipe": 1}, lineage={})
+        keys_table(recipe).commit([], transactions={"recipe": 1})
     else:
         key_files(str(place / "lake" / "keys"), [(1, 0, 0, 0)])
     plan = make_plan(recipe)

@@ -22,7 +22,7 @@ from etl.audit.duplicates.rows_by_source import BySource
 from etl.audit.row_lookup import find_rows
 from etl.delta.table import Table
 from etl.errors import TableError
-from etl.lake.table_versions import find_table
+from etl.lake.open_table import find_table, open_table
 
 _MAX_FILES: Final = 32  # beyond that, pairs are reported by folder
 _MEMBERS: Final = 5
@@ -107,7 +107,7 @@ def duplicates(lake: str, *, top: int = 10) -> DuplicateReport:
     if table is None:
         hint = "add a deduplication stage such as `dedup_exact` to its recipe"
         raise TableError("the lake has no table of duplicates", where=url, hint=hint)
-    documents, tokens = Table.open(storage.join(url, "documents")), find_table(url, "tokens")
+    documents, tokens = open_table(storage.join(url, "documents")), find_table(url, "tokens")
     kept = BySource(documents, verdict="kept")
     folders = _folders(kept.sources())
     counts = clusters.count(table, folders)

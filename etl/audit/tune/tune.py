@@ -20,7 +20,8 @@ from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
-from etl.lake.table_versions import find_table, latest_record, versions_of
+from etl.lake.commit_info import find_record
+from etl.lake.open_table import find_table, open_table
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
 _THREADS: Final = 4
@@ -74,8 +75,8 @@ class _Lake:
 
     def __init__(self, lake: str) -> None:
         self._url = storage.normalize(lake)
-        self._documents = Table.open(storage.join(self._url, "documents"))
-        record = latest_record(versions_of(self._documents))
+        self._documents = open_table(storage.join(self._url, "documents"))
+        record = find_record(self._documents)
         if record is None:
             raise TableError(
                 "these documents were not made by a recipe",
