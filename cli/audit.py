@@ -42,7 +42,7 @@ def show(
     as_json: options.AsJson = False,
 ) -> None:
     """Print the schema, the size and the first rows of a table."""
-    from etl.audit.row_lookup import first_rows
+    from etl.audit.row_lookup import read_first_rows
     from etl.cli import render
     from etl.lake.open_table import open_table
     from etl.lake.releases import check_not_vacuumed
@@ -54,7 +54,7 @@ def show(
     )
     if at_version is not None or timestamp is not None:
         check_not_vacuumed(opened)
-    rows = first_rows(opened, limit, columns.split(",") if columns else None)
+    rows = read_first_rows(opened, limit, columns.split(",") if columns else None)
     render.output(render.table_facts(opened, rows), render.table, to_json=as_json)
 
 

@@ -312,7 +312,7 @@ def _trace(found: "Trace") -> Iterator[str]:
         tokens = found.tokens
         last = tokens.first_token + tokens.num_tokens
         yield f"  tokens      {tokens.num_tokens:,}, the file's {tokens.first_token:,} to {last:,}"
-        yield f"              {_place(tokens.place)}"
+        yield f"              {_place(tokens.location)}"
     for name, value in found.signals.items():
         yield f"  signal      {name} = {value:g}"
     if found.text is not None:

@@ -133,7 +133,9 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # files cannot grow beyond this
     try:
-        with pytest.raises(StorageError, match=r"cannot be written .*too large(.|\n)*free disk space"):
+        with pytest.raises(
+            StorageError, match=r"cannot be written .*too large(.|\n)*free disk space"
+        ):
             write(storage.normalize(tmp_path), [token_rows([1000])])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

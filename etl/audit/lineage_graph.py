@@ -14,7 +14,7 @@ from etl.lake.table_versions import (
     current_versions,
     history,
     live_inputs,
-    versions_of,
+    read_versions,
 )
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
@@ -71,7 +71,7 @@ def graph(table_url: str, version: int | None = None) -> Node:
        └─ s3://crawl/a.parquet  60 records, 12,345 bytes
     """
     table = Table.open(table_url, version)
-    versions = versions_of(table)
+    versions = read_versions(table)
     commits = tuple(current_versions(versions))
     inputs: dict[str, int] = {}  # table -> the newest version that was read
     others: dict[str, schemas.InputTable] = {}

@@ -25,7 +25,7 @@ from etl.lake.table_versions import (
     current_versions,
     latest_record,
     live_inputs,
-    versions_of,
+    read_versions,
 )
 from etl.lake.tables import open_tables
 
@@ -70,9 +70,9 @@ class _Lake:
         self.duplicates = tables.get("duplicates")
         self.tokens = tables.get("tokens")
         self._ledger = find_ledger(self.tokens) if self.tokens is not None else None
-        self._versions = versions_of(self.documents)
+        self._versions = read_versions(self.documents)
         self._inputs = live_inputs(self._versions)
-        self._token_versions = versions_of(self.tokens) if self.tokens else []
+        self._token_versions = read_versions(self.tokens) if self.tokens else []
         record = latest_record(self._token_versions)
         self._token_inputs = {t.name: t.version for t in record.input_tables} if record else {}
 
@@ -182,7 +182,7 @@ class _Lake:
             return None
         commit = _as_commit(added_in(self.tokens, row.path, self._token_versions[::-1]))
         return TracedTokens(
-            place=RowLocation(file=row.path, row=row.number, commit=commit),
+            location=RowLocation(file=row.path, row=row.number, commit=commit),
             first_token=row.values["token_end"] - row.values["num_tokens"],
             num_tokens=row.values["num_tokens"],
         )

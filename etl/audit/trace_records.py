@@ -94,7 +94,7 @@ class TracedDuplicate:
 class TracedTokens:
     """The tokens of a document; ``first_token`` is an offset from the start of the data file."""
 
-    place: RowLocation
+    location: RowLocation
     first_token: int
     num_tokens: int
 

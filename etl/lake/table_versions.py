@@ -33,10 +33,10 @@ def history(table_url: str) -> list[Version]:
 
     Raises TableError if the table does not exist, or was written in another format version.
     """
-    return versions_of(Table.open(table_url))
+    return read_versions(Table.open(table_url))
 
 
-def versions_of(table: Table) -> list[Version]:
+def read_versions(table: Table) -> list[Version]:
     """Return the versions of an open table up to its own, newest first."""
     return [_version(info, table.url) for info in table.history()]
 

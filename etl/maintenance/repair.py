@@ -28,7 +28,7 @@ from etl.lake import leases
 from etl.lake.commit_info import to_commit_info
 from etl.lake.ledger import Ledger, find_ledger, key_of, open_ledger
 from etl.lake.lineage_record import maintenance_record
-from etl.lake.table_versions import live_inputs, versions_of
+from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.tables import DUPLICATES, SPECS, open_tables
 from etl.lake.work_units import WorkUnit, kept_units
 
@@ -133,24 +133,25 @@ class _Undo:
             ledger = documents if name == "documents" else find_ledger(table)
             if ledger is not None:
                 self.tables[name] = _TableUndo(ledger, table)
-        self._inputs = live_inputs(versions_of(tables["documents"]))
+        self._inputs = live_inputs(read_versions(tables["documents"]))
         self._units = {unit.key: unit for unit in kept_units(tables["documents"])}
 
     def _undo_tables(self) -> None:
+        indexes = {name: undo for name, undo in self.tables.items() if SPECS[name].is_index}
         for name, undo in self.tables.items():
-            for source in SPECS[name].made_from:  # what is made from undone units is undone
+            if name in indexes:
+                continue
+            for source in SPECS[name].made_from:  # what was made from undone units is undone
                 undo.units |= self.tables[source].units if source in self.tables else set()
             if name == "documents":
                 self._undo_documents(undo)
             elif name == "duplicates":
                 self._undo_duplicates(undo)
-            elif not SPECS[name].is_index:
+            else:
                 self._undo_units_in_files(name, undo)
-        for name, undo in self.tables.items():
-            if SPECS[name].is_index:  # the next run rebuilds it as a whole
-                undo.units = set()
-                if self.has_any or self._problems(name):
-                    undo.remove = {file["path"] for file in undo.files()}
+        for name, undo in indexes.items():
+            if self.has_any or self._problems(name):  # the next run rebuilds it as a whole
+                undo.remove = {file["path"] for file in undo.files()}
 
     def _problems(self, name: str) -> list[Problem]:
         """Return the problems that are repaired in a table."""
@@ -195,9 +196,7 @@ class _Undo:
         rewritten = self._rewrite_duplicates() if name == "duplicates" else []
         transactions = dict.fromkeys(sorted(keys), 0)
         if SPECS[name].is_index:
-            transactions = {
-                "recipe": 0
-            }  # detached from its recipe, so that the next run rebuilds it
+            transactions = {"recipe": 0}  # no recipe's table any more: the next run rebuilds it
         data_files = [file for each in rewritten for file in each.data_files]
         record = maintenance_record(
             undo.table, "repair", num_data_files=len(data_files), input_files=inputs

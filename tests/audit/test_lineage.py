@@ -90,9 +90,9 @@ def test_a_kept_document_is_traced_to_its_tokens(made: Recipe) -> None:
         assert traced.id == token_row["id"]
         assert traced.duplicate is None
         assert traced.tokens is not None
-        path = at(url(made, "tokens")) / traced.tokens.place.file
+        path = at(url(made, "tokens")) / traced.tokens.location.file
         in_file = opened(path).read(columns=["source", "row", "tokens"])
-        (here,) = in_file.slice(traced.tokens.place.row, 1).to_pylist()
+        (here,) = in_file.slice(traced.tokens.location.row, 1).to_pylist()
         assert (here["source"], here["row"]) == (token_row["source"], token_row["row"])
         stream = [token for tokens in in_file["tokens"].to_pylist() for token in tokens]
         start = traced.tokens.first_token
@@ -161,7 +161,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
     wanted = next(r for r in rows(lake, "tokens") if r["source"].endswith("b.parquet"))
     expected = follow(lake, wanted)
     assert expected.tokens is not None
-    needed = {expected.document.file, expected.tokens.place.file}
+    needed = {expected.document.file, expected.tokens.location.file}
     for name in ("documents", "tokens"):
         for path in Table.open(url(lake, name)).data_files()["path"].to_pylist():
             if path not in needed:

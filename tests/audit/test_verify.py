@@ -105,7 +105,7 @@ def test_audits_of_a_lake_on_s3_are_the_same(made: Recipe, s3: str) -> None:
 
 
 def test_a_lake_without_documents_is_an_error(place: UPath) -> None:
-    with pytest.raises(TableError, match="no Delta table"):
+    with pytest.raises(TableError, match="no lake at this URL"):
         verify(str(place))
 
 

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import etl
+from etl import storage
 from etl.audit.duplicates.duplicate_report import duplicates
 from etl.cli.app import app
 from etl.errors import TableError
@@ -49,7 +50,7 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
     error = caught.value
     assert error.what == "the lake has format version 3, but this release reads format version 4"
     assert error.where is not None
-    assert error.where.startswith(str(at(old.lake).parent.name)) or str(at(old.lake)) in error.where
+    assert error.where.startswith(storage.normalize(old.lake))
     assert error.hint is not None
     assert "--lake NEW" in error.hint
 
@@ -57,7 +58,7 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
 def test_show_refuses_a_lake_of_another_format_version(old: Recipe) -> None:
     result = CliRunner().invoke(app, ["show", f"{old.lake}/documents"])
     assert result.exit_code != 0
-    assert "format version 3" in f"{result.exception}"
+    assert "the lake has format version 3" in result.stderr
 
 
 def test_a_lake_to_compare_with_is_refused_too(old: Recipe) -> None:

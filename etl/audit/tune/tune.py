@@ -135,7 +135,7 @@ class _Lake:
                 )
 
     def _tuning(self, total: KeptCounts, case: int, settings: list[str]) -> Tuning:
-        stages = {judge.place: judge for judge in self._thresholds.made_by}
+        stages = {judge.position: judge for judge in self._thresholds.made_by}
         languages = count_kept(total, case, by="lang")
         return Tuning(
             lake=self._url,

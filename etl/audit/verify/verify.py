@@ -22,7 +22,7 @@ from etl.lake import releases
 from etl.lake.commit_info import find_record
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, find_ledger
-from etl.lake.table_versions import latest_record, live_inputs, versions_of
+from etl.lake.table_versions import latest_record, live_inputs, read_versions
 from etl.lake.tables import open_tables
 from etl.lake.work_units import WorkUnit, kept_units
 
@@ -83,12 +83,12 @@ def _sort_key(problem: Problem) -> tuple[str, str, str]:
 
 def _check_lineage(documents: Table) -> Iterator[Problem]:
     """Compare the records read from each input file with its rows in the table."""
-    versions = versions_of(documents)
+    versions = read_versions(documents)
     if latest_record(versions) is None:
         return  # not made by a recipe
     rows: Counter[str] = Counter()
-    for fragment in _rows(documents.data_files(), "min.source", "rows"):
-        rows[str(fragment["min.source"])] += int(str(fragment["rows"]))
+    for file in _rows(documents.data_files(), "min.source", "rows"):
+        rows[str(file["min.source"])] += int(str(file["rows"]))
     inputs = live_inputs(versions)
     for uri in sorted({*rows, *inputs}):
         expected = inputs[uri].rows if uri in inputs else 0
