@@ -20,7 +20,8 @@ def to_commit_info(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def fields_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the record in a ``commitInfo`` as JSON data; empty for the commits of other programs."""
-    return info.get(_FIELD) or {}
+    fields = info.get(_FIELD)
+    return fields if isinstance(fields, dict) else {}
 
 
 def input_versions(info: Mapping[str, Any]) -> dict[str, int]:

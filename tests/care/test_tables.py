@@ -23,7 +23,7 @@ from tests.place import at
 
 SCHEMA = pa.schema({"source": pa.string(), "row": pa.int64()})
 SCORES = TableSpec(
-    name="scores",  # type: ignore[arg-type]
+    name="scores",
     schema=lambda _: SCHEMA,
     layout=Layout(statistics=("source", "row")),
     made_from=("documents",),

@@ -42,9 +42,9 @@ def check_logs(lake: str) -> list[Problem]:
         except FileNotFoundError:
             continue
         newest[table_name] = max(map(log_segment.version_of_commit_file, names), default=-1)
-        problems = [*_entries(url, names), *_checkpoints(url, names, pointer)]
+        problems = [*_check_entries(url, names), *_check_checkpoints(url, names, pointer)]
         if not problems:
-            problems = list(_opening(url, newest[table_name]))
+            problems = list(_check_newest(url, newest[table_name]))
         if not problems:
             for info in commit_history.read_commit_infos(url, newest[table_name]):
                 named += [
@@ -52,18 +52,18 @@ def check_logs(lake: str) -> list[Problem]:
                     for name, version in input_versions(info).items()
                 ]
         result += [Problem(table_name, None, what) for what in problems]
-    return result + list(_ends(newest, named))
+    return result + list(_check_ends(newest, named))
 
 
-def _opening(url: str, newest: int) -> Iterator[str]:
+def _check_newest(url: str, newest: int) -> Iterator[str]:
     try:
         schema = Table.open(url, newest).schema
-        yield from _disagreement(log_segment.read_log_segment(url, newest), schema)
+        yield from _compare_checkpoint(log_segment.read_log_segment(url, newest), schema)
     except TokenlakeError as error:
         yield error.what
 
 
-def _disagreement(head: log_segment.LogSegment, schema: pa.Schema) -> Iterator[str]:
+def _compare_checkpoint(head: log_segment.LogSegment, schema: pa.Schema) -> Iterator[str]:
     """Compare the last checkpoint with the log entries that it replaces."""
     version = head.version - len(head.entries)
     if version < 0:
@@ -86,7 +86,7 @@ def _disagreement(head: log_segment.LogSegment, schema: pa.Schema) -> Iterator[s
         yield f"{what}: {_DELETE}"
 
 
-def _entries(url: str, names: list[str]) -> Iterator[str]:
+def _check_entries(url: str, names: list[str]) -> Iterator[str]:
     entries = {
         log_segment.version_of_commit_file(name): name
         for name in names
@@ -110,7 +110,7 @@ def _is_sound(entry: bytes) -> bool:
     return bool(actions) and all(isinstance(action, dict) for action in actions)
 
 
-def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[str]:
+def _check_checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[str]:
     checkpoints = [name for name in names if ".checkpoint" in name and name.endswith(".parquet")]
     if pointer is not None:
         try:
@@ -130,7 +130,7 @@ def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[
             yield f"the checkpoint {name} cannot be read ({error_line(error)}): {_DELETE}"
 
 
-def _ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:
+def _check_ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:
     """Yield the tables whose newest version is older than one named by another table or a release."""
     worst: dict[str, tuple[int, str]] = {}
     for kind, version, why in named:
