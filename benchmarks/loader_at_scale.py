@@ -50,7 +50,7 @@ def memory(name: str = "RssAnon") -> float:
 
 def linked(lake: Path, into: Path, size: int) -> None:
     """Create a lake of about the given size whose data files are links to those of another."""
-    table = Table.create(str(into / "tokens"), schemas.TOKENS, TOKENS)
+    table = Table.create(str(into / "tokens"), schemas.TOKENS, TOKENS.layout)
     files: list[dict[str, Any]] = Table.open(str(lake / "tokens")).data_files().to_pylist()
     fragments = []
     for copy in range(max(size // sum(file["size"] for file in files), 1)):
@@ -63,7 +63,7 @@ def linked(lake: Path, into: Path, size: int) -> None:
             }
             found = DataFile(path, file["size"], file["rows"], {}, json.dumps(statistics))
             fragments.append(found)
-    table.commit(fragments, transactions={}, lineage={"format": 1})
+    table.commit(fragments, transactions={})
 
 
 def epochs(lake: str, count: int, tokens: int) -> dict[str, list[float]]:

@@ -160,7 +160,7 @@ def _commit(
     fields = {
         "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",
         "generation": 1, "input_files": input_files(results, splits), "input_tables": [],
-        "num_fragments": len(results), "counts": count_results(results), "tokenizer": None,
+        "num_data_files": len(results), "counts": count_results(results), "tokenizer": None,
         "started": now, "committed": now,
     }  # fmt: skip
     ledger.commit(entries, lambda _entries, _generation: run_record(recipe, "documents", **fields))
@@ -190,8 +190,8 @@ def barrier(lake: str, count: int, workers: int) -> None:
     }
     documents, duplicates = ledgers["documents"], ledgers["duplicates"]
     layout = schemas.duplicates(has_references=False, has_cuts=False)
-    documents.begin(documents_schema(recipe.stages), DOCUMENTS, lambda _: {})
-    duplicates.begin(layout, DUPLICATES, lambda _: {})
+    documents.create_or_rebuild(documents_schema(recipe.stages), DOCUMENTS.layout, lambda _: {})
+    duplicates.create_or_rebuild(layout, DUPLICATES.layout, lambda _: {})
     rng = random.Random(0)  # noqa: S311 (no secret)
     todo = splits(count)
     while entries := [
@@ -240,7 +240,9 @@ def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) 
     columns: dict[str, Sequence[object]] = {name: [None] * 4 for name in DOCUMENT.names}
     columns |= {"source": [split.uri] * 4, "row": [first + k for k in range(4)]}
     columns |= {"text": ["text"] * 4, "content_hash": hashes, "verdict": ["kept"] * 4}
-    writer = DataFileWriter(url, DOCUMENT, DOCUMENTS, name=key, partition={"verdict": "kept"})
+    writer = DataFileWriter(
+        url, DOCUMENT, DOCUMENTS.layout, name=key, partition={"verdict": "kept"}
+    )
     writer.append(pa.table(columns, schema=DOCUMENT))
     return writer.close()
 
@@ -273,7 +275,7 @@ def measure(lake: str, count: int, workers: int) -> float:
         name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["gopher_quality"]
     )
     ledger = Ledger(recipe.table_url("documents"), fingerprint=recipe.fingerprint("documents"))
-    ledger.begin(documents_schema(recipe.stages), DOCUMENTS, lambda _: {})
+    ledger.create_or_rebuild(documents_schema(recipe.stages), DOCUMENTS.layout, lambda _: {})
     clock = Clock(count)
     todo = SpilledList(splits(count))
     clock.tell("list the splits")

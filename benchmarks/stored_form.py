@@ -27,16 +27,16 @@ from etl.loader.fetch.table_index import read_index
 from etl.loader.fetch.token_stream import RowGroups
 
 FORMS: dict[str, Layout] = {
-    "none": replace(TOKENS, compression="none", compression_level=None),
-    "lz4, pages of 1 MB": replace(TOKENS, compression_level=None, page_bytes=1 << 20),
-    "lz4": replace(TOKENS, compression_level=None),
-    "lz4 3, the default": TOKENS,
-    "lz4 4": replace(TOKENS, compression_level=4),
-    "lz4 9": replace(TOKENS, compression_level=9),
-    "lz4 3, row groups of 1.5 MB": replace(TOKENS, row_group_bytes=3 << 19),
-    "lz4 3, row groups of 24 MB": replace(TOKENS, row_group_bytes=24 << 20),
-    "zstd 1": replace(TOKENS, compression="zstd", compression_level=1),
-    "zstd 9": replace(TOKENS, compression="zstd", compression_level=9),
+    "none": replace(TOKENS.layout, compression="none", compression_level=None),
+    "lz4, pages of 1 MB": replace(TOKENS.layout, compression_level=None, page_bytes=1 << 20),
+    "lz4": replace(TOKENS.layout, compression_level=None),
+    "lz4 3, the default": TOKENS.layout,
+    "lz4 4": replace(TOKENS.layout, compression_level=4),
+    "lz4 9": replace(TOKENS.layout, compression_level=9),
+    "lz4 3, row groups of 1.5 MB": replace(TOKENS.layout, row_group_bytes=3 << 19),
+    "lz4 3, row groups of 24 MB": replace(TOKENS.layout, row_group_bytes=24 << 20),
+    "zstd 1": replace(TOKENS.layout, compression="zstd", compression_level=1),
+    "zstd 9": replace(TOKENS.layout, compression="zstd", compression_level=9),
     "zstd 9, pages of 1 MB: for archives": ARCHIVED_TOKENS,
 }
 _ROUNDS = 3

@@ -138,7 +138,7 @@ def stage_write_documents(data: Path, pattern: str) -> dict[str, float]:
     given = [apply(batch, []) for batch in take(data, pattern)]
     with tempfile.TemporaryDirectory() as folder:
         url = storage.normalize(folder)
-        writer = DataFileWriter(url, schemas.documents([]), DOCUMENTS, name="bench")
+        writer = DataFileWriter(url, schemas.documents([]), DOCUMENTS.layout, name="bench")
         found = measure(writer.append, given)
         writer.close()
     return found
@@ -151,7 +151,7 @@ def stage_write_tokens(data: Path, pattern: str) -> dict[str, float]:
     rows = [tokenize(batch, encoder) for batch in given]
     with tempfile.TemporaryDirectory() as folder:
         url = storage.normalize(folder)
-        writer = DataFileWriter(url, schemas.TOKENS, TOKENS, name="bench")
+        writer = DataFileWriter(url, schemas.TOKENS, TOKENS.layout, name="bench")
         begun = time.process_time()
         for table in rows:
             writer.append(table)

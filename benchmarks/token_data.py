@@ -85,7 +85,7 @@ def corpus(data: Path, name: str = "all") -> Corpus:
     return Corpus(path, tokens, np.load(folder / "ends.npy"), size)
 
 
-def write_table(given: Corpus, lake: Path, layout: Layout = TOKENS) -> int:
+def write_table(given: Corpus, lake: Path, layout: Layout = TOKENS.layout) -> int:
     """Write the documents as the token table of a lake, and return the bytes of its data files."""
     table = Table.create(str(lake / "tokens"), schemas.TOKENS, layout)
     schema = pa.schema([field for field in schemas.TOKENS if field.name != "token_end"])
@@ -109,5 +109,5 @@ def write_table(given: Corpus, lake: Path, layout: Layout = TOKENS) -> int:
             writer.append(pa.table(columns, names=names).cast(schema))
         fragments += writer.close()
         start = stop
-    table.commit(fragments, transactions={}, lineage={"format": 1})
+    table.commit(fragments, transactions={})
     return sum(storage.file_size(storage.join(table.url, f.path)) or 0 for f in fragments)

@@ -26,8 +26,10 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
-from etl.lake.releases import version_of
-from etl.lake.tables import ARCHIVED_TOKENS, DOCUMENTS, DUPLICATES, KEYS, TOKENS
+from etl.lake.commit_info import to_commit_info
+from etl.lake.open_table import open_table
+from etl.lake.releases import check_not_vacuumed, version_of
+from etl.lake.tables import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.recipe.stage_list import StageList
 from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
 from etl.stages import Stage
@@ -36,7 +38,7 @@ from etl.stages.document_columns import documents_schema
 
 Stages = Sequence[Stage | str | Mapping[str, Any]]
 
-_LAYOUTS = {"documents": DOCUMENTS, "duplicates": DUPLICATES, "keys": KEYS, "tokens": TOKENS}
+_OTHER_LAYOUT = Layout(statistics=(), dictionary=("source",))  # of tables that are not of a lake
 
 
 def read(source: Source | str) -> dd.DataFrame:
@@ -85,9 +87,9 @@ def read_table(lake: str, name: str, version: int | str | None = None) -> dd.Dat
     exist.
     """
     url = storage.join(storage.normalize(lake), name)
-    table = Table.open(url, None if version is None else version_of(url, version))
+    table = open_table(url, None if version is None else version_of(url, version))
     if version is not None:
-        table.check_files()
+        check_not_vacuumed(table)
     fragments = table.data_files()
     partitions = [n for n in fragments.column_names if n.startswith("partition.")]
     rows = fragments.select(["path", *partitions]).to_pylist()
@@ -120,8 +122,9 @@ def write(
         raise MismatchError(
             "the table is managed by a recipe", where=url, hint="write to another URL"
         )
-    layout = _LAYOUTS.get(url.rsplit("/", 1)[-1], Layout(statistics=()))
-    if archive and layout is TOKENS:
+    spec = SPECS.get(url.rsplit("/", 1)[-1])
+    layout = _OTHER_LAYOUT if spec is None else spec.layout
+    if archive and spec is TOKENS:
         layout = ARCHIVED_TOKENS
     missing = set(schema.names) - set(frame.columns)
     extra = set(frame.columns) - set(schema.names)
@@ -137,7 +140,9 @@ def write(
         written = frame.map_partitions(writer, meta=meta, enforce_metadata=False).compute()
     fragments = [DataFile(**f) for text in written["result"] for f in json.loads(text)]
     table = Table.open(url) if Table.exists(url) else Table.create(url, schema, layout)
-    return table.commit(fragments, transactions={}, lineage=dict(lineage or {})).version
+    return table.commit(
+        fragments, transactions={}, commit_info=to_commit_info(lineage or {})
+    ).version
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:

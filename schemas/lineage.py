@@ -7,7 +7,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-FORMAT_VERSION: Literal[3] = 3
+from etl.schemas.tables import TableName
+
+FORMAT_VERSION: Literal[4] = 4
+"""The version of the tables and records of a lake. A release reads and writes one version."""
 
 
 class _Record(BaseModel):
@@ -63,18 +66,18 @@ class TokenizerRecord(_Record):
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields under ``tokenlake``."""
 
-    format: Literal[1, 2, 3] = FORMAT_VERSION  # 2: with counts.costs; 3: repair, optimize
+    format: Literal[4] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table
     canonical: dict[str, Any]  # the recipe with all defaults filled in
-    step: Literal["documents", "duplicates", "keys", "tokens"]
+    step: TableName  # the table that it wrote
     action: Literal["append", "rebuild", "replace", "repair", "optimize"] = "append"
     generation: int
     versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []
     input_tables: list[InputTable] = []
-    num_fragments: int = 0
+    num_data_files: int = 0  # that it added
     counts: Counts = Counts()
     tokenizer: TokenizerRecord | None = None
     seed: int = 0

@@ -1,8 +1,15 @@
 """Arrow schemas of the tables of a lake and of the batches that sources produce."""
 
 from collections.abc import Iterable
+from typing import Final, Literal
 
 import pyarrow as pa
+
+TableName = Literal["documents", "duplicates", "keys", "tokens"]
+"""The names of the tables of a lake, which ``etl.lake.tables`` defines."""
+
+RELEASED_TABLES: Final[tuple[TableName, ...]] = ("documents", "duplicates", "tokens")
+"""The tables whose versions a release names: all but indexes, which can be rebuilt at any time."""
 
 ADDRESS = ("source", "row")
 """The columns that identify a row: the URI of the input file and the ordinal of the record (from 0)."""
@@ -83,8 +90,8 @@ KEYS = pa.schema(
 )
 """Table ``keys``: the keys by which later duplicates of kept documents are found. For kind exact, ``key`` and
 ``check`` are the first and last 8 bytes of the content hash; for kind near, ``key`` is the key of a band of
-the signature and ``check`` is 0. ``file`` is ``etl.lake.keys_table.file_id`` of the data file of ``documents`` that
-holds ``row``."""
+the signature and ``check`` is 0. ``file`` is ``etl.lake.keys_table.file_id`` of the data file of
+``documents`` that holds ``row``."""
 
 
 def list_of(values: pa.DataType) -> pa.DataType:

@@ -15,17 +15,18 @@ from etl import schemas, storage
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import ConflictError, MismatchError
 from etl.lake.ledger import Ledger, LedgerEntry
-from etl.lake.tables import DUPLICATES
+from etl.lake.tables import SPECS
 from tests.conftest import NewPlace
 from tests.place import at
 
 SCHEMA = schemas.DUPLICATES
+LAYOUT = SPECS["duplicates"].layout
 
 
 def entry(ledger: Ledger, unit: str, rows: int = 1) -> LedgerEntry:
     """Write the rows of a unit, with the unit's name as their source, and return its entry."""
     key = ledger.key(unit)
-    writer = DataFileWriter(ledger.url, SCHEMA, DUPLICATES, name=key)
+    writer = DataFileWriter(ledger.url, SCHEMA, LAYOUT, name=key)
     values = {
         "source": [unit] * rows,
         "row": list(range(rows)),
@@ -43,7 +44,7 @@ def entry(ledger: Ledger, unit: str, rows: int = 1) -> LedgerEntry:
 def open_ledger(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
     ledger = Ledger(str(folder), fingerprint=fingerprint)
     if ledger.table is None or ledger.is_other_recipe:
-        ledger.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
+        ledger.create_or_rebuild(SCHEMA, LAYOUT, lambda generation: {"generation": generation})
     return ledger
 
 
@@ -136,7 +137,7 @@ def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath
     other = Ledger(str(place), fingerprint="b" * 64)
     assert other.is_other_recipe
     bystander = open_ledger(place)
-    other.begin(SCHEMA, DUPLICATES, lambda generation: {"generation": generation})
+    other.create_or_rebuild(SCHEMA, LAYOUT, lambda generation: {"generation": generation})
     assert not other.is_other_recipe
     assert not other.is_done(other.key("one"))
     assert sources(place) == []
@@ -145,7 +146,7 @@ def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath
         bystander.commit([entry(bystander, "two")], describe)
     back = Ledger(str(place), fingerprint="a" * 64)
     assert back.is_other_recipe
-    back.begin(SCHEMA, DUPLICATES, lambda generation: {})
+    back.create_or_rebuild(SCHEMA, LAYOUT, lambda generation: {})
     assert not back.is_done(back.key("one")), (
         "units of the first generation are not done in the third"
     )
@@ -154,14 +155,14 @@ def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath
 def test_a_changed_file_is_detected_until_its_rows_are_replaced(place: UPath) -> None:
     ledger = open_ledger(place)
     unit = entry(ledger, "old")
-    ledger.commit([LedgerEntry(unit.key, unit.fragments, files={"s3://raw/a": "etag1"})], describe)
+    ledger.commit([LedgerEntry(unit.key, unit.data_files, files={"s3://raw/a": "etag1"})], describe)
     ledger = open_ledger(place)
     assert not ledger.has_changed("s3://raw/a", "etag1")
     assert not ledger.has_changed("s3://raw/b", "etag1")
     assert ledger.has_changed("s3://raw/a", "etag2")
-    new, old_paths = entry(ledger, "new", rows=2), [f.path for f in unit.fragments]
+    new, old_paths = entry(ledger, "new", rows=2), [f.path for f in unit.data_files]
     ledger.commit(
-        [LedgerEntry(new.key, new.fragments, old_paths, {"s3://raw/a": "etag2"})], describe
+        [LedgerEntry(new.key, new.data_files, old_paths, {"s3://raw/a": "etag2"})], describe
     )
     assert sources(place) == ["new", "new"]
     assert not open_ledger(place).has_changed("s3://raw/a", "etag2")
@@ -171,9 +172,11 @@ def test_two_contents_of_one_file_are_not_mixed(place: UPath) -> None:
     stale = open_ledger(place)
     slow, fast = entry(stale, "first content"), entry(stale, "second content")
     fast_ledger = open_ledger(place)
-    fast_ledger.commit([LedgerEntry(fast.key, fast.fragments, files={"s3://raw/a": "2"})], describe)
+    fast_ledger.commit(
+        [LedgerEntry(fast.key, fast.data_files, files={"s3://raw/a": "2"})], describe
+    )
     with pytest.raises(MismatchError, match="different content"):
-        stale.commit([LedgerEntry(slow.key, slow.fragments, files={"s3://raw/a": "1"})], describe)
+        stale.commit([LedgerEntry(slow.key, slow.data_files, files={"s3://raw/a": "1"})], describe)
     assert sources(place) == ["second content"]
 
 
@@ -184,29 +187,29 @@ def test_a_replacement_removes_rows_committed_concurrently(place: UPath) -> None
     ledger.commit([LedgerEntry(first.key, _with_source(first, uri), files={uri: "1"})], describe)
     replacing, other = open_ledger(place), open_ledger(place)
     other.commit([LedgerEntry(late.key, _with_source(late, uri), files={uri: "1"})], describe)
-    old_paths = [fragment.path for fragment in _with_source(first, uri)]
+    old_paths = [file.path for file in _with_source(first, uri)]
     assert replacing.has_changed(uri, "2")
-    replacing.commit([LedgerEntry(new.key, new.fragments, old_paths, {uri: "2"})], describe)
+    replacing.commit([LedgerEntry(new.key, new.data_files, old_paths, {uri: "2"})], describe)
     assert sources(place) == ["new of a"]
 
 
 def _with_source(unit: LedgerEntry, uri: str) -> list[DataFile]:
-    """Return the fragments of a unit with another input file as the source in their statistics."""
+    """Return the data files of a unit with another input file as the source in their statistics."""
     return [
         replace(f, statistics=f.statistics.replace(json.dumps(_source_of(f)), json.dumps(uri)))
-        for f in unit.fragments
+        for f in unit.data_files
     ]
 
 
-def _source_of(fragment: DataFile) -> str:
-    return str(json.loads(fragment.statistics)["minValues"]["source"])
+def _source_of(file: DataFile) -> str:
+    return str(json.loads(file.statistics)["minValues"]["source"])
 
 
 def test_files_of_another_program_are_detected(place: UPath) -> None:
     ledger = open_ledger(place)
     ledger.commit([entry(ledger, name) for name in ("one", "two")], describe)
-    assert ledger.foreign_files() == []
+    assert ledger.external_files() == []
     deltalake.DeltaTable(
         str(place), storage_options=storage.delta_options(str(place))
     ).optimize.compact()
-    assert len(open_ledger(place).foreign_files()) == 1
+    assert len(open_ledger(place).external_files()) == 1

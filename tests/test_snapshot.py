@@ -38,7 +38,7 @@ STEPS = st.one_of(
 
 
 def file_of(table: Table, number: int, low: int) -> DataFile:
-    """Write a data file of one byte, and return its fragment with statistics for the log."""
+    """Write a data file of one byte, and return it with statistics for the log."""
     kind = ("kept", "größe 💾", "a=b/c")[number % 3]
     partition = {"kind": kind} if is_partitioned_table(table) else {}
     path = f"part-{number}.parquet"
@@ -103,7 +103,7 @@ def test_every_version_equals_that_of_delta_rs(
             live -= set(argument)
         else:
             live, overwrite = set(), (schema, layout)
-        table = table.commit(add, remove=remove, transactions=new, lineage={}, overwrite=overwrite)
+        table = table.commit(add, remove=remove, transactions=new, overwrite=overwrite)
         names |= new
     for opened in (table, Table.open(table.url)):
         files = {row["path"]: without_nulls(row) for row in opened.data_files().to_pylist()}
@@ -117,7 +117,7 @@ def test_every_version_equals_that_of_delta_rs(
 
 def test_files_are_listed_with_selected_columns(place: UPath) -> None:
     table = Table.create(str(place), SCHEMA, replace(LAYOUT, partition_by=("kind",)))
-    table = table.commit([file_of(table, 1, 5)], transactions={}, lineage={})
+    table = table.commit([file_of(table, 1, 5)], transactions={})
     assert table.data_files(["rows", "path", "min.row"]).to_pylist() == [
         {"path": "part-1.parquet", "rows": 5, "min.row": 5}
     ]
@@ -127,12 +127,10 @@ def test_files_are_listed_with_selected_columns(place: UPath) -> None:
 def test_checkpoints_are_written_automatically_and_all_versions_stay_readable(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 4)
+    monkeypatch.setattr("etl.delta.checkpoint._MAX_ENTRIES", 4)
     table = Table.create(str(place), SCHEMA, LAYOUT)
     for number in range(10):
-        table = table.commit(
-            [file_of(table, number, 1)], transactions={f"{number:032x}": 1}, lineage={}
-        )
+        table = table.commit([file_of(table, number, 1)], transactions={f"{number:032x}": 1})
     checkpoints = [name for name in log_segment.list_log_files(table.url) if ".checkpoint" in name]
     assert [int(name[:20]) for name in checkpoints] == [3, 7]
     assert log_segment.read_log_segment(table.url).checkpoint == (checkpoints[-1],)
@@ -150,7 +148,7 @@ def test_a_version_is_opened_by_a_point_in_time(place: UPath) -> None:
     table = Table.create(str(place), SCHEMA, LAYOUT)
     for _ in range(3):
         time.sleep(0.002)  # commits tell milliseconds
-        table = table.commit([], transactions={}, lineage={})
+        table = table.commit([], transactions={})
     for entry in table.history():
         moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
         assert Table.open(table.url, moment).version == entry["version"]
@@ -161,25 +159,25 @@ def test_a_version_is_opened_by_a_point_in_time(place: UPath) -> None:
 def test_a_commit_succeeds_without_its_checkpoint(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 1)
+    monkeypatch.setattr("etl.delta.checkpoint._MAX_ENTRIES", 1)
     table = Table.create(str(place), SCHEMA, LAYOUT)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise WriteError("disk full")
 
     monkeypatch.setattr(checkpoint, "write_checkpoint", refuse)
-    table = table.commit([], transactions={"a": 1}, lineage={})
+    table = table.commit([], transactions={"a": 1})
     assert Table.open(table.url).transactions().get("a") == 1
     monkeypatch.undo()
-    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 1)
-    table.commit([], transactions={"b": 1}, lineage={})
+    monkeypatch.setattr("etl.delta.checkpoint._MAX_ENTRIES", 1)
+    table.commit([], transactions={"b": 1})
     assert [name for name in log_segment.list_log_files(table.url) if ".checkpoint" in name]
     assert Table.open(table.url).transactions().get("a") == 1
 
 
 def test_a_multi_part_checkpoint_needs_all_its_parts(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT, transactions={"a": 1})
-    table = table.commit([file_of(table, 1, 1)], transactions={"b": 2}, lineage={})
+    table = table.commit([file_of(table, 1, 1)], transactions={"b": 2})
     table.checkpoint()
     folder = tmp_path / "_delta_log"
     (folder / "_last_checkpoint").unlink()
@@ -222,7 +220,7 @@ def test_a_multi_part_checkpoint_needs_all_its_parts(tmp_path: Path) -> None:
 )
 def test_a_damaged_log_entry_is_named(tmp_path: Path, content: bytes, match: str) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
-    table.commit([], transactions={}, lineage={})
+    table.commit([], transactions={})
     entry = tmp_path / "_delta_log" / log_segment.commit_file_name(1)
     entry.write_bytes(content)
     with pytest.raises(TableError, match=match) as caught:
@@ -234,7 +232,7 @@ def test_a_damaged_log_entry_is_named(tmp_path: Path, content: bytes, match: str
 def test_damaged_statistics_are_reported(tmp_path: Path, statistics: str) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     file = replace(file_of(table, 1, 1), statistics=statistics)
-    table = table.commit([file], transactions={}, lineage={})
+    table = table.commit([file], transactions={})
     with pytest.raises(TableError, match="statistics of data files in the log are damaged"):
         table.data_files()
     assert table.data_files(["size"])["size"].to_pylist() == [1]
@@ -243,12 +241,12 @@ def test_damaged_statistics_are_reported(tmp_path: Path, statistics: str) -> Non
 def test_a_full_disk_does_not_lose_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.delta.table._MAX_ENTRIES", 1)
+    monkeypatch.setattr("etl.delta.checkpoint._MAX_ENTRIES", 1)
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))  # smaller than a checkpoint
     try:
-        table = table.commit([], transactions={"a": 1}, lineage={})
+        table = table.commit([], transactions={"a": 1})
         with pytest.raises(WriteError, match="too large"):
             table.checkpoint()
     finally:
@@ -263,7 +261,7 @@ def test_a_full_disk_does_not_lose_a_commit(
 def test_a_gap_in_the_log_is_reported(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
     for _ in range(3):
-        table = table.commit([], transactions={}, lineage={})
+        table = table.commit([], transactions={})
     (tmp_path / "_delta_log" / log_segment.commit_file_name(2)).unlink()
     with pytest.raises(TableError, match="entry of version 2 is missing"):
         Table.open(table.url)
@@ -275,7 +273,7 @@ def test_a_table_that_requires_a_newer_writer_is_read_only(tmp_path: Path) -> No
     deltalake.DeltaTable(table.url).alter.add_constraint({"positive": "row > 0"})
     table = Table.open(table.url)
     with pytest.raises(TableError, match=r"writer version \d, newer than 2"):
-        table.commit([], transactions={}, lineage={})
+        table.commit([], transactions={})
 
 
 def test_one_of_many_concurrent_commits_succeeds(place: UPath) -> None:
@@ -284,7 +282,7 @@ def test_one_of_many_concurrent_commits_succeeds(place: UPath) -> None:
     def commit(name: str) -> int:
         opened = Table.open(table.url, 0)
         try:
-            return opened.commit([], transactions={name: 1}, lineage={}).version
+            return opened.commit([], transactions={name: 1}).version
         except TableError:
             return 0
 

@@ -1,4 +1,4 @@
-"""Fragments return the rows that were written, and a commit is a compare-and-swap."""
+"""Data files return the rows that were written, and a commit is a compare-and-swap."""
 
 import json
 import resource
@@ -19,10 +19,12 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import ConflictError, StorageError, TableError
-from etl.lake.tables import ARCHIVED_TOKENS, TOKENS
+from etl.lake.tables import ARCHIVED_TOKENS, SPECS
 from etl.loader.fetch.parquet_pages import is_plain, read_pages
 from tests.conftest import NewPlace
 from tests.place import at, opened
+
+TOKENS = SPECS["tokens"].layout
 
 
 def token_rows(lengths: list[int], source: str = "s3://raw/a") -> pa.Table:
@@ -64,16 +66,16 @@ def test_fragments_hold_the_same_rows_in_any_layout(
         row_group_bytes=group_bytes,
         file_bytes=file_bytes,
     )
-    fragments = write(url, [token_rows(lengths) for lengths in batches], layout)
-    tables = [opened(at(url) / fragment.path).read() for fragment in fragments]
+    data_files = write(url, [token_rows(lengths) for lengths in batches], layout)
+    tables = [opened(at(url) / data_file.path).read() for data_file in data_files]
     lengths = [n for table in tables for n in table["num_tokens"].to_pylist()]
     assert lengths == [n for batch in batches for n in batch]
-    for table, fragment in zip(tables, fragments, strict=True):
+    for table, data_file in zip(tables, data_files, strict=True):
         ends = np.cumsum(table["num_tokens"].to_pylist())
         assert table["token_end"].to_pylist() == ends.tolist()
-        statistics = json.loads(fragment.statistics)
+        statistics = json.loads(data_file.statistics)
         assert statistics["maxValues"]["token_end"] == ends[-1]
-        assert statistics["numRecords"] == fragment.rows == table.num_rows
+        assert statistics["numRecords"] == data_file.rows == table.num_rows
 
 
 @pytest.mark.parametrize("layout", [TOKENS, ARCHIVED_TOKENS])
@@ -81,8 +83,8 @@ def test_tokens_are_stored_in_the_plain_form_that_the_loader_reads(
     tmp_path: Path, layout: Layout
 ) -> None:
     rows = token_rows([1000] * 390)
-    (fragment,) = write(storage.normalize(tmp_path), [rows], layout)
-    path = tmp_path / fragment.path
+    (data_file,) = write(storage.normalize(tmp_path), [rows], layout)
+    path = tmp_path / data_file.path
     chunk = pq.read_metadata(path).row_group(0).column(3)
     assert chunk.compression == layout.compression.upper()
     assert len(duckdb.read_parquet(str(path)).fetchall()) == 390
@@ -100,10 +102,12 @@ def test_tokens_are_stored_in_the_plain_form_that_the_loader_reads(
 def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "tokens"), schemas.TOKENS, TOKENS)
     table = table.commit(
-        write(table.url, [token_rows([3, 0, 2])]), transactions={"a": 1}, lineage={"n": {"x": [1]}}
+        write(table.url, [token_rows([3, 0, 2])]),
+        transactions={"a": 1},
+        commit_info={"n": {"x": [1]}},
     )
     assert table.version == 1
-    assert next(table.history())["tokenlake"] == {"n": {"x": [1]}}
+    assert next(table.history())["n"] == {"x": [1]}
     assert table.data_files()["max.token_end"].to_pylist() == [5]
     expected = [[0, 1, 2], [], [0, 1]]
     assert table.dataset().to_table()["tokens"].to_pylist() == expected
@@ -119,9 +123,9 @@ def test_a_table_is_read_by_delta_rs_polars_and_duckdb(tmp_path: Path) -> None:
 def test_the_second_of_two_writers_on_one_version_fails(place: UPath) -> None:
     Table.create(str(place), schemas.TOKENS, TOKENS)
     first, second = Table.open(str(place)), Table.open(str(place))
-    first.commit(write(first.url, [token_rows([1])]), transactions={}, lineage={})
+    first.commit(write(first.url, [token_rows([1])]), transactions={})
     with pytest.raises(ConflictError, match="another commit came first"):
-        second.commit(write(second.url, [token_rows([2])]), transactions={}, lineage={})
+        second.commit(write(second.url, [token_rows([2])]), transactions={})
     assert Table.open(str(place)).dataset().count_rows() == 1
 
 
@@ -129,7 +133,9 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # files cannot grow beyond this
     try:
-        with pytest.raises(StorageError, match=r"cannot be written .*too large(.|\n)*room"):
+        with pytest.raises(
+            StorageError, match=r"cannot be written .*too large(.|\n)*free disk space"
+        ):
             write(storage.normalize(tmp_path), [token_rows([1000])])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -137,24 +143,22 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
 
 def test_a_truncated_or_missing_fragment_is_not_committed(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
-    (fragment,) = write(table.url, [token_rows([1, 2])])
-    file = place / fragment.path
+    (data_file,) = write(table.url, [token_rows([1, 2])])
+    file = place / data_file.path
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(StorageError, match=r"has \d+ bytes, but \d+ bytes were written"):
-        table.commit([fragment], transactions={}, lineage={})
+        table.commit([data_file], transactions={})
     file.unlink()
     with pytest.raises(StorageError, match=r"is missing, but \d+ bytes were written"):
-        table.commit([fragment], transactions={}, lineage={})
+        table.commit([data_file], transactions={})
     assert Table.open(str(place)).version == 0
 
 
 def test_remove_and_add_create_one_version(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
-    table = table.commit(write(table.url, [token_rows([1])]), transactions={}, lineage={})
+    table = table.commit(write(table.url, [token_rows([1])]), transactions={})
     old = table.data_files()["path"].to_pylist()
-    table = table.commit(
-        write(table.url, [token_rows([2, 3])]), remove=old, transactions={}, lineage={}
-    )
+    table = table.commit(write(table.url, [token_rows([2, 3])]), remove=old, transactions={})
     assert table.version == 2
     assert table.dataset().to_table()["num_tokens"].to_pylist() == [2, 3]
     assert Table.open(table.url, 1).dataset().count_rows() == 1
@@ -162,11 +166,9 @@ def test_remove_and_add_create_one_version(place: UPath) -> None:
 
 def test_overwrite_replaces_all_rows_and_the_schema(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
-    table = table.commit(write(table.url, [token_rows([1])]), transactions={"a": 1}, lineage={})
+    table = table.commit(write(table.url, [token_rows([1])]), transactions={"a": 1})
     layout = Layout(statistics=("source", "row"))
-    table = table.commit(
-        [], transactions={"b": 2}, lineage={}, overwrite=(schemas.DUPLICATES, layout)
-    )
+    table = table.commit([], transactions={"b": 2}, overwrite=(schemas.DUPLICATES, layout))
     assert table.schema.names == schemas.DUPLICATES.names
     assert table.data_files().num_rows == 0
     assert [table.transactions().get(name) for name in "abc"] == [1, 2, None]
@@ -177,7 +179,7 @@ def test_transactions_survive_checkpoints(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS, transactions={"generation": 1})
     for number in range(12):
         new = {f"k{number}": number, f"{number:032x}": number, f"file:{number:032x}": number}
-        table = table.commit([], transactions=new | {"last": number}, lineage={})
+        table = table.commit([], transactions=new | {"last": number})
         if number == 6:
             table = table.checkpoint()
     transactions = table.transactions()
@@ -204,7 +206,7 @@ def test_an_unwritable_url_is_a_storage_error(tmp_path: Path) -> None:
 def test_a_path_may_contain_special_characters(tmp_path: Path) -> None:
     url = storage.normalize(tmp_path / "a lake? #1 ü=x")
     table = Table.create(url, schemas.TOKENS, TOKENS)
-    table.commit(write(url, [token_rows([1, 2])]), transactions={"a": 1}, lineage={})
+    table.commit(write(url, [token_rows([1, 2])]), transactions={"a": 1})
     assert Table.open(url).dataset().count_rows() == 2
     assert Table.open(url).transactions().get("a") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a lake? #1 ü=x"]
@@ -215,5 +217,5 @@ def test_a_path_may_contain_special_characters(tmp_path: Path) -> None:
 def test_a_long_source_keeps_its_statistics(place: UPath) -> None:
     table = Table.create(str(place), schemas.TOKENS, TOKENS)
     source = "s3://raw/" + "x" * 1000
-    table = table.commit(write(table.url, [token_rows([1], source)]), transactions={}, lineage={})
+    table = table.commit(write(table.url, [token_rows([1], source)]), transactions={})
     assert table.data_files()["min.source"].to_pylist() == [source]

@@ -39,18 +39,19 @@ def show(
     as_json: options.AsJson = False,
 ) -> None:
     """Print the schema, the size and the first rows of a table."""
-    from etl.audit.row_lookup import first_rows
-    from etl.delta.table import Table
+    from etl.audit.row_lookup import read_first_rows
+    from etl.lake.open_table import open_table
+    from etl.lake.releases import check_not_vacuumed
 
     if at_version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both")
-    opened = Table.open(
+    opened = open_table(
         table,
         options.version_number(table, at_version) if timestamp is None else _time(timestamp),
     )
     if at_version is not None or timestamp is not None:
-        opened.check_files()
-    rows = first_rows(opened, limit, columns.split(",") if columns else None)
+        check_not_vacuumed(opened)
+    rows = read_first_rows(opened, limit, columns.split(",") if columns else None)
     output.print_result(facts(opened, rows), lines, as_json=as_json)
 
 

@@ -75,7 +75,7 @@ def _document(trace: "Trace") -> Iterator[str]:
     if trace.tokens is not None:
         first, stop = trace.tokens.first_token, trace.tokens.first_token + trace.tokens.num_tokens
         yield f"  tokens      {trace.tokens.num_tokens:,}, positions {first:,} to {stop:,} in the file"
-        yield f"              {_location(trace.tokens.place)}"
+        yield f"              {_location(trace.tokens.location)}"
     for name, value in trace.signals.items():
         yield f"  signal      {name} = {value:g}"
     if trace.text is not None:

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.audit.row_lookup import tally_rules
+from etl.audit.row_lookup import count_rules
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.lake.table_versions import (
     Version,
     latest_record,
     live_inputs,
-    versions_of,
+    read_versions,
 )
 from etl.recipe.diff import differences
 
@@ -51,7 +51,7 @@ def diff(table_url: str, old: int, new: int) -> Difference:
     tables = [Table.open(table_url, version) for version in (old, new)]
     files = [table.data_files() for table in tables]
     removed, added = _without(files[0], files[1]), _without(files[1], files[0])
-    versions = [versions_of(table) for table in tables]
+    versions = [read_versions(table) for table in tables]
     records = [latest_record(v) for v in versions]
     inputs = [live_inputs(v) for v in versions]
     before, after = inputs
@@ -100,7 +100,7 @@ def _changed_counts(
         is_kept = pc.equal(files["partition.verdict"], "kept")
         total["kept"] += sign * sum_counts(files.filter(is_kept), "rows")
         try:
-            rules = tally_rules(table, files.filter(pc.invert(is_kept)))
+            rules = count_rules(table, files.filter(pc.invert(is_kept)))
         except StorageError:  # vacuumed: the changes are known, but not the reasons
             return None
         for rule, count in rules.items():
@@ -113,4 +113,5 @@ def _without(files: pa.Table, others: pa.Table) -> pa.Table:
 
 
 def sum_counts(files: pa.Table, column: str) -> int:
+    """Return the sum of a column of the file list; 0 if it does not have the column."""
     return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
-from etl.audit.row_lookup import tally, tally_rules
+from etl.audit.row_lookup import count_rules, count_values
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs
-from etl.lake.table_versions import current_versions, find_table, latest_record, versions_of
+from etl.lake.table_versions import current_versions, latest_record, read_versions
+from etl.lake.tables import open_tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class LakeReport:
     tokens: int
     languages: dict[str, int]  # kept documents by language, if the recipe detects it
     sources: list[SourceReport]
-    costs: list[StageCost]  # of the runs behind the tables; empty if an older version ran them
+    costs: list[StageCost]  # of the runs behind the tables
     quarantined: list[Quarantined] = field(default_factory=list)
 
     @property
@@ -76,17 +77,14 @@ def report(lake: str) -> LakeReport:
     Raises TableError if the lake has no documents.
     """
     url = storage.normalize(lake)
-    tables = {"documents": Table.open(storage.join(url, "documents"))}
-    for name in ("duplicates", "keys", "tokens"):
-        if (table := find_table(url, name)) is not None:
-            tables[name] = table
+    tables = open_tables(url)
     files = {name: table.data_files() for name, table in tables.items()}
     kept, rejected = _by_verdict(files["documents"])
-    reasons = tally_rules(tables["documents"], rejected)
-    languages = tally(tables["documents"], "lang", kept)
+    reasons = count_rules(tables["documents"], rejected)
+    languages = count_values(tables["documents"], "lang", kept)
     kinds: Counter[str | None] = Counter()
     if "duplicates" in tables:
-        kinds = tally(tables["duplicates"], "kind", files["duplicates"])
+        kinds = count_values(tables["duplicates"], "kind", files["duplicates"])
     sources = _sources(kept, rejected, tables.get("tokens"))
     return LakeReport(
         lake=url,
@@ -106,7 +104,7 @@ def report(lake: str) -> LakeReport:
 
 
 def _table(name: str, table: Table, files: pa.Table) -> TableReport:
-    versions = versions_of(table)
+    versions = read_versions(table)
     record = latest_record(versions)
     return TableReport(
         name=name,
@@ -123,7 +121,7 @@ def _table(name: str, table: Table, files: pa.Table) -> TableReport:
 def _costs(tables: dict[str, Table]) -> list[StageCost]:
     """Sum up the cost of each stage over the commits behind the current tables."""
     records = {
-        name: [v.lineage for v in current_versions(versions_of(table)) if v.lineage is not None]
+        name: [v.lineage for v in current_versions(read_versions(table)) if v.lineage is not None]
         for name, table in tables.items()
     }
     if not records["documents"]:

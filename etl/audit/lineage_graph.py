@@ -1,4 +1,4 @@
-"""TODO."""
+"""The lineage graph of a table: the tables and input files behind one version of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from etl.lake.table_versions import (
     current_versions,
     history,
     live_inputs,
-    versions_of,
+    read_versions,
 )
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
@@ -71,7 +71,7 @@ def graph(table_url: str, version: int | None = None) -> Node:
        └─ s3://crawl/a.parquet  60 records, 12,345 bytes
     """
     table = Table.open(table_url, version)
-    versions = versions_of(table)
+    versions = read_versions(table)
     commits = tuple(current_versions(versions))
     inputs: dict[str, int] = {}  # table -> the newest version that was read
     others: dict[str, schemas.InputTable] = {}
@@ -84,12 +84,11 @@ def graph(table_url: str, version: int | None = None) -> Node:
                 inputs[source.name] = max(source.version, inputs.get(source.name, 0))
     # The tables of a lake share a folder, so this holds after the lake was moved.
     lake, name = table.url.rsplit("/", 1)
-    fragments = table.data_files()
     return Node(
         name=name,
         url=table.url,
         version=table.version,
-        rows=sum_counts(fragments, "rows"),
+        rows=sum_counts(table.data_files(), "rows"),
         commits=commits,
         tables=tuple(graph(storage.join(lake, n), v) for n, v in inputs.items()),
         files=tuple(live_inputs(versions).values()),

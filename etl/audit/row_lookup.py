@@ -36,38 +36,38 @@ def find_rows(
     table: Table, wanted: Wanted, columns: Sequence[str] | None = None
 ) -> Iterator[FoundRow]:
     """Yield the rows in which every wanted column has its value, with all ``columns`` by default."""
-    for fragment in candidates(table.data_files(), wanted):
+    for entry in find_candidates(table.data_files(), wanted):
         partition = {
             name.removeprefix("partition."): value
-            for name, value in fragment.items()
+            for name, value in entry.items()
             if name.startswith("partition.")
         }
-        for number, values in _find_in_file(table.url, fragment["path"], wanted, columns):
-            yield FoundRow(fragment["path"], number, {**values, **partition})
+        for number, values in _find_in_file(table.url, entry["path"], wanted, columns):
+            yield FoundRow(entry["path"], number, {**values, **partition})
 
 
-def candidates(fragments: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
+def find_candidates(files: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
     """Return the data files that may hold such a row, by the minima and maxima of their columns.
 
     >>> files = pa.table({"path": ["a", "b"], "min.row": [0, 10], "max.row": [9, 19]})
-    >>> [file["path"] for file in candidates(files, {"row": 12})]
+    >>> [file["path"] for file in find_candidates(files, {"row": 12})]
     ['b']
     """
-    if fragments.num_rows == 0:
+    if files.num_rows == 0:
         return []
-    may_match = pa.array([True] * fragments.num_rows)
+    may_match = pa.array([True] * files.num_rows)
     for name, value in wanted.items():
-        if f"min.{name}" in fragments.column_names:
-            low, high = fragments[f"min.{name}"], fragments[f"max.{name}"]
+        if f"min.{name}" in files.column_names:
+            low, high = files[f"min.{name}"], files[f"max.{name}"]
             inside = pc.and_(pc.less_equal(low, value), pc.greater_equal(high, value))
             may_match = pc.and_(may_match, pc.fill_null(inside, True))  # null: no statistics
-        if f"null_count.{name}" in fragments.column_names:
-            empty = pc.equal(fragments[f"null_count.{name}"], fragments["rows"])
+        if f"null_count.{name}" in files.column_names:
+            empty = pc.equal(files[f"null_count.{name}"], files["rows"])
             may_match = pc.and_(may_match, pc.invert(pc.fill_null(empty, False)))
-    return list(fragments.filter(may_match).to_pylist())
+    return list(files.filter(may_match).to_pylist())
 
 
-def first_rows(table: Table, limit: int, columns: Sequence[str] | None = None) -> pa.Table:
+def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the first rows of a table in the order of its data files.
 
     Raises TableError for a column that the table does not have.
@@ -80,35 +80,35 @@ def first_rows(table: Table, limit: int, columns: Sequence[str] | None = None) -
     schema = pa.schema([table.schema.field(name) for name in names])
     parts = [schema.empty_table()]
     missing = limit
-    for fragment in table.data_files().to_pylist():
+    for entry in table.data_files().to_pylist():
         if missing <= 0:
             break
-        rows = _first_rows(table.url, fragment, names, missing)
+        rows = _read_rows(table.url, entry, names, missing)
         parts.append(rows.select(names).cast(schema))
         missing -= rows.num_rows
     return pa.concat_tables(parts)
 
 
-def tally(table: Table, column: str, fragments: pa.Table) -> Counter[str | None]:
+def count_values(table: Table, column: str, files: pa.Table) -> Counter[str | None]:
     """Count the values of a text column in some data files; read only that column."""
     total: Counter[str | None] = Counter()
     unresolved = []
-    for row in fragments.to_pylist():
+    for row in files.to_pylist():
         low, high = row.get(f"min.{column}"), row.get(f"max.{column}")
         if low is not None and low == high and row.get(f"null_count.{column}") == 0:
             total[low] += row["rows"]  # a single value in the whole file
         else:
             unresolved.append(row["path"])
     with ThreadPoolExecutor(_THREADS) as pool:
-        for values in pool.map(lambda path: _values(table.url, path, column), unresolved):
+        for values in pool.map(lambda path: _count_in_file(table.url, path, column), unresolved):
             total.update(values)
     return total
 
 
-def tally_rules(documents: Table, fragments: pa.Table) -> Counter[str]:
+def count_rules(documents: Table, files: pa.Table) -> Counter[str]:
     """Count the documents that each rule rejected in some data files, ignoring details of a reason."""
     total: Counter[str] = Counter()
-    for reason, count in tally(documents, "reason", fragments).items():
+    for reason, count in count_values(documents, "reason", files).items():
         total["none" if reason is None else schemas.rule_of(reason)] += count
     return total
 
@@ -148,10 +148,10 @@ def _may_hold(group: pq.RowGroupMetaData, wanted: Wanted) -> bool:
     return True
 
 
-def _first_rows(url: str, fragment: Mapping[str, Any], names: list[str], limit: int) -> pa.Table:
-    stored = [name for name in names if f"partition.{name}" not in fragment]
+def _read_rows(url: str, entry: Mapping[str, Any], names: list[str], limit: int) -> pa.Table:
+    stored = [name for name in names if f"partition.{name}" not in entry]
     batches, num_rows = [], 0
-    with storage.open_input(storage.join(url, fragment["path"])) as source:
+    with storage.open_input(storage.join(url, entry["path"])) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         for batch in file.iter_batches(limit, columns=stored, use_threads=False):
             batches.append(batch.slice(0, limit - num_rows))
@@ -161,11 +161,11 @@ def _first_rows(url: str, fragment: Mapping[str, Any], names: list[str], limit: 
     rows = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in names:
         if name not in stored:
-            rows = rows.append_column(name, pa.repeat(fragment[f"partition.{name}"], num_rows))
+            rows = rows.append_column(name, pa.repeat(entry[f"partition.{name}"], num_rows))
     return rows
 
 
-def _values(url: str, path: str, column: str) -> dict[str | None, int]:
+def _count_in_file(url: str, path: str, column: str) -> dict[str | None, int]:
     with storage.open_input(storage.join(url, path)) as source:
         table = pq.read_table(source, columns=[column], use_threads=False)
     counts = pc.value_counts(table[column]).to_pylist()

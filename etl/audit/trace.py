@@ -1,4 +1,4 @@
-"""TODO."""
+"""Trace one document through a lake: from its input file to its tokens, or why it has none."""
 
 import difflib
 from collections.abc import Iterator
@@ -17,18 +17,17 @@ from etl.audit.trace_records import (
 )
 from etl.delta.table import Table
 from etl.errors import TableError, one_line
-from etl.lake.ledger import key_of
+from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
 from etl.lake.table_versions import (
     Version,
     added_in,
     current_versions,
-    find_ledger,
-    find_table,
     latest_record,
     live_inputs,
-    versions_of,
+    read_versions,
 )
+from etl.lake.tables import open_tables
 
 _PREVIEW_CHARS = 500
 
@@ -66,15 +65,14 @@ class _Lake:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # Downstream first: the upstream versions that a table names exist when it is opened.
-        tokens = find_table(url, "tokens")
-        self._ledger = find_ledger(tokens) if tokens is not None else None
-        self.tokens = self._ledger.table if self._ledger is not None else tokens
-        self.duplicates = find_table(url, "duplicates")
-        self.documents = Table.open(storage.join(url, "documents"))
-        self._versions = versions_of(self.documents)
+        tables = open_tables(url)
+        self.documents = tables["documents"]
+        self.duplicates = tables.get("duplicates")
+        self.tokens = tables.get("tokens")
+        self._ledger = find_ledger(self.tokens) if self.tokens is not None else None
+        self._versions = read_versions(self.documents)
         self._inputs = live_inputs(self._versions)
-        self._token_versions = versions_of(self.tokens) if self.tokens else []
+        self._token_versions = read_versions(self.tokens) if self.tokens else []
         record = latest_record(self._token_versions)
         self._token_inputs = {t.name: t.version for t in record.input_tables} if record else {}
 
@@ -184,7 +182,7 @@ class _Lake:
             return None
         commit = _as_commit(added_in(self.tokens, row.path, self._token_versions[::-1]))
         return TracedTokens(
-            place=RowLocation(file=row.path, row=row.number, commit=commit),
+            location=RowLocation(file=row.path, row=row.number, commit=commit),
             first_token=row.values["token_end"] - row.values["num_tokens"],
             num_tokens=row.values["num_tokens"],
         )

@@ -7,15 +7,10 @@ from typing import Any, Final
 
 from etl import schemas
 from etl.delta.table import Table
-from etl.lake.table_versions import (
-    latest_record,
-    versions_of,
-)
+from etl.lake.commit_info import find_record
 from etl.stages import DedupParagraphs
 
 _PREVIEWS: Final = 5
-
-
 _PREVIEW_CHARS: Final = 200
 
 
@@ -44,7 +39,7 @@ class Cut:
 
 def cut_of(row: Mapping[str, Any], text: str, table: Table) -> Cut:
     """Describe the cut that a row of ``duplicates`` records for a document with this text."""
-    record = latest_record(versions_of(table))
+    record = find_record(table)
     stages = record.canonical["stages"] if record is not None else []
     settings: Mapping[str, Any] = next((s for s in stages if s["kind"] == "dedup_paragraphs"), {})
     stage = DedupParagraphs.model_validate(settings)
@@ -99,7 +94,7 @@ class TracedDuplicate:
 class TracedTokens:
     """The tokens of a document; ``first_token`` is an offset from the start of the data file."""
 
-    place: RowLocation
+    location: RowLocation
     first_token: int
     num_tokens: int
 

@@ -62,7 +62,7 @@ def update_keys(
         describe = partial(lineage, fingerprint=ledger.fingerprint)
         try:
             if not table.fits:
-                table.begin(partial(describe([], action="rebuild"), []))
+                table.create_or_rebuild(partial(describe([], action="rebuild"), []))
                 continue  # another run may have created the table and written keys
             names, files = (ledger.key(unit.key) for unit in units), number_files(units, decisions)
             name = next(names)
@@ -134,7 +134,7 @@ class _Write:
             for index, kind in enumerate(KINDS):
                 rows = part[part["kind"] == index].sort_values(["key", "check", "file", "row"])
                 writer = DataFileWriter(
-                    self.url, schemas.KEYS, KEYS, name=self.name, partition={"kind": kind}
+                    self.url, schemas.KEYS, KEYS.layout, name=self.name, partition={"kind": kind}
                 )
                 columns = {name: rows[name].to_numpy() for name in _EMPTY.column_names}
                 writer.append(pa.table(columns, schema=_EMPTY.schema))

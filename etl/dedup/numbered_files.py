@@ -11,7 +11,7 @@ from etl.compact_collections import SpilledList
 from etl.dedup.reference_lakes import ReferenceLake
 from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import DedupDecisions
-from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, key_files
+from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, list_key_files
 from etl.lake.work_units import WorkUnit, kept_units
 
 ROW_BITS = 40
@@ -124,4 +124,4 @@ def _files_of(other: ReferenceLake, numbers: Iterator[int]) -> Iterator[Numbered
 def _keys_of(keys: KeysTable | None) -> list[KeyFile]:
     if keys is None or not keys.fits or keys.ledger.table is None:
         return []
-    return key_files(keys.ledger.table)
+    return list_key_files(keys.ledger.table)

@@ -111,7 +111,7 @@ def _ordered(
             yield replace(file, number=next(numbers))
     for file in files:
         if not file.decided:
-            yield replace(file, number=next(numbers), duplicates=spans.around(file.source))
+            yield replace(file, number=next(numbers), duplicates=spans.files_around(file.source))
 
 
 def _repeats(
@@ -292,7 +292,7 @@ class _Write:
         sources = self.files.fields(keeper_files, ["source"])["source"]
         for _, group in repeats.groupby("bucket"):
             writer = DataFileWriter(
-                self.lake.duplicates, self.lake.schema, DUPLICATES, name=self.name
+                self.lake.duplicates, self.lake.schema, DUPLICATES.layout, name=self.name
             )
             numbers = file_of(group["document"].to_numpy())
             files = self.files.take(np.unique(numbers))

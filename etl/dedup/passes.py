@@ -92,7 +92,7 @@ class _WritePairs:
         keepers = self.files.fields(np.unique(pairs["keeper_file"].to_numpy()), ["source", "lake"])
         for _, group in pairs.sort_values(["bucket", "file", "row"]).groupby("bucket"):
             url = self.lake.duplicates
-            writer = DataFileWriter(url, self.lake.schema, DUPLICATES, name=self.name)
+            writer = DataFileWriter(url, self.lake.schema, DUPLICATES.layout, name=self.name)
             files = self.files.take(np.unique(group["file"].to_numpy()))
             for file, (_, rows) in zip(files, group.groupby("file"), strict=True):
                 writer.append(self._rows(file, rows, keepers.loc[rows["keeper_file"]]))

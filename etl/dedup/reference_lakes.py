@@ -7,13 +7,14 @@ again, so its hashes and signatures must have been computed with the settings of
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError
+from etl.lake.commit_info import find_record
 from etl.lake.keys_table import KINDS, KeysTable, Kind
 from etl.lake.ledger import Ledger
+from etl.lake.open_table import find_table, open_table
 from etl.recipe.recipe import Recipe
 from etl.stages.reference_list import Reference
 
@@ -61,7 +62,7 @@ def open_reference_lakes(recipe: Recipe) -> list[ReferenceLake]:
     lakes = []
     for url, references in by_url.items():
         version = references[0][1].version
-        documents = Table.open(storage.join(url, "documents"), version)
+        documents = open_table(storage.join(url, "documents"), version)
         resolver = _Resolver(recipe, url, documents, is_pinned=version is not None)
         lakes.append(resolver.lake(tuple(kind for kind, _ in references)))
     return lakes
@@ -85,14 +86,14 @@ class _Resolver:
         if self.is_pinned:
             self._check_generation()
         keys = KeysTable(duplicates)
-        record = keys.ledger.table.record() if keys.fits and keys.ledger.table else None
+        record = find_record(keys.ledger.table) if keys.fits and keys.ledger.table else None
         if record is None:
             return ReferenceLake(self.url, kinds, self.documents, duplicates)
         return ReferenceLake(self.url, kinds, self.documents, duplicates, keys, self._keyed(record))
 
     def _check(self, kinds: Sequence[Kind]) -> None:
         """Raise MismatchError if its hashes or signatures differ from the recipe's."""
-        theirs = self._recipe(self.documents.record())
+        theirs = self._recipe(find_record(self.documents))
         mine = self.recipe
         if "exact" in kinds and theirs.hash_normalization != mine.hash_normalization:
             raise self._mismatch(
@@ -123,7 +124,7 @@ class _Resolver:
                 hint=f"name a later version: `etl history {head.url}` lists them",
             )
 
-    def _keyed(self, record: dict[str, Any]) -> tuple[Kind, ...]:
+    def _keyed(self, record: schemas.Lineage) -> tuple[Kind, ...]:
         """Return the kinds whose keys in its table ``keys`` match those of the recipe."""
         theirs, mine = self._recipe(record).minhash_stage, self.recipe.minhash_stage
         if theirs is None or mine is None or theirs.bands != mine.bands:
@@ -131,16 +132,17 @@ class _Resolver:
         return ("exact", "near")
 
     def _ledger(self, name: str) -> Ledger | None:
-        url = storage.join(self.url, name)
-        if not Table.exists(url):
+        table = find_table(self.url, name)
+        if table is None:
             return None
-        record = Table.open(url).record()
-        return Ledger(url, fingerprint="" if record is None else str(record["fingerprint"]))
+        record = find_record(table)
+        fingerprint = "" if record is None else record.fingerprint
+        return Ledger(table.url, fingerprint=fingerprint, table=table)
 
-    def _recipe(self, record: dict[str, Any] | None) -> Recipe:
+    def _recipe(self, record: schemas.Lineage | None) -> Recipe:
         if record is None:
             raise self._mismatch("its documents were not made by a recipe")
-        return Recipe.recorded(record["canonical"], where=self.documents.url)
+        return Recipe.recorded(record.canonical, where=self.documents.url)
 
     def _mismatch(self, what: str) -> MismatchError:
         hint = "rebuild that lake with the settings of the recipe, or adapt the recipe to the lake"

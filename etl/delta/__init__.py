@@ -1,1 +1,1 @@
-"""The Delta protocol: open, list and commit a table. Knows nothing of a lake."""
+"""The Delta protocol: open, list and commit a table. It could be published alone."""

@@ -100,8 +100,8 @@ def read_json(lines: pa.Buffer, layout: pa.Schema) -> pa.Table:
     ).select(layout.names)
 
 
-# The functions below replace pa.array(), pa.scalar() and np.asarray(), which import pandas: a training
-# process does not need it.
+# The functions below replace pa.array(), pa.scalar() and np.asarray(), which import pandas: opening a table
+# must not.
 
 
 def string_scalar(value: str) -> pa.StringScalar:

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Read and write classic checkpoints of a log, and decide when one is due."""
 
 import json
 import time
@@ -11,14 +11,17 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN
+from etl.delta.log_segment import LogSegment
 from etl.errors import TableError, error_line
 
 _BATCH_ROWS = 1 << 16
-
+# A checkpoint is due after this many log entries (as in delta-rs) or bytes of them: opening a table reads
+# them all, and the open table holds them in memory.
+_MAX_ENTRIES = 100
+_MAX_ENTRY_BYTES = 16 << 20
 
 # How long tombstones are kept: the default of delta.deletedFileRetentionDuration.
 _TOMBSTONE_MS = 7 * 24 * 3600 * 1000
-
 
 _METADATA = pa.struct(
     {
@@ -33,16 +36,18 @@ _METADATA = pa.struct(
     }
 )
 
-
 _PROTOCOL = pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()})
-
 
 _SCHEMA = pa.schema(
     {"protocol": _PROTOCOL, "metaData": _METADATA, "txn": TXN, "add": ADD, "remove": REMOVE}
 )
 
-
 _KEY_FIELDS = {"add": "path", "remove": "path", "txn": "appId"}  # of reconciliation
+
+
+def is_due(head: LogSegment) -> bool:
+    """Return whether a log segment has so many entries that a checkpoint should replace them."""
+    return len(head.entries) >= _MAX_ENTRIES or head.size >= _MAX_ENTRY_BYTES
 
 
 def read_actions(

@@ -1,9 +1,10 @@
 """What each commit of a table did, and the versions whose data files were vacuumed."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from etl import storage
@@ -20,13 +21,13 @@ _VACUUMED = "_vacuumed.json"  # next to the data files
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: its version and time, the data files it added and removed, and the tables it read."""
+    """A commit: its version and time, the data files it added and removed, and its ``commitInfo``."""
 
     version: int
     time: datetime  # UTC
     add: tuple[str, ...]  # paths inside the table
     remove: tuple[str, ...]
-    reads: dict[str, int]  # input tables: name -> version
+    info: Mapping[str, Any]
 
 
 def read_commit_infos(url: str, version: int) -> Iterator[dict[str, Any]]:
@@ -35,10 +36,10 @@ def read_commit_infos(url: str, version: int) -> Iterator[dict[str, Any]]:
     Each has ``version``, ``timestamp`` (milliseconds, UTC), ``operation``, and the writer's own fields.
     Deleted log entries are skipped.
     """
-    wanted = [name for name in list_log_files(url) if 0 <= version_of_commit_file(name) <= version][
-        ::-1
-    ]
-    for name, content in zip(wanted, read_commit_files(url, wanted), strict=True):
+    names = _commit_files(url, version)[::-1]
+    # Often only the newest is wanted: no others are read ahead with it.
+    contents = chain(read_commit_files(url, names[:1]), read_commit_files(url, names[1:]))
+    for name, content in zip(names, contents, strict=True):
         with raise_if_damaged(url, name):
             info = last_action(content, "commitInfo") or {}
         yield {"timestamp": 0, **info, "version": version_of_commit_file(name)}
@@ -46,8 +47,8 @@ def read_commit_infos(url: str, version: int) -> Iterator[dict[str, Any]]:
 
 def read_commits(url: str, version: int) -> Iterator[Commit]:
     """Yield the commits up to a version, oldest first; deleted log entries are skipped."""
-    wanted = [name for name in list_log_files(url) if 0 <= version_of_commit_file(name) <= version]
-    for name, content in zip(wanted, read_commit_files(url, wanted), strict=True):
+    names = _commit_files(url, version)
+    for name, content in zip(names, read_commit_files(url, names), strict=True):
         with raise_if_damaged(url, name):
             yield _parse_entry(version_of_commit_file(name), content)
 
@@ -71,6 +72,11 @@ def record_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
     )
 
 
+def _commit_files(url: str, version: int) -> list[str]:
+    """Return the names of the log entries up to a version, oldest first."""
+    return [name for name in list_log_files(url) if 0 <= version_of_commit_file(name) <= version]
+
+
 def _parse_entry(version: int, content: bytes) -> Commit:
     paths: dict[str, list[str]] = {"add": [], "remove": []}
     info: dict[str, Any] = {}
@@ -81,6 +87,4 @@ def _parse_entry(version: int, content: bytes) -> Commit:
                 kind_paths.append(action[kind]["path"])
         info = action.get("commitInfo", info)
     time = datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
-    inputs = (info.get("tokenlake") or {}).get("input_tables", ())
-    reads = {table["name"]: int(table["version"]) for table in inputs}
-    return Commit(version, time, tuple(paths["add"]), tuple(paths["remove"]), reads)
+    return Commit(version, time, tuple(paths["add"]), tuple(paths["remove"]), info)

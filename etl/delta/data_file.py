@@ -1,4 +1,4 @@
-"""TODO."""
+"""Write data files (Parquet), which readers do not see before they are committed."""
 
 import re
 import uuid
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.layout import Layout, _bulk_bytes, row_group_cuts
+from etl.delta.layout import Layout, bulk_bytes, row_group_cuts
 from etl.delta.statistics import StatisticsCollector
 from etl.errors import StorageError
 
@@ -31,7 +31,7 @@ class DataFile:
 def is_data_file(path: str) -> bool:
     """Return whether the name of a data file has the form that ``DataFileWriter`` uses.
 
-    >>> is_data_file("verdict=kept/" + "a" * 32 + "-0123456789ab-0.parquet"), is_fragment("x.parquet")
+    >>> is_data_file("kind=a/" + "a" * 32 + "-0123456789ab-0.parquet"), is_data_file("x.parquet")
     (True, False)
     """
     return _FILE_NAME.fullmatch(path.rsplit("/", 1)[-1]) is not None
@@ -40,7 +40,7 @@ def is_data_file(path: str) -> bool:
 class DataFileWriter:
     """A writer that appends Arrow tables to new data files, invisible to readers until a commit.
 
-    ``name`` is the prefix of the file names (the split's key); a random suffix makes them unique.
+    ``name`` is the prefix of the file names; a random suffix makes them unique.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DataFileWriter:
         self._prefix = f"{folder}{name}-{uuid.uuid4().hex[:12]}"
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
-        self._fragments: list[DataFile] = []
+        self._files: list[DataFile] = []
         self._file: _OpenFile | None = None
 
     def append(self, table: pa.Table) -> None:
@@ -73,7 +73,7 @@ class DataFileWriter:
                 table = table.append_column(total, table[counts])
         table = table.select(self._schema.names).cast(self._schema)
         self._pending.append(table)
-        self._pending_bytes += _bulk_bytes(table, self._layout.bulk)
+        self._pending_bytes += bulk_bytes(table, self._layout.bulk)
         if self._pending_bytes >= self._layout.row_group_bytes:
             self._write_pending(keep_rest=True)
 
@@ -81,12 +81,12 @@ class DataFileWriter:
         """Finish the files and return them; each footer is read back to check the number of rows."""
         self._write_pending(keep_rest=False)
         self._close_file()
-        return self._fragments
+        return self._files
 
     @property
     def path(self) -> str:
         """The path of the file to which the next row is written."""
-        return f"{self._prefix}-{len(self._fragments)}.parquet"
+        return f"{self._prefix}-{len(self._files)}.parquet"
 
     def _write_pending(self, *, keep_rest: bool) -> None:
         if not self._pending:
@@ -101,7 +101,7 @@ class DataFileWriter:
             start = stop
         rest = table.slice(start)
         self._pending = [rest] if rest.num_rows else []
-        self._pending_bytes = _bulk_bytes(rest, self._layout.bulk)
+        self._pending_bytes = bulk_bytes(rest, self._layout.bulk)
 
     def _write_row_group(self, table: pa.Table) -> None:
         if self._file is None:
@@ -116,7 +116,7 @@ class DataFileWriter:
             return
         size = self._file.close()
         rows, statistics = self._file.statistics.rows, self._file.statistics.to_json()
-        self._fragments.append(DataFile(self.path, size, rows, self._partition, statistics))
+        self._files.append(DataFile(self.path, size, rows, self._partition, statistics))
         self._file = None
 
 
@@ -125,7 +125,7 @@ class _OpenFile:
 
     def __init__(self, uri: str, schema: pa.Schema, layout: Layout) -> None:
         self.uri = uri
-        self.statistics = StatisticsCollector(layout.statistics)
+        self.statistics = StatisticsCollector(layout.statistics, layout.lookup)
         self.bulk_bytes = 0
         self._layout = layout
         self._total = 0
@@ -141,7 +141,7 @@ class _OpenFile:
                 use_dictionary=[name for name in layout.dictionary if name in schema.names],
                 write_statistics=[name for name in layout.statistics if name in schema.names],
                 column_encoding=dict.fromkeys(layout.ascending, "DELTA_BINARY_PACKED") or None,
-                write_page_checksum=True,  # `etl verify` finds bits that flip in storage
+                write_page_checksum=True,  # so that readers notice bits that flip in storage
             )
 
     def write(self, table: pa.Table) -> None:
@@ -150,7 +150,7 @@ class _OpenFile:
         with storage.convert_write_errors(self.uri):
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.statistics.update(table)
-        self.bulk_bytes += _bulk_bytes(table, self._layout.bulk)
+        self.bulk_bytes += bulk_bytes(table, self._layout.bulk)
 
     def _with_total(self, table: pa.Table, counts: str, total: str) -> pa.Table:
         ends = self._total + np.cumsum(np.asarray(table[counts].combine_chunks()), dtype=np.int64)

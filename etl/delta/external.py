@@ -1,4 +1,4 @@
-"""Delta tables of other programs, opened with delta-rs."""
+"""Open Delta tables of any writer with delta-rs, and refuse features that plain readers ignore."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -58,9 +58,7 @@ def open_delta_rs(url: str, version: int | None) -> deltalake.DeltaTable:
         raise TableError("no Delta table at this URL", where=url, hint="check the URL") from error
     except (DeltaError, OSError) as error:
         what = "cannot be opened" if version is None else f"has no version {version}"
-        raise TableError(
-            f"{what} ({error_line(error)})", where=url, hint="see `etl history`"
-        ) from error
+        raise TableError(f"{what} ({error_line(error)})", where=url) from error
     return delta
 
 

@@ -14,7 +14,8 @@ class Layout:
 
     partition_by: tuple[str, ...] = ()
     statistics: tuple[str, ...]  # columns with minimum and maximum in the log
-    dictionary: tuple[str, ...] = ("source",)
+    lookup: tuple[str, ...] = ()  # those of them that are in the log at any length
+    dictionary: tuple[str, ...] = ()
     ascending: tuple[str, ...] = ()  # ascending integers, stored as differences
     bulk: str | None = None  # the column that determines the size of row groups
     running: tuple[str, str] | None = None  # (counts, their running total inside one file)
@@ -25,7 +26,7 @@ class Layout:
     compression_level: int | None = 1
 
 
-def _bulk_bytes(table: pa.Table, bulk: str | None) -> int:
+def bulk_bytes(table: pa.Table, bulk: str | None) -> int:
     """Return the bytes of the values of the bulk column, or the number of rows if there is none."""
     if bulk is None or table.num_rows == 0:
         return int(table.num_rows)

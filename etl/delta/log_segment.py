@@ -40,14 +40,14 @@ def log_folder(url: str) -> str:
 
 
 def list_log_files(url: str) -> list[str]:
-    """Return the sorted names of the files in a table's log; raises as ``storage.sizes`` does."""
+    """Return the sorted names of the files in a table's log; raises as ``storage.file_sizes`` does."""
     return sorted(storage.file_sizes(log_folder(url)))
 
 
 def version_of_commit_file(name: str) -> int:
     """Return the version of a log entry from its file name, or -1 for other files of the log.
 
-    >>> version_of_commit_file("00000000000000000012.json"), number("_last_checkpoint")
+    >>> version_of_commit_file("00000000000000000012.json"), version_of_commit_file("_last_checkpoint")
     (12, -1)
     """
     return int(name[:20]) if name[:20].isdigit() and name[20:] == ".json" else -1
@@ -79,9 +79,7 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
     checkpoints = _checkpoints(sizes)
     newest = max([*entry_sizes, *checkpoints], default=None)
     if newest is None:
-        raise TableError(
-            "no Delta table at this URL", where=url, hint="check the URL; `etl run` creates tables"
-        )
+        raise TableError("no Delta table at this URL", where=url, hint="check the URL")
     wanted = newest if version is None else version
     start = max((v for v in checkpoints if v <= wanted), default=-1)
     needed = range(start + 1, wanted + 1)
@@ -90,7 +88,7 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
         what = f"has no version {wanted}"
         if wanted <= newest:
             what += f" (the log entry of version {missing} is missing)"
-        raise TableError(what, where=url, hint="see `etl history`")
+        raise TableError(what, where=url, hint=f"the newest version is {newest}")
     size = sum(entry_sizes[v] for v in needed)
     return LogSegment(
         url, wanted, checkpoints.get(start, ()), tuple(map(commit_file_name, needed)), size
@@ -107,7 +105,7 @@ def read_commit_files(url: str, names: Sequence[str]) -> Iterator[bytes]:
         for start in range(0, len(uris), _THREADS):
             chunk = uris[start : start + _THREADS]
             for uri, content in zip(chunk, pool.map(storage.read_bytes, chunk), strict=True):
-                if content is None:  # without it, its units of work would be committed again
+                if content is None:  # without it, the table would have other rows
                     raise StorageError("a log entry is missing", where=uri)
                 yield content
 
@@ -134,7 +132,7 @@ def raise_if_damaged(url: str, name: str) -> Iterator[None]:
         raise TableError(
             f"a log entry is damaged ({error_line(error)})",
             where=storage.join(log_folder(url), name),
-            hint="see `etl verify`",
+            hint="restore the log entry from a backup",
         ) from error
 
 

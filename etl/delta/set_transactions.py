@@ -1,9 +1,9 @@
 """Application transactions of a Delta table, held in 24 bytes each.
 
-A table of a million splits has millions of transactions. Almost all names that the ledger uses are 128 bits
-in hexadecimal, alone or after a kind and a colon. They are held as sorted bytes with an array of their
-versions. New names go to a dictionary first, which is merged into the sorted arrays when it has grown to a
-sixteenth of their length, so that n names cost n log n. A lookup takes a few microseconds.
+A table may have millions of transactions. Names that are 128 bits in hexadecimal, alone or after a kind and a
+colon, are held as sorted bytes with an array of their versions; other names in a dictionary. New names go to
+a dictionary first, which is merged into the sorted arrays when it has grown to a sixteenth of their length,
+so that n names cost n log n. A lookup takes a few microseconds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,8 @@ class SetTransactions:
     """A mapping of names to versions; a later version of a name replaces an earlier one.
 
     >>> transactions = SetTransactions()
-    >>> transactions.update({"generation": 2, "file:" + "0a" * 16: 7})
-    >>> [transactions.get(name) for name in ("file:" + "0a" * 16, "generation", "recipe")]
+    >>> transactions.update({"stream": 2, "part:" + "0a" * 16: 7})
+    >>> [transactions.get(name) for name in ("part:" + "0a" * 16, "stream", "other")]
     [7, 2, None]
     """
 

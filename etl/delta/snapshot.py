@@ -1,4 +1,4 @@
-"""TODO."""
+"""The state of a table at a version: its checkpoint, and the actions of the commits after it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Snapshot:
         return transactions
 
     def files(self, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the live data files with the columns of ``Table.fragments``, in the order of the log.
+        """Return the live data files with the columns of ``Table.data_files``, in the order of the log.
 
         Raises TableError if their statistics cannot be parsed.
         """
@@ -50,7 +50,7 @@ class Snapshot:
             return pa.concat_tables(map(to_table, chain(old, [self.changes["add"]])))
         except ValueError as error:  # Arrow's errors are ValueErrors
             what = f"the statistics of data files in the log are damaged ({error_line(error)})"
-            raise TableError(what, where=self.head.url, hint="see `etl verify`") from error
+            raise TableError(what, where=self.head.url) from error
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint of this version; raises WriteError if the log is not writable."""
@@ -84,7 +84,7 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
             actions.append(parse_actions(content, partition))
     for kind, action in single.items():
         if not action:
-            raise TableError(f"the log has no {kind}", where=head.url, hint="see `etl verify`")
+            raise TableError(f"the log has no {kind}", where=head.url)
     changes = reconcile(actions)
     del actions
     _release_memory()

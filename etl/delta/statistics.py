@@ -14,20 +14,19 @@ from etl.delta.actions import read_json, string_scalar
 _MAX_STATISTIC_CHARS = 512  # longer values would bloat the log
 
 
-_LOOKUP_COLUMNS = ("source", "file")  # kept at any length: the driver finds data files by them
-
-
 @dataclass
 class StatisticsCollector:
     """Running minimum, maximum and null count per column, in the form of the Delta log."""
 
     columns: tuple[str, ...]
+    lookup: tuple[str, ...] = ()  # columns whose values are kept at any length
     rows: int = 0
     low: dict[str, Any] = field(default_factory=dict)
     high: dict[str, Any] = field(default_factory=dict)
     nulls: dict[str, int] = field(default_factory=dict)
 
     def update(self, table: pa.Table) -> None:
+        """Include the rows of a table."""
         self.rows += table.num_rows
         for name in self.columns:
             column = table[name]
@@ -38,9 +37,8 @@ class StatisticsCollector:
                 self.high[name] = max(self.high.get(name, bounds["max"]), bounds["max"])
 
     def to_json(self) -> str:
-        names = [
-            n for n in self.low if n in _LOOKUP_COLUMNS or _is_short(self.low[n], self.high[n])
-        ]
+        """Return the statistics as JSON, as in an ``add`` action."""
+        names = [n for n in self.low if n in self.lookup or _is_short(self.low[n], self.high[n])]
         return json.dumps(
             {
                 "numRecords": self.rows,

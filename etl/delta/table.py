@@ -1,19 +1,14 @@
-"""Delta tables: open a version, list its data files, and commit.
+"""Delta tables: open a version, list its data files, and commit the next version.
 
-A commit is a compare-and-swap on the head of the log: it creates the next log entry only if that does not
-exist, and so it succeeds only if there was no other commit since the table was opened. The loser opens the
-table again and determines the remaining work; ``etl.lake.ledger`` builds exactly-once commits on that. Unlike a
-commit of delta-rs, it costs the same for small and large tables.
+A commit succeeds only if there was no other commit since the table was opened. The loser opens the table
+again and determines the remaining work. Unlike with delta-rs, a commit costs the same for small and large
+tables.
 """
 
-import json
-import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
-from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -23,27 +18,26 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties, Transaction
 
 from etl import storage
-from etl.delta import commit_history, external, log_segment, snapshot
+from etl.delta import checkpoint, commit_history, external, log_segment, snapshot
+from etl.delta.commit import (
+    check_writable,
+    check_written,
+    commit_actions,
+    metadata_fields,
+    table_configuration,
+    write_commit,
+)
 from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
-from etl.errors import ConflictError, StorageError, TableError, error_line
+from etl.errors import StorageError, TableError, error_line
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pds
 
-_WRITER_VERSION = 2  # of the Delta protocol: append and overwrite, no further features
-# A checkpoint is written after this many log entries (as delta-rs does) or bytes of them: opening a table
-# reads them all, and the open table holds them in memory.
-_MAX_ENTRIES = 100
-_MAX_ENTRY_BYTES = 16 << 20
 _FILES_PER_BATCH = 4096  # as Python objects, about a kilobyte each
-_CONFIGURATION: Mapping[str, str] = {
-    # The log is the lineage: keep it for years. Only the owner decides to delete it.
-    "delta.logRetentionDuration": "interval 3650 days",
-    "delta.enableExpiredLogCleanup": "false",
-}
+_NO_INFO: Mapping[str, Any] = MappingProxyType({})
 
 
 class Table:
@@ -124,7 +118,7 @@ class Table:
                 schema,
                 mode="ignore",
                 partition_by=list(layout.partition_by),
-                configuration=_configuration(schema, layout),
+                configuration=table_configuration(schema, layout),
                 storage_options=storage.delta_options(url),
                 commit_properties=commit_properties,
             )
@@ -159,11 +153,11 @@ class Table:
         ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some of them; ``path`` is always included.
         """
         files = self._snapshot.files(self.schema, columns)
-        # sort_by() would import pandas, which a training process does not need.
+        # sort_by() would import pandas.
         return files.take(pc.sort_indices(files["path"])) if is_sorted else files
 
     def files(self, *columns: str, by: Sequence[str] = ("path",)) -> Iterator[dict[str, Any]]:
-        """Yield the live data files with ``path`` and the given columns of ``fragments``.
+        """Yield the live data files with ``path`` and the given columns of ``data_files``.
 
         They are sorted by the columns ``by``, which must be among these.
         """
@@ -177,13 +171,8 @@ class Table:
         return self._snapshot.transactions()
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Yield version, timestamp, operation and ``tokenlake`` (lineage) of each commit, newest first."""
+        """Yield ``commitInfo`` of each commit with its ``version`` and ``timestamp``, newest first."""
         return commit_history.read_commit_infos(self.url, self.version)
-
-    def record(self) -> dict[str, Any] | None:
-        """Return the newest lineage record of a recipe's commit as a dictionary, or None."""
-        records = (entry.get("tokenlake") or {} for entry in self.history())
-        return next((dict(record) for record in records if "canonical" in record), None)
 
     @property
     def is_vacuumed(self) -> bool:
@@ -193,16 +182,7 @@ class Table:
             for first, last in commit_history.vacuumed_versions(self.url)
         )
 
-    def check_files(self) -> None:
-        """Raise TableError if a vacuum has deleted data files of this version."""
-        if self.is_vacuumed:
-            raise TableError(
-                f"data files of version {self.version} were deleted by a vacuum",
-                where=self.url,
-                hint="use a newer version; `etl release` protects a version from vacuums",
-            )
-
-    def entries(self) -> Iterator[commit_history.Commit]:
+    def commits(self) -> Iterator[commit_history.Commit]:
         """Yield the commits up to this version, oldest first."""
         return commit_history.read_commits(self.url, self.version)
 
@@ -211,52 +191,38 @@ class Table:
         add: Sequence[DataFile],
         *,
         transactions: Mapping[str, int],
-        lineage: Mapping[str, Any],
+        commit_info: Mapping[str, Any] = _NO_INFO,
         remove: Iterable[str] = (),
         overwrite: tuple[pa.Schema, Layout] | None = None,
         data_change: bool = True,
     ) -> Self:
         """Add and remove data files atomically, and return the table at the new version.
 
-        ``remove`` lists paths of live files; ``overwrite`` removes all of them and sets a new schema.
-        ``data_change=False`` marks a commit that moves the same rows to other files. Raises ConflictError
-        if there was another commit since the table was opened (open it again, determine again what to
-        commit), StorageError if a fragment is missing or has another size, or if the log cannot be written.
+        ``commit_info`` has the caller's own fields of ``commitInfo``, which ``history`` yields. ``remove``
+        lists paths of live files; ``overwrite`` removes all of them and sets a new schema.
+        ``data_change=False`` marks a commit that moves the same rows to other files.
+
+        Raises ConflictError if there was another commit since the table was opened (open it again, determine
+        again what to commit), TableError if the table requires a newer Delta writer, and StorageError if a
+        data file is missing or has another size, or if the log is not writable.
         """
-        self._check_writable()
-        _check_written(self.url, add)
-        now = int(time.time() * 1000)
-        metadata = self._metadata
-        mode = "Append" if overwrite is None else "Overwrite"
-        info = {
-            "timestamp": now,
-            "operation": "WRITE",
-            "operationParameters": {"mode": mode},
-            "engineInfo": "tokenlake",
-            "tokenlake": dict(lineage),
-            "commit": uuid.uuid4().hex,  # makes each log entry unique, see storage.create
-        }
+        check_writable(self.url, self._protocol)
+        check_written(self.url, add)
+        metadata = None
         if overwrite is not None:
-            metadata = {**metadata, **_metadata(*overwrite)}
+            metadata = {**self._metadata, **metadata_fields(*overwrite)}
             remove = (file["path"] for file in self.files("path"))
-        removed = {"deletionTimestamp": now, "dataChange": data_change}
-        added = {"modificationTime": now, "dataChange": data_change}
-        actions: Iterable[dict[str, Any]] = chain(
-            [{"commitInfo": info}],
-            [{"metaData": metadata}] if overwrite is not None else [],
-            ({"txn": {"appId": n, "version": v}} for n, v in transactions.items()),
-            ({"remove": {"path": path, **removed}} for path in remove),
-            ({"add": {**_add_action(fragment), **added}} for fragment in add),
+        actions = commit_actions(
+            add,
+            remove=remove,
+            transactions=transactions,
+            commit_info=commit_info,
+            metadata=metadata,
+            data_change=data_change,
         )
-        entry = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
-        uri = storage.join(
-            log_segment.log_folder(self.url), log_segment.commit_file_name(self.version + 1)
-        )
-        if not storage.create_if_absent(uri, entry):
-            raise ConflictError("another commit came first", where=self.url)
-        head = self._head.after(len(entry))
-        table = type(self)(head, metadata, self._protocol)
-        if len(head.entries) >= _MAX_ENTRIES or head.size >= _MAX_ENTRY_BYTES:
+        head = write_commit(self._head, actions)
+        table = type(self)(head, metadata or self._metadata, self._protocol)
+        if checkpoint.is_due(head):
             with suppress(StorageError, TableError):  # the commit is done; the next one retries
                 table = table.checkpoint()
         return table
@@ -267,21 +233,11 @@ class Table:
         Commits write checkpoints automatically. Raises WriteError if the log is not writable, TableError
         if the table requires a newer Delta writer.
         """
-        self._check_writable()
+        check_writable(self.url, self._protocol)
         self._snapshot.write_checkpoint()
         return type(self)(
             log_segment.read_log_segment(self.url, self.version), self._metadata, self._protocol
         )
-
-    def _check_writable(self) -> None:
-        """Raise TableError if the table requires a newer Delta writer."""
-        required = int(self._protocol.get("minWriterVersion", 0))
-        if required > _WRITER_VERSION:
-            raise TableError(
-                f"the table requires Delta writer version {required}, newer than {_WRITER_VERSION}",
-                where=self.url,
-                hint="another program has enabled table features; see `etl history` for its commits",
-            )
 
     def dataset(self) -> "pds.Dataset":
         """Return the table's rows as a pyarrow dataset, which skips files by their statistics."""
@@ -294,42 +250,4 @@ def _version_of(url: str, time: datetime) -> int:
     for entry in commit_history.read_commit_infos(url, log_segment.read_log_segment(url).version):
         if entry["timestamp"] <= milliseconds:
             return int(entry["version"])
-    raise TableError(f"has no version as of {time}", where=url, hint="see `etl history`")
-
-
-def _metadata(schema: pa.Schema, layout: Layout) -> dict[str, Any]:
-    """Return the metadata fields that depend on schema and layout."""
-    return {
-        "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
-        "partitionColumns": list(layout.partition_by),
-        "configuration": _configuration(schema, layout),
-    }
-
-
-def _configuration(schema: pa.Schema, layout: Layout) -> dict[str, str]:
-    statistics = ",".join(name for name in layout.statistics if name in schema.names)
-    return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics}
-
-
-def _add_action(fragment: DataFile) -> dict[str, Any]:
-    return {
-        "path": fragment.path,
-        "partitionValues": dict(fragment.partition),
-        "size": fragment.size,
-        # An empty string is not valid JSON: delta-rs would ignore the statistics of other files, too.
-        "stats": fragment.statistics or None,
-    }
-
-
-def _check_written(url: str, fragments: Sequence[DataFile]) -> None:
-    """Raise StorageError if a file is missing or does not have the size that was written."""
-    with ThreadPoolExecutor(16) as pool:
-        sizes = list(pool.map(lambda f: storage.file_size(storage.join(url, f.path)), fragments))
-    for fragment, size in zip(fragments, sizes, strict=True):
-        if size != fragment.size:
-            state = "is missing" if size is None else f"has {size} bytes"
-            raise StorageError(
-                f"a data file {state}, but {fragment.size} bytes were written",
-                where=storage.join(url, fragment.path),
-                hint="run again: its split is not committed and will be processed again",
-            )
+    raise TableError(f"has no version as of {time}", where=url, hint="the table was created later")

@@ -9,9 +9,11 @@ from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.errors import MismatchError
+from etl.lake.commit_info import find_record
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit, kept_units, split_key, stale_data_files
+from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split, list_splits
 
@@ -104,10 +106,10 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     }
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
     for step, ledger in ledgers.items():
-        if step not in begin and (foreign := ledger.foreign_files()):
+        if step not in begin and (external := ledger.external_files()):
             raise MismatchError(
-                f"{len(foreign)} data files of {step!r} were written by another program (OPTIMIZE?)",
-                where=storage.join(ledger.url, foreign[0]),
+                f"{len(external)} data files of {step!r} were written by another program (OPTIMIZE?)",
+                where=storage.join(ledger.url, external[0]),
                 hint="their rows cannot be traced to input files: restore the previous version, or "
                 "pass --rebuild",
             )
@@ -147,11 +149,11 @@ def _tables_to_begin(
 
 def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
     assert ledger.table is not None
-    record = ledger.table.record()
-    differences = []
+    record = find_record(ledger.table)
+    settings = []
     if record is not None:
-        differences = list(differences(record["canonical"], recipe.canonical()))
-    shown = "; ".join(differences[:5]) or "the recipe's fingerprint differs"
+        settings = list(differences(record.canonical, recipe.canonical()))
+    shown = "; ".join(settings[:5]) or "the recipe's fingerprint differs"
     return MismatchError(
         f"the table {step!r} was created by a different recipe ({shown})",
         where=ledger.url,

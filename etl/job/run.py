@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from etl import schemas
 from etl.compact_collections import PackedKeySet, SpilledList, index_of
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost
 from etl.compute.submit import map_unordered
@@ -34,7 +33,7 @@ from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.rewrite_files import split_files
-from etl.lake.tables import DOCUMENTS, DUPLICATES, TOKENS
+from etl.lake.tables import SPECS
 from etl.lake.work_units import (
     WorkResult,
     WorkUnit,
@@ -45,7 +44,6 @@ from etl.lake.work_units import (
 )
 from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split, count_records, number_splits
-from etl.stages.document_columns import documents_schema
 
 
 def run(
@@ -154,19 +152,10 @@ class _Run:
             self._tokenize(client)
 
     def _begin(self, step: Step) -> None:
-        schema, layout = {
-            "documents": (documents_schema(self.recipe.stages), DOCUMENTS),
-            "duplicates": (
-                schemas.duplicates(
-                    has_references=bool(self.recipe.references),
-                    has_cuts=self.recipe.paragraphs_stage is not None,
-                ),
-                DUPLICATES,
-            ),
-            "tokens": (schemas.TOKENS, TOKENS),
-        }[step]
-        lineage = self.commits.lineage(step, action="rebuild")
-        self.ledgers[step].begin(schema, layout, lambda generation: lineage([], generation))
+        spec, lineage = SPECS[step], self.commits.lineage(step, action="rebuild")
+        self.ledgers[step].create_or_rebuild(
+            spec.schema(self.recipe), spec.layout, lambda generation: lineage([], generation)
+        )
 
     def _read(self, client: Client) -> None:
         """First pass: read splits into ``documents``."""

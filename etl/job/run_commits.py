@@ -16,6 +16,7 @@ from etl.lake.ledger import Describe, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, run_record
 from etl.lake.quarantine import Quarantine
 from etl.lake.stage_costs import StageCost, stage_costs
+from etl.lake.tables import SPECS
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import STEPS, Step
 from etl.sources import Split
@@ -83,12 +84,6 @@ class RunCommits:
         fingerprint: str | None = None,
     ) -> Describe:
         """Return a function that describes a commit, called once its entries are known."""
-        inputs = {
-            "documents": [],
-            "duplicates": ["documents"],
-            "keys": ["documents", "duplicates"],
-            "tokens": ["documents", "duplicates"],
-        }
         others = self._plan.others if step == "duplicates" else ()
         if step != "keys":
             fingerprint = self._recipe.fingerprint(step)
@@ -98,7 +93,7 @@ class RunCommits:
             keys = {entry.key for entry in entries}
             committed = [r for r in results if r.key in keys or not r.key]
             removes = any(entry.remove for entry in entries)
-            tables = [self._ledgers[n].table for n in inputs[step] if n in self._ledgers]
+            tables = [self._ledgers[n].table for n in SPECS[step].made_from if n in self._ledgers]
             return run_record(
                 self._recipe,
                 step,
@@ -113,7 +108,7 @@ class RunCommits:
                     if t is not None
                 ]
                 + [table for other in others for table in other.tables()],
-                num_fragments=sum(len(entry.fragments) for entry in entries),
+                num_data_files=sum(len(entry.data_files) for entry in entries),
                 counts=count_results(committed),
                 tokenizer=load_reference_tokenizer(encoder).record()
                 if encoder is not None

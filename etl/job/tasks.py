@@ -41,7 +41,9 @@ class ReadSplit:
         schema = documents_schema(recipe.stages)
         url = recipe.table_url("documents")
         kept, rejected = (
-            DataFileWriter(url, schema, DOCUMENTS, name=result.key, partition={"verdict": verdict})
+            DataFileWriter(
+                url, schema, DOCUMENTS.layout, name=result.key, partition={"verdict": verdict}
+            )
             for verdict in schemas.VERDICTS
         )
         tokens = None
@@ -125,7 +127,7 @@ class _TokenWriter:
         assert stage is not None
         self._costs = costs
         self._encoder = Encoder.of(stage)
-        layout = ARCHIVED_TOKENS if stage.archive else TOKENS
+        layout = ARCHIVED_TOKENS if stage.archive else TOKENS.layout
         self._writer = DataFileWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
         self._tokens = 0
         self._checked = False

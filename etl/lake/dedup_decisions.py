@@ -1,4 +1,4 @@
-"""Reader of the table ``duplicates``: decided units, and their dropped and cut rows."""
+"""Which units are deduplicated, and which of their rows are left out or cut, by ``duplicates``."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from etl.lake.work_units import WorkUnit
 
 
 class DedupDecisions:
-    """Decisions in the latest version of ``duplicates``; without the table, all units are decided."""
+    """The decisions in the newest ``duplicates``; without the table, all units are decided and kept."""
 
     def __init__(self, ledger: Ledger | None) -> None:
         self._ledger = ledger
@@ -28,22 +28,22 @@ class DedupDecisions:
             self._spans = RangeIndex((f["min.source"], f["max.source"], f["path"]) for f in files)
 
     def include(self, unit: WorkUnit) -> bool:
-        """Return whether the rows of a unit are decided."""
+        """Return whether the unit's rows are decided."""
         return self._ledger is None or self._ledger.is_done(self._ledger.key(unit.key))
 
     def files(self, source: str) -> tuple[str, ...]:
-        """Return the data files of ``duplicates`` that may list rows of an input file.
+        """Return the data files of ``duplicates`` that may name rows of an input file.
 
         Each of them covers a range of sources. The ranges are known from statistics: file names begin with
         hashes and have no order.
         """
-        return self._spans.around(source)
+        return self._spans.files_around(source)
 
 
 class RangeIndex:
-    """Data files with the first and last name in each, for look-ups by name.
+    """Data files by the first and last name in each of them.
 
-    >>> RangeIndex([("a", "c", "0.parquet"), ("c", "d", "1.parquet")]).around("c")
+    >>> RangeIndex([("a", "c", "0.parquet"), ("c", "d", "1.parquet")]).files_around("c")
     ('0.parquet', '1.parquet')
     """
 
@@ -52,8 +52,8 @@ class RangeIndex:
         self._lows = [low for low, _, _ in self._spans]
         self._reach = list(accumulate((high for _, high, _ in self._spans), max))
 
-    def around(self, name: str) -> tuple[str, ...]:
-        """Return the files that may hold a name; the look-up is fast if few of them overlap."""
+    def files_around(self, name: str) -> tuple[str, ...]:
+        """Return the files that may hold a name; few are compared if few overlap."""
         first, stop = bisect_left(self._reach, name), bisect_right(self._lows, name)
         return tuple(path for _, high, path in self._spans[first:stop] if name <= high)
 
@@ -65,23 +65,26 @@ def duplicate_rows(
     *,
     kinds: Sequence[str] = (*schemas.WHOLE, schemas.SHORT),
 ) -> npt.NDArray[np.int64]:
-    """Return ``row`` of each dropped document in the data files ``paths`` of ``documents``.
+    """Return the ``row`` of each document in the data files ``paths`` of ``documents`` that is left out.
 
-    ``files`` are the data files of ``duplicates`` to search; ``kinds`` are the kinds of duplicates.
+    ``files`` are the data files of ``duplicates`` to read; ``kinds`` are the reasons to leave a row out.
     """
-    tables = _rows(table_url, files, paths, kinds, ["row"])
+    tables = _read_rows(table_url, files, paths, kinds, ["row"])
     rows = [np.asarray(table["row"].combine_chunks()) for table in tables]
     return np.concatenate([np.empty(0, np.int64), *rows])
 
 
 def cut_rows(table_url: str, files: Sequence[str], paths: Sequence[str]) -> pa.Table:
-    """Return the cut documents in such data files: ``row``, and ``cut``, the ordinals of cut units."""
+    """Return ``row`` and ``cut`` (the ordinals of the removed units) of the documents that are cut.
+
+    The arguments are those of ``duplicate_rows``.
+    """
     schema = pa.schema([schemas.DUPLICATES.field("row"), schemas.CUTS.field("cut")])
-    tables = _rows(table_url, files, paths, [schemas.CUT], schema.names)
+    tables = _read_rows(table_url, files, paths, [schemas.CUT], schema.names)
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
 
 
-def _rows(
+def _read_rows(
     table_url: str,
     files: Sequence[str],
     paths: Sequence[str],

@@ -1,4 +1,4 @@
-"""The table `keys`: its data files, and the key ranges in them."""
+"""The table ``keys`` of a lake: whether it is up to date, its data files and their key ranges."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -11,7 +11,6 @@ from etl.lake.ledger import Ledger
 from etl.lake.tables import KEYS
 
 Kind = Literal["exact", "near"]
-
 
 KINDS: Final[tuple[Kind, ...]] = ("exact", "near")
 """The kinds of duplicates, and of keys."""
@@ -26,13 +25,13 @@ class KeysTable:
 
     def __init__(self, duplicates: Ledger) -> None:
         lake, _, _ = duplicates.url.rpartition("/")
-        self.ledger = Ledger(storage.join(lake, "keys"), fingerprint=duplicates.key("keys"))
+        self.ledger = Ledger(storage.join(lake, KEYS.name), fingerprint=duplicates.key(KEYS.name))
         is_other = self.ledger.table is None or self.ledger.is_other_recipe
-        self.fits = not is_other and not self.ledger.foreign_files()
+        self.fits = not is_other and not self.ledger.external_files()
 
-    def begin(self, lineage: Callable[[int], Mapping[str, Any]]) -> None:
-        """Create or rebuild the table as ``Ledger.begin`` does; create a new KeyTable afterwards."""
-        self.ledger.begin(schemas.KEYS, KEYS, lineage)
+    def create_or_rebuild(self, lineage: Callable[[int], Mapping[str, Any]]) -> None:
+        """Create or rebuild the table as the ledger does; create a new KeysTable afterwards."""
+        self.ledger.create_or_rebuild(schemas.KEYS, KEYS.layout, lineage)
 
     def has(self, unit: str) -> bool:
         """Return whether the table holds the keys of a unit of ``documents``, given the unit's key."""
@@ -41,7 +40,7 @@ class KeysTable:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """A data file of a table ``keys``."""
+    """A data file of a table ``keys``: its URI, its kind, its least and greatest key, its rows."""
 
     uri: str
     kind: Kind
@@ -50,7 +49,7 @@ class KeyFile:
     rows: int
 
 
-def key_files(table: Table) -> list[KeyFile]:
+def list_key_files(table: Table) -> list[KeyFile]:
     """Return the data files of a table ``keys``."""
     files = table.data_files()
     if not files.num_rows:
@@ -65,7 +64,7 @@ def key_files(table: Table) -> list[KeyFile]:
 
 
 def file_id(path: str) -> int:
-    """Return the id of a data file of ``documents`` in table ``keys``: 63 bits of its path's SHA-256.
+    """Return the id of a data file of ``documents`` in ``keys``: 63 bits of the SHA-256 of its path.
 
     >>> file_id("verdict=kept/0.parquet")
     6487412895188051549

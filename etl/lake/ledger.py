@@ -27,6 +27,8 @@ from etl.delta.layout import Layout
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
+from etl.lake.commit_info import find_record, read_record, to_commit_info
+from etl.lake.open_table import open_table
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
 
@@ -36,7 +38,7 @@ class LedgerEntry:
     """A finished unit of work: its key, its new data files, and the data files that they replace."""
 
     key: str
-    fragments: Sequence[DataFile] = ()
+    data_files: Sequence[DataFile] = ()
     remove: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # input URI -> fingerprint
 
@@ -46,7 +48,7 @@ class RewrittenFile:
     """New data files that take over rows of other files, with the units of work of these rows if known."""
 
     key: str
-    fragments: Sequence[DataFile]
+    data_files: Sequence[DataFile]
     units: Sequence[str] = ()
 
 
@@ -69,20 +71,26 @@ class Ledger:
     True
     """
 
-    def __init__(self, url: str, *, fingerprint: str) -> None:
+    def __init__(self, url: str, *, fingerprint: str, table: Table | None = None) -> None:
+        """Open the ledger of the table at a URL at its newest version, or at that of an open table."""
         self.url = url
         self.fingerprint = fingerprint
         self.table: Table | None = None
         self.generation = 1
         self._transactions = SetTransactions()
-        self.refresh()
+        if table is None and Table.exists(url):
+            table = open_table(url)
+        if table is not None:
+            self._read(table)
 
     def refresh(self) -> None:
         """Read the newest version of the table."""
-        if self.table is None and not Table.exists(self.url):
-            return
-        self.table = Table.open(self.url)
-        self._transactions = self.table.transactions()
+        if self.table is not None or Table.exists(self.url):
+            self._read(Table.open(self.url))
+
+    def _read(self, table: Table) -> None:
+        self.table = table
+        self._transactions = table.transactions()
         self.generation = self._transactions.get("generation") or 1
 
     @property
@@ -100,7 +108,7 @@ class Ledger:
         """Return whether a unit of work is done, according to the log."""
         return (self._transactions.get(key) or 0) > 0
 
-    def foreign_files(self) -> list[str]:
+    def external_files(self) -> list[str]:
         """Return the live data files of another program, which no unit of work in the log has written."""
         if self.table is None:
             return []
@@ -116,8 +124,8 @@ class Ledger:
             yield merged.get(_int63(key), [key]) if merged else [key]
 
     @property
-    def has_merged(self) -> bool:
-        """Whether a data file may hold rows of several units of work."""
+    def has_compacted_files(self) -> bool:
+        """Whether a data file may hold rows of several units of work, which ``optimize`` merged."""
         return any(True for _ in self._transactions.of_kind("merged"))
 
     def has_changed(self, uri: str, fingerprint: str) -> bool:
@@ -133,7 +141,7 @@ class Ledger:
         count = self._transactions.get(self._name("edition", uri)) or 0
         return count + self.has_changed(uri, fingerprint)
 
-    def begin(
+    def create_or_rebuild(
         self, schema: pa.Schema, layout: Layout, lineage: Callable[[int], Mapping[str, Any]]
     ) -> None:
         """Create the table, or start a new generation as a new, empty version.
@@ -152,7 +160,7 @@ class Ledger:
         self.table.commit(
             [],
             transactions={**state, "generation": generation},
-            lineage=lineage(generation),
+            commit_info=to_commit_info(lineage(generation)),
             overwrite=(schema, layout),
         )
         self.refresh()
@@ -196,16 +204,16 @@ class Ledger:
             if not todo:
                 return []
             parts = [part for rewrite in todo for part in rewrite.parts]
-            fragments = [fragment for part in parts for fragment in part.fragments]
+            data_files = [file for part in parts for file in part.data_files]
             transactions = {part.key: 1 for part in parts}
             for part in parts:
                 transactions |= {f"merged:{unit}": _int63(part.key) for unit in part.units}
             try:
                 self.table = self.table.commit(
-                    fragments,
+                    data_files,
                     remove=[path for rewrite in todo for path in rewrite.remove],
                     transactions=transactions,
-                    lineage=describe(len(fragments)),
+                    commit_info=to_commit_info(describe(len(data_files))),
                     data_change=False,
                 )
             except ConflictError:
@@ -247,10 +255,10 @@ class Ledger:
             self._check_removed(entries, live)
             remove = {path for path, source in live.items() if path in remove or source in files}
         self.table = self.table.commit(
-            [fragment for entry in entries for fragment in entry.fragments],
+            [file for entry in entries for file in entry.data_files],
             remove=sorted(remove),
             transactions=transactions,
-            lineage=describe(entries, self.generation),
+            commit_info=to_commit_info(describe(entries, self.generation)),
         )
         self._transactions.update(transactions)
 
@@ -276,6 +284,19 @@ class Ledger:
 
     def _name(self, kind: str, uri: str) -> str:
         return f"{kind}:{_digest(self.generation, uri)[:32]}"
+
+
+def find_ledger(table: Table) -> Ledger | None:
+    """Return the ledger of a table for the recipe that made it; None if no recipe did."""
+    record = find_record(table)
+    if record is None:
+        return None
+    return Ledger(table.url, fingerprint=record.fingerprint, table=table)
+
+
+def open_ledger(table: Table) -> Ledger:
+    """Return the ledger of a table for the recipe that made it; raise TableError if no recipe did."""
+    return Ledger(table.url, fingerprint=read_record(table).fingerprint, table=table)
 
 
 def _digest(*parts: object) -> str:

@@ -10,11 +10,10 @@ from unicodedata import unidata_version
 
 from etl import schemas
 from etl.delta.table import Table
-from etl.errors import TableError
-from etl.lake.ledger import Ledger
-from etl.lake.table_versions import latest_record, versions_of
+from etl.lake.commit_info import read_record
 from etl.lake.work_units import WorkResult
-from etl.recipe.recipe import Recipe, Step
+from etl.recipe.recipe import Recipe
+from etl.schemas import TableName
 from etl.sources import Split
 
 # Apart from the recipe, a result depends on our code and on these libraries.
@@ -66,7 +65,7 @@ def input_files(
     ]
 
 
-def run_record(recipe: Recipe, step: Step | Literal["keys"], **fields: Any) -> dict[str, Any]:
+def run_record(recipe: Recipe, step: TableName, **fields: Any) -> dict[str, Any]:
     """Return the record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
     lineage = schemas.Lineage(
         recipe=recipe.name,
@@ -77,19 +76,6 @@ def run_record(recipe: Recipe, step: Step | Literal["keys"], **fields: Any) -> d
         **fields,
     )
     return lineage.model_dump(mode="json")
-
-
-def recipe_of(table: Table) -> schemas.Lineage:
-    """Return the newest record of a table; raise TableError if no recipe made the table."""
-    lineage = latest_record(versions_of(table))
-    if lineage is None:
-        raise TableError("this table was not made by a recipe", where=table.url)
-    return lineage
-
-
-def open_ledger(table: Table) -> Ledger:
-    """Open the ledger of a table; raise TableError if no recipe made the table."""
-    return Ledger(table.url, fingerprint=recipe_of(table).fingerprint)
 
 
 def maintenance_record(
@@ -103,10 +89,10 @@ def maintenance_record(
         "action": action,
         "versions": library_versions(),
         "input_files": [],
-        "num_fragments": 0,
+        "num_data_files": 0,
         "counts": schemas.Counts(),
         "started": now,
         "committed": now,
         **fields,
     }
-    return recipe_of(table).model_copy(update=update).model_dump(mode="json")
+    return read_record(table).model_copy(update=update).model_dump(mode="json")

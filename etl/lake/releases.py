@@ -11,12 +11,13 @@ import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from etl import storage
+from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import TableError
+from etl.lake.commit_info import input_versions
 from etl.lake.leases import active_leases
+from etl.lake.open_table import open_table
 
-TABLES = ("documents", "duplicates", "tokens")
 _FOLDER = "releases"
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -47,8 +48,8 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
         )
     tables = _tables_at(url, version)
     for table in tables.values():
-        table.check_files()
-    versions = {kind: table.version for kind, table in tables.items()}
+        check_not_vacuumed(table)
+    versions = {table_name: table.version for table_name, table in tables.items()}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     release = Release(name=name, versions=versions, created=now, key=uuid.uuid4().hex[:12])
     if not storage.create_if_absent(
@@ -103,11 +104,21 @@ def version_of(table_url: str, version: int | str) -> int:
     """
     if isinstance(version, int) or version.isdecimal():
         return int(version)
-    lake, _, kind = storage.normalize(table_url).rpartition("/")
+    lake, _, name = storage.normalize(table_url).rpartition("/")
     release = read_release(lake, version)
-    if kind not in release.versions:
-        raise TableError(f"release {version!r} does not include the table {kind!r}", where=lake)
-    return release.versions[kind]
+    if name not in release.versions:
+        raise TableError(f"release {version!r} does not include the table {name!r}", where=lake)
+    return release.versions[name]
+
+
+def check_not_vacuumed(table: Table) -> None:
+    """Raise TableError if a vacuum has deleted data files of the table's version."""
+    if table.is_vacuumed:
+        raise TableError(
+            f"data files of version {table.version} were deleted by a vacuum",
+            where=table.url,
+            hint="use a newer version; `etl release` protects a version from vacuums",
+        )
 
 
 def _uri(lake: str, name: str) -> str:
@@ -116,27 +127,27 @@ def _uri(lake: str, name: str) -> str:
 
 def _tables_at(lake: str, version: int | None) -> dict[str, Table]:
     """Open the last table of a lake at a version, and the others at the versions that it read."""
-    urls = {kind: storage.join(lake, kind) for kind in TABLES}
-    existing = [kind for kind in TABLES if Table.exists(urls[kind])]
+    urls = {name: storage.join(lake, name) for name in schemas.RELEASED_TABLES}
+    existing = [name for name, url in urls.items() if Table.exists(url)]
     if not existing:
         raise TableError(
             "no lake at this URL", where=lake, hint="check the URL; `etl run` creates lakes"
         )
     last = "tokens" if "tokens" in existing else existing[0]
-    tables = {last: Table.open(urls[last], version)}
+    tables = {last: open_table(urls[last], version)}
     versions = _versions_read_by(tables[last])
-    for kind in existing:
-        if kind != last:  # a table that no commit names was not read: open its newest version
-            tables[kind] = Table.open(urls[kind], versions.get(kind))
-            if version is None and tables[kind].is_vacuumed:  # newer files hold the same rows
-                tables[kind] = Table.open(urls[kind])
-    return {kind: tables[kind] for kind in existing}
+    for name in existing:
+        if name != last:  # a table that no commit names was not read: open its newest version
+            tables[name] = open_table(urls[name], versions.get(name))
+            if version is None and tables[name].is_vacuumed:  # newer files hold the same rows
+                tables[name] = open_table(urls[name])
+    return {name: tables[name] for name in existing}
 
 
 def _versions_read_by(table: Table) -> dict[str, int]:
     """Return the newest version of each input table that a version of this table has read."""
     versions: dict[str, int] = {}
-    for entry in table.entries():
-        for kind, version in entry.reads.items():
-            versions[kind] = max(version, versions.get(kind, 0))
+    for info in table.history():
+        for name, version in input_versions(info).items():
+            versions[name] = max(version, versions.get(name, 0))
     return versions

@@ -39,21 +39,23 @@ def merge_files(ledger: Ledger, group: FileGroup, layout: Layout) -> Rewrite:
     sorted by. Raises TableError if the number of rows differs from the log.
     """
     key = ledger.key("merged", *group.paths)
-    tables: Iterable[pa.Table] = (table for path in group.paths for table in _read(ledger, path))
+    tables: Iterable[pa.Table] = (
+        table for path in group.paths for table in _read_row_groups(ledger, path)
+    )
     if layout.ascending:
         order = [(name, "ascending") for name in layout.ascending]
         tables = [pa.concat_tables(tables).sort_by(order)]
-    if layout is TOKENS:
+    if layout is TOKENS.layout:
         layout = _tokens_layout(ledger, group.paths[0])
-    fragments = _write(ledger, tables, layout, key, group.partition)
-    written = sum(fragment.rows for fragment in fragments)
+    data_files = _write_files(ledger, tables, layout, key, group.partition)
+    written = sum(file.rows for file in data_files)
     if written != group.rows:
         raise TableError(
             f"{len(group.paths)} data files have {written} rows, but the log says {group.rows}",
             where=ledger.url,
             hint="run `etl verify LAKE`",
         )
-    return Rewrite(group.paths, [RewrittenFile(key, fragments, group.units)])
+    return Rewrite(group.paths, [RewrittenFile(key, data_files, group.units)])
 
 
 def split_files(ledger: Ledger, live: Container[str], units: Iterable[WorkUnit]) -> list[Rewrite]:
@@ -62,7 +64,7 @@ def split_files(ledger: Ledger, live: Container[str], units: Iterable[WorkUnit])
     Returns the rewrites, which are not committed yet. Rows of live units stay together. Rows of removed
     units get one file per input file, as before merging, so they can be replaced one input file at a time.
     """
-    if ledger.table is None or not ledger.has_merged:
+    if ledger.table is None or not ledger.has_compacted_files:
         return []
     mixed: dict[str, list[str]] = {}  # file -> its live units
     files = list(ledger.table.files("path", "min.source", "max.source"))
@@ -84,38 +86,43 @@ def _split_file(ledger: Ledger, path: str, live: Mapping[str, str]) -> Rewrite:
     """Rewrite one file; ``live`` maps its live units to their input files."""
     live_sources = pa.array(set(live.values()), pa.string())
     all_sources: dict[str, None] = {}
-    for table in _read(ledger, path):
+    for table in _read_row_groups(ledger, path):
         all_sources |= dict.fromkeys(table["source"].unique().to_pylist())
     parts, layout = [], _tokens_layout(ledger, path)
     if live:
         key = ledger.key("merged", path)
-        rows = (t.filter(pc.is_in(t["source"], live_sources)) for t in _read(ledger, path))
-        parts.append(RewrittenFile(key, _write(ledger, rows, layout, key), list(live)))
+        rows = (
+            t.filter(pc.is_in(t["source"], live_sources)) for t in _read_row_groups(ledger, path)
+        )
+        parts.append(RewrittenFile(key, _write_files(ledger, rows, layout, key), list(live)))
     for source in all_sources.keys() - set(live_sources.to_pylist()):
         key = ledger.key("merged", path, source)
-        rows = (table.filter(pc.equal(table["source"], source)) for table in _read(ledger, path))
-        parts.append(RewrittenFile(key, _write(ledger, rows, layout, key)))
+        rows = (
+            table.filter(pc.equal(table["source"], source))
+            for table in _read_row_groups(ledger, path)
+        )
+        parts.append(RewrittenFile(key, _write_files(ledger, rows, layout, key)))
     return Rewrite([path], parts)
 
 
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:
     """Return the layout of a data file of tokens, so that rewriting keeps an archive compressed."""
-    with _reading(ledger, path) as file:
+    with _open_parquet(ledger, path) as file:
         group: Any = file.metadata.row_group(0)
     columns = (group.column(i) for i in range(group.num_columns))
     codecs = {c.compression for c in columns if c.path_in_schema.startswith("tokens.")}
-    return ARCHIVED_TOKENS if codecs == {"ZSTD"} else TOKENS
+    return ARCHIVED_TOKENS if codecs == {"ZSTD"} else TOKENS.layout
 
 
-def _read(ledger: Ledger, path: str) -> Iterator[pa.Table]:
+def _read_row_groups(ledger: Ledger, path: str) -> Iterator[pa.Table]:
     """Yield the row groups of a data file; raise TableError rather than copy damaged ones."""
-    with _reading(ledger, path) as file:
+    with _open_parquet(ledger, path) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, use_threads=False)
 
 
 @contextmanager
-def _reading(ledger: Ledger, path: str) -> Iterator[pq.ParquetFile]:
+def _open_parquet(ledger: Ledger, path: str) -> Iterator[pq.ParquetFile]:
     with storage.open_input(storage.join(ledger.url, path)) as source:
         try:
             yield pq.ParquetFile(
@@ -129,7 +136,7 @@ def _reading(ledger: Ledger, path: str) -> Iterator[pq.ParquetFile]:
             ) from error
 
 
-def _write(
+def _write_files(
     ledger: Ledger,
     tables: Iterable[pa.Table],
     layout: Layout,

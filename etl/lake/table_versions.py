@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
-from etl import schemas, storage
+from etl import schemas
 from etl.delta.table import Table
-from etl.errors import TableError
-from etl.lake.ledger import Ledger
+from etl.lake.commit_info import fields_of, parse_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +31,14 @@ class Version:
 def history(table_url: str) -> list[Version]:
     """Return all versions of a table, newest first.
 
-    Raises TableError if the table does not exist, or its log was written by a newer Tokenlake.
+    Raises TableError if the table does not exist, or was written in another format version.
     """
-    return versions_of(Table.open(table_url))
+    return read_versions(Table.open(table_url))
 
 
-def versions_of(table: Table) -> list[Version]:
+def read_versions(table: Table) -> list[Version]:
     """Return the versions of an open table up to its own, newest first."""
-    return [_version(entry, table.url) for entry in table.history()]
+    return [_version(info, table.url) for info in table.history()]
 
 
 def latest_record(versions: Sequence[Version]) -> schemas.Lineage | None:
@@ -56,18 +53,6 @@ def current_versions(versions: Sequence[Version]) -> list[Version]:
         return []
     writers = [v for v in versions if v.lineage and v.lineage.generation == last.generation]
     return writers[::-1]
-
-
-def find_table(lake: str, name: str) -> Table | None:
-    """Open a table of a lake at its newest version; return None if the lake does not have it."""
-    url = storage.join(lake, name)
-    return Table.open(url) if Table.exists(url) else None
-
-
-def find_ledger(table: Table) -> Ledger | None:
-    """Open the ledger of a table for the recipe that made it; return None if no recipe did."""
-    record = latest_record(versions_of(table))
-    return Ledger(table.url, fingerprint=record.fingerprint) if record is not None else None
 
 
 def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:
@@ -105,26 +90,12 @@ def added_in(table: Table, path: str, candidates: Sequence[Version]) -> Version 
     return candidates[low] if candidates else None
 
 
-def _version(entry: dict[str, Any], url: str) -> Version:
-    fields = entry.get("tokenlake") or {}
-    is_lineage = "format" in fields
-    where = f"{url} version {entry['version']}"
+def _version(info: dict[str, Any], url: str) -> Version:
+    lineage = parse_record(info, url)
     return Version(
-        version=int(entry["version"]),
-        time=datetime.fromtimestamp(int(entry["timestamp"]) / 1000, UTC),
-        operation=str(entry.get("operation", "")),
-        lineage=_record(fields, where) if is_lineage else None,
-        note={} if is_lineage else dict(fields),
+        version=int(info["version"]),
+        time=datetime.fromtimestamp(int(info["timestamp"]) / 1000, UTC),
+        operation=str(info.get("operation", "")),
+        lineage=lineage,
+        note={} if lineage is not None else dict(fields_of(info)),
     )
-
-
-def _record(fields: dict[str, Any], where: str) -> schemas.Lineage:
-    try:
-        return schemas.Lineage.model_validate(fields)
-    except ValidationError as error:
-        raise TableError(
-            f"its lineage record has format {fields['format']}, but this version reads up to "
-            f"{schemas.FORMAT_VERSION} (invalid fields: {error.error_count()})",
-            where=where,
-            hint="a newer Tokenlake may have written it: upgrade",
-        ) from error

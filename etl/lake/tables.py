@@ -1,39 +1,118 @@
-"""The tables of a lake: their layout on disk."""
+"""The tables of a lake, each defined once: name, schema, layout on disk, and input tables."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
+import pyarrow as pa
+
+from etl import schemas
 from etl.delta.layout import Layout
+from etl.delta.table import Table
+from etl.errors import TableError
+from etl.lake.open_table import find_table
+from etl.recipe.recipe import Recipe
+from etl.schemas import TableName
+from etl.stages.document_columns import documents_schema
 
-DOCUMENTS = Layout(
-    partition_by=("verdict",),
-    statistics=("id", "source", "row", "reason"),
-    dictionary=("source", "lang", "reason"),
-    bulk="text",
+
+@dataclass(frozen=True, kw_only=True)
+class TableSpec:
+    """What a table of a lake is.
+
+    ``compact_by`` is the order in which ``optimize`` merges small data files: by address; by address, keeping
+    the files of a unit of work together; or by key. None: never.
+    """
+
+    name: TableName
+    schema: Callable[[Recipe], pa.Schema]
+    layout: Layout
+    made_from: tuple[TableName, ...] = ()
+    is_index: bool = (
+        False  # rebuilt from the others at any time: not a step of a recipe, not in releases
+    )
+    compact_by: Literal["address", "unit", "key"] | None = None
+
+
+# `duplicates` names the data files of documents, which are as large as the splits of the input.
+DOCUMENTS: Final = TableSpec(
+    name="documents",
+    schema=lambda recipe: documents_schema(recipe.stages),
+    layout=Layout(
+        partition_by=("verdict",),
+        statistics=("id", "source", "row", "reason"),
+        lookup=("source",),
+        dictionary=("source", "lang", "reason"),
+        bulk="text",
+    ),
 )
 
-
-DUPLICATES = Layout(
-    statistics=("source", "row", "file", "kind"),
-    dictionary=("source", "keeper_source", "kind", "file"),
+DUPLICATES: Final = TableSpec(
+    name="duplicates",
+    schema=lambda recipe: schemas.duplicates(
+        has_references=bool(recipe.references), has_cuts=recipe.paragraphs_stage is not None
+    ),
+    layout=Layout(
+        statistics=("source", "row", "file", "kind"),
+        lookup=("source", "file"),
+        dictionary=("source", "keeper_source", "kind", "file"),
+    ),
+    made_from=("documents",),
+    compact_by="address",
 )
 
-
-KEYS = Layout(partition_by=("kind",), statistics=("key",), dictionary=("file",), ascending=("key",))
-
+KEYS: Final = TableSpec(
+    name="keys",
+    schema=lambda _: schemas.KEYS,
+    layout=Layout(
+        partition_by=("kind",), statistics=("key",), dictionary=("file",), ascending=("key",)
+    ),
+    made_from=("documents", "duplicates"),
+    is_index=True,
+    compact_by="key",
+)
 
 # Chosen for training by benchmarks/stored_form.py: lz4 decodes more than twice as fast as zstd. At level 3
 # (LZ4 HC) files are a sixth smaller than at the default level, and take three times as long to write. 6 MB of
 # int32 are 1.5 M tokens; a reader holds one page for each open file.
-TOKENS = Layout(
-    statistics=("id", "source", "row", "token_end"),
-    bulk="tokens",
-    running=("num_tokens", "token_end"),
-    row_group_bytes=6 << 20,
-    page_bytes=1 << 18,
-    compression="lz4",
-    compression_level=3,
+TOKENS: Final = TableSpec(
+    name="tokens",
+    schema=lambda _: schemas.TOKENS,
+    layout=Layout(
+        statistics=("id", "source", "row", "token_end"),
+        lookup=("source",),
+        dictionary=("source",),
+        bulk="tokens",
+        running=("num_tokens", "token_end"),
+        row_group_bytes=6 << 20,
+        page_bytes=1 << 18,
+        compression="lz4",
+        compression_level=3,
+    ),
+    made_from=("documents", "duplicates"),
+    compact_by="unit",
 )
 
+SPECS: Final[dict[str, TableSpec]] = {
+    spec.name: spec for spec in (DOCUMENTS, DUPLICATES, KEYS, TOKENS)
+}
+"""The tables by name; each is made from tables before it."""
 
-# For tables that are archived rather than read: half the size, a third of the speed.
-ARCHIVED_TOKENS = replace(TOKENS, page_bytes=1 << 20, compression="zstd", compression_level=9)
+ARCHIVED_TOKENS: Final = replace(
+    TOKENS.layout, page_bytes=1 << 20, compression="zstd", compression_level=9
+)
+"""The layout for tokens that are archived rather than read: half the size, a third of the speed."""
+
+
+def open_tables(lake: str) -> dict[str, Table]:
+    """Open the tables that a lake has, at their newest versions.
+
+    Raises TableError if the lake has no documents, or was written in another format version.
+    """
+    # Those made from others come first: the versions that they name exist when the others are opened.
+    tables = {name: find_table(lake, name) for name in reversed(SPECS)}
+    if tables["documents"] is None:
+        raise TableError(
+            "no lake at this URL", where=lake, hint="check the URL; `etl run` creates lakes"
+        )
+    return {name: table for name in SPECS if (table := tables[name]) is not None}

@@ -7,7 +7,7 @@ that another commit removed first are skipped. ``documents`` is not compacted: `
 and they are as large as the splits of the input.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,11 +19,11 @@ from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import leases
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import Ledger
-from etl.lake.lineage_record import maintenance_record, open_ledger
+from etl.lake.ledger import Ledger, open_ledger
+from etl.lake.lineage_record import maintenance_record
+from etl.lake.open_table import find_table
 from etl.lake.rewrite_files import FileGroup, merge_files
-from etl.lake.table_versions import find_table
-from etl.lake.tables import DUPLICATES, KEYS, TOKENS
+from etl.lake.tables import KEYS, SPECS, TableSpec
 from etl.lake.work_units import kept_units
 
 TARGET_BYTES: Final = 256 << 20
@@ -48,27 +48,32 @@ class Optimized:
 
 
 def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
-    """Compact the small files of ``duplicates``, ``keys`` and ``tokens``.
+    """Compact the small files of all tables but ``documents``.
 
     Raises TableError if the lake has none of these tables, if no recipe made them, or if a file is damaged.
     """
     url = storage.normalize(lake)
+    results = []
     with leases.hold_lease(url, "optimize"):
-        results = []
-        if (duplicates := find_table(url, "duplicates")) is not None:
-            decisions = open_ledger(duplicates)
-            groups = list(_groups(_blocks(url, "duplicates", decisions), target_bytes))
-            results.append(_optimized(decisions, groups, DUPLICATES))
-            if (keys := KeysTable(decisions)).fits:  # otherwise the next run rebuilds it
-                target = min(target_bytes, _KEYS_BYTES)
-                results.append(_optimized(keys.ledger, _key_groups(keys.ledger, target), KEYS))
-        if (tokens := find_table(url, "tokens")) is not None:
-            ledger = open_ledger(tokens)
-            groups = list(_groups(_blocks(url, "tokens", ledger), target_bytes))
-            results.append(_optimized(ledger, groups, TOKENS))
+        for spec in SPECS.values():
+            if (ledger := _find_ledger(url, spec)) is not None:
+                groups = _group_files(url, spec, ledger, target_bytes)
+                results.append(_compact(ledger, groups, spec.layout))
     if not results:
         raise TableError("no tables to compact", where=url, hint="check the URL")
     return results
+
+
+def _find_ledger(lake: str, spec: TableSpec) -> Ledger | None:
+    """Return the ledger of a table to compact; None for one that does not exist or will be rebuilt."""
+    table = find_table(lake, spec.name) if spec.compact_by is not None else None
+    if table is None:
+        return None
+    if spec is not KEYS:
+        return open_ledger(table)
+    duplicates = find_table(lake, "duplicates")
+    keys = KeysTable(open_ledger(duplicates)) if duplicates is not None else None
+    return keys.ledger if keys is not None and keys.fits else None
 
 
 @dataclass(frozen=True)
@@ -82,27 +87,30 @@ class _Block:
     units: tuple[str, ...]
 
 
-def _blocks(lake: str, kind: str, ledger: Ledger) -> list[_Block]:
-    """Return the data files of a table as blocks, in the order of their addresses."""
+def _group_files(lake: str, spec: TableSpec, ledger: Ledger, target_bytes: int) -> list[FileGroup]:
+    """Group the data files of a table, each group for one file of about the target size."""
     assert ledger.table is not None
-    fragments = ledger.table.data_files()
-    if not fragments.num_rows:
-        return []
-    columns = ["path", "size", "rows", "min.source", "min.row"]
-    files = fragments.select(columns).to_pylist()
+    if spec.compact_by == "key":
+        return _group_by_key(ledger.table, min(target_bytes, _KEYS_BYTES))
+    files = ledger.table.data_files(("size", "rows", "min.source", "min.row")).to_pylist()
+    if spec.compact_by == "unit":
+        blocks = _blocks_of_units(lake, ledger, files)
+    else:
+        blocks = [_block([file], []) for file in files]
+    return list(_merge_neighbours(blocks, target_bytes))
+
+
+def _blocks_of_units(lake: str, ledger: Ledger, files: Sequence[Mapping[str, Any]]) -> list[_Block]:
+    """Return the files of each unit of work as a block, without those that the next run replaces."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     units: dict[str, list[str]] = {}
-    if kind == "duplicates":  # its files are not looked up by unit
-        for file in files:
-            groups[file["path"]], units[file["path"]] = [file], []
-    else:
-        documents = Table.open(storage.join(lake, "documents"))
-        live = {ledger.key(unit.key) for unit in kept_units(documents)}
-        for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
-            if live.issuperset(keys):  # the next run replaces the others
-                groups.setdefault(keys[0], []).append(file)
-                units[keys[0]] = keys
-    return sorted((_block(groups[n], units[n]) for n in groups), key=lambda block: block.address)
+    documents = Table.open(storage.join(lake, "documents"))
+    live = {ledger.key(unit.key) for unit in kept_units(documents)}
+    for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
+        if live.issuperset(keys):
+            groups.setdefault(keys[0], []).append(file)
+            units[keys[0]] = keys
+    return [_block(groups[key], units[key]) for key in groups]
 
 
 def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
@@ -116,27 +124,25 @@ def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
     )
 
 
-def _key_groups(ledger: Ledger, target_bytes: int) -> list[FileGroup]:
+def _group_by_key(keys: Table, target_bytes: int) -> list[FileGroup]:
     """Group the files of ``keys`` by kind, with neighbouring least keys."""
-    assert ledger.table is not None
-    result: list[FileGroup] = []
-    files = ledger.table.data_files().to_pylist()
+    groups: list[FileGroup] = []
+    files = keys.data_files(("size", "rows", "partition.kind", "min.key")).to_pylist()
     for kind in sorted({file["partition.kind"] for file in files}):
         blocks = [
             _Block((kind, file["min.key"]), file["size"], file["rows"], (file["path"],), ())
             for file in files
             if file["partition.kind"] == kind
         ]
-        blocks.sort(key=lambda block: block.address)
-        groups = _groups(blocks, target_bytes)
-        result.extend(replace(group, partition={"kind": kind}) for group in groups)
-    return result
+        neighbours = _merge_neighbours(blocks, target_bytes)
+        groups.extend(replace(group, partition={"kind": kind}) for group in neighbours)
+    return groups
 
 
-def _groups(blocks: Sequence[_Block], target_bytes: int) -> Iterator[FileGroup]:
+def _merge_neighbours(blocks: Iterable[_Block], target_bytes: int) -> Iterator[FileGroup]:
     """Yield groups of two or more neighbouring files that fit into a file of the target size."""
     pending: list[_Block] = []
-    for block in [*blocks, None]:
+    for block in [*sorted(blocks, key=lambda block: block.address), None]:
         if block is None or sum(b.size for b in pending) + block.size > target_bytes:
             paths = tuple(path for b in pending for path in b.paths)
             if len(paths) > 1 and sum(b.size for b in pending) <= target_bytes:
@@ -150,7 +156,7 @@ def _groups(blocks: Sequence[_Block], target_bytes: int) -> Iterator[FileGroup]:
             pending.append(block)
 
 
-def _optimized(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout) -> Optimized:
+def _compact(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout) -> Optimized:
     """Merge the groups in parallel, and commit them in batches."""
     assert ledger.table is not None
     before = ledger.table.data_files()
@@ -170,5 +176,5 @@ def _optimized(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout) -> O
     )
 
 
-def _record(table: Table, files: int) -> dict[str, Any]:
-    return maintenance_record(table, "optimize", num_fragments=files)
+def _record(table: Table, num_files: int) -> dict[str, Any]:
+    return maintenance_record(table, "optimize", num_data_files=num_files)

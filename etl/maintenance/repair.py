@@ -12,8 +12,8 @@ runs are all decided again, it keeps the one that a single run would keep, which
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -24,14 +24,14 @@ from etl import schemas, storage
 from etl.audit.verify.verify import Problem, verify
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.table import Table
-from etl.lake import leases, releases
-from etl.lake.ledger import Ledger, key_of
-from etl.lake.lineage_record import maintenance_record, open_ledger
-from etl.lake.table_versions import find_table, live_inputs, versions_of
-from etl.lake.tables import DUPLICATES
+from etl.lake import leases
+from etl.lake.commit_info import to_commit_info
+from etl.lake.ledger import Ledger, find_ledger, key_of, open_ledger
+from etl.lake.lineage_record import maintenance_record
+from etl.lake.table_versions import live_inputs, read_versions
+from etl.lake.tables import DUPLICATES, SPECS, open_tables
 from etl.lake.work_units import WorkUnit, kept_units
 
-_NOTHING: Mapping[str, list[DataFile]] = {}
 _NOT_REPAIRABLE = (
     "cannot be repaired automatically: restore it from a backup, or run the recipe with --rebuild"
 )
@@ -72,167 +72,169 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
     return Repair(
         lake=url,
         problems=problems,
-        dropped={kind: sorted(paths) for kind, paths in undo.remove.items() if paths},
+        dropped={name: sorted(table.remove) for name, table in undo.tables.items() if table.remove},
         sources=sorted(undo.sources),
         left=undo.left,
         done=drop,
     )
 
 
+@dataclass
+class _TableUndo:
+    """What is undone in one table: the keys of units of ``documents``, and the data files to remove."""
+
+    ledger: Ledger
+    table: Table
+    units: set[str] = field(default_factory=set)
+    remove: set[str] = field(default_factory=set)
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self.units or self.remove)
+
+    def files(self) -> list[dict[str, Any]]:
+        return list(self.table.data_files().to_pylist())
+
+
 class _Undo:
-    """The units of work to undo in each table, and the data files to remove with them."""
+    """The units of work to undo in each table of a lake, and the data files to remove with them."""
 
     def __init__(self, lake: str, problems: list[Problem]) -> None:
-        self.remove: dict[str, set[str]] = {kind: set() for kind in (*releases.TABLES, "keys")}
+        self.tables: dict[str, _TableUndo] = {}  # in the order of SPECS: inputs first
         self.sources: set[str] = set()
-        self._undone: dict[str, set[str]] = {kind: set() for kind in self.remove}
-        has_files = any(problem.file is not None for problem in problems)
-        tables = {kind: find_table(lake, kind) for kind in self.remove} if has_files else {}
-        live = {f"{kind}/{path}" for kind, table in tables.items() for path in _live(table)}
-        self._damaged = [p for p in problems if f"{p.table}/{p.file}" in live]
-        self.left = [
-            UnrepairedProblem(problem=p, why=_NOT_REPAIRABLE)
-            for p in problems
-            if p not in self._damaged
-        ]
-        if not self._damaged:
-            return
-        self._ledgers = {kind: open_ledger(t) for kind, t in tables.items() if t is not None}
-        documents = self._ledgers["documents"].table
-        assert documents is not None
-        self._inputs = live_inputs(versions_of(documents))
-        self._files = documents.data_files().to_pylist()
-        self._units = {unit.key: unit for unit in kept_units(documents)}
-        self._undo_documents()
-        self._undo_duplicates()
-        self._undo_tokens()
-        if "keys" in self._ledgers and (self.has_any or self._paths("keys")):
-            self.remove["keys"] = set(_live(tables["keys"]))
+        self.left: list[UnrepairedProblem] = []
+        self._damaged: list[Problem] = []
+        if any(problem.file is not None for problem in problems):
+            self._open(lake)
+        live = {f"{name}/{file['path']}" for name, t in self.tables.items() for file in t.files()}
+        for problem in problems:
+            if f"{problem.table}/{problem.file}" in live:
+                self._damaged.append(problem)
+            else:
+                self.left.append(UnrepairedProblem(problem=problem, why=_NOT_REPAIRABLE))
+        if self._damaged:
+            self._undo_tables()
 
     @property
     def has_any(self) -> bool:
         """Whether there is anything to undo."""
-        return any(self._undone.values()) or any(self.remove.values())
+        return any(table.has_any for table in self.tables.values())
 
     def commit(self) -> None:
         """Undo the units in each table, downstream first."""
-        if "tokens" in self._ledgers:
-            self._commit("tokens")
-        if self.remove["keys"]:
-            self._forget_keys()
-        if "duplicates" in self._ledgers and self._undone["duplicates"]:
-            self._commit("duplicates", self._rewritten())
-        self._commit("documents", input_files=self._negative_inputs())
+        for name in reversed(self.tables):
+            if self.tables[name].has_any:
+                self._commit(name)
 
-    def _paths(self, kind: str) -> list[str]:
-        return [str(p.file) for p in self._damaged if (p.redo or p.table) == kind]
+    def _open(self, lake: str) -> None:
+        tables = open_tables(lake)
+        documents = open_ledger(tables["documents"])
+        for name, table in tables.items():
+            ledger = documents if name == "documents" else find_ledger(table)
+            if ledger is not None:
+                self.tables[name] = _TableUndo(ledger, table)
+        self._inputs = live_inputs(read_versions(tables["documents"]))
+        self._units = {unit.key: unit for unit in kept_units(tables["documents"])}
 
-    def _undo_documents(self) -> None:
-        sources = {str(f["path"]): str(f["min.source"]) for f in self._files}
-        for problem in self._damaged:
-            if (problem.redo or problem.table) != "documents":
+    def _undo_tables(self) -> None:
+        indexes = {name: undo for name, undo in self.tables.items() if SPECS[name].is_index}
+        for name, undo in self.tables.items():
+            if name in indexes:
                 continue
+            for source in SPECS[name].made_from:  # what was made from undone units is undone
+                undo.units |= self.tables[source].units if source in self.tables else set()
+            if name == "documents":
+                self._undo_documents(undo)
+            elif name == "duplicates":
+                self._undo_duplicates(undo)
+            else:
+                self._undo_units_in_files(name, undo)
+        for name, undo in indexes.items():
+            if self.has_any or self._problems(name):  # the next run rebuilds it as a whole
+                undo.remove = {file["path"] for file in undo.files()}
+
+    def _problems(self, name: str) -> list[Problem]:
+        """Return the problems that are repaired in a table."""
+        return [problem for problem in self._damaged if (problem.redo or problem.table) == name]
+
+    def _undo_documents(self, undo: _TableUndo) -> None:
+        sources = {str(file["path"]): str(file["min.source"]) for file in undo.files()}
+        for problem in self._problems("documents"):
             source = sources[str(problem.file)]
             if why := _why_unreadable(source, self._inputs):
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
             else:
                 self.sources.add(source)
-                self._undone["documents"].add(key_of(str(problem.file)))
-        undone = self._undone["documents"]
-        self.remove["documents"] = {path for path in sources if key_of(path) in undone}
+                undo.units.add(key_of(str(problem.file)))
+        undo.remove = {path for path in sources if key_of(path) in undo.units}
 
-    def _undo_duplicates(self) -> None:
-        self._undone["duplicates"] = set(self._undone["documents"])
-        if "duplicates" not in self._ledgers:
-            return
-        table = self._ledgers["duplicates"].table
-        assert table is not None
-        damaged = set(self._paths("duplicates"))
-        for file in table.data_files().to_pylist():
+    def _undo_duplicates(self, undo: _TableUndo) -> None:
+        damaged = {str(problem.file) for problem in self._problems("duplicates")}
+        for file in undo.files():
             if file["path"] in damaged:
-                self.remove["duplicates"].add(file["path"])
-                low, high = file["min.source"], file["max.source"]
-                units = self._units.values()
-                self._undone["duplicates"].update(u.key for u in units if low <= u.source <= high)
+                undo.remove.add(file["path"])
+                undo.units |= {u.key for u in self._units.values() if _may_hold(file, [u])}
 
-    def _undo_tokens(self) -> None:
-        self._undone["tokens"] = set(self._undone["duplicates"])
-        if "tokens" not in self._ledgers:
-            return
-        ledger = self._ledgers["tokens"]
-        assert ledger.table is not None
-        units = {ledger.key(key): key for key in self._units}
-        redo = [p for p in self._damaged if p.redo == "tokens"]
-        self._undone["tokens"].update(key_of(str(p.file)) for p in redo)
-        wanted = {ledger.key(key) for key in self._undone["tokens"]}
-        damaged = {str(p.file) for p in self._damaged if p.table == "tokens"}
-        paths = ledger.table.data_files()["path"].to_pylist()
-        for path, keys in zip(paths, ledger.units_of(paths), strict=True):
+    def _undo_units_in_files(self, name: str, undo: _TableUndo) -> None:
+        """Undo the units in damaged files, and remove all files with rows of undone units."""
+        damaged = {str(problem.file) for problem in self._damaged if problem.table == name}
+        redone = (problem for problem in self._damaged if problem.redo == name)
+        undo.units |= {key_of(str(problem.file)) for problem in redone}
+        units = {undo.ledger.key(key): key for key in self._units}
+        wanted = {undo.ledger.key(key) for key in undo.units}
+        paths = [file["path"] for file in undo.files()]
+        for path, keys in zip(paths, undo.ledger.units_of(paths), strict=True):
             if path in damaged or not wanted.isdisjoint(keys):
-                self.remove["tokens"].add(path)
-                self._undone["tokens"].update(units[key] for key in keys if key in units)
+                undo.remove.add(path)
+                undo.units |= {units[key] for key in keys if key in units}
 
-    def _commit(
-        self,
-        kind: str,
-        rewritten: Mapping[str, list[DataFile]] = _NOTHING,
-        input_files: Sequence[schemas.InputFile] = (),
-    ) -> None:
-        ledger, undone = self._ledgers[kind], self._undone[kind]
-        assert ledger.table is not None
-        if not undone and not self.remove[kind]:
-            return
-        keys = undone if kind == "documents" else {ledger.key(key) for key in undone}
-        fragments = [fragment for parts in rewritten.values() for fragment in parts]
-        done = [_rewrite_key(ledger, path) for path in rewritten]
-        ledger.table.commit(
-            fragments,
-            remove=sorted(self.remove[kind] | rewritten.keys()),
-            transactions=dict.fromkeys(sorted(keys), 0) | dict.fromkeys(done, 1),
-            lineage=maintenance_record(
-                ledger.table,
-                "repair",
-                num_fragments=len(fragments),
-                input_files=list(input_files),
-            ),
+    def _commit(self, name: str) -> None:
+        undo = self.tables[name]
+        is_documents = name == "documents"  # the keys of other tables are derived from its keys
+        keys = undo.units if is_documents else map(undo.ledger.key, undo.units)
+        inputs = self._negative_inputs() if is_documents else []
+        rewritten = self._rewrite_duplicates() if name == "duplicates" else []
+        transactions = dict.fromkeys(sorted(keys), 0)
+        if SPECS[name].is_index:
+            transactions = {"recipe": 0}  # no recipe's table any more: the next run rebuilds it
+        data_files = [file for each in rewritten for file in each.data_files]
+        record = maintenance_record(
+            undo.table, "repair", num_data_files=len(data_files), input_files=inputs
+        )
+        undo.table.commit(
+            data_files,
+            remove=sorted(undo.remove | {each.path for each in rewritten}),
+            transactions=transactions | {each.key: 1 for each in rewritten},
+            commit_info=to_commit_info(record),
         )
 
-    def _forget_keys(self) -> None:
-        """Detach the table of keys from its recipe, so that the next run rebuilds it."""
-        table = self._ledgers["keys"].table
-        assert table is not None
-        table.commit(
-            [],
-            remove=sorted(self.remove["keys"]),
-            transactions={"recipe": 0},
-            lineage=maintenance_record(table, "repair", num_fragments=0),
-        )
-
-    def _rewritten(self) -> dict[str, list[DataFile]]:
+    def _rewrite_duplicates(self) -> list["_RewrittenFile"]:
         """Rewrite sound data files of duplicates without the rows of undone units."""
-        ledger = self._ledgers["duplicates"]
-        assert ledger.table is not None
-        units = [u for u in self._units.values() if u.key in self._undone["duplicates"]]
+        undo = self.tables["duplicates"]
+        units = [unit for key, unit in self._units.items() if key in undo.units]
         paths = pa.array([path for unit in units for path in unit.paths], pa.string())
-        rewritten = {}
-        for file in ledger.table.data_files().to_pylist():
-            if file["path"] in self.remove["duplicates"] or not _may_hold(file, units):
+        rewritten = []
+        for file in undo.files():
+            if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
-            with storage.open_input(storage.join(ledger.url, file["path"])) as source:
+            with storage.open_input(storage.join(undo.table.url, file["path"])) as source:
                 rows = pq.read_table(source)
             remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
             if remaining.num_rows < rows.num_rows:
-                name = _rewrite_key(ledger, file["path"])
-                writer = DataFileWriter(ledger.url, ledger.table.schema, DUPLICATES, name=name)
+                key = undo.ledger.key("repair", file["path"])
+                writer = DataFileWriter(
+                    undo.table.url, undo.table.schema, DUPLICATES.layout, name=key
+                )
                 writer.append(remaining)
-                rewritten[file["path"]] = writer.close()
+                rewritten.append(_RewrittenFile(file["path"], key, writer.close()))
         return rewritten
 
     def _negative_inputs(self) -> list[schemas.InputFile]:
         """Return the input files of dropped splits; ``rows`` is minus the number of dropped records."""
+        undo = self.tables["documents"]
         remaining: Counter[str] = Counter()
-        for file in self._files:
-            if file["path"] not in self.remove["documents"]:
+        for file in undo.files():
+            if file["path"] not in undo.remove:
                 remaining[str(file["min.source"])] += int(file["rows"])
         return [
             self._inputs[uri].model_copy(update={"rows": remaining[uri] - self._inputs[uri].rows})
@@ -240,13 +242,13 @@ class _Undo:
         ]
 
 
-def _rewrite_key(ledger: Ledger, path: str) -> str:
-    """Return the key of the file that replaces a data file."""
-    return ledger.key("repair", path)
+@dataclass(frozen=True)
+class _RewrittenFile:
+    """A data file without some of its rows: the path of the old file, the key and files of the new one."""
 
-
-def _live(table: Table | None) -> list[str]:
-    return table.data_files()["path"].to_pylist() if table is not None else []
+    path: str
+    key: str
+    data_files: list[DataFile]
 
 
 def _may_hold(file: Mapping[str, Any], units: Iterable[WorkUnit]) -> bool:

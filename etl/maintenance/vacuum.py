@@ -20,6 +20,8 @@ from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
 from etl.errors import ConflictError, TableError
 from etl.lake import leases, releases
+from etl.lake.open_table import find_table
+from etl.lake.tables import SPECS
 
 RETAIN: Final = timedelta(days=7)
 """How long files removed from the newest version are retained: the default of Delta's VACUUM."""
@@ -63,15 +65,14 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     running.
     """
     url = storage.normalize(lake)
-    tables = (*releases.TABLES, "keys")
-    kinds = [kind for kind in tables if Table.exists(storage.join(url, kind))]
-    if not kinds:
-        raise TableError("no lake found", where=url, hint="check the URL")
-    # The order matters. The lease is taken before the releases are listed: see etl/lake/releases.py. The files are
-    # listed before the leases and the logs, so the job that wrote a listed file holds a lease, has committed
-    # the file, or is dead.
+    names = [name for name in SPECS if find_table(url, name) is not None]
+    if not names:
+        raise TableError("no lake at this URL", where=url, hint="check the URL")
+    # The order matters. The lease is taken before the releases are listed: see etl/lake/releases.py. The
+    # files are listed before the leases and the logs, so the job that wrote a listed file holds a lease, has
+    # committed the file, or is dead.
     with leases.hold_lease(url, "vacuum") if delete else nullcontext() as own:
-        listed = {kind: storage.find_files(storage.join(url, kind)) for kind in kinds}
+        listed = {name: storage.find_files(storage.join(url, name)) for name in names}
         others = [
             other for other in leases.active_leases(url) if own is None or other.key != own.key
         ]
@@ -81,11 +82,11 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
         horizon = min([datetime.now(UTC) - retain, *(job.since for job in jobs)])
         retained = releases.list_releases(url)
         files = [
-            file for kind in kinds for file in _unneeded(url, kind, listed[kind], horizon, retained)
+            file for name in names for file in _unneeded(url, name, listed[name], horizon, retained)
         ]
         if delete:
-            for kind in kinds:
-                _delete(storage.join(url, kind), [file for file in files if file.table == kind])
+            for name in names:
+                _delete(storage.join(url, name), [file for file in files if file.table == name])
     return Vacuum(
         lake=url,
         horizon=horizon,
@@ -98,17 +99,17 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
 
 def _unneeded(
     lake: str,
-    kind: str,
+    name: str,
     listed: list[storage.FileInfo],
     horizon: datetime,
     retained: list[releases.Release],
 ) -> Iterator[Unneeded]:
-    url = storage.join(lake, kind)
+    url = storage.join(lake, name)
     table = Table.open(url)
     removed = _removed(table)
     needed = set(table.data_files()["path"].to_pylist())
     needed.update(path for path, last in removed.items() if last.time >= horizon)
-    for version in {r.versions[kind] for r in retained if kind in r.versions}:
+    for version in {r.versions[name] for r in retained if name in r.versions}:
         needed.update(Table.open(url, version).data_files()["path"].to_pylist())
     for file in listed:
         path = file.uri.removeprefix(f"{table.url}/")
@@ -119,7 +120,7 @@ def _unneeded(
             if last is not None:
                 why = f"removed by version {last.version}"
                 versions = (last.since, last.version - 1)
-            yield Unneeded(table=kind, file=path, size=file.size, why=why, versions=versions)
+            yield Unneeded(table=name, file=path, size=file.size, why=why, versions=versions)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _removed(table: Table) -> dict[str, _Removal]:
     """Return the files that were removed and not added again."""
     since: dict[str, int] = {}
     removed: dict[str, _Removal] = {}
-    for entry in table.entries():
+    for entry in table.commits():
         for path in entry.remove:
             removed[path] = _Removal(entry.version, entry.time, since.pop(path, 0))
         for path in entry.add:

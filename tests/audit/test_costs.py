@@ -112,13 +112,3 @@ def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
     assert lines[-1].startswith("tokenize.write")
     assert lines[-1] in list(report_command.lines(summary))
     assert run(recipe, cluster=client).costs == []
-
-
-def test_records_of_an_older_format_are_read(made: Recipe) -> None:
-    record = history(made.table_url("documents"))[0].lineage
-    assert record is not None
-    assert record.format == schemas.FORMAT_VERSION == 3
-    data = record.model_dump(mode="json")
-    del data["counts"]["costs"]
-    old = schemas.Lineage.model_validate({**data, "format": 1})
-    assert old.counts.costs == {}

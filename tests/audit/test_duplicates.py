@@ -231,15 +231,15 @@ def test_addresses_round_trip(duplicate_rows: list[tuple[str, int, str]]) -> Non
     ]
     kinds = pa.array([kind for *_, kind in duplicate_rows], pa.string())
     table = pa.RecordBatch.from_arrays([*columns, kinds], ["source", "row", "kind"])
-    numbers = clusters.addresses(table, sources, "")
+    numbers = clusters.to_addresses(table, sources, "")
     for number, (source, row, kind) in zip(numbers.tolist(), duplicate_rows, strict=True):
         if source == "b" or kind == "cut":
             assert number == -1
         else:
-            assert clusters.place_of(sources, number) == (source, row)
-            assert number == clusters.address_of(sources, source, row)
+            assert clusters.from_address(sources, number) == (source, row)
+            assert number == clusters.to_address(sources, source, row)
     keys = np.unique(numbers[numbers >= 0])
-    spans = [keys[clusters.span_of(keys, k)] for k in range(2)]
+    spans = [keys[clusters.slice_of_source(keys, k)] for k in range(2)]
     assert np.array_equal(np.concatenate(spans), keys)
     expected = {row for source, row, kind in duplicate_rows if source == "c" and kind != "cut"}
-    assert set(clusters.rows_of(spans[1])) == expected
+    assert set(clusters.to_rows(spans[1])) == expected

@@ -17,6 +17,7 @@ from etl.audit.openlineage import run_events
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.job.run import run
+from etl.lake.commit_info import to_commit_info
 from etl.lake.table_versions import added_in, live_inputs
 from etl.recipe.recipe import Recipe
 from tests.job.corpus import records, write_jsonl, write_parquet
@@ -64,7 +65,7 @@ def test_history_is_newest_first_and_adds_up(made: Recipe) -> None:
 
 def test_the_record_of_a_foreign_commit_is_its_note(lake: Recipe) -> None:
     table = Table.open(url(lake, "duplicates"))
-    table.commit([], transactions={}, lineage={"why": "by hand"})
+    table.commit([], transactions={}, commit_info=to_commit_info({"why": "by hand"}))
     version, *others = history(table.url)
     assert version.lineage is None
     assert version.note == {"why": "by hand"}
@@ -73,8 +74,12 @@ def test_the_record_of_a_foreign_commit_is_its_note(lake: Recipe) -> None:
 
 def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
     table = Table.open(url(lake, "duplicates"))
-    table.commit([], transactions={}, lineage={"format": schemas.FORMAT_VERSION + 1})
-    with pytest.raises(TableError, match="has format 4, but this version reads up to 3"):
+    table.commit(
+        [], transactions={}, commit_info=to_commit_info({"format": schemas.FORMAT_VERSION + 1})
+    )
+    with pytest.raises(
+        TableError, match="has format version 5, but this release reads format version 4"
+    ):
         history(table.url)
 
 
@@ -85,9 +90,9 @@ def test_a_kept_document_is_traced_to_its_tokens(made: Recipe) -> None:
         assert traced.id == token_row["id"]
         assert traced.duplicate is None
         assert traced.tokens is not None
-        path = at(url(made, "tokens")) / traced.tokens.place.file
+        path = at(url(made, "tokens")) / traced.tokens.location.file
         in_file = opened(path).read(columns=["source", "row", "tokens"])
-        (here,) = in_file.slice(traced.tokens.place.row, 1).to_pylist()
+        (here,) = in_file.slice(traced.tokens.location.row, 1).to_pylist()
         assert (here["source"], here["row"]) == (token_row["source"], token_row["row"])
         stream = [token for tokens in in_file["tokens"].to_pylist() for token in tokens]
         start = traced.tokens.first_token
@@ -156,7 +161,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
     wanted = next(r for r in rows(lake, "tokens") if r["source"].endswith("b.parquet"))
     expected = follow(lake, wanted)
     assert expected.tokens is not None
-    needed = {expected.document.file, expected.tokens.place.file}
+    needed = {expected.document.file, expected.tokens.location.file}
     for name in ("documents", "tokens"):
         for path in Table.open(url(lake, name)).data_files()["path"].to_pylist():
             if path not in needed:

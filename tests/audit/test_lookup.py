@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.audit.row_lookup import find_rows, first_rows, tally
+from etl.audit.row_lookup import count_values, find_rows, read_first_rows
 from etl.delta.data_file import DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
@@ -48,7 +48,7 @@ def write(folder: Path, files: list[list[dict[str, Any]]]) -> tuple[Table, list[
             fragments = writer.close()
             if fragments:
                 written[fragments[0].path] = part
-                table = table.commit(fragments, transactions={}, lineage={})
+                table = table.commit(fragments, transactions={})
     return table, [row for path in sorted(written) for row in written[path]]
 
 
@@ -75,14 +75,14 @@ def test_find_equals_a_full_scan(files: list[list[dict[str, Any]]], id_: str, ro
 def test_head_and_tally_equal_a_full_scan(files: list[list[dict[str, Any]]], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table, rows = write(Path(folder) / "table", files)
-        assert first_rows(table, limit).to_pylist() == rows[:limit]
-        assert first_rows(table, limit, ["side", "id"]).to_pylist() == [
+        assert read_first_rows(table, limit).to_pylist() == rows[:limit]
+        assert read_first_rows(table, limit, ["side", "id"]).to_pylist() == [
             {"side": row["side"], "id": row["id"]} for row in rows[:limit]
         ]
-        assert tally(table, "id", table.data_files()) == Counter(row["id"] for row in rows)
+        assert count_values(table, "id", table.data_files()) == Counter(row["id"] for row in rows)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     table, _ = write(tmp_path / "table", [])
     with pytest.raises(TableError, match="no column 'txt'"):
-        first_rows(table, 1, ["txt"])
+        read_first_rows(table, 1, ["txt"])

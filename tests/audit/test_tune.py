@@ -376,7 +376,7 @@ def test_a_lake_that_no_recipe_made_is_refused(place: UPath, lake: Lake) -> None
     documents = Table.open(f"{lake()}/documents")
     from etl.lake.tables import DOCUMENTS
 
-    Table.create(f"{place}/documents", documents.schema, DOCUMENTS)
+    Table.create(f"{place}/documents", documents.schema, DOCUMENTS.layout)
     with pytest.raises(TableError, match="not made by a recipe"):
         tune(str(place), ["a.b=1"])
 

@@ -105,7 +105,7 @@ def test_audits_of_a_lake_on_s3_are_the_same(made: Recipe, s3: str) -> None:
 
 
 def test_a_lake_without_documents_is_an_error(place: UPath) -> None:
-    with pytest.raises(TableError, match="no Delta table"):
+    with pytest.raises(TableError, match="no lake at this URL"):
         verify(str(place))
 
 
@@ -170,7 +170,7 @@ def _rewrite(
     }
     size = file_of(recipe, name, new).stat().st_size
     fragment = DataFile(new, size, before["rows"], partition, json.dumps(statistics))
-    table.commit([fragment], remove=[path], transactions={}, lineage={})
+    table.commit([fragment], remove=[path], transactions={})
     return new
 
 
@@ -234,7 +234,7 @@ def test_a_rejected_row_without_a_reason_is_found(lake: Recipe) -> None:
     path = live(lake, "documents", "rejected")[0]
     table = opened(lake, "documents")
     others = [p for p in live(lake, "documents") if p != path]
-    table.commit([], remove=others, transactions={}, lineage={})
+    table.commit([], remove=others, transactions={})
     new = _rewrite(lake, "documents", lambda rows: _change(rows, "reason", [None] * rows.num_rows))
     problems = verify(str(lake.lake))
     assert any(p.file == new and "rejected rows have no reason" in p.what for p in problems)
@@ -256,7 +256,7 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
     }
     partition = {"verdict": "kept"} if folder else {}
     fragment = DataFile(twin, row["size"], row["rows"], partition, json.dumps(statistics))
-    table.commit([fragment], transactions={}, lineage={})
+    table.commit([fragment], transactions={})
     problems = verify(str(lake.lake))
     repeated = {p.file for p in problems if "whose address occurs more than once" in p.what}
     assert repeated == {path, twin}
@@ -268,7 +268,7 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
 
 def test_missing_tokens_are_found(lake: Recipe) -> None:
     path = live(lake, "tokens")[0]
-    opened(lake, "tokens").commit([], remove=[path], transactions={}, lineage={})
+    opened(lake, "tokens").commit([], remove=[path], transactions={})
     (problem,) = verify(str(lake.lake))
     assert problem.file in live(lake, "documents", "kept")
     assert problem.what.startswith("0 of its rows have tokens")
@@ -276,7 +276,7 @@ def test_missing_tokens_are_found(lake: Recipe) -> None:
 
 def test_missing_documents_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
-    opened(lake, "documents").commit([], remove=[path], transactions={}, lineage={})
+    opened(lake, "documents").commit([], remove=[path], transactions={})
     descriptions = {problem.what for problem in verify(str(lake.lake))}
     assert any("whose document is not kept" in what for what in descriptions)
     assert any("its documents no longer exist" in what for what in descriptions)
@@ -285,7 +285,7 @@ def test_missing_documents_are_found(lake: Recipe) -> None:
 
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
     table = opened(recipe, "duplicates")
-    writer = DataFileWriter(table.url, schemas.DUPLICATES, DUPLICATES, name="d" * 32)
+    writer = DataFileWriter(table.url, schemas.DUPLICATES, DUPLICATES.layout, name="d" * 32)
     duplicate = {
         **{name: row[name] for name in ("source", "row", "id")},
         "keeper_source": keeper["source"],
@@ -295,7 +295,7 @@ def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) 
         "file": row["file"],
     }
     writer.append(pa.Table.from_pylist([duplicate], schemas.DUPLICATES))
-    table.commit(writer.close(), transactions={}, lineage={})
+    table.commit(writer.close(), transactions={})
 
 
 def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
@@ -317,11 +317,15 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
     ids = rows["file"].to_pylist()
     damaged = rows.set_column(2, rows.schema.field(2), pa.array([1, *ids[1:]])).take(order)
     writer = DataFileWriter(
-        table.url, schemas.KEYS, KEYS, name=path.rsplit("/")[-1][:32], partition={"kind": "exact"}
+        table.url,
+        schemas.KEYS,
+        KEYS.layout,
+        name=path.rsplit("/")[-1][:32],
+        partition={"kind": "exact"},
     )
     writer.append(damaged)
     written = writer.close()
-    table.commit(written, remove=[path], transactions={}, lineage={})
+    table.commit(written, remove=[path], transactions={})
     problems = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
     assert problems == {
         ("keys", "its keys are not sorted"),
@@ -375,7 +379,7 @@ def test_a_duplicate_that_names_the_wrong_file_is_found(lake: Recipe) -> None:
 
 def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
     table = opened(lake, "tokens")
-    writer = DataFileWriter(table.url, schemas.TOKENS, TOKENS, name="f" * 32)
+    writer = DataFileWriter(table.url, schemas.TOKENS, TOKENS.layout, name="f" * 32)
     row = {
         "id": "x",
         "source": "s3://elsewhere/x.parquet",
@@ -385,7 +389,7 @@ def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
     }
     writer.append(pa.Table.from_pylist([row], pa.schema(list(schemas.TOKENS)[:5])))
     (fragment,) = writer.close()
-    table.commit([dataclasses.replace(fragment)], transactions={}, lineage={})
+    table.commit([dataclasses.replace(fragment)], transactions={})
     problems = verify(str(lake.lake))
     assert {problem.file for problem in problems} == {fragment.path}
     assert any("whose document is not kept" in problem.what for problem in problems)

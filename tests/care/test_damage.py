@@ -167,7 +167,7 @@ def test_unsupported_table_features_are_refused(recipe: Recipe) -> None:
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     _commit_action(recipe, "documents", {"protocol": protocol})
     with pytest.raises(
-        TableError, match=r"by themselves \(deletionVectors\)(.|\n)*write the table anew"
+        TableError, match=r"unsupported Delta features \(deletionVectors\)(.|\n)*rewrite the table"
     ):
         Table.open(recipe.table_url("documents"))
     (problem,) = verify(recipe.lake)

@@ -121,8 +121,8 @@ def test_audits_give_the_same_results(recipe: Recipe) -> None:
     again = trace(recipe.lake, id="doc-00002")[0]
     assert again.outcome == before.outcome
     assert again.tokens is not None
-    assert again.tokens.place.commit is not None
-    assert again.tokens.place.commit.recipe == "web"
+    assert again.tokens.location.commit is not None
+    assert again.tokens.location.commit.recipe == "web"
 
 
 def test_old_files_of_duplicates_are_not_needed(recipe: Recipe) -> None:
@@ -156,7 +156,7 @@ def test_a_pinned_training_run_is_not_affected(recipe: Recipe) -> None:
     newest = TokenDataset(recipe.lake, seq_len=16)
     assert newest.version != dataset.version
     assert newest.num_tokens == dataset.num_tokens
-    with pytest.raises(LoaderError, match=f"version={dataset.version} here {newest.version}"):
+    with pytest.raises(LoaderError, match=f"version={dataset.version}, here {newest.version}"):
         newest.load_state_dict(dataset.state_dict())
 
 
@@ -252,11 +252,11 @@ def test_files_removed_by_another_commit_are_left_out(
         if ledger.url.endswith("tokens"):
             table = Table.open(ledger.url)
             removed = table.data_files()["path"].to_pylist()[:1]
-            table.commit([], remove=removed, transactions={}, lineage={})
+            table.commit([], remove=removed, transactions={})
         return rewrite
 
     before = files(recipe)
-    monkeypatch.setattr("etl.maintenance.optimize.put_together", slow)
+    monkeypatch.setattr("etl.maintenance.optimize.merge_files", slow)
     optimize(recipe.lake)
     assert files(recipe) == before - 1
 

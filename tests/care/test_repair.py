@@ -105,7 +105,7 @@ def test_missing_tokens_are_rebuilt(client: Client, recipe: Recipe) -> None:
     before = rows(recipe)
     table = Table.open(recipe.table_url("tokens"))
     removed = table.data_files()["path"].to_pylist()[:1]
-    table.commit([], remove=removed, transactions={}, lineage={})
+    table.commit([], remove=removed, transactions={})
     done = repair(recipe.lake, drop=True)
     assert (done.sources, done.left) == ([], []), "the documents are not damaged"
     assert run(recipe, cluster=client).ok

@@ -152,7 +152,7 @@ def test_foreign_files_are_left_alone(recipe: Recipe, tmp_path: Path) -> None:
         os.utime(Path(recipe.lake) / name, (0, 0))
     assert vacuum(recipe.lake, retain=NOTHING, delete=True).files == []
     assert set(foreign) <= files(recipe.lake)
-    with pytest.raises(TableError, match="no lake found"):
+    with pytest.raises(TableError, match="no lake at this URL"):
         vacuum(str(tmp_path / "none"))
 
 

@@ -36,7 +36,7 @@ def write_documents(url: str, number: int, hashes: list[int], **columns: list[An
         **columns,
     }
     writer = DataFileWriter(
-        url, schema, DOCUMENTS, name=f"{number:032}", partition={"verdict": "kept"}
+        url, schema, DOCUMENTS.layout, name=f"{number:032}", partition={"verdict": "kept"}
     )
     writer.append(pa.table(values, schema=schema))
     (fragment,) = writer.close()

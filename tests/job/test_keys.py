@@ -55,9 +55,9 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
     (text,) = key_writer._Write(url, "f" * 32)(frame)["result"]
-    table = Table.create(url, key_writer.schemas.KEYS, tables.KEYS)
+    table = Table.create(url, key_writer.schemas.KEYS, tables.KEYS.layout)
     fragments = [data_file.DataFile(**fields) for fields in key_writer.json.loads(text)]
-    return keys_table_module.key_files(table.commit(fragments, transactions={}, lineage={}))
+    return keys_table_module.list_key_files(table.commit(fragments, transactions={}))
 
 
 @settings(max_examples=40)  # each writes and commits up to 32 files
@@ -209,7 +209,7 @@ def test_missing_or_mismatched_keys_are_rebuilt(client: Client, place: UPath, ca
     if cause == "missing":
         remove(place / "lake" / "keys")
     elif cause == "other recipe":
-        keys_table(recipe).commit([], transactions={"recipe": 1}, lineage={})
+        keys_table(recipe).commit([], transactions={"recipe": 1})
     else:
         key_files(str(place / "lake" / "keys"), [(1, 0, 0, 0)])
     plan = make_plan(recipe)

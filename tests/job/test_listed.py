@@ -99,7 +99,7 @@ names = st.text("abc", max_size=3)
 def test_spans_around_a_name_are_found(spans: list[tuple[str, str, str]], name: str) -> None:
     spans = [(min(a, b), max(a, b), path) for a, b, path in spans]
     expected = [path for low, high, path in spans if low <= name <= high]
-    assert sorted(RangeIndex(spans).around(name)) == sorted(expected)
+    assert sorted(RangeIndex(spans).files_around(name)) == sorted(expected)
 
 
 @given(st.lists(st.integers(1, 10**7), min_size=1, max_size=60))

@@ -14,7 +14,7 @@ from upath import UPath
 
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
-from etl.lake.tables import TOKENS as LAYOUT
+from etl.lake.tables import SPECS
 from etl.loader import Shuffle, TokenDataset
 from etl.schemas import TOKENS
 
@@ -87,7 +87,7 @@ def make_lake(folder: UPath, shape: Shape, *, framed: bool = False, **options: A
     """
     options = {"use_dictionary": False, "data_page_size": 64, "write_batch_size": 2, **options}
     lake = folder / "lake"
-    table = Table.create(str(lake / "tokens"), TOKENS, LAYOUT)
+    table = Table.create(str(lake / "tokens"), TOKENS, SPECS["tokens"].layout)
     docs = list(documents(shape))
     fragments = [
         _write(
@@ -98,7 +98,7 @@ def make_lake(folder: UPath, shape: Shape, *, framed: bool = False, **options: A
         )
         for file, groups in enumerate(shape)
     ]
-    table.commit(fragments, transactions={}, lineage={"format": 1})
+    table.commit(fragments, transactions={})
     return str(lake)
 
 

@@ -38,7 +38,7 @@ def commit_lineage(place):
 
     def commit(tokenizer: TokenizerRecord, action: str = "append") -> str:
         lineage = {"format": 2, "tokenizer": tokenizer.model_dump(), "action": action}
-        Table.open(f"{lake}/tokens").commit([], transactions={}, lineage=lineage)
+        Table.open(f"{lake}/tokens").commit([], transactions={}, commit_info={"tokenlake": lineage})
         return lake
 
     return commit

@@ -11,8 +11,7 @@ from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
-from etl.lake.tables import DUPLICATES as DUPLICATES_LAYOUT
-from etl.lake.tables import TOKENS as LAYOUT
+from etl.lake.tables import SPECS
 from etl.loader import TokenDataset
 from etl.schemas import DUPLICATES, TOKENS
 from tests.loader.tables import MIXED, SMALL, make_lake, rows_of
@@ -23,7 +22,7 @@ def test_the_version_is_pinned(place):
     url = make_lake(place, SMALL)
     dataset = TokenDataset(url, seq_len=10)
     table = Table.open(f"{url}/tokens")
-    table.commit([], remove=["000.parquet"], transactions={}, lineage={})
+    table.commit([], remove=["000.parquet"], transactions={})
     assert (dataset.version, dataset.num_tokens) == (1, 266)
     assert len(rows_of(dataset)) == 26
     newest = TokenDataset(f"{url}/tokens", seq_len=10)
@@ -42,7 +41,7 @@ def test_errors_state_the_mistake(place, lake):
         TokenDataset(lake, seq_len=267)
     with pytest.raises(LoaderError, match="rank 2 is not valid for world size 2"):
         TokenDataset(lake, seq_len=10, rank=2, world_size=2)
-    other = Table.create(str(place / "duplicates"), DUPLICATES, DUPLICATES_LAYOUT)
+    other = Table.create(str(place / "duplicates"), DUPLICATES, SPECS["duplicates"].layout)
     with pytest.raises(LoaderError, match="column tokens is missing"):
         TokenDataset(other.url, seq_len=10)
     dataset = TokenDataset(lake, seq_len=10)
@@ -99,10 +98,10 @@ def test_a_lake_may_be_in_object_storage(s3):
         "num_tokens": lengths,
     }
     schema = pa.schema([field for field in TOKENS if field.name != "token_end"])
-    table = Table.create(f"{s3}/lake/tokens", TOKENS, LAYOUT)
-    writer = DataFileWriter(table.url, TOKENS, LAYOUT, name="split")
+    table = Table.create(f"{s3}/lake/tokens", TOKENS, SPECS["tokens"].layout)
+    writer = DataFileWriter(table.url, TOKENS, SPECS["tokens"].layout, name="split")
     writer.append(pa.table(columns, schema=schema))
-    table.commit(writer.close(), transactions={}, lineage={})
+    table.commit(writer.close(), transactions={})
     dataset = TokenDataset(f"{s3}/lake", seq_len=100, shuffle=False)
     whole = [i for i, n in enumerate(lengths) for _ in range(n)]
     assert rows_of(dataset, 3) == [whole[i * 100 : i * 100 + 101] for i in range(19)]
@@ -115,7 +114,7 @@ def test_a_dataset_can_be_opened_from_a_state(place):
     for shuffle in (MIXED, False):
         dataset = TokenDataset(url, seq_len=7, seed=3, shuffle=shuffle)
         whole = rows_of(dataset)
-        Table.open(f"{url}/tokens").commit([], transactions={}, lineage={})  # a newer version
+        Table.open(f"{url}/tokens").commit([], transactions={})  # a newer version
         state = dataset.state_dict(consumed=11)
         resumed = TokenDataset.from_state(url, {"step": 11, "data": state})
         assert rows_of(resumed) == whole[11:]
@@ -124,7 +123,7 @@ def test_a_dataset_can_be_opened_from_a_state(place):
 def test_a_version_can_be_given_as_a_release(place):
     url = make_lake(place, SMALL)
     releases.create_release(url, "small", version=1)
-    Table.open(f"{url}/tokens").commit([], remove=["000.parquet"], transactions={}, lineage={})
+    Table.open(f"{url}/tokens").commit([], remove=["000.parquet"], transactions={})
     dataset = TokenDataset(url, seq_len=10, version="small")
     assert (dataset.version, dataset.num_tokens) == (1, 266)
     again = TokenDataset.from_state(url, dataset.state_dict())

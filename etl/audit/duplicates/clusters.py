@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.audit.duplicates.rows_by_source import batches
+from etl.audit.duplicates.rows_by_source import read_batches
 from etl.delta.table import Table
 
 AT_A_TIME: Final = 1 << 23  # duplicates that are counted in one pass over the table
@@ -32,13 +32,13 @@ class Counts:
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # (source, keeper's source)
 
 
-def count(table: Table, folders: Mapping[str, str]) -> Counts:
+def count_duplicates(table: Table, folders: Mapping[str, str]) -> Counts:
     """Count duplicates by kind, by keeper's input file, and by pair of files.
 
     ``folders`` maps input files to the folders that replace them in ``pairs``.
     """
     counts = Counts()
-    for batch in batches(table, ["kind", "source", "keeper_source"]):
+    for batch in read_batches(table, ["kind", "source", "keeper_source"]):
         groups = pa.table(batch).group_by(batch.schema.names).aggregate([([], "count_all")])
         for row in groups.to_pylist():
             size, source, keeper = row["count_all"], row["source"], row["keeper_source"]
@@ -49,7 +49,7 @@ def count(table: Table, folders: Mapping[str, str]) -> Counts:
     return counts
 
 
-def ranges(keepers: Mapping[str, int]) -> Iterator[list[str]]:
+def group_sources(keepers: Mapping[str, int]) -> Iterator[list[str]]:
     """Group the input files with keepers, in order, by at most ``AT_A_TIME`` duplicates."""
     group: list[str] = []
     size = 0
@@ -63,11 +63,11 @@ def ranges(keepers: Mapping[str, int]) -> Iterator[list[str]]:
         yield group
 
 
-def keepers_of(table: Table, sources: Sequence[str]) -> tuple[Ints, Ints]:
+def read_keepers(table: Table, sources: Sequence[str]) -> tuple[Ints, Ints]:
     """Return the sorted addresses of the keepers in some input files, and their duplicate counts."""
     keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-    for batch in batches(table, ["kind", "keeper_source", "keeper_row"]):
-        keepers = addresses(batch, sources, "keeper_")
+    for batch in read_batches(table, ["kind", "keeper_source", "keeper_row"]):
+        keepers = to_addresses(batch, sources, "keeper_")
         both = np.concatenate([keys, keepers[keepers >= 0]])
         weights = np.concatenate([counts, np.ones(len(both) - len(counts), np.int64)])
         keys, indices = np.unique(both, return_inverse=True)
@@ -75,15 +75,17 @@ def keepers_of(table: Table, sources: Sequence[str]) -> tuple[Ints, Ints]:
     return keys, counts
 
 
-def members_of(
+def read_members(
     table: Table, keepers: Sequence[tuple[str, int]], limit: int
 ) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """Return the rows of ``duplicates`` for a few keepers: the first ``limit`` of each by address."""
     sources = sorted({source for source, _ in keepers})
-    wanted = np.array([address_of(sources, *keeper) for keeper in keepers], np.int64)
+    wanted = np.array([to_address(sources, *keeper) for keeper in keepers], np.int64)
     by_keeper: dict[tuple[str, int], list[dict[str, Any]]] = {keeper: [] for keeper in keepers}
-    for batch in batches(table, [n for n in schemas.DUPLICATES.names if n not in ("id", "file")]):
-        is_member = np.isin(addresses(batch, sources, "keeper_"), wanted)
+    for batch in read_batches(
+        table, [n for n in schemas.DUPLICATES.names if n not in ("id", "file")]
+    ):
+        is_member = np.isin(to_addresses(batch, sources, "keeper_"), wanted)
         for row in batch.filter(pa.array(is_member)).to_pylist():
             members = by_keeper[row["keeper_source"], row["keeper_row"]]
             members.append(row)
@@ -96,7 +98,7 @@ def _first(members: Sequence[dict[str, Any]], limit: int) -> list[dict[str, Any]
     return sorted(members, key=lambda row: (row["source"], row["row"]))[:limit]
 
 
-def addresses(batch: pa.RecordBatch, sources: Sequence[str], prefix: str) -> Ints:
+def to_addresses(batch: pa.RecordBatch, sources: Sequence[str], prefix: str) -> Ints:
     """Return the addresses in a batch; -1 for other input files and for documents that are only cut."""
     number = pc.index_in(batch[f"{prefix}source"], pa.array(sources, pa.string()))
     is_whole = pc.is_in(batch["kind"], pa.array(schemas.WHOLE))
@@ -105,22 +107,22 @@ def addresses(batch: pa.RecordBatch, sources: Sequence[str], prefix: str) -> Int
     return np.where(number < 0, -1, number << _ROW_BITS | rows)
 
 
-def address_of(sources: Sequence[str], source: str, row: int) -> int:
+def to_address(sources: Sequence[str], source: str, row: int) -> int:
     """Return the address of one document."""
     return sources.index(source) << _ROW_BITS | row
 
 
-def place_of(sources: Sequence[str], address: int) -> tuple[str, int]:
+def from_address(sources: Sequence[str], address: int) -> tuple[str, int]:
     """Return the input file and the row of an address."""
     return sources[address >> _ROW_BITS], address & ((1 << _ROW_BITS) - 1)
 
 
-def span_of(keys: Ints, number: int) -> slice:
+def slice_of_source(keys: Ints, number: int) -> slice:
     """Return the slice of sorted addresses that belongs to an input file."""
     first, last = np.searchsorted(keys, np.array([number, number + 1], np.int64) << _ROW_BITS)
     return slice(int(first), int(last))
 
 
-def rows_of(keys: Ints) -> Ints:
+def to_rows(keys: Ints) -> Ints:
     """Return the rows of addresses."""
     return keys & ((1 << _ROW_BITS) - 1)

@@ -18,11 +18,11 @@ from etl import storage
 from etl.audit.duplicates import clusters
 from etl.audit.duplicates.clusters import Ints
 from etl.audit.duplicates.removed_passages import CutTotals, cut_totals
-from etl.audit.duplicates.rows_by_source import BySource
+from etl.audit.duplicates.rows_by_source import RowsBySource
 from etl.audit.row_lookup import find_rows
 from etl.delta.table import Table
 from etl.errors import TableError
-from etl.lake.table_versions import find_table
+from etl.lake.open_table import find_table, open_table
 
 _MAX_FILES: Final = 32  # beyond that, pairs are reported by folder
 _MEMBERS: Final = 5
@@ -107,13 +107,13 @@ def duplicates(lake: str, *, top: int = 10) -> DuplicateReport:
     if table is None:
         hint = "add a deduplication stage such as `dedup_exact` to its recipe"
         raise TableError("the lake has no table of duplicates", where=url, hint=hint)
-    documents, tokens = Table.open(storage.join(url, "documents")), find_table(url, "tokens")
-    kept = BySource(documents, verdict="kept")
+    documents, tokens = open_table(storage.join(url, "documents")), find_table(url, "tokens")
+    kept = RowsBySource(documents, verdict="kept")
     folders = _folders(kept.sources())
-    counts = clusters.count(table, folders)
-    totals = _Totals(kept, BySource(tokens) if tokens is not None else None, top)
-    for sources in clusters.ranges(counts.keepers):
-        totals.add(sources, *clusters.keepers_of(table, sources))
+    counts = clusters.count_duplicates(table, folders)
+    totals = _Totals(kept, RowsBySource(tokens) if tokens is not None else None, top)
+    for sources in clusters.group_sources(counts.keepers):
+        totals.add(sources, *clusters.read_keepers(table, sources))
     pairs = sorted(counts.pairs.items(), key=lambda pair: (-pair[1], pair[0]))
     saved = pl.concat([pl.DataFrame(schema=_SAVED), *totals.saved])
     languages = _by_language(saved)
@@ -135,7 +135,7 @@ def duplicates(lake: str, *, top: int = 10) -> DuplicateReport:
 class _Totals:
     """Running totals over the clusters of some input files."""
 
-    def __init__(self, kept: BySource, tokens: BySource | None, top: int) -> None:
+    def __init__(self, kept: RowsBySource, tokens: RowsBySource | None, top: int) -> None:
         self.sizes: Counter[int] = Counter()
         self.largest: list[_Sized] = []
         self.saved: list[pl.DataFrame] = []  # one frame per input file, one row per language
@@ -148,12 +148,12 @@ class _Totals:
         sizes, clusters_of = np.unique(counts + 1, return_counts=True)
         self.sizes.update(dict(zip(sizes.tolist(), clusters_of.tolist(), strict=True)))
         for k in np.lexsort((keepers, -counts))[: self._top].tolist():
-            source, row = clusters.place_of(sources, int(keepers[k]))
+            source, row = clusters.from_address(sources, int(keepers[k]))
             self.largest.append((1 + int(counts[k]), source, row))
         self.largest = sorted(self.largest, key=lambda c: (-c[0], *c[1:]))[: self._top]
         for number, source in enumerate(sources):
-            span = clusters.span_of(keepers, number)
-            rows = clusters.rows_of(keepers[span])
+            span = clusters.slice_of_source(keepers, number)
+            rows = clusters.to_rows(keepers[span])
             self._save(source, pl.DataFrame({"row": rows, "documents": counts[span]}))
 
     def _save(self, source: str, keepers: pl.DataFrame) -> None:
@@ -194,7 +194,7 @@ def _classes(sizes: Mapping[int, int]) -> dict[str, int]:
 
 
 def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> list[Cluster]:
-    members = clusters.members_of(table, [(source, row) for _, source, row in largest], _MEMBERS)
+    members = clusters.read_members(table, [(source, row) for _, source, row in largest], _MEMBERS)
     names = ("source", "row", "kind", "similarity")
     described = []
     for size, source, row in largest:

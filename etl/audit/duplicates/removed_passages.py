@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.audit.duplicates.rows_by_source import BySource, batches
+from etl.audit.duplicates.rows_by_source import RowsBySource, read_batches
 from etl.delta.table import Table
 
 _SAMPLE: Final = 8  # input files from which tokens per character are estimated
@@ -34,7 +34,7 @@ def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> Cut
     if "cut" not in duplicates.schema.names:
         return None
     sums = np.zeros(5, np.int64)
-    for batch in batches(duplicates, ["kind", "cut", "cut_chars", "similarity"]):
+    for batch in read_batches(duplicates, ["kind", "cut", "cut_chars", "similarity"]):
         cut = batch.filter(pc.equal(batch["kind"], schemas.CUT))
         short = batch.filter(pc.equal(batch["kind"], schemas.SHORT))
         share = short["similarity"].to_numpy(zero_copy_only=False)
@@ -57,8 +57,8 @@ def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> Cut
 
 def _tokens_per_char(documents: Table, duplicates: Table, tokens: Table) -> float | None:
     """Return the ratio in the tokenized text of the first input files."""
-    kept, decided = BySource(documents, verdict="kept"), BySource(duplicates)
-    tokenized = BySource(tokens)
+    kept, decided = RowsBySource(documents, verdict="kept"), RowsBySource(duplicates)
+    tokenized = RowsBySource(tokens)
     num_tokens = num_chars = 0
     for source in tokenized.sources()[:_SAMPLE]:
         rows = tokenized.read(source, ["row", "num_tokens"])

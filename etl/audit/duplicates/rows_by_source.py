@@ -12,15 +12,15 @@ from etl.delta.table import Table
 _BATCH_ROWS = 1 << 17
 
 
-def batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield some columns of all rows, in the order of the data files."""
-    for fragment in table.data_files().to_pylist():
-        with storage.open_input(storage.join(table.url, fragment["path"])) as source:
+    for entry in table.data_files().to_pylist():
+        with storage.open_input(storage.join(table.url, entry["path"])) as source:
             file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
             yield from file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
 
 
-class BySource:
+class RowsBySource:
     """The rows of a table by input file; ``verdict`` selects those of ``documents``."""
 
     def __init__(self, table: Table, *, verdict: str | None = None) -> None:

@@ -95,9 +95,9 @@ class KeptCounts:
         return _sums(ordered.unique(["hash_0", "hash_8"], keep="first", maintain_order=True))
 
 
-def rules(tallies: KeptCounts, case: int) -> dict[str, tuple[int, int]]:
+def count_by_rule(kept: KeptCounts, case: int) -> dict[str, tuple[int, int]]:
     """Map each reason to the documents it rejects now and would reject then, most frequent first."""
-    outcomes = tallies.outcomes(case)
+    outcomes = kept.outcomes(case)
     sides = [
         outcomes.group_by(pl.col(side).alias("reason")).agg(pl.col("rows").sum().alias(f"n_{side}"))
         for side in (NOW, "then")
@@ -108,20 +108,20 @@ def rules(tallies: KeptCounts, case: int) -> dict[str, tuple[int, int]]:
     return {reason: (now, then) for reason, now, then in both.iter_rows()}
 
 
-def unknown(tallies: KeptCounts, case: int) -> dict[int, int]:
+def count_unknown(kept: KeptCounts, case: int) -> dict[int, int]:
     """Map the position of a stage to the documents that would reach it and that it has not judged."""
-    outcomes = tallies.outcomes(case).filter(pl.col("unknown").is_not_null())
+    outcomes = kept.outcomes(case).filter(pl.col("unknown").is_not_null())
     counts = outcomes.group_by("unknown").agg(pl.col("rows").sum()).sort("unknown")
     return dict(counts.iter_rows())
 
 
-def count_kept(tallies: KeptCounts, case: int, *, by: str | None) -> list[Counted]:
+def count_kept(kept: KeptCounts, case: int, *, by: str | None) -> list[Counted]:
     """Count the documents by ``lang`` or ``source``, or in total; the largest change comes first."""
-    now, then = tallies.sums(NOW), tallies.sums(str(case))
+    now, then = kept.sums(NOW), kept.sums(str(case))
     has_tokens = bool(now["tokenized"].sum())
     group = (pl.lit("all") if by is None else pl.col(by).fill_null("none")).alias("name")
     rows, is_unknown = pl.col("rows"), pl.col("unknown").is_not_null()
-    counts = tallies.outcomes(case).group_by(group).agg(
+    counts = kept.outcomes(case).group_by(group).agg(
         rows=rows.sum(),
         now=rows.filter(pl.col(NOW).is_null()).sum(),
         then=rows.filter(pl.col("then").is_null() & ~is_unknown).sum(),
@@ -141,7 +141,7 @@ def count_kept(tallies: KeptCounts, case: int, *, by: str | None) -> list[Counte
         estimated = row[f"{side}_estimate"] if has_tokens and side != NOW else 0
         return Amount(
             kept=row[side],
-            unique=row[f"{side}_unique"] if tallies.is_unique else None,
+            unique=row[f"{side}_unique"] if kept.is_unique else None,
             tokens=row[f"{side}_tokens"] + estimated if has_tokens else None,
             estimated=estimated,
         )

@@ -30,7 +30,7 @@ _UNREADABLE: Final = 0  # the position of rows that could not be read
 class StoredFilter:
     """A filter or transform at its position in a recipe, and the columns that hold its signals."""
 
-    place: int  # position among the filters and transforms, from 1
+    position: int  # among the filters and transforms, from 1
     stage: Filter | Transform
     columns: dict[str, str]  # signal -> its column, for all signals at this position
     seen_from: int  # it saw the documents that were not rejected before this position
@@ -55,7 +55,7 @@ class StoredFilter:
     @property
     def name(self) -> str:
         """Position and kind, as in ``3 python``."""
-        return f"{self.place} {self.stage.kind}"
+        return f"{self.position} {self.stage.kind}"
 
     def missing(self) -> list[str]:
         """Return the signals that its rules read but no column holds."""
@@ -80,7 +80,7 @@ def stored_filters(stages: Sequence[Stage], *, has_all_signals: bool) -> list[St
             sees_all = has_all_signals and not stage.sees_kept_only()
             seen_from = last_rewrite if sees_all else position
             result.append(
-                StoredFilter(place=position, stage=stage, columns=columns, seen_from=seen_from)
+                StoredFilter(position=position, stage=stage, columns=columns, seen_from=seen_from)
             )
     return result
 
@@ -121,7 +121,9 @@ def rejecting_stage(frame: pl.DataFrame, made_by: Sequence[StoredFilter]) -> pl.
         verdict = _in_full(frame["reason"], _rule_verdict(frame, judge), judge, made_by)
         is_rejected = state["position"].is_null() & verdict.is_not_null()
         state = state.with_columns(
-            position=pl.when(is_rejected).then(pl.lit(judge.place, pl.Int32)).otherwise("position"),
+            position=pl.when(is_rejected)
+            .then(pl.lit(judge.position, pl.Int32))
+            .otherwise("position"),
             replayed=pl.when(is_rejected).then(verdict).otherwise("replayed"),
         )
     _check_reasons(state)
@@ -147,7 +149,7 @@ def rejudge(
         state = state.with_columns(
             then=pl.when(is_open & ~is_unknown).then(verdict).otherwise("then"),
             unknown=pl.when(is_open & is_unknown)
-            .then(pl.lit(judge.place, pl.Int32))
+            .then(pl.lit(judge.position, pl.Int32))
             .otherwise("unknown"),
         )
     return state
@@ -170,10 +172,10 @@ def _new_verdict(
     frame: pl.DataFrame, position: pl.Series, judge: StoredFilter, recipe: Sequence[StoredFilter]
 ) -> tuple[pl.Series, pl.Series]:
     """Return the verdict of a stage with new settings on each row, and whether it is unknown."""
-    was_rejected_here = position == judge.place
+    was_rejected_here = position == judge.position
     if judge.is_opaque:  # only the stored verdicts are known: those on the rows that reached it
         stored = frame.select(verdict=pl.when(was_rejected_here).then("reason"))
-        return stored["verdict"], position < judge.place
+        return stored["verdict"], position < judge.position
     by_rules = _rule_verdict(frame, judge)
     in_full = _in_full(frame["reason"], by_rules, judge, recipe)
     return in_full.zip_with(was_rejected_here, by_rules), _has_no_signals(frame, position, judge)
@@ -235,5 +237,5 @@ def _has_no_signals(frame: pl.DataFrame, position: pl.Series, judge: StoredFilte
     """Return whether the signals that the rules read were never computed for each row."""
     names = [judge.columns[n] for n in judge.reads if n in SIGNALS and not judge.is_opaque]
     is_null = pl.any_horizontal(pl.col(names).is_null()) if names else pl.lit(False)
-    was_skipped = (position < judge.seen_from) | (is_null & (position < judge.place))
+    was_skipped = (position < judge.seen_from) | (is_null & (position < judge.position))
     return frame.select("reason", missing=was_skipped)["missing"]

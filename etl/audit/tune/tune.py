@@ -15,12 +15,13 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.audit.tune.kept_counts import Counted, KeptCounts, count_kept, rules, unknown
+from etl.audit.tune.kept_counts import Counted, KeptCounts, count_by_rule, count_kept, count_unknown
 from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
-from etl.lake.table_versions import find_table, latest_record, versions_of
+from etl.lake.commit_info import find_record
+from etl.lake.open_table import find_table, open_table
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
 _THREADS: Final = 4
@@ -74,8 +75,8 @@ class _Lake:
 
     def __init__(self, lake: str) -> None:
         self._url = storage.normalize(lake)
-        self._documents = Table.open(storage.join(self._url, "documents"))
-        record = latest_record(versions_of(self._documents))
+        self._documents = open_table(storage.join(self._url, "documents"))
+        record = find_record(self._documents)
         if record is None:
             raise TableError(
                 "these documents were not made by a recipe",
@@ -100,18 +101,18 @@ class _Lake:
         files = self._documents.data_files().to_pylist()
         files.sort(key=lambda file: (file["min.source"], file["min.row"]))
 
-        def tally(file: Mapping[str, Any]) -> KeptCounts:
-            tallies = KeptCounts(self._is_unique)
+        def count_file(file: Mapping[str, Any]) -> KeptCounts:
+            counts = KeptCounts(self._is_unique)
             for frame in self._frames(file, names):
                 positions = rejecting_stage(frame, made_by)
                 then = [rejudge(frame, positions, recipe) for recipe in recipes]
-                tallies.add(str(file["min.source"]), frame, then)
-            return tallies
+                counts.add(str(file["min.source"]), frame, then)
+            return counts
 
         total = KeptCounts(self._is_unique)
         with ThreadPoolExecutor(_THREADS) as pool:
-            for tallies in pool.map(tally, files):
-                total.extend(tallies)
+            for counts in pool.map(count_file, files):
+                total.extend(counts)
         return [self._tuning(total, case, list(settings)) for case, settings in enumerate(cases)]
 
     def _frames(self, file: Mapping[str, Any], names: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -134,7 +135,7 @@ class _Lake:
                 )
 
     def _tuning(self, total: KeptCounts, case: int, settings: list[str]) -> Tuning:
-        stages = {judge.place: judge for judge in self._thresholds.made_by}
+        stages = {judge.position: judge for judge in self._thresholds.made_by}
         languages = count_kept(total, case, by="lang")
         return Tuning(
             lake=self._url,
@@ -142,9 +143,9 @@ class _Lake:
             whole=count_kept(total, case, by=None)[0],
             languages=languages if {part.name for part in languages} - {"none"} else [],
             sources=count_kept(total, case, by="source"),
-            rules=rules(total, case),
+            rules=count_by_rule(total, case),
             unknown={
-                stages[position].name: rows for position, rows in unknown(total, case).items()
+                stages[position].name: rows for position, rows in count_unknown(total, case).items()
             },
             not_counted=self._not_counted,
         )

@@ -49,10 +49,10 @@ def check_files(
     name = table.url.rsplit("/", 1)[-1]
     schema = table.schema
 
-    def check(fragment: Mapping[str, Any]) -> list[Problem]:
-        file = _DataFile(table.url, fragment, schema)
+    def check(entry: Mapping[str, Any]) -> list[Problem]:
+        file = _DataFile(table.url, entry, schema)
         problems = file.problems(quick=quick, vocab_size=vocab_size)
-        return [Problem(name, fragment["path"], what) for what in problems]
+        return [Problem(name, entry["path"], what) for what in problems]
 
     with ThreadPoolExecutor(_THREADS) as pool:
         files = [f for f in table.data_files().to_pylist() if f["path"] not in known]
@@ -64,18 +64,18 @@ class _DataFile:
     """A data file: the table's URL, the file's entry in the log, and the table's schema."""
 
     url: str
-    fragment: Mapping[str, Any]
+    entry: Mapping[str, Any]
     schema: pa.Schema
 
     def problems(self, *, quick: bool, vocab_size: int | None) -> Iterator[str]:
         """Yield the problems of the file; one that cannot be opened has no further problems."""
-        uri = storage.join(self.url, self.fragment["path"])
+        uri = storage.join(self.url, self.entry["path"])
         size = storage.file_size(uri)
         if size is None:
             yield "the file is missing"
             return
-        if size != self.fragment["size"]:
-            yield f"the file has {size} bytes, but the log records {self.fragment['size']}"
+        if size != self.entry["size"]:
+            yield f"the file has {size} bytes, but the log records {self.entry['size']}"
         try:
             with storage.open_input(uri) as source:
                 file = pq.ParquetFile(source, page_checksum_verification=True)
@@ -88,15 +88,15 @@ class _DataFile:
 
     def _footer(self, file: pq.ParquetFile) -> Iterator[str]:
         rows = file.metadata.num_rows
-        if rows != self.fragment["rows"]:
-            yield f"the file has {rows} rows, but the log records {self.fragment['rows']}"
-        stored = [f for f in self.schema if f"partition.{f.name}" not in self.fragment]
+        if rows != self.entry["rows"]:
+            yield f"the file has {rows} rows, but the log records {self.entry['rows']}"
+        stored = [f for f in self.schema if f"partition.{f.name}" not in self.entry]
         if not file.schema_arrow.equals(pa.schema(stored), check_metadata=False):
             difference = _difference(file.schema_arrow, stored)
             yield f"its columns differ from those of the table: {difference}"
             return
         for name in self.schema.names:
-            low, high = self.fragment.get(f"min.{name}"), self.fragment.get(f"max.{name}")
+            low, high = self.entry.get(f"min.{name}"), self.entry.get(f"max.{name}")
             stored_range = _range(file.metadata, name)
             if low is not None and stored_range is not None and stored_range != (low, high):
                 first, last = stored_range
@@ -105,7 +105,7 @@ class _DataFile:
 
     def _reasons(self, metadata: pq.FileMetaData) -> Iterator[str]:
         """Check that rejected rows have a reason and kept rows have none."""
-        verdict = self.fragment.get("partition.verdict")
+        verdict = self.entry.get("partition.verdict")
         missing = _null_count(metadata, "reason")
         if verdict is None or missing is None:
             return

@@ -17,6 +17,8 @@ from etl.delta import commit_history, log_segment, snapshot
 from etl.delta.table import Table
 from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake import releases
+from etl.lake.commit_info import input_versions
+from etl.lake.tables import SPECS
 
 _DELETE = "delete it, the log is complete without it"
 _THREADS = 16  # they wait for storage
@@ -31,37 +33,37 @@ def check_logs(lake: str) -> list[Problem]:
         for release in releases.list_releases(lake)
         for kind, version in release.versions.items()
     ]
-    # Downstream first: the upstream versions that a table names exist when its log is read.
-    kinds = ("keys", *reversed(releases.TABLES))
-    for kind in kinds:
-        url = storage.join(lake, kind)
+    # Those made from others come first: the versions that they name exist when the others are read.
+    for table_name in reversed(SPECS):
+        url = storage.join(lake, table_name)
         pointer = storage.read_bytes(storage.join(url, "_delta_log", "_last_checkpoint"))
         try:
             names = log_segment.list_log_files(url)
         except FileNotFoundError:
             continue
-        newest[kind] = max(map(log_segment.version_of_commit_file, names), default=-1)
-        problems = [*_entries(url, names), *_checkpoints(url, names, pointer)]
+        newest[table_name] = max(map(log_segment.version_of_commit_file, names), default=-1)
+        problems = [*_check_entries(url, names), *_check_checkpoints(url, names, pointer)]
         if not problems:
-            problems = list(_opening(url, newest[kind]))
+            problems = list(_check_newest(url, newest[table_name]))
         if not problems:
-            for entry in commit_history.read_commits(url, newest[kind]):
+            for info in commit_history.read_commit_infos(url, newest[table_name]):
                 named += [
-                    (n, version, f"{kind} was built from") for n, version in entry.reads.items()
+                    (name, version, f"{table_name} was built from")
+                    for name, version in input_versions(info).items()
                 ]
-        result += [Problem(kind, None, what) for what in problems]
-    return result + list(_ends(newest, named))
+        result += [Problem(table_name, None, what) for what in problems]
+    return result + list(_check_ends(newest, named))
 
 
-def _opening(url: str, newest: int) -> Iterator[str]:
+def _check_newest(url: str, newest: int) -> Iterator[str]:
     try:
         schema = Table.open(url, newest).schema
-        yield from _disagreement(log_segment.read_log_segment(url, newest), schema)
+        yield from _compare_checkpoint(log_segment.read_log_segment(url, newest), schema)
     except TokenlakeError as error:
         yield error.what
 
 
-def _disagreement(head: log_segment.LogSegment, schema: pa.Schema) -> Iterator[str]:
+def _compare_checkpoint(head: log_segment.LogSegment, schema: pa.Schema) -> Iterator[str]:
     """Compare the last checkpoint with the log entries that it replaces."""
     version = head.version - len(head.entries)
     if version < 0:
@@ -84,7 +86,7 @@ def _disagreement(head: log_segment.LogSegment, schema: pa.Schema) -> Iterator[s
         yield f"{what}: {_DELETE}"
 
 
-def _entries(url: str, names: list[str]) -> Iterator[str]:
+def _check_entries(url: str, names: list[str]) -> Iterator[str]:
     entries = {
         log_segment.version_of_commit_file(name): name
         for name in names
@@ -108,7 +110,7 @@ def _is_sound(entry: bytes) -> bool:
     return bool(actions) and all(isinstance(action, dict) for action in actions)
 
 
-def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[str]:
+def _check_checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[str]:
     checkpoints = [name for name in names if ".checkpoint" in name and name.endswith(".parquet")]
     if pointer is not None:
         try:
@@ -128,12 +130,12 @@ def _checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[
             yield f"the checkpoint {name} cannot be read ({error_line(error)}): {_DELETE}"
 
 
-def _ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:
+def _check_ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:
     """Yield the tables whose newest version is older than one named by another table or a release."""
     worst: dict[str, tuple[int, str]] = {}
     for kind, version, why in named:
         worst[kind] = max((version, why), worst.get(kind, (-1, "")))
-    for kind in releases.TABLES:
+    for kind in SPECS:
         version, why = worst.get(kind, (-1, ""))
         if version > newest.get(kind, -1):
             what = f"its newest version is {newest.get(kind, 'none')}, but {why} version {version}"

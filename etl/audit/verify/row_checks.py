@@ -77,9 +77,9 @@ def read_duplicates(table: Table | None) -> pl.DataFrame:
         known = set(table.schema.names)
         columns = [name for name in _DUPLICATES if name in known]
         missing = [pl.lit(None, pl.String).alias(name) for name in _KEEPER if name not in known]
-        for fragment in table.data_files().to_pylist():
-            frame = pl.DataFrame(pl.from_arrow(_read(table.url, fragment["path"], columns)))
-            frame = frame.with_columns(*missing, stored_in=pl.lit(fragment["path"]))
+        for file in table.data_files().to_pylist():
+            frame = pl.DataFrame(pl.from_arrow(_read(table.url, file["path"], columns)))
+            frame = frame.with_columns(*missing, stored_in=pl.lit(file["path"]))
             parts.append(frame.select(list(_DUPLICATES)))
     return pl.concat(parts)
 

@@ -19,9 +19,11 @@ from etl.audit.verify.log_checks import check_logs
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.delta.table import Table
 from etl.lake import releases
+from etl.lake.commit_info import find_record
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import Ledger
-from etl.lake.table_versions import find_ledger, find_table, latest_record, live_inputs, versions_of
+from etl.lake.ledger import Ledger, find_ledger
+from etl.lake.table_versions import latest_record, live_inputs, read_versions
+from etl.lake.tables import open_tables
 from etl.lake.work_units import WorkUnit, kept_units
 
 __all__ = ["Problem", "verify"]
@@ -36,35 +38,31 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     url = storage.normalize(lake)
     if problems := check_logs(url):
         return sorted(problems, key=_sort_key)
-    # Downstream first: the upstream versions that a table names exist when it is opened.
-    tokens = find_table(url, "tokens")
-    ledger = find_ledger(tokens) if tokens is not None else None
-    tokens = ledger.table if ledger is not None else tokens  # the version that the ledger read
-    keys = find_table(url, "keys")
-    duplicates = find_table(url, "duplicates")
-    documents = Table.open(storage.join(url, "documents"))
-    record = latest_record(versions_of(tokens)) if tokens is not None else None
-    tokenizer = record.tokenizer if record is not None else None
-    vocab_size = tokenizer.vocab_size if tokenizer is not None else None
-    problems = check_files(documents, quick=quick)
-    if duplicates is not None:
-        problems += check_files(duplicates, quick=quick)
-    if keys is not None:
-        problems += check_files(keys, quick=quick)
-    if tokens is not None:
-        problems += check_files(tokens, quick=quick, vocab_size=vocab_size)
+    tables = open_tables(url)
+    documents, duplicates = tables["documents"], tables.get("duplicates")
+    tokens = tables.get("tokens")
+    for table in tables.values():
+        problems += _check_table(table, quick=quick)
     if not problems and not quick:
         left_out = read_duplicates(duplicates)
         problems += check_rows(documents, tokens, left_out)
-        if tokens is not None and ledger is not None:
+        if tokens is not None and (ledger := find_ledger(tokens)) is not None:
             problems += _check_units(documents, tokens, left_out, ledger)
         decided = find_ledger(duplicates) if duplicates is not None else None
         if decided is not None:
             problems += check_keys(documents, left_out.filter(SAME), KeysTable(decided))
     problems += _check_lineage(documents)
-    for table in (documents, duplicates, tokens):
-        problems += _check_releases(url, table, quick=quick) if table is not None else ()
+    for table in tables.values():
+        problems += _check_releases(url, table, quick=quick)
     return sorted(problems, key=_sort_key)
+
+
+def _check_table(table: Table, *, quick: bool) -> list[Problem]:
+    """Check the data files of a table."""
+    record = find_record(table)
+    tokenizer = record.tokenizer if record is not None else None
+    vocab_size = tokenizer.vocab_size if tokenizer is not None else None
+    return check_files(table, quick=quick, vocab_size=vocab_size)
 
 
 def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem]:
@@ -85,12 +83,12 @@ def _sort_key(problem: Problem) -> tuple[str, str, str]:
 
 def _check_lineage(documents: Table) -> Iterator[Problem]:
     """Compare the records read from each input file with its rows in the table."""
-    versions = versions_of(documents)
+    versions = read_versions(documents)
     if latest_record(versions) is None:
         return  # not made by a recipe
     rows: Counter[str] = Counter()
-    for fragment in _rows(documents.data_files(), "min.source", "rows"):
-        rows[str(fragment["min.source"])] += int(str(fragment["rows"]))
+    for file in _rows(documents.data_files(), "min.source", "rows"):
+        rows[str(file["min.source"])] += int(str(file["rows"]))
     inputs = live_inputs(versions)
     for uri in sorted({*rows, *inputs}):
         expected = inputs[uri].rows if uri in inputs else 0

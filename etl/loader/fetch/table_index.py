@@ -162,7 +162,7 @@ def _open(lake: str, version: int | str | None) -> Table:
         number = None if version is None else releases.version_of(table_url, version)
         table = Table.open(table_url, number)
         if version is not None:
-            table.check_files()
+            releases.check_not_vacuumed(table)
     except TableError as error:
         raise LoaderError(error.what, where=error.where, hint=error.hint) from error
     _check_schema(table)

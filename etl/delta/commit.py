@@ -1,0 +1,121 @@
+"""Commit to a table: a compare-and-swap on the head of its log.
+
+A commit creates the next log entry only if that does not exist, and so it succeeds only if there was no other
+commit since the table was opened. Its cost depends on what it adds and removes, not on the size of the table.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+
+from etl import storage
+from etl.delta.data_file import DataFile
+from etl.delta.layout import Layout
+from etl.delta.log_segment import LogSegment, commit_file_name, log_folder
+from etl.errors import ConflictError, StorageError, TableError
+
+_WRITER_VERSION = 2  # of the Delta protocol: append and overwrite, no further features
+_THREADS = 16  # they wait for storage
+_CONFIGURATION: Mapping[str, str] = {
+    # The log is the table's history: keep it for years. Only the owner decides to delete it.
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
+
+
+def write_commit(head: LogSegment, actions: Iterable[Mapping[str, Any]]) -> LogSegment:
+    """Create the log entry after a segment from the actions of a commit; return the segment with it.
+
+    Raises ConflictError if the entry exists, WriteError if the log is not writable.
+    """
+    entry = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+    uri = storage.join(log_folder(head.url), commit_file_name(head.version + 1))
+    if not storage.create_if_absent(uri, entry):
+        raise ConflictError("another commit came first", where=head.url)
+    return head.after(len(entry))
+
+
+def commit_actions(
+    add: Iterable[DataFile],
+    *,
+    remove: Iterable[str],
+    transactions: Mapping[str, int],
+    commit_info: Mapping[str, Any],
+    metadata: Mapping[str, Any] | None = None,
+    data_change: bool = True,
+) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a commit; ``metadata`` is that of a table which the commit overwrites."""
+    now = int(time.time() * 1000)
+    info = {
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append" if metadata is None else "Overwrite"},
+        **commit_info,
+        "commit": uuid.uuid4().hex,  # makes each entry unique, see storage.create_if_absent
+    }
+    yield {"commitInfo": info}
+    if metadata is not None:
+        yield {"metaData": metadata}
+    for name, version in transactions.items():
+        yield {"txn": {"appId": name, "version": version}}
+    for path in remove:
+        yield {"remove": {"path": path, "deletionTimestamp": now, "dataChange": data_change}}
+    for file in add:
+        yield {"add": {**_file_fields(file), "modificationTime": now, "dataChange": data_change}}
+
+
+def check_written(url: str, files: Sequence[DataFile]) -> None:
+    """Raise StorageError if a data file is missing or does not have the size that was written."""
+    uris = [storage.join(url, file.path) for file in files]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        sizes = list(pool.map(storage.file_size, uris))
+    for file, uri, size in zip(files, uris, sizes, strict=True):
+        if size != file.size:
+            state = "is missing" if size is None else f"has {size} bytes"
+            raise StorageError(
+                f"a data file {state}, but {file.size} bytes were written",
+                where=uri,
+                hint="write the file again: nothing was committed",
+            )
+
+
+def check_writable(url: str, protocol: Mapping[str, Any]) -> None:
+    """Raise TableError if the table requires a newer Delta writer."""
+    required = int(protocol.get("minWriterVersion", 0))
+    if required > _WRITER_VERSION:
+        raise TableError(
+            f"the table requires Delta writer version {required}, newer than {_WRITER_VERSION}",
+            where=url,
+            hint="another program has enabled table features: write to another table",
+        )
+
+
+def metadata_fields(schema: pa.Schema, layout: Layout) -> dict[str, Any]:
+    """Return the fields of ``metaData`` that depend on the schema and the layout."""
+    return {
+        "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
+        "partitionColumns": list(layout.partition_by),
+        "configuration": table_configuration(schema, layout),
+    }
+
+
+def table_configuration(schema: pa.Schema, layout: Layout) -> dict[str, str]:
+    """Return the table properties: retention of the log, and the columns with statistics."""
+    statistics = ",".join(name for name in layout.statistics if name in schema.names)
+    return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics}
+
+
+def _file_fields(file: DataFile) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "partitionValues": dict(file.partition),
+        "size": file.size,
+        # An empty string is not valid JSON: delta-rs would ignore the statistics of other files, too.
+        "stats": file.statistics or None,
+    }

@@ -1,0 +1,23 @@
+"""Open the tables of a lake by URL or by name; a table of another format version is refused."""
+
+from datetime import datetime
+
+from etl import storage
+from etl.delta.table import Table
+from etl.lake.commit_info import check_format
+
+
+def open_table(url: str, version: int | datetime | None = None) -> Table:
+    """Open a table at the newest or the given version, as ``Table.open`` does.
+
+    Raises TableError also if the table was written in another format version.
+    """
+    table = Table.open(url, version)
+    check_format(table)
+    return table
+
+
+def find_table(lake: str, name: str) -> Table | None:
+    """Open a table of a lake at its newest version; return None if the lake does not have it."""
+    url = storage.join(lake, name)
+    return open_table(url) if Table.exists(url) else None

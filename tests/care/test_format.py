@@ -1,0 +1,71 @@
+"""A lake of another format version is refused by every command, with one message."""
+
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner
+
+import etl
+from etl import storage
+from etl.audit.duplicates.duplicate_report import duplicates
+from etl.cli.app import app
+from etl.errors import TableError
+from etl.job.plan import make_plan
+from etl.lake.releases import create_release
+from etl.recipe.recipe import Recipe
+from tests.place import at
+
+COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
+    "plan": lambda recipe, _: make_plan(recipe),
+    "plan --rebuild": lambda recipe, _: make_plan(recipe, rebuild=True),
+    "run": lambda recipe, _: etl.run(recipe),
+    "history": lambda _, lake: etl.history(f"{lake}/documents"),
+    "diff": lambda _, lake: etl.diff(f"{lake}/documents", 1, 2),
+    "lineage": lambda _, lake: etl.graph(f"{lake}/documents"),
+    "trace": lambda _, lake: etl.trace(lake, id="doc-00000"),
+    "report": lambda _, lake: etl.report(lake),
+    "duplicates": lambda _, lake: duplicates(lake),
+    "verify": lambda _, lake: etl.verify(lake),
+    "tune": lambda _, lake: etl.tune(lake, ["gopher_quality.min_words=60"]),
+    "release": lambda _, lake: create_release(lake, "first"),
+    "vacuum": lambda _, lake: etl.vacuum(lake),
+    "repair": lambda _, lake: etl.repair(lake),
+    "optimize": lambda _, lake: etl.optimize(lake),
+    "read_table": lambda _, lake: etl.read_table(lake, "documents"),
+}
+
+
+@pytest.fixture
+def old(recipe: Recipe) -> Recipe:
+    """A recipe with a lake of format version 3."""
+    for entry in at(recipe.lake).glob("*/_delta_log/*.json"):
+        entry.write_bytes(entry.read_bytes().replace(b'"format":4,', b'"format":3,'))
+    return recipe
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) -> None:
+    with pytest.raises(TableError) as caught:
+        COMMANDS[command](old, str(old.lake))
+    error = caught.value
+    assert error.what == "the lake has format version 3, but this release reads format version 4"
+    assert error.where is not None
+    assert error.where.startswith(storage.normalize(old.lake))
+    assert error.hint is not None
+    assert "--lake NEW" in error.hint
+
+
+def test_show_refuses_a_lake_of_another_format_version(old: Recipe) -> None:
+    result = CliRunner().invoke(app, ["show", f"{old.lake}/documents"])
+    assert result.exit_code != 0
+    assert "the lake has format version 3" in result.stderr
+
+
+def test_a_lake_to_compare_with_is_refused_too(old: Recipe) -> None:
+    stages = [
+        stage if stage.kind != "dedup_exact" else {"dedup_exact": {"against": [str(old.lake)]}}
+        for stage in old.stages
+    ]
+    other = Recipe(name="other", source=old.source, lake=f"{old.lake}-other", stages=stages)
+    with pytest.raises(TableError, match="format version 3"):
+        make_plan(other)

@@ -1,0 +1,91 @@
+"""A table is defined once: a further table spec is covered by every command that goes over all tables."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import get_args
+
+import pyarrow as pa
+import pytest
+
+from etl import schemas
+from etl.audit.lake_report import report
+from etl.audit.lineage_graph import history
+from etl.audit.verify.verify import verify
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.layout import Layout
+from etl.delta.table import Table
+from etl.lake import releases
+from etl.lake.tables import SPECS, TableSpec
+from etl.maintenance.repair import repair
+from etl.maintenance.vacuum import vacuum
+from etl.recipe.recipe import Recipe
+from tests.place import at
+
+SCHEMA = pa.schema({"source": pa.string(), "row": pa.int64()})
+SCORES = TableSpec(
+    name="scores",
+    schema=lambda _: SCHEMA,
+    layout=Layout(statistics=("source", "row")),
+    made_from=("documents",),
+)
+
+
+def write_file(table: Table, name: str) -> DataFile:
+    writer = DataFileWriter(table.url, SCHEMA, SCORES.layout, name=name * 32)
+    writer.append(pa.table({"source": [name], "row": [0]}, schema=SCHEMA))
+    (file,) = writer.close()
+    return file
+
+
+@pytest.fixture
+def scores(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """The table ``scores`` of a lake, with one row, after its spec was added."""
+    monkeypatch.setitem(SPECS, SCORES.name, SCORES)
+    monkeypatch.setattr(schemas, "RELEASED_TABLES", (*schemas.RELEASED_TABLES, SCORES.name))
+    table = Table.create(f"{recipe.lake}/scores", SCHEMA, SCORES.layout)
+    return table.commit([write_file(table, "a")], transactions={})
+
+
+def test_specs_and_names_agree() -> None:
+    assert tuple(SPECS) == get_args(schemas.TableName)
+    released = tuple(name for name, spec in SPECS.items() if not spec.is_index)
+    assert released == schemas.RELEASED_TABLES
+    for index, spec in enumerate(SPECS.values()):
+        assert {*spec.made_from} <= {*list(SPECS)[:index]}, "tables are listed after their inputs"
+
+
+def test_a_further_table_is_reported(recipe: Recipe, scores: Table) -> None:
+    (table,) = (table for table in report(str(recipe.lake)).tables if table.name == "scores")
+    assert (table.version, table.files, table.rows) == (1, 1, 1)
+    assert [version.version for version in history(scores.url)] == [1, 0]
+
+
+def test_a_further_table_is_verified(recipe: Recipe, scores: Table) -> None:
+    assert verify(str(recipe.lake)) == []
+    (path,) = scores.data_files()["path"].to_pylist()
+    (at(scores.url) / path).unlink()
+    (problem,) = verify(str(recipe.lake))
+    assert str(problem) == f"scores/{path}: the file is missing"
+    done = repair(str(recipe.lake), drop=True)
+    assert ([left.problem for left in done.left], done.dropped) == ([problem], {})
+    (at(scores.url) / "_delta_log" / f"{1:020}.json").write_text("{")
+    (problem,) = verify(str(recipe.lake))
+    assert str(problem) == "scores: the log entry of version 1 is damaged"
+
+
+def test_a_release_keeps_a_further_table_from_a_vacuum(recipe: Recipe, scores: Table) -> None:
+    lake = str(recipe.lake)
+    assert releases.create_release(lake, "first").versions["scores"] == 1
+    old = scores.data_files()["path"].to_pylist()
+    scores.commit([write_file(scores, "b")], remove=old, transactions={})
+    orphan = write_file(scores, "c")
+    unneeded = vacuum(lake, retain=timedelta(0)).files
+    assert [(file.table, file.file) for file in unneeded] == [("scores", orphan.path)]
+    releases.remove_release(lake, "first")
+    unneeded = vacuum(lake, retain=timedelta(0), delete=True).files
+    assert {file.file for file in unneeded} == {orphan.path, *old}
+    assert {path.name for path in at(scores.url).glob("*.parquet")}.isdisjoint(map(name_of, old))
+
+
+def name_of(path: str) -> str:
+    return Path(path).name
