@@ -9,8 +9,13 @@ from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from tests.job.test_run import rows
-from tests.place import at, opened
+from tests.helpers.lake_rows import rows
+from tests.helpers.paths import at, opened
+
+
+@pytest.fixture(scope="module")
+def client(process_client: Client) -> Client:
+    return process_client
 
 
 def test_a_notebook_computes_the_same_rows_as_a_run(

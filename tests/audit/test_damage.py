@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from upath import UPath
@@ -16,7 +17,19 @@ from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
 from etl.recipe.recipe import Recipe
-from tests.place import at, opened
+from tests.helpers.lakes import make_sound_lake, with_copied_lake
+from tests.helpers.paths import NewPlace, at, opened
+
+
+@pytest.fixture(scope="module")
+def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
+    """The recipe of a shared lake, read-only; tests that damage the lake use the copy ``recipe``."""
+    return make_sound_lake(new_place("made"), client, tiny_tokenizer)
+
+
+@pytest.fixture
+def recipe(made: Recipe, place: UPath) -> Recipe:
+    return with_copied_lake(made, place)
 
 
 def data_files(recipe: Recipe) -> list[UPath]:

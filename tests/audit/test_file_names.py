@@ -21,9 +21,8 @@ from etl.errors import MismatchError, one_line
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from tests.conftest import NewPlace
-from tests.job.corpus import prose
-from tests.place import copy
+from tests.helpers.corpus import prose
+from tests.helpers.paths import NewPlace, copy
 
 NAMES = (
     "plain",

@@ -19,8 +19,8 @@ from etl.errors import TableError
 from etl.job.run import run
 from etl.lake.table_versions import added_in, live_inputs
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_jsonl, write_parquet
-from tests.place import at, opened
+from tests.helpers.corpus import records, write_jsonl, write_parquet
+from tests.helpers.paths import at, opened
 
 Row = dict[str, Any]
 

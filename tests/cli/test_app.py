@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 from typer.main import get_command
-from typer.testing import CliRunner, Result
 
 from etl import storage
 from etl.audit.duplicates.duplicate_report import duplicates
@@ -31,16 +29,11 @@ from etl.maintenance.optimize import optimize
 from etl.maintenance.vacuum import RETAIN
 from etl.recipe.json_schema import json_schema
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_jsonl, write_parquet
-from tests.place import at
+from tests.helpers.cli import ROOT, etl, start
+from tests.helpers.corpus import records, write_jsonl, write_parquet
+from tests.helpers.paths import at
 
-ROOT = Path(__file__).parent.parent.parent
 NAMES = tuple(get_command(app).commands)
-
-
-def etl(*words: object, env: Mapping[str, str] | None = None) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(app, [str(word) for word in words], env=env)
 
 
 def facts(*words: object, env: Mapping[str, str] | None = None) -> Any:
@@ -49,18 +42,6 @@ def facts(*words: object, env: Mapping[str, str] | None = None) -> Any:
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     return json.loads(result.stdout)
-
-
-def start(*words: object) -> subprocess.Popen[str]:
-    """Start a command in a separate process."""
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("TOKENLAKE_")}
-    return subprocess.Popen(
-        [sys.executable, "-c", "from etl.cli import main; main()", *map(str, words)],
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.fixture

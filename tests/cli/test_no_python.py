@@ -6,8 +6,8 @@ import pytest
 
 from etl.errors import RecipeError
 from etl.recipe.recipe import Recipe
-from tests.audit.test_cli import etl
-from tests.job.corpus import records, write_jsonl
+from tests.helpers.cli import etl
+from tests.helpers.corpus import records, write_jsonl
 
 _RECIPE = """\
 name: own

@@ -14,7 +14,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from etl.compute.cluster import raise_if_scheduler_lost
 from etl.compute.submit import compute_frame, map_unordered
 from etl.errors import ClusterError, StageError, StorageError
-from tests.inside import cluster
+from tests.helpers.cluster import cluster
 
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
 

@@ -16,7 +16,7 @@ from etl.compute.time_limit import run_with_time_limit
 from etl.errors import LimitError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_jsonl
+from tests.helpers.corpus import records, write_jsonl
 
 _CODE = """\
 import time

@@ -18,8 +18,8 @@ from etl.dedup.similarity import SIMILAR_PAIRS
 from etl.errors import StageError
 from etl.job.run import run
 from etl.stages import DedupMinhash
-from tests.job.test_near import make, tangled, write
-from tests.job.test_run import rows
+from tests.helpers.lake_rows import rows
+from tests.helpers.near_duplicates import make, tangled, write
 
 Pair = tuple[int, int]
 

@@ -1,46 +1,20 @@
 """Exact deduplication against a naive reference, with one partition and with a real shuffle."""
 
 import random
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from distributed import Client
 from upath import UPath
 
-from etl import schemas
 from etl.compute import shuffle
 from etl.dedup import passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile
-from etl.delta.data_file import DataFileWriter
-from etl.lake.tables import DOCUMENTS
-from etl.lake.work_units import WorkUnit
-from tests.place import opened
+from tests.helpers.document_files import write_documents
+from tests.helpers.paths import opened
 
 Address = tuple[int, int]
-
-
-def write_documents(url: str, number: int, hashes: list[int], **columns: list[Any]) -> WorkUnit:
-    """Write a data file of ``documents`` whose rows have the given hashes."""
-    schema = schemas.documents([])
-    size = len(hashes)
-    values: dict[str, Any] = {name: [None] * size for name in schema.names}
-    values |= {
-        "id": [f"{number}-{row}" for row in range(size)],
-        "source": [f"s3://raw/{number:03}"] * size,
-        "row": list(range(size)),
-        "text": [str(value) for value in hashes],
-        "content_hash": [value.to_bytes(16, "little") for value in hashes],
-        "verdict": ["kept"] * size,
-        **columns,
-    }
-    writer = DataFileWriter(
-        url, schema, DOCUMENTS, name=f"{number:032}", partition={"verdict": "kept"}
-    )
-    writer.append(pa.table(values, schema=schema))
-    (fragment,) = writer.close()
-    return WorkUnit(f"{number:032}", f"s3://raw/{number:03}", (fragment.path,), size, fragment.size)
 
 
 def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]:

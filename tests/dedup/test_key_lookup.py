@@ -33,10 +33,18 @@ from etl.lake import tables
 from etl.lake.keys_table import KeyFile, file_id
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
-from tests.conftest import NewPlace
-from tests.job.test_near import Record, expected, make, pairs, planted, tangled, words, write
-from tests.job.test_run import rows
-from tests.place import move, remove
+from tests.helpers.lake_rows import rows
+from tests.helpers.near_duplicates import (
+    expected,
+    make,
+    pairs,
+    planted,
+    record,
+    tangled,
+    words,
+    write,
+)
+from tests.helpers.paths import NewPlace, move, remove
 
 Key = tuple[int, int, int, int]  # key, check, file, row
 
@@ -152,10 +160,6 @@ def test_the_number_of_files_does_not_matter(client: Client, place: UPath, files
     one, many = ({(a, kind) for a, _, kind in pairs(recipe)} for recipe in recipes)
     assert one == many
     assert len(one) > 10
-
-
-def record(name: str, text: list[str]) -> Record:
-    return {"doc_id": name, "body": " ".join(text), "link": None}
 
 
 def keys_table(recipe: Recipe) -> Table:

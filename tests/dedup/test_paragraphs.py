@@ -26,11 +26,11 @@ from etl.dedup.numbered_files import NumberedFile, address
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupParagraphs
-from tests.inside import cluster
-from tests.job.test_kill import _end, _start, _version, outcome
-from tests.job.test_near import Record, make, write
-from tests.job.test_run import rows
-from tests.place import at
+from tests.helpers.cluster import cluster
+from tests.helpers.killed_runs import end_run, outcome, start_run, version_of
+from tests.helpers.lake_rows import rows
+from tests.helpers.near_duplicates import Record, make, write
+from tests.helpers.paths import at
 
 Fate = tuple[str, tuple[int, ...]]  # cut or short, and the ordinals of the cut units
 SEPARATORS = {"paragraphs": "\n\n", "lines": "\n", "sentences": " "}
@@ -280,7 +280,7 @@ def test_a_killed_driver_and_concurrent_drivers_give_the_same_lake(
     run(whole, cluster=client)
     file = tmp_path / "recipe.yaml"
     file.write_text(cutting.to_yaml())
-    started = [_start(file) for _ in range(drivers)]
+    started = [start_run(file) for _ in range(drivers)]
     try:
         if drivers == 1:
             folder = at(cutting.lake) / "duplicates"
@@ -288,12 +288,12 @@ def test_a_killed_driver_and_concurrent_drivers_give_the_same_lake(
                 time.sleep(0.01)
             started[0].kill()
             started[0].wait()
-            assert _version(cutting, "duplicates") == 0
+            assert version_of(cutting, "duplicates") == 0
             run(cutting, cluster=client)
         else:
             assert [driver.wait(timeout=300) for driver in started] == [0, 0]
     finally:
         for driver in started:
-            _end(driver)
+            end_run(driver)
     assert outcome(cutting) == outcome(whole)
     assert verify(str(cutting.lake)) == []

@@ -16,11 +16,9 @@ from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupExact, DedupMinhash, DedupParagraphs
-from tests.conftest import NewPlace
-from tests.job.test_keys import record
-from tests.job.test_near import make, words, write
-from tests.job.test_run import rows
-from tests.place import copy, remove
+from tests.helpers.lake_rows import rows
+from tests.helpers.near_duplicates import make, record, words, write
+from tests.helpers.paths import NewPlace, copy, remove
 
 SETTINGS = {"verify": "exact", "bands": 28, "rows": 4}
 

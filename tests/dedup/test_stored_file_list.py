@@ -22,8 +22,8 @@ from etl.errors import StageError, WriteError
 from etl.job.run import run
 from etl.lake.dedup_decisions import RangeIndex
 from etl.stages import DedupMinhash
-from tests.conftest import NewPlace
-from tests.job.test_near import expected, make, pairs, planted, write
+from tests.helpers.near_duplicates import expected, make, pairs, planted, write
+from tests.helpers.paths import NewPlace
 
 NAME = "f" * 32
 

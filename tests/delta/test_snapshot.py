@@ -23,7 +23,7 @@ from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import TableError, WriteError
-from tests.conftest import NewPlace
+from tests.helpers.paths import NewPlace
 
 SCHEMA = pa.schema(
     {"kind": pa.string(), "source": pa.string(), "row": pa.int64(), "values": pa.list_(pa.int32())}

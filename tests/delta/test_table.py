@@ -21,8 +21,7 @@ from etl.delta.table import Table
 from etl.errors import ConflictError, StorageError, TableError
 from etl.lake.tables import ARCHIVED_TOKENS, TOKENS
 from etl.loader.fetch.parquet_pages import is_plain, read_pages
-from tests.conftest import NewPlace
-from tests.place import at, opened
+from tests.helpers.paths import NewPlace, at, opened
 
 
 def token_rows(lengths: list[int], source: str = "s3://raw/a") -> pa.Table:

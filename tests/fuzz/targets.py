@@ -18,7 +18,7 @@ from etl import schemas
 from etl.errors import TokenlakeError
 from etl.recipe.recipe import Recipe
 from etl.sources import Source, count_records, list_splits, number_splits, read_split
-from tests.sources.archives import conversion, response
+from tests.helpers.warc_archives import conversion, response
 
 _TEXTS = ("one", None, "zwei ö", "", "three\nlines\n", "x" * 700)
 _TABLE = pa.table(

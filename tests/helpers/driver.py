@@ -1,4 +1,4 @@
-"""A driver in a separate process, which tests kill: ``python -m tests.job.driver RECIPE.yaml``."""
+"""A driver in a separate process, which tests kill: ``python -m tests.helpers.driver RECIPE.yaml``."""
 
 import sys
 

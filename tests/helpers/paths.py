@@ -4,6 +4,7 @@ Both have the methods of pathlib, and a recipe accepts their string.
 """
 
 import os
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,3 +47,6 @@ def remove(folder: UPath) -> None:
 def opened(path: UPath) -> pq.ParquetFile:
     """Open a Parquet file that is read into memory."""
     return pq.ParquetFile(pa.BufferReader(path.read_bytes()))
+
+
+NewPlace = Callable[[str], UPath]

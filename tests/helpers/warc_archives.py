@@ -72,3 +72,6 @@ PACKINGS = (
     "zstd with dictionary",
     "zstd with compressed dictionary",
 )
+
+HANGS = "<div>" * 100_000 + "x"
+"""Nested so deeply that resiliparse 2 takes minutes, in code that Python signal handlers cannot interrupt."""

@@ -9,7 +9,7 @@ from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.line_breaks import next_line, strip
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.jit import kernel
-from tests.kernels.test_words import TRICKY
+from tests.helpers.tricky_text import TRICKY
 
 BREAKS = ["\n", "\v", "\f", "\r", "\r\n", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 SPACES = [" ", "\t", "\x1f", "\xa0", "\u1680", "\u2003", "\u202f", "\u205f", "\u3000"]
@@ -56,6 +56,18 @@ def test_no_byte_outside_the_text_is_read(junk):
     data = np.frombuffer(junk, np.uint8)
     line = next_line(data, 0, len(data))
     for other in (b"\n", b"x", b"\x85\xa8"):  # bytes after the text change nothing
+        assert line == next_line(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
+    stripped = strip.py_func(data, 0, len(data), character_classes.classes())
+    assert stripped == strip(data, 0, len(data), character_classes.classes())
+    assert 0 <= stripped[0] <= stripped[1] <= len(data)
+
+
+@given(st.binary(max_size=30))
+def test_lines_do_not_depend_on_the_bytes_after_them(junk):
+    """``strip`` is also called without compilation, where numpy checks every index."""
+    data = np.frombuffer(junk, np.uint8)
+    line = next_line(data, 0, len(data))
+    for other in (b"\n", b"x", b"\x85\xa8"):
         assert line == next_line(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
     stripped = strip.py_func(data, 0, len(data), character_classes.classes())
     assert stripped == strip(data, 0, len(data), character_classes.classes())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.signals import line_counts
 from etl.kernels.words.spacy_english import SENTENCE_ENDS
-from tests.kernels.test_words import TRICKY
+from tests.helpers.tricky_text import TRICKY
 
 pieces = st.sampled_from(
     ["a ", "b ", "ab ", "a.", "é-", "東", "\n", " \n", "\r", "\r\n\n", "\u2029", "x" * 30, '."']

@@ -9,31 +9,8 @@ from hypothesis import strategies as st
 from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing import ngram_index
-from tests.kernels.test_words import TRICKY, naive_segments
-
-pieces = st.sampled_from(
-    [
-        "a ",
-        "b ",
-        "C ",
-        "é-",
-        "don't ",
-        "DON’T ",
-        "東",
-        "\n",
-        "\r\n",
-        "\x85",
-        "1,0 ",
-        "😀 ",
-        "Σ",
-        "a\u0301 ",
-    ]
-)
-documents = (
-    st.lists(pieces, max_size=30).map("".join)
-    | st.text(st.sampled_from(TRICKY), max_size=24)
-    | st.text(max_size=24)
-)
+from tests.helpers.naive_uax29 import naive_segments
+from tests.helpers.tricky_text import documents
 
 
 def naive_words(text: str) -> list[str]:

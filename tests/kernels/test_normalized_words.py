@@ -11,7 +11,8 @@ from etl.kernels.bytes import character_classes as u
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.words import normalized_words
 from etl.kernels.words.uax29 import next_segments
-from tests.kernels.test_words import TRICKY, kind_of, naive_segments, texts
+from tests.helpers.naive_uax29 import kind_of, naive_segments
+from tests.helpers.tricky_text import TRICKY, texts
 
 WORD_KINDS = {u.LETTER, u.HEBREW, u.KATAKANA, u.UNIT, u.DIGIT, u.NUMBER}
 INSIDE_WORDS = (u.MID_LETTER, u.MID_NUMBER, u.MID_BOTH, u.SINGLE_QUOTE, u.DOUBLE_QUOTE)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes import pii_candidates
 from etl.kernels.bytes.utf8 import texts as buffers
-from tests.kernels.test_words import TRICKY
+from tests.helpers.tricky_text import TRICKY
 
 GAPS = "[ /().\u00a0\u202f\u2011-]*"  # between the digits of a number
 LOCAL = "a-zA-Z0-9._%+\u00c0-\u037f\u1e00-\u1eff-"  # in the local part of an e-mail address

@@ -1,7 +1,5 @@
 """Repeated n-grams of words against sets and counters of tuples of strings."""
 
-from collections import Counter
-
 import numpy as np
 import pyarrow as pa
 from hypothesis import example, given
@@ -20,36 +18,14 @@ from etl.kernels.signals.repeated_ngrams import (
     repeated_chars,
 )
 from etl.kernels.words.uax29 import CHARS, END, START
-from tests.kernels.test_words import TRICKY
+from tests.helpers.naive_signals import naive_repeated_chars
+from tests.helpers.tricky_text import TRICKY
 
 words = st.sampled_from(["a", "b", "ab", "é", "東", ".", '"', "w" * 20])
 runs = st.lists(words, min_size=1, max_size=12)
 documents = st.lists(words, max_size=60) | st.lists(
     st.tuples(runs, st.integers(1, 4)), max_size=6
 ).map(lambda repeats: [word for run, times in repeats for word in run * times])
-
-
-def naive_repeated_chars(words: list[str]) -> list[int]:
-    """Return the code points in the repeated n-grams of a document with these segments."""
-    return [*(naive_top(words, n) for n in TOP), *(naive_duplicates(words, n) for n in DUPLICATE)]
-
-
-def naive_top(words: list[str], n: int) -> int:
-    counts = Counter(tuple(words[k : k + n]) for k in range(len(words) - n + 1))
-    return max([0, *(len(" ".join(gram)) * count for gram, count in counts.most_common(1))])
-
-
-def naive_duplicates(words: list[str], n: int) -> int:
-    seen, chars, at = set(), 0, 0
-    while at + n <= len(words):
-        gram = tuple(words[at : at + n])
-        if gram in seen:
-            chars += len("".join(gram))
-            at += n
-        else:
-            seen.add(gram)
-            at += 1
-    return chars
 
 
 @kernel

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes import simd
 from etl.kernels.jit import kernel
+from tests.helpers.bits import set_bits
 
 SETS = (
     b"a",
@@ -39,10 +40,6 @@ def _copy(out, to, data, at):
 @kernel
 def _bit_counts(bits):
     return simd.num_set(bits), simd.leading_zeros(bits), simd.trailing_zeros(bits)
-
-
-def set_bits(mask: int) -> list[int]:
-    return [k for k in range(64) if int(mask) >> k & 1]
 
 
 @given(texts, st.data())

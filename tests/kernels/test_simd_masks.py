@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes import simd
 from etl.kernels.jit import kernel
-from tests.kernels.test_machine import set_bits
+from tests.helpers.bits import set_bits
 
 
 @kernel

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from etl.kernels.jit import kernel
 from etl.kernels.words import spacy_affixes
 from etl.kernels.words.spacy_english import ALPHA, DIGIT
-from tests.kernels.test_spacy import INFIX, PIECES, PREFIX, SUFFIX, TABLES
+from tests.helpers.naive_spacy import INFIX, PIECES, PREFIX, SUFFIX, chunk_of
 
 chunks = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join)
 
@@ -24,14 +24,6 @@ def _affixes(chunk, seen):
         spacy_affixes.suffix(chunk, 0, last, seen),
         infixes,
     )
-
-
-def chunk_of(text: str) -> tuple[np.ndarray, int]:
-    """The characters of a chunk, and the flags of any of them."""
-    points = [ord(char) for char in text]
-    flags = [int(TABLES.flags[point]) for point in points]
-    chunk = np.array([[*points, 0], [*flags, 0], range(len(text) + 1)], np.int64).T.copy()
-    return chunk, int(np.bitwise_or.reduce(flags))
 
 
 def length(match) -> int:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from etl.kernels.bytes import simd
 from etl.kernels.jit import kernel
 from etl.kernels.words import spacy_ascii, spacy_english
-from tests.kernels.test_machine import set_bits
-from tests.kernels.test_spacy import PIECES, TABLES, naive_cut
+from tests.helpers.bits import set_bits
+from tests.helpers.naive_spacy import PIECES, TABLES, naive_cut
 
 _find_letters = simd.kinds(ascii_letters.encode())
 printable = st.characters(min_codepoint=0x21, max_codepoint=0x7E)

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.jit import kernel
 from etl.kernels.words import spacy_hosts
-from tests.kernels.test_affixes import chunk_of
-from tests.kernels.test_spacy import HOST_NAME
+from tests.helpers.naive_spacy import HOST_NAME, chunk_of
 
 PIECES = """
     http :// ab+c a b A Z é Ж 東 1 - _ . . . www com de c @ : :80 :8080 :123456 / ? # /x ?y=1 \u0301

@@ -11,7 +11,7 @@ from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.lines import text_units as kernel
 from etl.kernels.lines.repeated import CASE, SPACE
 from etl.kernels.lines.text_units import LINES, NOT_COMPARED, PARAGRAPHS, SENTENCES, Cutting
-from tests.kernels.test_repeats import naive_key, naive_rest, naive_units, texts
+from tests.helpers.naive_repeats import naive_key, naive_rest, naive_units, texts
 
 blocks = st.sampled_from([PARAGRAPHS, LINES])
 whole = [

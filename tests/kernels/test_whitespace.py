@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from etl.kernels.bytes import whitespace
 from etl.kernels.bytes.spans import strings
 from etl.kernels.bytes.utf8 import texts as buffers
-from tests.kernels.test_words import TRICKY
+from tests.helpers.tricky_text import TRICKY
 
 SPACES = [
     "\t",

@@ -12,10 +12,9 @@ from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.signals.repeated_ngrams import DUPLICATE, TOP
 from etl.kernels.signals.word_counts import COUNTS, STOP_WORDS, Counts, count
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
-from tests.kernels.test_quality import naive_counts
-from tests.kernels.test_repetition import naive_repeated_chars
-from tests.kernels.test_spacy import PIECES, category, naive_words
-from tests.kernels.test_words import TRICKY
+from tests.helpers.naive_signals import naive_counts, naive_repeated_chars
+from tests.helpers.naive_spacy import PIECES, category, naive_words
+from tests.helpers.tricky_text import TRICKY
 
 Words = list[tuple[str, int]]  # segments and their flags
 

@@ -36,7 +36,7 @@ def test_the_lease_of_a_dead_job_expires(place: UPath, monkeypatch: pytest.Monke
             assert leases.active_leases(str(place)) == [held]
 
 
-@pytest.mark.here  # in an object store, a file cannot block a folder
+@pytest.mark.local_only  # in an object store, a file cannot block a folder
 def test_a_lease_on_an_unwritable_lake_is_refused(place: UPath) -> None:
     (place / "lake").write_text("in the way")
     with (

@@ -16,8 +16,7 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import ConflictError, MismatchError
 from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.tables import DUPLICATES
-from tests.conftest import NewPlace
-from tests.place import at
+from tests.helpers.paths import NewPlace, at
 
 SCHEMA = schemas.DUPLICATES
 

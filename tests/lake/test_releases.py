@@ -13,8 +13,8 @@ from etl.errors import TableError
 from etl.job.run import run
 from etl.lake import leases, releases
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_jsonl
-from tests.place import at, copy
+from tests.helpers.corpus import records, write_jsonl
+from tests.helpers.paths import at, copy
 
 
 def test_a_release_names_the_versions_that_belong_together(recipe: Recipe) -> None:

@@ -10,7 +10,15 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, TokenDataset
-from tests.loader.tables import MIXED, SHAPES, SMALL, WRITERS, documents, group_tokens, make_lake
+from tests.helpers.token_tables import (
+    MIXED,
+    SHAPES,
+    SMALL,
+    WRITERS,
+    documents,
+    group_tokens,
+    make_lake,
+)
 
 EVERYTHING = Format(document_ids=True, position_ids=True, cu_seqlens=True, ignore_boundaries=True)
 PADDED = Format(pad_id=999)

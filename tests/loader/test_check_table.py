@@ -12,7 +12,7 @@ from etl.errors import LoaderError
 from etl.loader import Expect, Format, TokenDataset
 from etl.loader.check_table import sample_ends
 from etl.schemas import TokenizerRecord
-from tests.loader.tables import SHAPES, SMALL, documents, group_tokens, make_lake
+from tests.helpers.token_tables import SHAPES, SMALL, documents, group_tokens, make_lake
 
 NUM_TOKENS = sum(group_tokens(SMALL))  # the table's ids are 0 to NUM_TOKENS - 1
 FRAMED = [[[n for n in lengths if n != 1] for lengths in groups] for groups in SMALL]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from etl.errors import StorageError
 from etl.loader import Remote, TokenDataset
 from etl.loader.fetch.disk_cache import Cache
-from tests.loader.tables import MIXED, SMALL, expected_rows, make_lake, rows_of
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake, rows_of
 
 KEYS = st.sampled_from("ab")
 

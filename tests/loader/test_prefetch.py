@@ -9,8 +9,8 @@ import torch
 
 from etl.errors import LoaderError
 from etl.loader import Shuffle, Timed, TokenDataset
-from tests.loader.tables import MIXED, SMALL, expected_rows, make_lake, rows_of
-from tests.place import at
+from tests.helpers.paths import at
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake, rows_of
 
 
 def threads():

@@ -26,11 +26,11 @@ from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
-from tests.care.test_repair import delete, flip, paths, rows
-from tests.conftest import NewPlace
-from tests.job.corpus import records, write_jsonl, write_parquet
-from tests.job.test_near import make, pairs, tangled, write
-from tests.place import at, copy, opened
+from tests.helpers.corpus import records, write_jsonl, write_parquet
+from tests.helpers.damage import delete, flip, paths
+from tests.helpers.lake_rows import rows_by_table as rows
+from tests.helpers.near_duplicates import make, pairs, tangled, write
+from tests.helpers.paths import NewPlace, at, copy, opened
 
 
 def files(recipe: Recipe, kind: str = "tokens") -> int:

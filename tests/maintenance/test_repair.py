@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from distributed import Client
 from upath import UPath
@@ -17,47 +15,15 @@ from etl.job.run import run
 from etl.lake import releases
 from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_parquet
-from tests.place import at, opened
-
-Rows = dict[str, list[dict[str, Any]]]
-
-
-def rows(recipe: Recipe) -> Rows:
-    """Return all rows of all tables, without file names and token offsets."""
-    result: Rows = {}
-    for kind in recipe.steps:
-        table = Table.open(recipe.table_url(kind)).dataset().to_table()
-        names = [n for n in table.column_names if n not in ("file", "token_end")]
-        result[kind] = (
-            table.select(names).sort_by([("source", "ascending"), ("row", "ascending")]).to_pylist()
-        )
-    return result
-
-
-def paths(recipe: Recipe, kind: str, verdict: str | None = None) -> list[UPath]:
-    files = Table.open(recipe.table_url(kind)).data_files()
-    if verdict is not None:
-        files = files.filter(pc.equal(files["partition.verdict"], verdict))
-    return [at(recipe.table_url(kind)) / path for path in files["path"].to_pylist()]
-
-
-def delete(path: UPath) -> None:
-    path.unlink()
+from tests.helpers.corpus import records, write_parquet
+from tests.helpers.damage import delete, flip, paths
+from tests.helpers.lake_rows import Row
+from tests.helpers.lake_rows import rows_by_table as rows
+from tests.helpers.paths import at
 
 
 def cut(path: UPath) -> None:
     path.write_bytes(path.read_bytes()[:-50])
-
-
-def flip(path: UPath) -> None:
-    """Flip the last ten bytes of the first column: values, not a page header."""
-    column = opened(path).metadata.row_group(0).column(0)
-    begin = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
-    end = begin + column.total_compressed_size
-    content = bytearray(path.read_bytes())
-    content[end - 10 : end] = bytes(255 - byte for byte in content[end - 10 : end])
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize("damage", [delete, cut, flip])
@@ -79,7 +45,7 @@ def test_a_repaired_lake_has_the_same_rows(
     assert not make_plan(recipe).has_work()
 
 
-def rows_or_none(recipe: Recipe) -> Rows | None:
+def rows_or_none(recipe: Recipe) -> dict[str, list[Row]] | None:
     try:
         return rows(recipe)
     except (OSError, pa.ArrowException):

@@ -18,12 +18,12 @@ from etl.lake import leases, releases
 from etl.loader import TokenDataset
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_parquet
-from tests.place import at, copy
+from tests.helpers.corpus import records, write_parquet
+from tests.helpers.paths import at, copy
 
 NOTHING = timedelta(0)
 ORPHAN = "a" * 32 + "-0123456789ab-0.parquet"
-aged = pytest.mark.here  # object stores do not let tests set a file's time
+aged = pytest.mark.local_only  # object stores do not let tests set a file's time
 
 
 def files(lake: str) -> set[str]:

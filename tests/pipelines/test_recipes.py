@@ -15,8 +15,8 @@ from etl import pipelines
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import STAGES
-from tests.job.test_run import rows
-from tests.sources.archives import conversion, pack, response
+from tests.helpers.lake_rows import rows
+from tests.helpers.warc_archives import conversion, pack, response
 
 WEB = ("c4", "fineweb", "gopher", "multilingual")
 SAMPLE = Path(pipelines.__file__).parent / "sample"

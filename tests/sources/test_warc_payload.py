@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from etl.sources.formats.warc_payload import Payload, _parse_any, _parse_standard, decode, payload
 from etl.sources.formats.warc_records import Record
-from tests.sources.archives import PAGE, http
+from tests.helpers.warc_archives import PAGE, http
 
 _ENDS = st.sampled_from(["\r\n", "\r\n", "\r\n", "\n", "\r", "\r\r\n"])
 _HTTP = "application/http; msgtype=response"

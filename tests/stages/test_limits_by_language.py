@@ -21,7 +21,7 @@ from etl.stages.fineweb2_limits import table
 from etl.stages.rejected_rows import Rejected
 from etl.stages.signal_kernels import compute_signals
 from etl.text import language_id
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
 
 FILTERS = (GopherRepetition, FinewebQuality, GopherQuality)
 PAGES = [

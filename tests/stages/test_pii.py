@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages import Pii
 from etl.text.pii_patterns import _KINDS, KINDS, _iban, _is_luhn, _is_reserved, find_matches
-from tests.kernels.test_words import TRICKY
+from tests.helpers.tricky_text import TRICKY
 
 PIECES = [
     *(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages import RepeatedLines, RepeatedParagraphs
-from tests.kernels.test_repeats import naive, texts
+from tests.helpers.naive_repeats import naive, texts
 
 STAGES = [(RepeatedLines, "line"), (RepeatedParagraphs, "paragraph")]
 

@@ -14,7 +14,7 @@ import s3fs
 from etl import storage
 from etl.delta.table import Table
 from etl.errors import StorageError
-from tests.conftest import guarded
+from tests.helpers.s3_server import guarded
 
 
 def test_a_file_is_written_listed_and_read(s3: str) -> None:

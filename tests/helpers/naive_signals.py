@@ -1,11 +1,11 @@
-"""The naive counts of Gopher's rules, for ``test_counts``, and the lines that they are counted in."""
+"""Gopher's counts by string methods, sets and counters."""
 
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from collections import Counter
 
-from etl.kernels.bytes import character_classes as u
-from etl.kernels.bytes.line_breaks import next_line, strip
+from etl.kernels.signals.repeated_ngrams import (
+    DUPLICATE,
+    TOP,
+)
 from etl.kernels.signals.word_counts import STOP_WORDS
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
 
@@ -30,13 +30,24 @@ def naive_counts(text: str, segments: list[tuple[str, int]]) -> dict[str, int]:
     }
 
 
-@given(st.binary(max_size=30))
-def test_lines_do_not_depend_on_the_bytes_after_them(junk):
-    """``strip`` is also called without compilation, where numpy checks every index."""
-    data = np.frombuffer(junk, np.uint8)
-    line = next_line(data, 0, len(data))
-    for other in (b"\n", b"x", b"\x85\xa8"):
-        assert line == next_line(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
-    stripped = strip.py_func(data, 0, len(data), u.classes())
-    assert stripped == strip(data, 0, len(data), u.classes())
-    assert 0 <= stripped[0] <= stripped[1] <= len(data)
+def naive_repeated_chars(words: list[str]) -> list[int]:
+    """Return the code points in the repeated n-grams of a document with these segments."""
+    return [*(naive_top(words, n) for n in TOP), *(naive_duplicates(words, n) for n in DUPLICATE)]
+
+
+def naive_top(words: list[str], n: int) -> int:
+    counts = Counter(tuple(words[k : k + n]) for k in range(len(words) - n + 1))
+    return max([0, *(len(" ".join(gram)) * count for gram, count in counts.most_common(1))])
+
+
+def naive_duplicates(words: list[str], n: int) -> int:
+    seen, chars, at = set(), 0, 0
+    while at + n <= len(words):
+        gram = tuple(words[at : at + n])
+        if gram in seen:
+            chars += len("".join(gram))
+            at += n
+        else:
+            seen.add(gram)
+            at += 1
+    return chars
