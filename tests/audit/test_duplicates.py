@@ -23,12 +23,11 @@ from etl.cli.app import app
 from etl.errors import TableError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from tests.audit.test_verify import _rewrite, opened
-from tests.conftest import NewPlace
-from tests.job.corpus import write_jsonl
-from tests.job.test_near import changed, words
-from tests.job.test_run import rows
-from tests.place import at, copy
+from tests.helpers.corpus import write_jsonl
+from tests.helpers.damage import open_table, rewrite
+from tests.helpers.lake_rows import rows
+from tests.helpers.near_duplicates import changed, words
+from tests.helpers.paths import NewPlace, at, copy
 
 NOTICE = "This notice appears below every page of the site."
 FILES = {  # folder and file -> documents by name
@@ -210,9 +209,9 @@ def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, place: U
                 row |= {"keeper_source": bad["source"], "keeper_row": bad["row"]}
         return pa.Table.from_pylist(changed_rows, table.schema)
 
-    files = opened(lake, "duplicates").data_files().to_pylist()
+    files = open_table(lake, "duplicates").data_files().to_pylist()
     (path,) = [file["path"] for file in files if file["min.kind"] == "cut"]
-    _rewrite(lake, "duplicates", change, path)
+    rewrite(lake, "duplicates", change, path)
     assert any(problem in other.what for other in verify(str(lake.lake)))
 
 

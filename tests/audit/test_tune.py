@@ -20,8 +20,8 @@ from etl.errors import RecipeError, TableError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import STAGES, Stage
-from tests.conftest import NewPlace
-from tests.job.corpus import prose, write_jsonl, write_parquet
+from tests.helpers.corpus import prose, write_jsonl, write_parquet
+from tests.helpers.paths import NewPlace
 
 Lake = Callable[..., str]
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from upath import UPath
@@ -17,37 +15,15 @@ from etl.audit.lake_report import report
 from etl.audit.lineage_graph import trace
 from etl.audit.verify.verify import Problem, verify
 from etl.delta.data_file import DataFile, DataFileWriter
-from etl.delta.table import Table
 from etl.errors import TableError
 from etl.job.run import run
 from etl.lake.tables import DUPLICATES, KEYS, TOKENS
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_jsonl, write_parquet
-from tests.place import at, copy
-from tests.place import opened as parquet
+from tests.helpers.corpus import records, write_jsonl, write_parquet
+from tests.helpers.damage import file_of, live, open_table, read, rewrite
+from tests.helpers.paths import at, copy, opened
 
 Damage = Callable[[Recipe], None]
-
-
-def opened(recipe: Recipe, name: str) -> Table:
-    return Table.open(recipe.table_url(name))
-
-
-def live(recipe: Recipe, name: str, verdict: str | None = None) -> list[str]:
-    """Return the paths of a table's data files, most rows first."""
-    files = opened(recipe, name).data_files()
-    if verdict is not None:
-        files = files.filter(pc.equal(files["partition.verdict"], verdict))
-    entries = files.select(["rows", "min.source", "path"]).to_pylist()
-    return [e["path"] for e in sorted(entries, key=lambda e: (-e["rows"], e["min.source"]))]
-
-
-def file_of(recipe: Recipe, name: str, path: str) -> UPath:
-    return at(recipe.table_url(name)) / path
-
-
-def read(recipe: Recipe, name: str, path: str) -> pa.Table:
-    return parquet(file_of(recipe, name, path)).read()
 
 
 def test_a_sound_lake_has_no_problems(made: Recipe) -> None:
@@ -129,7 +105,7 @@ def test_a_truncated_data_file_is_found(lake: Recipe) -> None:
 def test_damaged_pages_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
     file = file_of(lake, "documents", path)
-    metadata = parquet(file).metadata.row_group(0)
+    metadata = opened(file).metadata.row_group(0)
     columns = metadata.to_dict()["columns"]
     text = next(column for column in columns if column["path_in_schema"] == "text")
     start = text["data_page_offset"] + 40
@@ -144,38 +120,8 @@ def test_damaged_pages_are_found(lake: Recipe) -> None:
     assert "cannot be read" in problem.what
 
 
-def _rewrite(
-    recipe: Recipe, name: str, change: Callable[[pa.Table], pa.Table], path: str | None = None
-) -> str:
-    """Replace a data file (by default a table's first) by a changed one, and commit; return its path."""
-    table = opened(recipe, name)
-    path = live(recipe, name)[0] if path is None else path
-    folder, _, file = path.rpartition("/")
-    new = f"{folder}/{file[:32]}-changed.parquet".lstrip("/")
-    rows = change(read(recipe, name, path))
-    with file_of(recipe, name, new).open("wb") as written:
-        pq.write_table(rows, written)
-    partition = {"verdict": folder.removeprefix("verdict=")} if folder else {}
-    before = table.data_files().filter(pc.equal(table.data_files()["path"], path)).to_pylist()[0]
-    statistics = {
-        "numRecords": before["rows"],
-        **{
-            f"{kind}Values": {
-                key.removeprefix(f"{kind}."): value
-                for key, value in before.items()
-                if key.startswith(f"{kind}.") and value is not None
-            }
-            for kind in ("min", "max")
-        },
-    }
-    size = file_of(recipe, name, new).stat().st_size
-    fragment = DataFile(new, size, before["rows"], partition, json.dumps(statistics))
-    table.commit([fragment], remove=[path], transactions={})
-    return new
-
-
 def test_a_wrong_number_of_rows_is_found(lake: Recipe) -> None:
-    path = _rewrite(lake, "documents", lambda rows: rows.slice(1))
+    path = rewrite(lake, "documents", lambda rows: rows.slice(1))
     problems = verify(str(lake.lake))
     assert any(p.file == path and "rows, but the log records" in p.what for p in problems)
 
@@ -186,7 +132,7 @@ def test_wrong_columns_are_found(lake: Recipe) -> None:
     def wider(rows: pa.Table) -> pa.Table:
         return rows.set_column(index, "num_tokens", rows["num_tokens"].cast(pa.int64()))
 
-    path = _rewrite(lake, "tokens", wider)
+    path = rewrite(lake, "tokens", wider)
     (problem,) = verify(str(lake.lake))
     assert problem.file == path
     assert "num_tokens: int64" in problem.what
@@ -203,7 +149,7 @@ def test_a_wrong_running_total_is_found(lake: Recipe) -> None:
         ends = rows["token_end"].to_pylist()
         return _change(rows, "token_end", [ends[0], *(end - 1 for end in ends[1:-1]), ends[-1]])
 
-    path = _rewrite(lake, "tokens", shifted)
+    path = rewrite(lake, "tokens", shifted)
     problem = Problem("tokens", path, "token_end is not the running total of num_tokens")
     assert verify(str(lake.lake)) == [problem]
 
@@ -213,7 +159,7 @@ def test_a_wrong_number_of_tokens_is_found(lake: Recipe) -> None:
         lists = rows["tokens"].to_pylist()
         return _change(rows, "tokens", [lists[0][1:], *lists[1:]])
 
-    path = _rewrite(lake, "tokens", shorter)
+    path = rewrite(lake, "tokens", shorter)
     assert verify(str(lake.lake), quick=True) == []
     problems = verify(str(lake.lake))
     assert problems == [Problem("tokens", path, "num_tokens is not the length of tokens")]
@@ -224,7 +170,7 @@ def test_token_ids_outside_the_vocabulary_are_found(lake: Recipe) -> None:
         lists = rows["tokens"].to_pylist()
         return _change(rows, "tokens", [[512, *lists[0][1:]], *lists[1:]])
 
-    path = _rewrite(lake, "tokens", strange)
+    path = rewrite(lake, "tokens", strange)
     (problem,) = verify(str(lake.lake))
     assert problem.file == path
     assert "to 512, but the vocabulary has" in problem.what
@@ -232,17 +178,17 @@ def test_token_ids_outside_the_vocabulary_are_found(lake: Recipe) -> None:
 
 def test_a_rejected_row_without_a_reason_is_found(lake: Recipe) -> None:
     path = live(lake, "documents", "rejected")[0]
-    table = opened(lake, "documents")
+    table = open_table(lake, "documents")
     others = [p for p in live(lake, "documents") if p != path]
     table.commit([], remove=others, transactions={})
-    new = _rewrite(lake, "documents", lambda rows: _change(rows, "reason", [None] * rows.num_rows))
+    new = rewrite(lake, "documents", lambda rows: _change(rows, "reason", [None] * rows.num_rows))
     problems = verify(str(lake.lake))
     assert any(p.file == new and "rejected rows have no reason" in p.what for p in problems)
 
 
 @pytest.mark.parametrize("name", ["documents", "tokens"])
 def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
-    table = opened(lake, name)
+    table = open_table(lake, name)
     files = table.data_files().to_pylist()
     path = live(lake, name, "kept" if name == "documents" else None)[0]
     folder, _, file = path.rpartition("/")
@@ -268,7 +214,7 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
 
 def test_missing_tokens_are_found(lake: Recipe) -> None:
     path = live(lake, "tokens")[0]
-    opened(lake, "tokens").commit([], remove=[path], transactions={})
+    open_table(lake, "tokens").commit([], remove=[path], transactions={})
     (problem,) = verify(str(lake.lake))
     assert problem.file in live(lake, "documents", "kept")
     assert problem.what.startswith("0 of its rows have tokens")
@@ -276,7 +222,7 @@ def test_missing_tokens_are_found(lake: Recipe) -> None:
 
 def test_missing_documents_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
-    opened(lake, "documents").commit([], remove=[path], transactions={})
+    open_table(lake, "documents").commit([], remove=[path], transactions={})
     descriptions = {problem.what for problem in verify(str(lake.lake))}
     assert any("whose document is not kept" in what for what in descriptions)
     assert any("its documents no longer exist" in what for what in descriptions)
@@ -284,7 +230,7 @@ def test_missing_documents_are_found(lake: Recipe) -> None:
 
 
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
-    table = opened(recipe, "duplicates")
+    table = open_table(recipe, "duplicates")
     writer = DataFileWriter(table.url, schemas.DUPLICATES, DUPLICATES.layout, name="d" * 32)
     duplicate = {
         **{name: row[name] for name in ("source", "row", "id")},
@@ -309,7 +255,7 @@ def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
 
 def test_damaged_keys_are_found(lake: Recipe) -> None:
     """The keys are unsorted, one is missing, and one belongs to no document."""
-    table = opened(lake, "keys")
+    table = open_table(lake, "keys")
     path = max(table.data_files().to_pylist(), key=lambda file: file["rows"])["path"]
     rows = read(lake, "keys", path)
     other = next(k for k in range(1, rows.num_rows) if rows["key"][k] != rows["key"][0])
@@ -378,7 +324,7 @@ def test_a_duplicate_that_names_the_wrong_file_is_found(lake: Recipe) -> None:
 
 
 def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
-    table = opened(lake, "tokens")
+    table = open_table(lake, "tokens")
     writer = DataFileWriter(table.url, schemas.TOKENS, TOKENS.layout, name="f" * 32)
     row = {
         "id": "x",

@@ -8,8 +8,7 @@ from etl.job.plan import make_plan
 from etl.recipe.recipe import Recipe
 from etl.storage.urls import join
 from tests.chaos.corpus import Record
-from tests.job.test_run import Row, addresses, rows
-from tests.job.test_s3 import names
+from tests.helpers.lake_rows import Row, addresses, names, rows
 
 Outcome = dict[str, list[Row]]
 

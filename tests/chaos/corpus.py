@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from upath import UPath
 
-from tests.job.corpus import prose, records, write_jsonl, write_parquet
+from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 
 Record = dict[str, str | None]
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.chaos import processes
 from tests.chaos.schedule import Fault, Victim
-from tests.proxy import Fault as Answer
-from tests.proxy import Request
+from tests.helpers.s3_proxy import Fault as Answer
+from tests.helpers.s3_proxy import Request
 
 _WORKERS = 2
 _LIMIT_SECONDS = 600  # the corpus takes a few seconds, compiling the kernels a minute or two

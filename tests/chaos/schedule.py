@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.proxy import Fault as Answer
+from tests.helpers.s3_proxy import Fault as Answer
 
 Victim = Literal["worker", "scheduler", "driver", "all"]
 Kind = Literal["kill", "disk"] | Answer

@@ -21,7 +21,7 @@ from tests.chaos.place import Site
 from tests.chaos.processes import DONE, FAILED, QUARANTINED
 from tests.chaos.runner import Injection, Machines, Outage, is_commit, machines
 from tests.chaos.schedule import Case, Fault, case
-from tests.proxy import Proxy, faulty
+from tests.helpers.s3_proxy import Proxy, faulty
 
 _MANY = [int(os.environ["CHAOS_SEED"])] if os.environ.get("CHAOS_SEED") else range(3, 33)
 MANY = [pytest.param(seed, marks=pytest.mark.chaos) for seed in _MANY]

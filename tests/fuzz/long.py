@@ -26,14 +26,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", default=list(targets.TARGETS))
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--here", action="store_true", help="fuzz one target in this process")
+    parser.add_argument("--in-process", action="store_true", help="fuzz one target in this process")
     arguments = parser.parse_args()
-    if arguments.here:
+    if arguments.in_process:
         _fuzz(arguments.targets[0], arguments.seconds)
         return 0
     failed = []
     for target in arguments.targets:
-        command = [sys.executable, "-m", "tests.fuzz.long", "--here", target]
+        command = [sys.executable, "-m", "tests.fuzz.long", "--in-process", target]
         result = subprocess.run(
             [*command, "--seconds", str(arguments.seconds)], cwd=ROOT, check=False
         )

@@ -20,7 +20,7 @@ from etl.recipe.recipe import Recipe
 from etl.sources import Source, count_records, list_splits, number_splits, read_split
 from etl.sources.formats import FORMATS
 from etl.sources.split import COMPRESSIONS, split_compression
-from tests.sources.archives import conversion, response
+from tests.helpers.warc_archives import conversion, response
 
 _TEXTS = ("one", None, "zwei ö", "", "three\nlines\n", "x" * 700)
 _TABLE = pa.table(

@@ -1,10 +1,8 @@
 """A run killed at any moment: the next run resumes, and the lake equals that of an undisturbed run."""
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,25 +11,13 @@ import psutil
 import pytest
 from distributed import Client
 
-from etl import storage
-from etl.audit.verify.verify import verify
-from etl.delta.table import Table
-from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from tests.conftest import NewPlace
-from tests.job.conftest import MakeRecipe
-from tests.job.test_run import Row, rows
+from tests.helpers.killed_runs import Outcome, end_run, outcome, start_run, version_of
+from tests.helpers.paths import NewPlace
+from tests.helpers.recipes import MakeRecipe
 
-Outcome = dict[str, list[Row]]
 Kill = Callable[[subprocess.Popen[bytes]], None]
-
-
-def outcome(recipe: Recipe) -> Outcome:
-    """Return all rows of all tables; no work may remain."""
-    assert not make_plan(recipe).has_work()
-    assert verify(str(recipe.lake)) == []
-    return {name: rows(recipe.lake, name) for name in recipe.steps}
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +33,6 @@ def _kill_driver(process: subprocess.Popen[bytes]) -> None:
 
 def _kill_all(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGKILL)
-
-
-def _version(recipe: Recipe, name: str) -> int:
-    url = storage.join(str(recipe.lake), name)
-    return Table.open(url).version if Table.exists(url) else -1
 
 
 @pytest.mark.parametrize(
@@ -76,16 +57,16 @@ def test_a_killed_run_resumes(
 ) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
-    process = _start(file)
+    process = start_run(file)
     try:
-        while process.poll() is None and _version(recipe, moment[0]) < moment[1]:
+        while process.poll() is None and version_of(recipe, moment[0]) < moment[1]:
             time.sleep(0.02)
     finally:
         kill(process)
         process.wait()
     run(recipe, cluster=client)
     assert outcome(recipe) == undisturbed
-    _end(process)
+    end_run(process)
 
 
 def test_a_run_killed_several_times_resumes(
@@ -94,7 +75,7 @@ def test_a_run_killed_several_times_resumes(
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
     for wait in (2.5, 3.5):
-        process = _start(file)
+        process = start_run(file)
         time.sleep(wait)
         _kill_all(process)
         process.wait()
@@ -107,16 +88,16 @@ def test_a_killed_worker_does_not_change_the_result(
 ) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
-    process = _start(file)
+    process = start_run(file)
     try:
-        while process.poll() is None and _version(recipe, "documents") < 2:
+        while process.poll() is None and version_of(recipe, "documents") < 2:
             time.sleep(0.02)
         victims = [p for p in psutil.Process(process.pid).children(recursive=True) if _is_worker(p)]
         for victim in victims[:1]:
             victim.kill()
         assert process.wait(timeout=120) == 0
     finally:
-        _end(process)
+        end_run(process)
     assert outcome(recipe) == undisturbed
 
 
@@ -125,21 +106,10 @@ def test_two_concurrent_drivers_do_not_change_the_result(
 ) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
-    drivers = [_start(file), _start(file)]
+    drivers = [start_run(file), start_run(file)]
     assert [driver.wait(timeout=180) for driver in drivers] == [0, 0]
     assert outcome(recipe) == undisturbed
 
 
-def _start(file: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.job.driver", str(file)]
-    return subprocess.Popen(command, start_new_session=True)
-
-
 def _is_worker(process: psutil.Process) -> bool:
     return "spawn_main" in " ".join(process.cmdline())
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill all processes of a run, so that none outlives its test."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -20,23 +20,11 @@ from etl.job.run import _Run, run
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python
-from tests.job.corpus import prose, records, write_jsonl, write_parquet
-from tests.place import at
+from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
+from tests.helpers.lake_rows import addresses, rows
+from tests.helpers.paths import at
 
-Row = dict[str, object]
 Counting = Callable[[Split, int], str]
-
-
-def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
-    """Return all rows of a table sorted by address, without columns that depend on the data files."""
-    table = Table.open(storage.join(str(lake), name), version).dataset().to_table()
-    varying = ("file", "token_end")  # the position of a row, not its content
-    contents = [{k: v for k, v in row.items() if k not in varying} for row in table.to_pylist()]
-    return sorted(contents, key=lambda row: (row["source"], row["row"]))
-
-
-def addresses(table: list[Row]) -> list[tuple[object, object]]:
-    return [(row["source"], row["row"]) for row in table]
 
 
 def other_lake(recipe: Recipe, name: str) -> Recipe:
@@ -193,7 +181,7 @@ def test_a_changed_file_is_refused_and_replaced_on_request(
     assert not make_plan(recipe).has_work()
 
 
-@pytest.mark.here  # only local files have a modification time that can be set back
+@pytest.mark.local_only  # only local files have a modification time that can be set back
 def test_a_file_can_return_to_an_earlier_content(
     client: Client, recipe: Recipe, place: UPath
 ) -> None:
@@ -244,7 +232,7 @@ def test_a_file_that_cannot_be_read_is_quarantined_and_no_other_rows_are_lost(
     assert not list((at(recipe.lake) / "quarantine").glob("*.json"))
 
 
-@pytest.mark.here
+@pytest.mark.local_only
 def test_a_full_disk_fails_the_run_before_deduplication(client: Client, recipe: Recipe) -> None:
     client.run(_limit_files, 0)
     try:
@@ -288,7 +276,7 @@ def test_tables_that_another_program_rewrote_are_refused(client: Client, recipe:
 
 
 def test_a_missing_function_is_reported_before_any_work(recipe: Recipe) -> None:
-    missing = Python(call="tests.job.corpus:no_such_function")
+    missing = Python(call="tests.helpers.corpus:no_such_function")
     recipe = recipe.model_copy(update={"stages": (missing, *recipe.stages)})
     with pytest.raises(RecipeError, match="no_such_function"):
         make_plan(recipe)

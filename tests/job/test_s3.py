@@ -8,15 +8,9 @@ from etl.compute.cluster import Cluster
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.loader import TokenDataset
-from tests.job.conftest import MakeRecipe
-from tests.job.test_run import Row, rows
-from tests.place import at, copy
-
-
-def names(table: list[Row]) -> list[Row]:
-    """Return rows with URIs shortened to file names."""
-    uris = {"source", "keeper_source"}
-    return [{k: str(v).rsplit("/", 1)[-1] if k in uris else v for k, v in r.items()} for r in table]
+from tests.helpers.lake_rows import names, rows
+from tests.helpers.paths import at, copy
+from tests.helpers.recipes import MakeRecipe
 
 
 def test_a_run_from_s3_to_s3_equals_a_local_run(

@@ -16,8 +16,8 @@ from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from tests.audit.test_cli import etl, start
-from tests.job.conftest import MakeRecipe
+from tests.helpers.cli import etl, start
+from tests.helpers.recipes import MakeRecipe
 
 SECRET = "test-secret"  # set by the fixture of the S3 server
 PAGES = (

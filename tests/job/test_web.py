@@ -12,10 +12,9 @@ from upath import UPath
 from etl.audit.trace import trace
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import prose
-from tests.job.test_run import rows
-from tests.sources.archives import conversion, pack, record, response
-from tests.stages.test_extract import HANGS
+from tests.helpers.corpus import prose
+from tests.helpers.lake_rows import rows
+from tests.helpers.warc_archives import HANGS, conversion, pack, record, response
 
 
 def _page(text: str) -> str:

@@ -13,7 +13,7 @@ from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing import minhash
 from etl.kernels.hashing.minhash import Shingling
-from tests.kernels.test_grams import documents
+from tests.helpers.tricky_text import documents
 
 MASK = (1 << 64) - 1
 shinglings = st.builds(Shingling, st.integers(1, 6), st.booleans(), st.booleans(), st.booleans())

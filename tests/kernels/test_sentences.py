@@ -9,8 +9,8 @@ from etl.kernels.bytes.simd import SIZE
 from etl.kernels.jit import kernel
 from etl.kernels.words import sentences
 from etl.kernels.words.spacy_english import SENTENCE_ENDS
-from tests.kernels.test_spacy import ROOM, TABLES, category, naive_words
-from tests.kernels.test_words import TRICKY
+from tests.helpers.naive_spacy import ROOM, TABLES, category, naive_words
+from tests.helpers.tricky_text import TRICKY
 
 ENDS = {chr(point) for first, last in SENTENCE_ENDS for point in range(first, last + 1)}
 PIECES = [

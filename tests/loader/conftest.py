@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.loader.tables import SMALL, make_lake
+from tests.helpers.token_tables import SMALL, make_lake
 
 
 @pytest.fixture(scope="session")

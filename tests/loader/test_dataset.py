@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from etl.loader import Format, TokenDataset
 from etl.loader.batches.packed import PackedReader
-from tests.loader.tables import (
+from tests.helpers.token_tables import (
     MIXED,
     SHAPES,
     SMALL,

@@ -15,7 +15,7 @@ from etl.errors import LoaderError
 from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
 from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, shares_of
-from tests.loader.tables import interleaved, make_lake
+from tests.helpers.token_tables import interleaved, make_lake
 
 SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
 WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}

@@ -14,8 +14,8 @@ from etl.lake import releases
 from etl.lake.tables import SPECS
 from etl.loader import TokenDataset
 from etl.schemas import DUPLICATES, TOKENS
-from tests.loader.tables import MIXED, SMALL, make_lake, rows_of
-from tests.place import at, opened
+from tests.helpers.paths import at, opened
+from tests.helpers.token_tables import MIXED, SMALL, make_lake, rows_of
 
 
 def test_the_version_is_pinned(place):
@@ -61,7 +61,7 @@ def test_errors_state_the_mistake(place, lake):
             mistake()
 
 
-@pytest.mark.here  # in a store, the footer is read at the offset that the log implies
+@pytest.mark.local_only  # in a store, the footer is read at the offset that the log implies
 def test_a_running_total_broken_by_another_tool_is_refused(place):
     lake, other = (make_lake(place / str(last), [[[3, 4], [last]]]) for last in (5, 6))
     file, another = (at(url) / "tokens" / "000.parquet" for url in (lake, other))

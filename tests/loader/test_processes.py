@@ -12,7 +12,7 @@ from torch.utils.data import default_convert
 
 from etl.loader import TokenDataset
 from etl.loader.batches.worker_message import WorkerBatch
-from tests.loader.tables import MIXED, SMALL, make_lake
+from tests.helpers.token_tables import MIXED, SMALL, make_lake
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -19,7 +19,9 @@ from etl.loader.fetch.remote import Ranges, read_footer
 from etl.loader.fetch.request_groups import RequestGroups
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
-from tests.loader.tables import (
+from tests.helpers.paths import at, copy
+from tests.helpers.s3_proxy import FAULTS, always, faulty, seeded
+from tests.helpers.token_tables import (
     MIXED,
     SHAPES,
     SMALL,
@@ -29,8 +31,6 @@ from tests.loader.tables import (
     make_lake,
     rows_of,
 )
-from tests.place import at, copy
-from tests.proxy import FAULTS, always, faulty, seeded
 
 SMALL_REQUESTS = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=5)
 

@@ -13,8 +13,8 @@ from etl.errors import LoaderError
 from etl.loader import Format, TokenDataset, TokenMixture
 from etl.loader.replay import open_saved, read_state, replay
 from etl.recipe.recipe import Recipe
-from tests.job.corpus import records, write_jsonl
-from tests.loader.tables import MIXED, SMALL, documents, make_lake
+from tests.helpers.corpus import records, write_jsonl
+from tests.helpers.token_tables import MIXED, SMALL, documents, make_lake
 
 
 def test_each_passage_belongs_to_the_document_of_its_tokens(lake):
@@ -114,7 +114,7 @@ def tokenized(new_place, tiny_tokenizer):
         lake=str(folder / "lake"),
         stages=[{"tokenize": {"tokenizer": str(tiny_tokenizer)}}],
     )
-    from tests.inside import cluster
+    from tests.helpers.cluster import cluster
 
     with cluster() as c:
         assert run(recipe, cluster=c).ok

@@ -4,7 +4,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from etl.loader import Shuffle, TokenDataset
-from tests.loader.tables import MIXED, SMALL, expected_rows, interleaved, make_lake, rows_of
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows, interleaved, make_lake, rows_of
 
 # The pages of a table with empty documents have more values than tokens.
 EMPTY_DOCUMENTS = [[[0, 0, 0, 30, 0, 30, 0, 0, 30]] * 2]

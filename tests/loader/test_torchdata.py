@@ -7,7 +7,7 @@ import pytest
 from etl.errors import LoaderError
 from etl.loader import TokenDataset
 from etl.loader.state import find_state
-from tests.loader.tables import MIXED, SMALL, expected_rows, interleaved
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows, interleaved
 
 torchdata = pytest.importorskip(
     "torchdata.stateful_dataloader", reason="torchdata is not installed"

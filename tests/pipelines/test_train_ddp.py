@@ -15,8 +15,8 @@ from etl import pipelines
 from etl.job.run import run
 from etl.pipelines.train_ddp import Settings, train
 from etl.recipe.recipe import Recipe
-from tests.inside import cluster
-from tests.loader.tables import make_lake
+from tests.helpers.cluster import cluster
+from tests.helpers.token_tables import make_lake
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = ROOT / "pipelines" / "sample"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from etl import schemas, storage
 from etl.errors import SourceError
 from etl.sources import Source, list_splits, read_split
-from tests.sources.archives import PACKINGS, PAGE, conversion, pack, record, response
+from tests.helpers.warc_archives import PACKINGS, PAGE, conversion, pack, record, response
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from etl.stages.base import Rules
 from etl.stages.dedup_exact import content_hash
 from etl.stages.document_columns import signal_names
 from etl.stages.rejected_rows import Rejected
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
 
 HERE = str(Path(__file__).parent)
 GOPHER = GopherQuality(min_words=2, min_mean_word_length=None, min_stop_words=1)

@@ -13,7 +13,7 @@ from etl.errors import RecipeError
 from etl.recipe.recipe import Recipe
 from etl.stages import Decontaminate, Where
 from etl.stages.apply import apply
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
 
 ALPHABET = [chr(letter) * 2 for letter in range(ord("a"), ord("z") + 1)]  # 26 words
 LONG = " ".join(ALPHABET[:20])

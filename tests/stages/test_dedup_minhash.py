@@ -15,7 +15,7 @@ from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, Length
 from etl.stages.apply import apply
 from etl.stages.document_columns import documents_schema
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
 
 STAGE = DedupMinhash(ngram=2, bands=3, rows=2)
 

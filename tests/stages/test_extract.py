@@ -20,13 +20,12 @@ from etl.stages import Extract, Where
 from etl.stages.apply import apply
 from etl.stages.transforms import extract
 from etl.text import html, html_worker
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
+from tests.helpers.warc_archives import HANGS
 
 ROOT = Path(__file__).parents[2]
 PAGE = "<html><body><main><h1>Heading</h1><p>A sentence.</p></main></body></html>"
 TEXT = "Heading\n\nA sentence."
-HANGS = "<div>" * 100_000 + "x"
-"""Nested so deeply that resiliparse 2 takes minutes, in code that Python signal handlers cannot interrupt."""
 
 
 def _apply(texts, **fields) -> list[dict]:

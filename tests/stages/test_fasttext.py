@@ -15,7 +15,7 @@ from etl.recipe.recipe import Recipe
 from etl.stages import FastText
 from etl.stages.apply import apply
 from etl.text import language_id
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
 
 WORDS = {"good": (1.0, 0.0), "bad": (0.0, 1.0), "</s>": (0.0, 0.0)}  # word -> its vector
 LABELS = {"__label__hq": (2.0, 0.0), "__label__low quality": (0.0, 2.0)}  # label -> its weights

@@ -7,13 +7,12 @@ Its ``stages`` replace those of the file. ``expect`` gives columns of ``document
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
 
-from etl import schemas
 from etl.stages import AnyStage
 from etl.stages.apply import apply
+from tests.helpers.raw_rows import raw
 
 HERE = Path(__file__).parent
 FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in HERE.glob("golden/*.json")}
@@ -22,16 +21,6 @@ CASES = [
     for name, file in FILES.items()
     for document in file["documents"]
 ]
-
-
-def raw(texts, **columns) -> pa.Table:
-    """Return rows as a source yields them."""
-    rows = range(len(texts))
-    columns |= {"source": ["file:///a"] * len(texts), "row": rows, "text": texts}
-    return pa.table(
-        [pa.array(columns.get(f.name, [None] * len(texts)), f.type) for f in schemas.RAW],
-        schema=schemas.RAW,
-    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -12,7 +12,7 @@ from etl.errors import RecipeError, StageError
 from etl.stages.apply import apply
 from etl.stages.filters.python import Python
 from etl.stages.filters.where import Where
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
 
 HERE = str(Path(__file__).parent)
 TABLE = pa.table({"source": ["a.parquet"] * 3, "row": [1, 2, 3], "text": ["a", "b", "c"]})

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from etl.stages import Sample
 from etl.stages.apply import apply
 from etl.stages.filters.sample import positions
-from tests.stages.test_golden import raw
+from tests.helpers.raw_rows import raw
 
 
 def table(num_rows: int) -> pa.Table:

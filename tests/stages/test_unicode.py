@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages import Unicode
 from etl.stages.transforms.unicode import _fix
-from tests.kernels.test_controls import naive, texts
+from tests.helpers.naive_control_characters import naive, texts
 
 FORMS = (None, "NFC", "NFKC")
 

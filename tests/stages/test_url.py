@@ -1,20 +1,15 @@
-"""URL lists: how URLs are split, which entries match, and which entries are allowed."""
+"""URL lists: which entries match, and which entries are allowed."""
 
 import gzip
-import re
-import unicodedata
-from urllib.parse import unquote
 
-import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl.errors import RecipeError
 from etl.stages import Url
-from etl.storage.referenced_files import find_referenced_files, find_referenced_files_cached
-from etl.text import urls as addresses
+from tests.helpers.naive_urls import SPACE, naive_parts, naive_words
 
 URLS = [
     "https://www.Example.org/Free-Games?x=1#top",
@@ -27,74 +22,6 @@ URLS = [
     "",
     None,
 ]
-SPACE = " \t\n\f\r"
-pieces = st.sampled_from(
-    [*":/?#@.-_%[] \n", "http", "://", "//", "%20", "%d0%bf", "www", "Example", "org", "80", "443"]
-) | st.sampled_from(["10", *"aÉßİ東😀\u200d", "e\u0301"])
-
-urls = st.lists(pieces, max_size=14).map("".join) | st.text(max_size=20)
-
-
-def naive_parts(url: str) -> tuple[str, str, str]:
-    """Return the host, the port with its colon, and the rest up to the fragment."""
-    url = url.lstrip(SPACE)
-    scheme, sign, rest = url.partition("//")
-    if sign and (scheme == "" or re.fullmatch(r"[A-Za-z][A-Za-z0-9+.\-]*:", scheme)):
-        url = rest
-    size = next((k for k, char in enumerate(url) if char in "/?#"), len(url))
-    authority, rest = url[:size], url[size:].partition("#")[0]
-    kept = authority.rpartition("@")[2]
-    bracketed = re.match(r"\[[^\]]*\]", kept)
-    host = bracketed[0] if bracketed else kept.partition(":")[0]
-    after = kept[len(host) :]
-    digits = len(after[1:]) - len(after[1:].lstrip("0123456789"))
-    port = after[: 1 + digits] if after[:1] == ":" else ""
-    return host.lower().strip(SPACE).rstrip("."), port, after[len(port) :] + rest
-
-
-def naive_words(url: str) -> list[str]:
-    kept = [
-        char if unicodedata.category(char)[0] in "LMN" else " " for char in unquote(url).lower()
-    ]
-    return "".join(kept).split()
-
-
-def known_to_both(text: str) -> bool:
-    """Return whether Python knows all characters: Polars follows a later Unicode version."""
-    return all(unicodedata.category(char) not in ("Cn", "Co") for char in unquote(text).lower())
-
-
-@given(st.lists(urls, max_size=5))
-def test_hosts_and_pages_agree_with_a_naive_version(texts):
-    hosts = addresses.hosts(pl.Series(texts, dtype=pl.String))
-    pages = addresses.pages(pl.Series(texts, dtype=pl.String))
-    for text, host, page in zip(texts, hosts, pages, strict=True):
-        assume(known_to_both(text))
-        expected, port, rest = naive_parts(text)
-        assert host == expected
-        port = "" if port in ("", ":", ":80", ":443") else port
-        assert page == expected + port + rest.rstrip(SPACE).rstrip("/")
-
-
-@given(urls)
-def test_words_agree_with_a_naive_version(text):
-    assume(known_to_both(text))
-    assert addresses.words(pl.Series([text])).to_list() == [naive_words(text)]
-    assert addresses.squeezed(pl.Series([text])).to_list() == ["".join(naive_words(text))]
-
-
-@given(st.lists(st.sampled_from("a b1 10 - 日本".split()), max_size=6).map(".".join))
-def test_parents_are_the_suffixes_of_a_host(name):
-    labels = name.split(".")
-    above = [".".join(labels[k:]) for k in range(len(labels))]
-    expected = [n for n in above[1:] if not n.rpartition(".")[2].isdigit() and n.rpartition(".")[2]]
-    assert [level[0] for level in addresses.parents(pl.Series([name]))] == [name, *expected]
-
-
-@pytest.mark.parametrize(("labels", "parents"), [(128, 127), (129, 0), (1_000_000, 0)])
-def test_a_host_that_is_too_long_has_no_parents(labels, parents):
-    levels = addresses.parents(pl.Series([".".join("a" * labels)]))
-    assert len(levels) == 1 + parents
 
 
 @pytest.fixture

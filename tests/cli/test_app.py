@@ -1,0 +1,364 @@
+"""The command line: stdout and stderr, exit codes, JSON, help and examples of every command."""
+
+import io
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from etl import storage
+from etl.audit.duplicates.duplicate_report import duplicates
+from etl.cli import options
+from etl.cli.app import COMMANDS, app
+from etl.cli.progress import ProgressLine
+from etl.compute.certificates import make
+from etl.compute.cluster import Cluster
+from etl.delta.table import Table
+from etl.loader import TokenDataset
+from etl.loader.replay import replay
+from etl.maintenance.optimize import optimize
+from etl.maintenance.vacuum import RETAIN
+from etl.recipe.json_schema import json_schema
+from etl.recipe.recipe import Recipe
+from tests.helpers.cli import ROOT, etl, start
+from tests.helpers.corpus import records, write_jsonl, write_parquet
+from tests.helpers.paths import at
+
+NAMES = tuple(get_command(app).commands)
+
+
+def facts(*words: object, env: Mapping[str, str] | None = None) -> Any:
+    """Return the result of a command with --json, which must print JSON and nothing else."""
+    result = etl(*words, "--json", env=env)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
+    """Return a recipe over two files in the same folder, one of which cannot be read."""
+    (tmp_path / "crawl").mkdir()
+    write_parquet(tmp_path / "crawl" / "a.parquet", records(0, 40))
+    (tmp_path / "crawl" / "broken.parquet").write_bytes(b"PAR1 not a Parquet file PAR1")
+    recipe = {
+        "name": "web",
+        "source": {"path": "crawl", "columns": {"text": "body", "id": "doc_id"}},
+        "lake": "lake",
+        "stages": ["gopher_quality", "dedup_exact", {"tokenize": str(tiny_tokenizer)}],
+    }
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(recipe))
+    return file
+
+
+def test_help_imports_no_large_library() -> None:
+    code = (
+        "import sys; sys.argv = ['etl', '--help']\n"
+        "from etl.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = 'dask distributed polars pyarrow pandas numpy torch numba pydantic deltalake'\n"
+        "print(*sorted(set(sys.modules) & set(heavy.split())), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stderr.split() == []
+    assert all(f"  {name} " in result.stdout for name in NAMES)
+    summaries = result.stdout.partition("Commands:")[2]
+    assert "..." not in summaries, "a summary is cut off: make it shorter"
+
+
+def test_every_file_of_a_command_is_listed() -> None:
+    files = {file.stem for file in (ROOT / "cli" / "commands").glob("*.py")} - {"__init__"}
+    listed = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+    assert sorted(listed) == sorted(files)
+    assert tuple(listed) == NAMES, "each file has one command, with the name of the file"
+
+
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__)
+def test_every_file_has_one_command(module: Any) -> None:
+    (command,) = module.app.registered_commands
+    assert command.callback.__module__ == module.__name__
+    assert module.app.registered_groups == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_examples(name: str) -> None:
+    result = etl(name, "--help")
+    assert result.exit_code == 0
+    _, _, examples = result.stdout.partition("\n  Examples:\n")
+    lines = [line.strip() for line in examples.splitlines()]
+    assert lines[0].startswith(f"etl {name}")
+    for line in lines:
+        program, *words = shlex.split(line.partition(" > ")[0])
+        if program == "etl":
+            command = get_command(app).commands[words[0]]
+            command.make_context(words[0], words[1:])  # raises a UsageError on unknown options
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    defaults = {
+        (name, option.name): option.default() if callable(option.default) else option.default
+        for name, command in get_command(app).commands.items()
+        for option in command.params
+    }
+    assert defaults["run", "time_limit"] == Cluster().time_limit
+    assert defaults["certificates", "days"] == options.keyword_default(make, "days")
+    assert defaults["duplicates", "top"] == options.keyword_default(duplicates, "top")
+    assert defaults["vacuum", "retain"] == f"{RETAIN.days}d"
+    target_bytes = options.keyword_default(optimize, "target_bytes")
+    assert defaults["optimize", "target_mb"] << 20 == target_bytes
+    assert defaults["replay", "seed"] == options.keyword_default(TokenDataset, "seed")
+    assert defaults["replay", "step"] == options.keyword_default(replay, "step")
+
+
+def test_a_run_prints_its_report_to_stdout_and_the_rest_to_stderr(
+    recipe_file: Path, tmp_path: Path
+) -> None:
+    process = start("run", recipe_file, "--workers", 1, "--json")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 3, stderr
+    report = json.loads(stdout)
+    assert report["rows"] == 40
+    assert report["rows"] == report["kept"] + sum(report["rejected"].values())
+    assert [Path(note["source"]).name for note in report["quarantined"]] == ["broken.parquet"]
+    lines = stderr.splitlines()
+    assert any(line.startswith("dashboard  http://") for line in lines)
+    assert any(line.startswith("documents   2/2 splits") for line in lines)
+    assert any(line.startswith("quarantined documents file://") for line in lines)
+    (tmp_path / "crawl" / "broken.parquet").unlink()
+    again = etl("run", recipe_file)  # nothing to do: no cluster is started
+    assert again.exit_code == 0
+    assert again.stderr == ""
+    assert "rows        0\n" in again.stdout
+    assert "tokens      version 1\n" in again.stdout
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_says_how_to_continue(recipe_file: Path) -> None:
+    process = start("run", recipe_file, "--workers", 1)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("dashboard")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    assert "run the same command to continue" in stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("runn",), "Did you mean 'run'?"),
+        (("run", "demo", "--lak", "x"), "--lake"),
+        (("trace", "lake"), "give --id ID, or --source URI and --row N"),
+        (("trace", "lake", "--id", "x", "--row", "1"), "give --id ID, or --source URI and --row N"),
+        (("show", "lake/tokens", "--version", "1", "--timestamp", "2026-01-01"), "not both"),
+        (("recipes", "dem"), "unknown recipe 'dem'; choose from c4, demo"),
+        (("vacuum", "lake", "--retain", "7"), "'7' is not a valid duration"),
+        (("replay", "lake"), "give either --state FILE or --seq-len N"),
+        (("replay", "a=x", "b=y", "--seq-len", "8"), "a mixture needs --state FILE"),
+        (("tune", "lake"), "give --set KEY=VALUE or --sweep KEY=A,B,C"),
+        (("release", "lake", "v1", "--version", "1", "--remove"), "not both"),
+    ],
+)
+def test_a_wrong_option_or_argument_exits_with_2(words: tuple[str, ...], message: str) -> None:
+    result = etl(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+
+
+def test_an_error_is_printed_with_its_hint_and_without_a_traceback(tmp_path: Path) -> None:
+    result = etl("history", tmp_path / "missing")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"error: file://{tmp_path}/missing: there is no Delta table")
+    assert "\n  hint: " in result.stderr
+    assert "Traceback" not in result.stderr
+    debug = etl("--debug", "history", tmp_path / "missing")
+    assert type(debug.exception).__name__ == "TableError"
+
+
+def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "other.jsonl", records(0, 5))
+    plain = facts("plan", recipe_file)
+    assert plain["lake"] == str(tmp_path / "lake")
+    assert plain["splits"]["to_read"] == 2
+    assert plain["begin"] == ["documents", "duplicates", "tokens"]
+    other = facts(
+        "plan", recipe_file, "--source", tmp_path / "other.jsonl", "--lake", tmp_path / "x"
+    )
+    assert other["lake"] == str(tmp_path / "x")
+    assert other["source"] == [str(tmp_path / "other.jsonl")]
+    settings = {"TOKENLAKE_SET": "seed=3 gopher_quality.min_words=7"}
+    changed = facts("plan", recipe_file, env=settings)
+    assert changed["fingerprints"] != plain["fingerprints"]
+    same = facts("plan", recipe_file, "--set", "seed=3", "--set", "gopher_quality.min_words=7")
+    assert same["fingerprints"] == changed["fingerprints"]
+    urls = {
+        "TOKENLAKE_LAKE": str(tmp_path / "x"),
+        "TOKENLAKE_SOURCE": str(tmp_path / "other.jsonl"),
+    }
+    assert facts("plan", recipe_file, env=urls) == other
+    assert "splits      2 to read" in etl("plan", recipe_file).stdout
+
+
+def test_recipes_are_listed_and_printed() -> None:
+    listed = facts("recipes")
+    assert "demo" in {recipe["name"] for recipe in listed}
+    assert all(recipe["about"] for recipe in listed)
+    text = etl("recipes", "demo").stdout
+    assert yaml.safe_load(text)["name"] == "demo"
+
+
+def test_history_lists_versions(made: Recipe) -> None:
+    versions = facts("history", made.table_url("documents"))
+    assert [version["version"] for version in versions] == list(range(len(versions)))[::-1]
+    assert versions[0]["lineage"]["recipe"] == "web"
+    lines = etl("history", made.table_url("documents")).stdout.splitlines()
+    assert len(lines) == len(versions) + 1
+    assert "create table" in lines[-1]
+
+
+def test_show_prints_schema_counts_and_rows(made: Recipe) -> None:
+    url = made.table_url("tokens")
+    shown = facts("show", url, "--limit", 2)
+    assert [column["name"] for column in shown["schema"]][:3] == ["id", "source", "row"]
+    assert len(shown["sample"]) == 2
+    assert shown["rows"] == Table.open(url).dataset().count_rows()
+    text = etl("show", url, "--limit", 1, "--columns", "id,tokens").stdout
+    assert " in all]" in text, "long lists are shortened"
+    first = facts("show", url, "--version", 0)
+    assert (first["version"], first["rows"], first["sample"]) == (0, 0, [])
+    assert facts("show", url, "--timestamp", "2100-01-01")["version"] == shown["version"]
+    assert etl("show", url, "--timestamp", "yesterday").exit_code == 2
+    assert etl("show", url, "--columns", "txt").exit_code == 1
+    assert facts("show", made.table_url("documents"), "--limit", 1)["sample"][0]["content_hash"]
+
+
+def test_diff_prints_what_changed(made: Recipe) -> None:
+    difference = facts("diff", made.table_url("documents"), 0, 1)
+    assert difference["rows_added"] > 0
+    text = etl("diff", made.table_url("documents"), 0, 1).stdout
+    assert f"+{difference['rows_added']:,}" in text
+    assert "gopher_quality.short" in text
+    assert f"input added: {storage.normalize(made.source.path)}/" in text
+
+
+def test_lineage_prints_tree_json_and_events(made: Recipe) -> None:
+    url = made.table_url("tokens")
+    assert "└─ " in etl("lineage", url).stdout
+    assert {table["name"] for table in facts("lineage", url)["tables"]} == {
+        "documents",
+        "duplicates",
+    }
+    events = [json.loads(line) for line in etl("lineage", url, "--openlineage").stdout.splitlines()]
+    assert {event["eventType"] for event in events} == {"START", "COMPLETE"}
+
+
+def test_trace_prints_what_happened_to_a_document(made: Recipe) -> None:
+    (traced,) = facts("trace", made.lake, "--id", "doc-00003")
+    assert traced["reason"] == "gopher_quality.short"
+    assert "rejected by gopher_quality.short" in etl("trace", made.lake, "--id", "doc-00003").stdout
+    kept = etl("trace", made.lake, "--id", "doc-00002").stdout
+    assert "  tokens " in kept
+    assert facts("trace", "--id", "doc-00003", env={"TOKENLAKE_LAKE": str(made.lake)}) == [traced]
+    duplicate = facts("show", made.table_url("duplicates"), "--limit", 1)["sample"][0]
+    text = etl(
+        "trace", made.lake, "--source", duplicate["source"], "--row", duplicate["row"]
+    ).stdout
+    assert f"duplicate of {storage.normalize(made.source.path)}/" in text
+
+
+def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
+    assert facts("verify", lake.lake) == []
+    assert etl("verify", lake.lake).stdout == "no problems found\n"
+    next((at(lake.lake) / "tokens").glob("*.parquet")).unlink()
+    result = etl("verify", lake.lake)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("tokens/")
+    assert "is not there" in result.stdout
+
+
+def test_repair_drops_files_only_with_yes(lake: Recipe) -> None:
+    assert etl("repair", lake.lake).stdout == "no problems found\n"
+    next((at(lake.lake) / "tokens").glob("*.parquet")).unlink()
+    result = etl("repair", lake.lake)
+    assert result.exit_code == 0
+    assert "would drop 1 file of tokens\n" in result.stdout
+    assert result.stdout.endswith("--yes drops the files; `etl run` then rebuilds the data\n")
+    assert etl("verify", lake.lake).exit_code == 1
+    result = etl("repair", lake.lake, "--yes")
+    assert "dropped 1 file of tokens\n" in result.stdout
+    assert result.stdout.endswith("`etl run` rebuilds the dropped data\n")
+    assert etl("verify", lake.lake).exit_code == 0
+
+
+def test_vacuum_deletes_files_only_with_yes(lake: Recipe) -> None:
+    assert etl("vacuum", lake.lake, "--retain", "4w").stdout.splitlines()[1:] == [
+        "would delete 0 files, 0 bytes; --yes deletes them"
+    ]
+    result = etl("vacuum", lake.lake, "--yes")
+    assert result.stdout.startswith("files not needed since 20")
+    assert result.stdout.endswith("; releases kept: none\ndeleted 0 files, 0 bytes\n")
+    assert facts("vacuum", lake.lake)["deleted"] is False
+
+
+def test_report_counts_the_lake(made: Recipe) -> None:
+    counts = facts("report", made.lake)
+    assert counts["rows"] == counts["kept"] + sum(counts["rejected"].values())
+    text = etl("report", made.lake).stdout
+    assert f"kept        {counts['kept']:,}\n" in text
+    assert "quarantined documents" in text
+
+
+def test_the_committed_schema_is_current() -> None:
+    printed = etl("schema").stdout
+    assert json.loads(printed) == json_schema()
+    message = "run: etl schema > schemas/recipe.schema.json"
+    assert (ROOT / "schemas" / "recipe.schema.json").read_text("utf-8") == printed, message
+
+
+def progress(done: int, total: int = 3) -> Any:
+    return SimpleNamespace(
+        step="documents", done=done, total=total, rows=10, kept=8, text_bytes=10, seconds=1.0
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_on_a_terminal() -> None:
+    stream = Terminal()
+    with ProgressLine(stream) as line:
+        line.update(progress(1))
+        line.note("a note")
+        line.update(progress(3))
+    assert stream.getvalue().count("\r") == 2
+    assert [text.split("\r")[-1][:13] for text in stream.getvalue().split("\n")] == [
+        "documents   1", "a note", "documents   3", "",
+    ]  # fmt: skip
+
+
+def test_progress_is_a_line_every_few_seconds_elsewhere() -> None:
+    stream = io.StringIO()
+    with ProgressLine(stream) as line:
+        for done in (1, 2, 3):
+            line.update(progress(done))
+    first, last = stream.getvalue().splitlines()
+    assert "1/3 splits" in first
+    assert "3/3 splits" in last
+    assert "\r" not in stream.getvalue()

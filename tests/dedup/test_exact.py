@@ -1,0 +1,60 @@
+"""Exact deduplication against a naive reference, with one partition and with a real shuffle."""
+
+import random
+
+import pyarrow as pa
+import pytest
+from distributed import Client
+from upath import UPath
+
+from etl.compute import shuffle
+from etl.dedup import passes
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.numbered_files import NumberedFile
+from tests.helpers.document_files import write_documents
+from tests.helpers.paths import opened
+
+Address = tuple[int, int]
+
+
+def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]:
+    """Map each duplicate to its keeper: decided rows come first, then rows by address."""
+    order = sorted(range(len(files)), key=lambda number: (not decided[number], number))
+    keepers: dict[int, Address] = {}
+    duplicates = {}
+    for number in order:
+        for row, value in enumerate(files[number]):
+            keeper = keepers.setdefault(value, (number, row))
+            if keeper != (number, row) and not decided[number]:
+                duplicates[number, row] = keeper
+    return duplicates
+
+
+@pytest.mark.parametrize("rows_per_partition", [10**6, 60])
+def test_duplicates_match_the_naive_reference(
+    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
+) -> None:
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
+    monkeypatch.setattr(passes, "FILES_PER_FRAGMENT", 3)
+    rng = random.Random(7)
+    files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
+    decided = [number % 3 == 1 for number in range(10)]
+    documents, duplicates = (str(place / name) for name in ("d", "u"))
+    units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
+    data_files = [
+        NumberedFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
+        for number, unit in enumerate(units)
+    ]
+    fragments = passes.find_duplicates(
+        client, data_files, DocumentReader(documents, duplicates), name="f" * 32
+    )
+    written = [opened(place / "u" / fragment.path).read() for fragment in fragments]
+    rows = pa.concat_tables(written).to_pylist()
+    keepers = {
+        (int(row["source"][-3:]), row["row"]): (int(row["keeper_source"][-3:]), row["keeper_row"])
+        for row in rows
+    }
+    assert keepers == naive(files, decided)
+    assert len(rows) == len(keepers)
+    assert all(row["id"] == f"{int(row['source'][-3:])}-{row['row']}" for row in rows)
+    assert {row["file"] for row in rows} <= {unit.paths[0] for unit in units}

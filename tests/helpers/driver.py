@@ -1,0 +1,14 @@
+"""A driver in a separate process, which tests kill: ``python -m tests.helpers.driver RECIPE.yaml``."""
+
+import sys
+
+import etl.job.commit_policy
+import etl.job.run
+from etl.compute.cluster import Cluster
+from etl.recipe.recipe import Recipe
+
+if __name__ == "__main__":
+    # Commit after every result, for as many moments to die as possible.
+    etl.job.commit_policy._MOST_RESULTS = 1
+    report = etl.job.run.run(Recipe.load(sys.argv[1]), cluster=Cluster(workers=2))
+    sys.exit(0 if report.ok else 3)

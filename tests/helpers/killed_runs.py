@@ -1,0 +1,40 @@
+"""Runs in other processes, which tests kill, and the outcome that they must have."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from etl import storage
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
+from etl.job.plan import make_plan
+from etl.recipe.recipe import Recipe
+from tests.helpers.lake_rows import Row, rows_by_table
+
+Outcome = dict[str, list[Row]]
+
+
+def outcome(recipe: Recipe) -> Outcome:
+    """Return all rows of all tables; no work may remain."""
+    assert not make_plan(recipe).has_work()
+    assert verify(str(recipe.lake)) == []
+    return rows_by_table(recipe)
+
+
+def version_of(recipe: Recipe, name: str) -> int:
+    url = storage.join(str(recipe.lake), name)
+    return Table.open(url).version if Table.exists(url) else -1
+
+
+def start_run(file: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.helpers.driver", str(file)]
+    return subprocess.Popen(command, start_new_session=True)
+
+
+def end_run(process: subprocess.Popen[bytes]) -> None:
+    """Kill all processes of a run, so that none outlives its test."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

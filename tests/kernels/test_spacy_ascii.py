@@ -1,0 +1,74 @@
+"""Segments of ASCII chunks against spaCy's rules, and the sets of bytes against the tables."""
+
+from itertools import accumulate
+from string import ascii_letters
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from etl.kernels.bytes import simd
+from etl.kernels.jit import kernel
+from etl.kernels.words import spacy_ascii, spacy_english
+from tests.helpers.bits import set_bits
+from tests.helpers.naive_spacy import PIECES, TABLES, naive_cut
+
+_find_letters = simd.make_byte_finder(ascii_letters.encode())
+printable = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
+ascii_pieces = st.sampled_from([piece for piece in PIECES if piece.isascii()])
+chunks = (
+    st.text(printable, min_size=1, max_size=8)
+    | st.lists(ascii_pieces, min_size=1, max_size=5).map("".join)
+).filter(lambda chunk: chunk.isprintable() and len(chunk) <= 60)
+
+
+@kernel
+def _cut(data, first, last, tables):
+    kinds = spacy_ascii.classify_bytes(data, 0, _find_letters(data, 0)[0])
+    return spacy_ascii.cut_chunk(data, first, last, kinds, tables)
+
+
+@kernel
+def _find_kinds(data):
+    return spacy_ascii.find_kinds(data, 0)
+
+
+def starts(chunk: str, first: int = 0) -> list[int]:
+    """Where the segments of a chunk begin; empty if the chunk is left to other rules."""
+    data = np.frombuffer((b" " * first + chunk.encode()).ljust(64), np.uint8)
+    return [k - first for k in set_bits(_cut(data, first, first + len(chunk), TABLES))]
+
+
+@given(chunks, st.integers(0, 4))
+@example("can't.", 0)
+@example("(e.g.,", 1)
+@example("'Tis'", 0)
+def test_segments_are_those_of_the_rules_unless_left(chunk, first):
+    lengths = [len(segment) for segment in naive_cut(chunk)]
+    assert starts(chunk, first) in ([], [0, *accumulate(lengths[:-1])])
+
+
+@pytest.mark.parametrize(
+    "chunk", ["word", "(end).", "can't", "we're,", "well-known", '"A', "1,000"]
+)
+def test_common_chunks_are_not_left(chunk):
+    assert starts(chunk)
+
+
+def test_the_sets_of_bytes_agree_with_the_flags_of_characters() -> None:
+    flags = spacy_english.tables().flags[:128]
+    masks = [_find_kinds(np.arange(k, k + 64, dtype=np.uint8)) for k in (0, 64)]
+    kinds = {
+        name: np.isin(np.arange(128), [*set_bits(low), *(64 + k for k in set_bits(high))])
+        for name, low, high in zip(spacy_ascii.BYTES, *masks, strict=True)
+    }
+    capitals = (flags & spacy_english.UPPER > 0) & (flags & spacy_english.LOWER == 0)
+    assert (kinds["capitals"] == capitals).all()
+    assert (kinds["digits"] == (flags & spacy_english.DIGIT > 0)).all()
+    assert (kinds["prefixes"] == (flags & spacy_english.PREFIX > 0)).all()
+    suffixes = kinds["prefixes"] & ~kinds["only_prefixes"]
+    assert (suffixes == (flags & spacy_english.SUFFIX > 0)).all()
+    assert (kinds["quotes"] == (flags & spacy_english.QUOTE > 0)).all()
+    words = flags & (spacy_english.LETTER | spacy_english.DIGIT) > 0
+    assert ((flags & (spacy_english.NO_WORD | spacy_english.SPACE) > 0) == ~words).all()

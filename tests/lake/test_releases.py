@@ -1,0 +1,103 @@
+"""A release names versions that belong together; of concurrent creators of a name, one succeeds."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from distributed import Client
+from upath import UPath
+
+from etl.audit.lineage_graph import graph
+from etl.dataframe import read_table
+from etl.delta.table import Table
+from etl.errors import TableError
+from etl.job.run import run
+from etl.lake import leases, releases
+from etl.recipe.recipe import Recipe
+from tests.helpers.corpus import records, write_jsonl
+from tests.helpers.paths import at, copy
+
+
+def test_a_release_names_the_versions_that_belong_together(recipe: Recipe) -> None:
+    now = releases.create_release(recipe.lake, "all")
+    heads = {kind: Table.open(recipe.table_url(kind)).version for kind in recipe.steps}
+    assert now.versions == heads
+    first = releases.create_release(recipe.lake, "first.run", version=1)
+    read = {node.name: node.version for node in graph(recipe.table_url("tokens"), 1).walk()}
+    assert first.versions == read
+    assert first.versions["documents"] < heads["documents"]
+    assert releases.list_releases(recipe.lake) == [now, first]
+    assert releases.version_of(recipe.table_url("tokens"), "first.run") == 1
+    assert len(read_table(recipe.lake, "tokens", "first.run")) < len(
+        read_table(recipe.lake, "tokens", "all")
+    )
+
+
+def test_a_release_excludes_documents_without_tokens(client: Client, changing: Recipe) -> None:
+    run(changing, cluster=client)
+    before = {kind: Table.open(changing.table_url(kind)).version for kind in changing.steps}
+    write_jsonl(at(changing.source.path) / "d.jsonl", records(200, 210))
+    run(changing.model_copy(update={"stages": changing.stages[:2]}), cluster=client)
+    assert Table.open(changing.table_url("documents")).version > before["documents"]
+    assert releases.create_release(changing.lake, "whole").versions == before
+
+
+def test_one_of_many_concurrent_creators_gets_the_name(recipe: Recipe) -> None:
+    def create(_: int) -> releases.Release | TableError:
+        try:
+            return releases.create_release(recipe.lake, "mine")
+        except TableError as error:
+            return error
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(create, range(8)))
+    errors = [result.what for result in results if isinstance(result, TableError)]
+    assert errors == ["release 'mine' already exists"] * 7
+    created = [result for result in results if not isinstance(result, TableError)]
+    assert created == releases.list_releases(recipe.lake)
+
+
+def test_releases_and_leases_work_on_s3(recipe: Recipe, s3: str) -> None:
+    copy(recipe.lake, at(f"{s3}/lake"))
+    release = releases.create_release(f"{s3}/lake", "one")
+    with pytest.raises(TableError, match="already"):
+        releases.create_release(f"{s3}/lake", "one")
+    assert releases.list_releases(f"{s3}/lake") == [release]
+    with leases.hold_lease(f"{s3}/lake", "run") as held:
+        assert leases.active_leases(f"{s3}/lake") == [held]
+    assert leases.active_leases(f"{s3}/lake") == []
+    assert releases.remove_release(f"{s3}/lake", "one") == release
+    assert releases.list_releases(f"{s3}/lake") == []
+
+
+def test_the_name_of_a_removed_release_is_free_again(recipe: Recipe) -> None:
+    first = releases.create_release(recipe.lake, "one")
+    assert releases.remove_release(recipe.lake, "one") == first
+    with pytest.raises(TableError, match=r"no release 'one'(.|\n)*existing releases: none"):
+        releases.version_of(recipe.table_url("tokens"), "one")
+    assert releases.create_release(recipe.lake, "one").key != first.key
+
+
+@pytest.mark.parametrize("name", ["", "12", "a/b", "../up", ".hidden", "x" * 101])
+def test_an_invalid_name_is_refused(recipe: Recipe, name: str) -> None:
+    with pytest.raises(TableError, match="not a valid release name"):
+        releases.create_release(recipe.lake, name)
+    with pytest.raises(TableError, match="no release"):
+        releases.read_release(recipe.lake, name)
+
+
+def test_a_missing_version_or_lake_is_refused(recipe: Recipe, place: UPath) -> None:
+    with pytest.raises(TableError, match="has no version 99"):
+        releases.create_release(recipe.lake, "later", version=99)
+    with pytest.raises(TableError, match="no lake at this URL"):
+        releases.create_release(str(place / "none"), "one")
+    assert releases.list_releases(recipe.lake) == []
+
+
+def test_creating_a_release_during_a_vacuum_is_refused(recipe: Recipe) -> None:
+    with (
+        leases.hold_lease(recipe.lake, "vacuum"),
+        pytest.raises(TableError, match="a vacuum of this lake is under way"),
+    ):
+        releases.create_release(recipe.lake, "late")
+    assert releases.list_releases(recipe.lake) == []
+    assert releases.create_release(recipe.lake, "later").versions

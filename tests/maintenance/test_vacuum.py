@@ -1,0 +1,185 @@
+"""A vacuum lists unneeded files first, and deletes only those."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from etl.audit.verify.verify import verify
+from etl.dataframe import read_table
+from etl.delta.table import Table
+from etl.errors import ConflictError, LoaderError, TableError
+from etl.job.run import run
+from etl.lake import leases, releases
+from etl.loader import TokenDataset
+from etl.maintenance.vacuum import vacuum
+from etl.recipe.recipe import Recipe
+from tests.helpers.corpus import records, write_parquet
+from tests.helpers.paths import at, copy
+
+NOTHING = timedelta(0)
+ORPHAN = "a" * 32 + "-0123456789ab-0.parquet"
+aged = pytest.mark.local_only  # object stores do not let tests set a file's time
+
+
+def files(lake: str) -> set[str]:
+    """Return all files of a lake except the records of vacuums."""
+    paths = (p for p in at(lake).rglob("*") if p.is_file() and p.name != "_vacuumed.json")
+    return {p.relative_to(at(lake)).as_posix() for p in paths}
+
+
+def add_orphan(recipe: Recipe, kind: str = "tokens", *, days: float = 0.0) -> str:
+    """Write a file that no commit names, with an age in days; return its path."""
+    path = at(recipe.lake) / kind / ORPHAN
+    path.write_bytes(b"PAR1")
+    if days:
+        then = time.time() - days * 86400
+        os.utime(path, (then, then))
+    return f"{kind}/{ORPHAN}"
+
+
+@pytest.fixture
+def replaced(client: Client, changing: Recipe) -> Recipe:
+    """A lake in which one input file was replaced."""
+    run(changing, cluster=client)
+    write_parquet(at(changing.source.path) / "a.parquet", records(200, 230))
+    run(changing, cluster=client, replace_changed=True)
+    return changing
+
+
+def test_a_lake_that_only_grew_keeps_all_files(recipe: Recipe) -> None:
+    before = files(recipe.lake)
+    result = vacuum(recipe.lake, retain=NOTHING, delete=True)
+    assert (result.files, result.deleted) == ([], True)
+    assert files(recipe.lake) == before
+    assert len(read_table(recipe.lake, "tokens", 1))
+
+
+@aged
+def test_files_listed_first_are_those_deleted_later(replaced: Recipe) -> None:
+    orphan = add_orphan(replaced, days=8)
+    before = files(replaced.lake)
+    shown = vacuum(replaced.lake, retain=NOTHING)
+    assert files(replaced.lake) == before
+    done = vacuum(replaced.lake, retain=NOTHING, delete=True)
+    assert done.files == shown.files
+    deleted = {f"{file.table}/{file.file}" for file in done.files}
+    assert files(replaced.lake) == before - deleted
+    assert orphan in deleted
+    assert {file.table for file in done.files} == {"documents", "duplicates", "keys", "tokens"}
+    assert done.size == sum(file.size for file in done.files) > 0
+    assert verify(replaced.lake) == []
+    assert vacuum(replaced.lake, retain=NOTHING, delete=True).files == []
+
+
+@aged
+def test_files_within_the_retention_stay(replaced: Recipe) -> None:
+    old, young = add_orphan(replaced, days=8), add_orphan(replaced, "documents", days=6)
+    before = files(replaced.lake)
+    vacuum(replaced.lake, delete=True)
+    assert files(replaced.lake) == before - {old}
+    vacuum(replaced.lake, retain=timedelta(days=5), delete=True)
+    assert files(replaced.lake) == before - {old, young}
+    assert len(read_table(replaced.lake, "tokens", 1)), "replaced just now"
+
+
+@aged
+def test_an_old_file_that_was_just_replaced_stays(replaced: Recipe) -> None:
+    for path in Path(replaced.lake).rglob("*.parquet"):
+        os.utime(path, (0, 0))
+    assert vacuum(replaced.lake).files == []
+    assert vacuum(replaced.lake, retain=NOTHING).files
+
+
+def test_the_files_of_a_release_stay(replaced: Recipe) -> None:
+    releases.create_release(replaced.lake, "first", version=1)
+    rows = read_table(replaced.lake, "tokens", 1).compute()
+    vacuum(replaced.lake, retain=NOTHING, delete=True)
+    again = read_table(replaced.lake, "tokens", "first").compute()
+    assert again.equals(rows)
+    assert TokenDataset(replaced.lake, seq_len=8, version="first").num_tokens == sum(
+        rows["num_tokens"]
+    )
+    releases.remove_release(replaced.lake, "first")
+    assert vacuum(replaced.lake, retain=NOTHING, delete=True).files
+
+
+def test_opening_a_vacuumed_version_raises(replaced: Recipe) -> None:
+    vacuum(replaced.lake, retain=NOTHING, delete=True)
+    what = "data files of version 1 were deleted by a vacuum"
+    with pytest.raises(LoaderError, match=what):
+        TokenDataset(replaced.lake, seq_len=8, version=1)
+    with pytest.raises(TableError, match=what):
+        read_table(replaced.lake, "tokens", 1)
+    with pytest.raises(TableError, match=what):
+        releases.create_release(replaced.lake, "late", version=1)
+    newest = Table.open(replaced.table_url("tokens")).version
+    assert TokenDataset(replaced.lake, seq_len=8, version=newest).num_tokens
+
+
+@aged
+def test_files_that_a_running_job_may_need_stay(replaced: Recipe) -> None:
+    with leases.hold_lease(replaced.lake, "run"):
+        young, old = add_orphan(replaced), add_orphan(replaced, "documents", days=1)
+        from_a_slow_clock = add_orphan(replaced, "duplicates", days=10 / (24 * 60))
+        result = vacuum(replaced.lake, retain=NOTHING, delete=True)
+        assert [job.split()[0] for job in result.jobs] == ["run"]
+        assert {young, from_a_slow_clock} <= files(replaced.lake)
+        assert old not in files(replaced.lake)
+    vacuum(replaced.lake, retain=NOTHING, delete=True)
+    assert young not in files(replaced.lake)
+
+
+def test_a_second_concurrent_vacuum_is_refused(recipe: Recipe) -> None:
+    with (
+        leases.hold_lease(recipe.lake, "vacuum"),
+        pytest.raises(ConflictError, match="another vacuum"),
+    ):
+        vacuum(recipe.lake, delete=True)
+    assert leases.active_leases(recipe.lake) == []
+
+
+@aged
+def test_foreign_files_are_left_alone(recipe: Recipe, tmp_path: Path) -> None:
+    foreign = ("tokens/notes.txt", "tokens/part-00000-x.parquet", "other/" + ORPHAN, "tokens/_x/y")
+    for name in foreign:
+        (Path(recipe.lake) / name).parent.mkdir(exist_ok=True)
+        (Path(recipe.lake) / name).write_bytes(b"")
+        os.utime(Path(recipe.lake) / name, (0, 0))
+    assert vacuum(recipe.lake, retain=NOTHING, delete=True).files == []
+    assert set(foreign) <= files(recipe.lake)
+    with pytest.raises(TableError, match="no lake at this URL"):
+        vacuum(str(tmp_path / "none"))
+
+
+def test_vacuums_during_a_run_delete_nothing(
+    client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etl.job.commit_policy._MOST_RESULTS", 1)
+    write_parquet(at(changing.source.path) / "d.parquet", records(300, 700), group=10)
+    results = []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, changing, cluster=client)
+        while not running.done():
+            if Table.exists(changing.table_url("documents")):
+                results.append(vacuum(changing.lake, retain=NOTHING, delete=True))
+        assert running.result().ok
+    assert any(result.jobs for result in results)
+    assert not any(result.files for result in results)
+    assert verify(changing.lake) == []
+
+
+def test_a_vacuum_on_s3_deletes_the_same_files(replaced: Recipe, s3: str) -> None:
+    add_orphan(replaced)
+    copy(replaced.lake, at(f"{s3}/lake"))
+    time.sleep(1.1)  # its timestamps have a resolution of one second
+    result = vacuum(f"{s3}/lake", retain=NOTHING, delete=True)
+    assert len(result.files) == len(vacuum(replaced.lake, retain=NOTHING).files)
+    assert verify(f"{s3}/lake") == []
+    assert vacuum(f"{s3}/lake", retain=NOTHING).files == []
+    with pytest.raises(TableError, match="deleted by a vacuum"):
+        read_table(f"{s3}/lake", "tokens", 1)
