@@ -58,11 +58,11 @@ class _CacheFile(IndexDataCacheFile):
     def __init__(self, folder: str, name: str, stamp: str) -> None:
         self._prefix = f"{name}.{sys.implementation.cache_tag}."
         self._current = self._prefix + hashlib.sha256(stamp.encode()).hexdigest()[:16]
-        super().__init__(folder, self._current, stamp)
+        super().__init__(folder, self._current, stamp)  # type: ignore[no-untyped-call]
 
     def save(self, key: object, data: object) -> None:
         """Write the machine code for one signature, and remove the files of other stamps."""
-        super().save(key, data)
+        super().save(key, data)  # type: ignore[no-untyped-call]
         for path in Path(self._cache_path).glob(f"{self._prefix}*.nb[ci]"):
             if not path.name.startswith(self._current):
                 path.unlink(missing_ok=True)
