@@ -5,15 +5,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.bytes.spans import keep
+from etl.kernels.bytes.spans import keep_spans
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, without_repeats
+from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, remove_repeats
 from tests.helpers.naive_repeats import naive, texts
 
 
 def without(array, **settings) -> list[tuple[str, int]]:
-    spans, repeats = without_repeats(buffers(array), **settings)
-    rest = keep(buffers(array), spans)
+    spans, repeats = remove_repeats(buffers(array), **settings)
+    rest = keep_spans(buffers(array), spans)
     rest.validate(full=True)
     return list(zip(rest.to_pylist(), repeats.tolist(), strict=True))
 

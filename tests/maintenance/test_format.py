@@ -13,7 +13,7 @@ from etl.errors import TableError
 from etl.job.plan import make_plan
 from etl.lake.releases import create_release
 from etl.recipe.recipe import Recipe
-from tests.place import at
+from tests.helpers.paths import at
 
 COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
     "plan": lambda recipe, _: make_plan(recipe),

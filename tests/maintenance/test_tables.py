@@ -19,7 +19,7 @@ from etl.lake.tables import SPECS, TableSpec
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
-from tests.place import at
+from tests.helpers.paths import at
 
 SCHEMA = pa.schema({"source": pa.string(), "row": pa.int64()})
 SCORES = TableSpec(

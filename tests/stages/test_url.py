@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from etl.errors import RecipeError
 from etl.stages import Url
+from etl.storage.referenced_files import find_referenced_files, find_referenced_files_cached
 from tests.helpers.naive_urls import SPACE, naive_parts, naive_words
 
 URLS = [
