@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl import pipelines
-from etl.errors import RecipeError
+from etl.errors import RecipeError, nearest_names
 from etl.recipe.json_schema import json_schema
-from etl.recipe.nearest import nearest
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupExact, GopherQuality, Language, Where
 
@@ -209,8 +208,11 @@ def test_shipped_recipes_load(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_closest_name_is_suggested() -> None:
-    assert nearest("langage", ["language", "where"]) == "did you mean 'language'?"
-    assert nearest("zzz", ["language", "where"]) == "known names: language, where"
+    hint = nearest_names("langage", ["language", "where"])
+    assert hint == "did you mean 'language'? known names: language, where"
+    assert nearest_names("zzz", ["language", "where"]) == "known names: language, where"
+    assert nearest_names("zzz", []) is None
+    assert nearest_names("zzz", map(str, range(30))).endswith("18, 19, ...")
 
 
 def test_a_setting_selects_one_of_several_stages_by_name(tmp_path: Path) -> None:

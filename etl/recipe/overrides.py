@@ -1,15 +1,12 @@
 """Override settings of a recipe with `key=value`."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from etl.errors import RecipeError
-from etl.recipe.nearest import nearest
-
-YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, RecursionError)  # raised by PyYAML
+from etl.errors import RecipeError, nearest_names
+from etl.recipe.yaml_file import YAML_ERRORS
 
 
 def override(data: dict[str, Any], setting: str) -> None:
@@ -46,7 +43,9 @@ def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> i
     mappings = [(n, stage) for n, stage in enumerate(stages) if isinstance(stage, Mapping)]
     names = {n: stage_name(stage) for n, stage in mappings if stage.get("kind") == kind}
     if not names:
-        hint = nearest(kind, ["source", "rejected", *(str(s.get("kind")) for _, s in mappings)])
+        hint = nearest_names(
+            kind, ["source", "rejected", *(str(s.get("kind")) for _, s in mappings)]
+        )
         raise RecipeError(f"no key or stage {kind!r}", where=where, hint=hint)
     matches = [index for index, other in names.items() if not name or other == name]
     if len(matches) == 1:
@@ -57,7 +56,7 @@ def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> i
         raise RecipeError(
             f"the recipe has {count} {kind!r} stages named {name!r}",
             where=where,
-            hint=nearest(f"{kind}.{name}", keys) or f"leave out {name!r}",
+            hint=nearest_names(f"{kind}.{name}", keys) or f"leave out {name!r}",
         )
     hint = f"choose one of {', '.join(keys)}" if keys else "edit the recipe file"
     raise RecipeError(f"the recipe has {len(matches)} {kind!r} stages", where=where, hint=hint)
@@ -70,12 +69,3 @@ def stage_name(stage: Mapping[str, Any]) -> str:
     'is_prose'
     """
     return str(stage.get("name") or str(stage.get("call", "")).partition(":")[2])
-
-
-def _dotted(location: Sequence[str | int]) -> str:
-    """Return the dotted key of a value, without list indexes and pydantic's names of union branches.
-
-    >>> _dotted(("source", "path", "tuple[constrained-str, ...]", 0))
-    'source.path'
-    """
-    return ".".join(p for p in location if isinstance(p, str) and not re.search(r"[\[(-]", p))

@@ -1,8 +1,6 @@
 """What a recipe says of its input: where the files are, and which columns to read."""
 
-import difflib
 import os
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -80,15 +78,3 @@ class Source(BaseModel):
     def identity(self) -> dict[str, Any]:
         """Return the settings that determine the rows and their addresses: all but the paths and version."""
         return self.model_dump(mode="json", exclude={"path", "version"})
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the closest known name, and all known names.
-
-    >>> nearest("txt", ["text", "url"])
-    "did you mean 'text'? available: text, url"
-    """
-    known = list(names)
-    matches = difflib.get_close_matches(name, known, n=1)
-    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return (f"did you mean {matches[0]!r}? " if matches else "") + f"available: {listed or 'none'}"

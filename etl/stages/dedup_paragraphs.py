@@ -1,6 +1,6 @@
 """The DedupParagraphs stage: remove paragraphs, lines or sentences repeated across documents."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.lines import text_units as kernel
 from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
 from etl.schemas import UNITS
-from etl.stages.base import Stage
+from etl.stages.base import Phase, Stage
 from etl.stages.transforms.rewrite import Ignore, bits_of
 
 Unit = Literal["paragraphs", "lines", "sentences"]
@@ -42,6 +42,7 @@ class DedupParagraphs(Stage):
     """
 
     kind: Literal["dedup_paragraphs"] = "dedup_paragraphs"
+    phase: ClassVar[Phase] = "dedup"
     shorthand = "unit"
     unit: Unit = "paragraphs"
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ("space",)

@@ -6,8 +6,8 @@ arXiv 2506.20920), derived from the Wikipedia of each language. It does not cont
 filters' own limits apply.
 
 FineWeb-2 counts dictionary words in Chinese, Japanese and Thai and morphemes in Korean; here a word is a
-character or the text between two spaces (``etl.kernels.words.spacy``). ``_CHOSEN`` has the limits that depend on
-this.
+character or the text between two spaces (``etl.kernels.words.spacy``). ``_CHOSEN`` has the limits that
+depend on this.
 """
 
 from collections.abc import Mapping

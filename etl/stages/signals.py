@@ -1,4 +1,4 @@
-"""TODO."""
+"""The signals: numbers computed from a text, as Polars columns, with their groups and units."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
@@ -135,8 +135,8 @@ lang_score = pl.col("lang_score")
 
 
 num_lang_stop_words = pl.col("num_lang_stop_words")
-"""Distinct stop words of the document's language (``etl.kernels.signals.stop_words``), 0 without a list for it.
-Group: stop_words."""
+"""Distinct stop words of the document's language, 0 without a list for it in
+``etl.kernels.signals.stop_words``. Group: stop_words."""
 
 
 Columns = dict[str, pa.Array | pa.ChunkedArray]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from etl import storage
 from etl.errors import StorageError, TokenizerError
 from etl.schemas import TOKENS, TokenizerRecord
-from etl.stages.base import Stage
+from etl.stages.base import Phase, Stage
 from etl.text.tokenizer import LISTS, TokenizerEngine, lists_of
 
 # Common names of the tokens that end and begin a document.
@@ -41,6 +41,7 @@ class Tokenize(Stage):
     """
 
     kind: Literal["tokenize"] = "tokenize"
+    phase: ClassVar[Phase] = "tokens"
     shorthand: ClassVar[str | None] = "tokenizer"
     paths: ClassVar[tuple[str, ...]] = ("tokenizer",)
 

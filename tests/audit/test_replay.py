@@ -25,7 +25,7 @@ from etl.stages import (
 )
 from etl.stages.apply import apply
 from etl.stages.document_columns import split_at_transforms
-from etl.stages.rejected_rows import Rejected
+from etl.stages.base import Rejected
 from tests.stages.test_golden import raw
 
 STAGES = str(Path(__file__).parent.parent / "stages")

@@ -21,7 +21,7 @@ from etl.stages.apply import apply
 from etl.stages.base import Rules
 from etl.stages.dedup_exact import content_hash
 from etl.stages.document_columns import signal_names
-from etl.stages.rejected_rows import Rejected
+from etl.stages.base import Rejected
 from tests.stages.test_golden import raw
 
 HERE = str(Path(__file__).parent)

@@ -130,9 +130,9 @@ def test_answers_to_an_interrupted_batch_are_not_used_for_the_next() -> None:
 def test_the_child_ends_with_its_parent() -> None:
     code = (
         "import os, signal, sys\n"
-        "from etl.stages import pages\n"
-        "list(pages.extract([b'<p>one</p>'], extractor='resiliparse', seconds=1.0))\n"
-        "child = pages._extraction_of(os.getpid(), 'resiliparse', 1.0)._child\n"
+        "from etl.text import html\n"
+        "list(html.extract([b'<p>one</p>'], extractor='resiliparse', seconds=1.0))\n"
+        "child = html._extraction_of(os.getpid(), 'resiliparse', 1.0)._child\n"
         "print(child.process.pid, flush=True)\n"
         "os.kill(os.getpid(), int(sys.argv[1]))\n"
     )
@@ -169,8 +169,8 @@ def test_a_fork_starts_another_child() -> None:
     code = (
         "import os, warnings\n"
         "warnings.simplefilter('ignore')\n"
-        "from etl.stages import pages\n"
-        "go = lambda: list(pages.extract([b'<p>1</p>'], extractor='resiliparse', seconds=1.0))\n"
+        "from etl.text import html\n"
+        "go = lambda: list(html.extract([b'<p>1</p>'], extractor='resiliparse', seconds=1.0))\n"
         "go()\n"
         "pid = os.fork()\n"
         "good = [o.text for o in go()] == [b'1']\n"

@@ -141,7 +141,7 @@ def test_an_unknown_label_is_an_error(model):
         FastText(model=model, label="hqq").check()
     assert str(caught.value) == (
         f"file://{model}: the model has no label 'hqq'\n"
-        "  hint: did you mean 'hq'? available: hq, low quality"
+        "  hint: did you mean 'hq'? known names: hq, low quality"
     )
 
 

@@ -18,8 +18,8 @@ from etl.recipe.recipe import Recipe
 from etl.stages import C4, FinewebQuality, GopherQuality, GopherRepetition, Where
 from etl.stages.apply import apply
 from etl.stages.fineweb2_limits import table
-from etl.stages.rejected_rows import Rejected
-from etl.stages.signal_kernels import compute_signals
+from etl.stages.base import Rejected
+from etl.stages.compute_signals import compute_signals
 from etl.text import language_id
 from tests.stages.test_golden import raw
 
@@ -206,7 +206,7 @@ def test_identity_contains_the_limits_and_the_stop_words():
 
 @pytest.mark.parametrize(("settings", "message", "hint"), [
     ("{de: {max_mean_word_lenght: 15}}", "'stages.gopher_quality.languages.de.max_mean_word_lenght'",
-     "did you mean 'max_mean_word_length'?"),
+     "did you mean 'max_mean_word_length'? known names: min_words, "),
     ("{de: {min_words: 1.5}}", "gopher_quality.languages.de.min_words: input should be a valid integer",
      None),
     ("{de: {min_words: 5, languages: fineweb2}}", "'stages.gopher_quality.languages.de.languages'", ""),
@@ -227,7 +227,7 @@ def test_mistakes_are_reported_with_their_line(tmp_path, settings, message, hint
     assert message in str(error.value)
     assert f"{file}:6" in str(error.value)
     if hint:
-        assert error.value.hint == hint
+        assert error.value.hint.startswith(hint)
 
 
 def test_languages_can_be_set_on_the_command_line():

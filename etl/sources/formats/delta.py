@@ -5,8 +5,8 @@ from urllib.parse import unquote
 
 from etl import storage
 from etl.delta.external import ExternalTable, open_external
-from etl.errors import SourceError, TableError
-from etl.sources.settings import Source, nearest
+from etl.errors import SourceError, TableError, nearest_names
+from etl.sources.settings import Source
 from etl.sources.split import Split
 
 _PARTITION = "partition."
@@ -42,5 +42,7 @@ def _check_columns(table: ExternalTable, source: Source) -> None:
     for name in wanted:
         if name is not None and name not in names:
             raise SourceError(
-                f"the table has no column {name!r}", where=table.url, hint=nearest(name, names)
+                f"the table has no column {name!r}",
+                where=table.url,
+                hint=nearest_names(name, names),
             )

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The FastText stage: filter documents by the probability that a fastText model gives a label."""
 
 import re
 from typing import Any, ClassVar, Final, Literal, Self
@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from etl.errors import RecipeError
-from etl.sources.settings import nearest
+from etl.errors import RecipeError, nearest_names
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
@@ -102,7 +101,7 @@ class FastText(Filter):
         """Return the model; raise RecipeError if it does not have the label."""
         if model.full(self.label) not in model.labels:
             known = [label.removeprefix(LABEL_PREFIX) for label in model.labels]
-            hint = nearest(self.label.removeprefix(LABEL_PREFIX), known)
+            hint = nearest_names(self.label.removeprefix(LABEL_PREFIX), known)
             what = f"the model has no label {self.label!r}"
             raise RecipeError(what, where=self._file().uri, hint=hint)
         return model

@@ -17,8 +17,8 @@ class Language(Filter):
     """Keep documents that are in certain languages with a minimum score; sets ``lang`` and ``lang_score``.
 
     The model is fastText's lid.176.ftz (Joulin et al. 2016) over the first 1,000 characters, see
-    ``etl.text.language_id``; the default of ``min_score`` is FineWeb's (Penedo et al. 2024). An empty ``keep``
-    allows any language. ``keep`` may set a minimum score per language, as in ``{de: 0.8, en: null}``; null
+    ``etl.text.language_id``; the default of ``min_score`` is FineWeb's (Penedo et al. 2024). An empty
+    ``keep`` allows any language. ``keep`` may set a minimum score per language, as in ``{de: 0.8, en: null}``; null
     means ``min_score``. FineWeb2 sets one for each language (huggingface/fineweb-2, configs: German 0.821,
     Japanese 0.886), but for the scores of another model (GlotLID), so its values do not carry over.
     """

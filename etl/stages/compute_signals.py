@@ -121,7 +121,7 @@ def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> Column
 
 
 def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A ratio, which is 0 where the whole is."""
+    """Return a ratio, which is 0 where the whole is."""
     return count / np.maximum(whole, 1)
 
 
