@@ -17,9 +17,9 @@ from etl.kernels.signals import stop_words
 from etl.recipe.recipe import Recipe
 from etl.stages import C4, FinewebQuality, GopherQuality, GopherRepetition, Where
 from etl.stages.apply import apply
-from etl.stages.fineweb2_limits import table
 from etl.stages.base import Rejected
 from etl.stages.compute_signals import compute_signals
+from etl.stages.fineweb2_limits import table
 from etl.text import language_id
 from tests.stages.test_golden import raw
 
