@@ -22,20 +22,26 @@ def override(data: dict[str, Any], setting: str) -> None:
         value = yaml.safe_load(text)
     except YAML_ERRORS as error:
         raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
-    head, _, rest = key.partition(".")
-    if not rest or head in ("source", "rejected"):
-        target, names = data, key.split(".")
-        for name in names[:-1]:
-            inner = target.get(name) or {}
-            if not isinstance(inner, Mapping):
-                raise RecipeError(f"{name!r} has no keys: it is {inner!r}", where=f"--set {key}")
-            target[name] = dict(inner)
-            target = target[name]
-        target[names[-1]] = value
-        return
-    name, _, field = rest.rpartition(".")
-    index = _find_stage(data["stages"], head, name, where=f"--set {key}")
-    data["stages"][index] = {**data["stages"][index], field: value}
+    names = key.split(".")
+    if len(names) == 1 or names[0] in ("source", "rejected"):
+        _set_key(data, names, value)
+    else:
+        kind, *name, field = names
+        stages = data["stages"] if isinstance(data["stages"], list) else []
+        index = _find_stage(stages, kind, ".".join(name), where=f"--set {key}")
+        stages[index] = {**stages[index], field: value}
+
+
+def _set_key(data: dict[str, Any], names: Sequence[str], value: Any) -> None:
+    """Set the value at a path of keys, in new mappings."""
+    for name in names[:-1]:
+        inner = data.get(name) or {}
+        if not isinstance(inner, Mapping):
+            where = f"--set {'.'.join(names)}"
+            raise RecipeError(f"{name!r} has no keys: it is {inner!r}", where=where)
+        data[name] = dict(inner)
+        data = data[name]
+    data[names[-1]] = value
 
 
 def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> int:

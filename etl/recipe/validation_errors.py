@@ -76,7 +76,7 @@ def _explain(detail: Any, recipe: type[BaseModel], where: str) -> RecipeError:
 
 def _names_in(location: Location, recipe: type[BaseModel]) -> list[str]:
     """Return the keys that the mapping at a location may have; none if any key is valid."""
-    names = [part for part in location if isinstance(part, str)]
+    names = _keys(location)
     model: type[BaseModel] | None = recipe
     if names[:1] == ["stages"]:
         if len(names) == 1 or names[1] not in STAGES:
@@ -106,7 +106,11 @@ def _dotted(location: Location) -> str:
     >>> _dotted(("source", "path", "tuple[constrained-str, ...]", 0))
     'source.path'
     """
-    return ".".join(p for p in location if isinstance(p, str) and not re.search(r"[\[(-]", p))
+    return ".".join(_keys(location))
+
+
+def _keys(location: Location) -> list[str]:
+    return [part for part in location if isinstance(part, str) and not re.search(r"[\[(-]", part)]
 
 
 def _shown(value: object) -> str:

@@ -42,7 +42,7 @@ class RecipeFile:
         is repeated, if an environment variable is not set, or if there are more than 100,000 values when
         all aliases are expanded.
         """
-        file = _find(os.fspath(path))
+        file = _find_recipe(os.fspath(path))
         try:
             if file.stat().st_size > _MAX_BYTES:
                 raise RecipeError(f"a recipe has at most {_MAX_BYTES} bytes", where=str(file))
@@ -93,7 +93,8 @@ class RecipeFile:
         return line + 1
 
 
-def _find(path: str) -> Path:
+def _find_recipe(path: str) -> Path:
+    """Return the file at a path, or the shipped recipe of that name."""
     file = Path(path).expanduser()
     if file.is_file():
         return file

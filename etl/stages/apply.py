@@ -260,7 +260,7 @@ class _Clock:
 
     @contextmanager
     def measure(self, work: PlacedStage | str) -> Iterator[None]:
-        label = work if isinstance(work, str) else f"{work.place} {work.stage.kind}"
+        label = work if isinstance(work, str) else f"{work.position} {work.stage.kind}"
         start = time.perf_counter()
         yield
         self._seconds[label] = self._seconds.get(label, 0.0) + time.perf_counter() - start

@@ -65,14 +65,14 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
     prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    found, repetitions = word_counts.count(
+    counts, repetitions = word_counts.count(
         documents,
         by_space=by_space,
         words=not asked.isdisjoint(_OF_WORDS),
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
     )
-    count = dict(zip(word_counts.COUNTS, found.astype(np.float64), strict=True))
+    count = dict(zip(word_counts.COUNTS, counts.astype(np.float64), strict=True))
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
         "num_chars": chars,
@@ -99,8 +99,8 @@ def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
 
 def _lines(columns: Columns, names: Sequence[str]) -> Columns:
     documents, folds = texts(columns["text"]), not _OF_PARAGRAPHS.isdisjoint(names)
-    found = line_counts.count(documents, paragraphs=folds).astype(np.float64)
-    count = dict(zip(line_counts.COUNTS, found, strict=True))
+    counts = line_counts.count(documents, paragraphs=folds).astype(np.float64)
+    count = dict(zip(line_counts.COUNTS, counts, strict=True))
     chars, full = count["chars"], count["full_lines"]
     values = {
         "duplicate_line_ratio": _per(count["duplicate_lines"], count["lines"]),
@@ -126,7 +126,7 @@ def _per(count: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _language(columns: Columns, _: Sequence[str]) -> Columns:
-    labels, scores = language_id.identify(columns["text"])
+    labels, scores = language_id.identify_languages(columns["text"])
     return {"lang": labels, "lang_score": scores}
 
 

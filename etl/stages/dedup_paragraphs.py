@@ -14,7 +14,7 @@ from etl.kernels.lines import text_units as kernel
 from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
 from etl.schemas import UNITS
 from etl.stages.base import Phase, Stage
-from etl.stages.transforms.rewrite import Ignore, bits_of
+from etl.stages.transforms.rewrite import Ignore, ignore_bits
 
 Unit = Literal["paragraphs", "lines", "sentences"]
 
@@ -108,4 +108,4 @@ class DedupParagraphs(Stage):
     @property
     def _cutting(self) -> Cutting:
         unit = _UNITS[self.unit]
-        return Cutting(unit, self.min_chars, self.joint, bits_of(self.ignore))
+        return Cutting(unit, self.min_chars, self.joint, ignore_bits(self.ignore))

@@ -221,10 +221,10 @@ def with_needs(names: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(needed for name in signals for needed in (*SIGNALS[name].needs, name))]
 
 
-def identity(names: Iterable[str]) -> dict[str, Any]:
+def signals_identity(names: Iterable[str]) -> dict[str, Any]:
     """Return what determines these signals besides the code: the sha256 of a model or of word lists."""
     groups = {SIGNALS[name].group for name in with_needs(names)}
-    model = language_id.identity() if "language" in groups else {}
+    model = language_id.model_identity() if "language" in groups else {}
     return model | stop_words.identity() if "stop_words" in groups else model
 
 

@@ -14,7 +14,7 @@ from etl import storage
 from etl.errors import StorageError, TokenizerError
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.stages.base import Phase, Stage
-from etl.text.tokenizer import LISTS, TokenizerEngine, lists_of
+from etl.text.tokenizer import LISTS, TokenizerEngine, make_lists
 
 # Common names of the tokens that end and begin a document.
 _EOS = (
@@ -154,7 +154,7 @@ class Encoder:
                 ids[positions] = token[0]
                 is_text[positions] = False
         ids[is_text] = np.asarray(lists.values)
-        return lists_of(bounds, ids)
+        return make_lists(bounds, ids)
 
     def _special_id(self, field: str, names: tuple[str, ...], *, needed: bool) -> int | None:
         """Return the id of the token that the stage sets in ``field``, or of the only common name."""

@@ -19,7 +19,7 @@ from etl.stages import C4, FinewebQuality, GopherQuality, GopherRepetition, Wher
 from etl.stages.apply import apply
 from etl.stages.base import Rejected
 from etl.stages.compute_signals import compute_signals
-from etl.stages.fineweb2_limits import table
+from etl.stages.fineweb2_limits import limits_of_table
 from etl.text import language_id
 from tests.stages.test_golden import raw
 
@@ -92,7 +92,7 @@ def test_the_rules_for_english_reject_good_pages_of_other_languages():
 def test_text_that_is_not_prose_of_its_language_is_rejected():
     """An English page under the limits of Thai, and a list of names without a stop word."""
     english = next(page["text"] for page in PAGES if page["lang"] == "en")
-    limits = {**table("fineweb2", "gopher_quality")["th"]}
+    limits = {**limits_of_table("fineweb2", "gopher_quality")["th"]}
     (reason,) = verdicts(
         [{"lang": "en", "text": english}], [GopherQuality(languages={"en": limits})]
     )
@@ -108,7 +108,7 @@ LIMITS = [
     pytest.param(kind, field, id=f"{kind.__name__}-{field}")
     for kind in FILTERS
     for field in kind.limit_fields()
-    if any(field in limits for limits in table("fineweb2", kind().kind).values())
+    if any(field in limits for limits in limits_of_table("fineweb2", kind().kind).values())
 ]
 
 
@@ -116,7 +116,7 @@ LIMITS = [
 def test_a_limit_applies_to_its_language_only(kind, field):
     stage = kind(languages="fineweb2")
     own, default = stage.by_language(), getattr(stage, field)
-    limits = {code: own.get(code, {}).get(field, default) for code in language_id.languages()}
+    limits = {code: own.get(code, {}).get(field, default) for code in language_id.known_languages()}
     assert len({*limits.values()}) > 1
     without_limit = [code for code, limit in limits.items() if limit is None]
     with_limit = [code for code in limits if code not in without_limit]
@@ -180,19 +180,22 @@ def test_without_languages_the_language_is_not_read():
 
 
 def test_the_table_has_valid_limits_and_languages():
-    limits_of = {kind().kind: table("fineweb2", kind().kind) for kind in FILTERS}
+    limits_of = {kind().kind: limits_of_table("fineweb2", kind().kind) for kind in FILTERS}
     assert all(len(limits) == 32 for limits in limits_of.values())
     for kind in FILTERS:
         assert kind(languages=limits_of[kind().kind]).by_language() == limits_of[kind().kind]
     assert (
         {*limits_of["gopher_quality"]} | {"en"}
         == {*stop_words.STOP_WORDS}
-        <= {*language_id.languages()}
+        <= {*language_id.known_languages()}
     )
 
 
 def test_identity_contains_the_limits_and_the_stop_words():
-    named, written = GopherQuality(languages="fineweb2"), table("fineweb2", "gopher_quality")
+    named, written = (
+        GopherQuality(languages="fineweb2"),
+        limits_of_table("fineweb2", "gopher_quality"),
+    )
     assert named.identity() == GopherQuality(languages=written).identity()
     assert named.identity() != GopherQuality(languages=written | {"de": {}}).identity()
     assert {"model", "stop_words"} <= {*named.identity()}

@@ -12,7 +12,7 @@ from etl.errors import RecipeError, nearest_names
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage import referenced_files
 from etl.storage.listing import FileInfo
-from etl.text.fasttext_model import LABEL_PREFIX, Model, load_model
+from etl.text.fasttext_model import LABEL_PREFIX, FastTextModel, load_model
 
 _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
 
@@ -78,7 +78,7 @@ class FastText(Filter):
         scores = [None if line is None else score(line, self.label) for line in self._lines(table)]
         return pa.table({f"fasttext_{self._name}": pa.array(scores, pa.float64())})
 
-    def load(self) -> "Model":
+    def load(self) -> FastTextModel:
         """Return the model, which is loaded once per process and again only if its file changes.
 
         Raises RecipeError if the file is missing or not a supervised model, or if the label is unknown.
@@ -97,9 +97,9 @@ class FastText(Filter):
             )
         return matches[0]
 
-    def _with_label(self, model: "Model") -> "Model":
+    def _with_label(self, model: FastTextModel) -> FastTextModel:
         """Return the model; raise RecipeError if it does not have the label."""
-        if model.full(self.label) not in model.labels:
+        if model.full_label(self.label) not in model.labels:
             known = [label.removeprefix(LABEL_PREFIX) for label in model.labels]
             hint = nearest_names(self.label.removeprefix(LABEL_PREFIX), known)
             what = f"the model has no label {self.label!r}"
