@@ -21,7 +21,6 @@ from etl.stages.signals import COSTLY, SIGNALS, with_needs
 
 _COMPUTED_ONCE: Final = frozenset({"language"})  # groups that are not recomputed for rewritten text
 
-
 _REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
 
 

@@ -15,7 +15,6 @@ PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 Rules = dict[str, pl.Expr]
 """Rule name -> a boolean expression over signals; the first rule that holds rejects the document."""
 
-
 Limit = float | pl.Expr | None
 """A limit for a signal: a number or an expression over columns; None and null mean no limit."""
 

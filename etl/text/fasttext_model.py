@@ -11,12 +11,9 @@ from etl.storage.listing import FileInfo
 
 LABEL_PREFIX: Final = "__label__"
 
-
 _MAGIC: Final = 793712314
 
-
 _HEAD: Final = struct.Struct("<i4xi24xi24x8xi")
-
 
 _TAIL: Final = struct.Struct("<?qq")
 

@@ -37,7 +37,6 @@ def replace_text(
 
 Ignore = Literal["case", "space", "digits"]
 
-
 _BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
 
 
