@@ -39,7 +39,7 @@ lint: $(INSTALLED)  ## run ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(INSTALLED)  ## regenerate docs/modules.md and the JSON Schema of recipes
+docs: $(INSTALLED)  ## regenerate docs/modules.md, docs/stages.md and the JSON Schema of recipes
 	$(BIN)/python docs/generate.py
 
 bench: $(INSTALLED)  ## measure the throughput of the kernels, the pipeline and the loader

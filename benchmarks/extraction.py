@@ -23,12 +23,12 @@ from etl.sources import list_splits, read_split
 from etl.sources.settings import Source
 from etl.stages import Extract
 from etl.text.html import Extractor
-from etl.text.html_worker import extractor
+from etl.text.html_worker import load_extractor
 
 
 def bare(file: Path, name: Extractor) -> int:
     """Extract the pages of an archive with its libraries alone; return their number."""
-    extract, pages = extractor(name), 0
+    extract, pages = load_extractor(name), 0
     with file.open("rb") as stream:
         for record in ArchiveIterator(stream, record_types=WarcRecordType.response):
             content = record.reader.read()

@@ -38,7 +38,7 @@ from etl.sources import Columns, Source, list_splits, read_split
 from etl.stages import C4, Filter, FinewebQuality, GopherQuality, GopherRepetition
 from etl.stages.apply import apply
 from etl.stages.base import Stage
-from etl.stages.signal_kernels import compute_signals
+from etl.stages.compute_signals import compute_signals
 
 HERE = Path(__file__).parent
 PEER = ("datatrove[processing]==0.10.1", "spacy==3.8.18", "pyarrow")

@@ -40,8 +40,8 @@ from etl.recipe.recipe import Recipe
 from etl.sources import Source, list_splits, read_split
 from etl.stages import GopherQuality, Language, Tokenize
 from etl.stages.apply import apply
+from etl.stages.compute_signals import compute_signals
 from etl.stages.dedup_exact import content_hash
-from etl.stages.signal_kernels import compute_signals
 from etl.stages.tokenize import Encoder, tokenize
 
 ENGLISH = "win32*.parquet"

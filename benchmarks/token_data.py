@@ -19,7 +19,7 @@ from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake.tables import TOKENS
 from etl.stages.tokenize import Encoder, Tokenize
-from etl.text.tokenizer import lists_of
+from etl.text.tokenizer import make_lists
 
 CACHE = Path(__file__).parent / ".peers"
 CORPORA = {
@@ -102,7 +102,7 @@ def write_table(given: Corpus, lake: Path, layout: Layout = TOKENS.layout) -> in
                 pa.array([f"document-{row}" for row in rows]),
                 pa.array(["s3://bench/documents.parquet"] * len(rows)),
                 pa.array(rows, pa.int64()),
-                lists_of(bounds - bounds[0], np.array(given.tokens[bounds[0] : bounds[-1]])),
+                make_lists(bounds - bounds[0], np.array(given.tokens[bounds[0] : bounds[-1]])),
                 pa.array(np.diff(bounds), pa.int64()),
             ]
             names = [field.name for field in schema]

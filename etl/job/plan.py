@@ -96,7 +96,6 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     files have changed since their rows were committed (unless ``replace_changed``), and SourceError if
     the source matches no files.
     """
-    recipe = recipe.located()
     for stage in recipe.stages:
         stage.check()
     others = open_reference_lakes(recipe)

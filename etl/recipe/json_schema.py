@@ -3,21 +3,19 @@
 from typing import Any
 
 from etl.recipe.recipe import Recipe
-from etl.stages import (
-    STAGES,
-)
+from etl.stages import STAGES
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a recipe file, for editors."""
     schema = Recipe.model_json_schema()
-    definitions = schema.pop("$defs")
+    for model in STAGES.values():  # replaced by schemas of the short forms, without `kind`
+        del schema["$defs"][model.__name__]
     stages: dict[str, Any] = {}
-    parts: dict[str, Any] = {}
     for kind, model in STAGES.items():
         settings = model.model_json_schema()
-        parts |= settings.pop("$defs", {})  # references are resolved at the top of the file
-        stages[kind] = _settings_schema(settings, model.shorthand)
+        settings.pop("$defs", None)  # references are resolved at the top of the file
+        stages[kind] = _forms_of_settings(settings, model.shorthand)
     named = {
         "type": "object",
         "properties": stages,
@@ -30,12 +28,11 @@ def json_schema() -> dict[str, Any]:
         "description": "The stages to apply to each document, in order.",
         "items": {"anyOf": [{"enum": list(STAGES)}, named]},
     }
-    shared = {name: definitions[name] for name in ("Source", "Columns", "Rejected")}
-    schema["$defs"] = {**parts, **shared}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _settings_schema(settings: dict[str, Any], shorthand: str | None) -> dict[str, Any]:
+def _forms_of_settings(settings: dict[str, Any], shorthand: str | None) -> dict[str, Any]:
+    """Return the schema of what may follow a stage's name: its settings, one bare value, or nothing."""
     settings["properties"].pop("kind")
     forms = [settings]
     if shorthand is not None:

@@ -1,15 +1,12 @@
 """Override settings of a recipe with `key=value`."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from etl.errors import RecipeError
-from etl.recipe.nearest import nearest
-
-YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, RecursionError)  # raised by PyYAML
+from etl.errors import RecipeError, nearest_names
+from etl.recipe.yaml_file import YAML_ERRORS
 
 
 def override(data: dict[str, Any], setting: str) -> None:
@@ -25,20 +22,26 @@ def override(data: dict[str, Any], setting: str) -> None:
         value = yaml.safe_load(text)
     except YAML_ERRORS as error:
         raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
-    head, _, rest = key.partition(".")
-    if not rest or head in ("source", "rejected"):
-        target, names = data, key.split(".")
-        for name in names[:-1]:
-            inner = target.get(name) or {}
-            if not isinstance(inner, Mapping):
-                raise RecipeError(f"{name!r} has no keys: it is {inner!r}", where=f"--set {key}")
-            target[name] = dict(inner)
-            target = target[name]
-        target[names[-1]] = value
-        return
-    name, _, field = rest.rpartition(".")
-    index = _find_stage(data["stages"], head, name, where=f"--set {key}")
-    data["stages"][index] = {**data["stages"][index], field: value}
+    names = key.split(".")
+    if len(names) == 1 or names[0] in ("source", "rejected"):
+        _set_key(data, names, value)
+    else:
+        kind, *name, field = names
+        stages = data["stages"] if isinstance(data["stages"], list) else []
+        index = _find_stage(stages, kind, ".".join(name), where=f"--set {key}")
+        stages[index] = {**stages[index], field: value}
+
+
+def _set_key(data: dict[str, Any], names: Sequence[str], value: Any) -> None:
+    """Set the value at a path of keys, in new mappings."""
+    for name in names[:-1]:
+        inner = data.get(name) or {}
+        if not isinstance(inner, Mapping):
+            where = f"--set {'.'.join(names)}"
+            raise RecipeError(f"{name!r} has no keys: it is {inner!r}", where=where)
+        data[name] = dict(inner)
+        data = data[name]
+    data[names[-1]] = value
 
 
 def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> int:
@@ -46,7 +49,9 @@ def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> i
     mappings = [(n, stage) for n, stage in enumerate(stages) if isinstance(stage, Mapping)]
     names = {n: stage_name(stage) for n, stage in mappings if stage.get("kind") == kind}
     if not names:
-        hint = nearest(kind, ["source", "rejected", *(str(s.get("kind")) for _, s in mappings)])
+        hint = nearest_names(
+            kind, ["source", "rejected", *(str(s.get("kind")) for _, s in mappings)]
+        )
         raise RecipeError(f"no key or stage {kind!r}", where=where, hint=hint)
     matches = [index for index, other in names.items() if not name or other == name]
     if len(matches) == 1:
@@ -57,7 +62,7 @@ def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> i
         raise RecipeError(
             f"the recipe has {count} {kind!r} stages named {name!r}",
             where=where,
-            hint=nearest(f"{kind}.{name}", keys) or f"leave out {name!r}",
+            hint=nearest_names(f"{kind}.{name}", keys) or f"leave out {name!r}",
         )
     hint = f"choose one of {', '.join(keys)}" if keys else "edit the recipe file"
     raise RecipeError(f"the recipe has {len(matches)} {kind!r} stages", where=where, hint=hint)
@@ -70,12 +75,3 @@ def stage_name(stage: Mapping[str, Any]) -> str:
     'is_prose'
     """
     return str(stage.get("name") or str(stage.get("call", "")).partition(":")[2])
-
-
-def _dotted(location: Sequence[str | int]) -> str:
-    """Return the dotted key of a value, without list indexes and pydantic's names of union branches.
-
-    >>> _dotted(("source", "path", "tuple[constrained-str, ...]", 0))
-    'source.path'
-    """
-    return ".".join(p for p in location if isinstance(p, str) and not re.search(r"[\[(-]", p))

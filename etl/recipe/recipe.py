@@ -1,4 +1,4 @@
-"""TODO."""
+"""`Recipe`: a source, the stages to apply to it and the lake to write to, validated and fingerprinted."""
 
 import hashlib
 import json
@@ -6,41 +6,35 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import pyarrow as pa
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from etl import storage
 from etl.errors import RecipeError
 from etl.recipe.overrides import override
-from etl.recipe.stage_list import StageList, _known, _locate, _stage
+from etl.recipe.relative_paths import resolve_paths
+from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
+from etl.recipe.validation_errors import explain_errors
 from etl.recipe.yaml_file import RecipeFile
-from etl.sources import Columns, Source
-from etl.stages import (
-    STAGES,
-    DedupExact,
-    DedupMinhash,
-    DedupParagraphs,
-    Filter,
-    Python,
-    Stage,
-    Tokenize,
-    Transform,
-)
+from etl.sources import Source
+from etl.stages import STAGES, DedupExact, DedupMinhash, DedupParagraphs, Stage, Tokenize
+from etl.stages.base import PHASES, Phase, Rejected
 from etl.stages.document_columns import documents_schema
-from etl.stages.limits_by_language import ByLanguage
 from etl.stages.reference_list import Reference
-from etl.stages.rejected_rows import Rejected
-
-_DEDUPLICATING: Final = (DedupExact, DedupMinhash, DedupParagraphs)  # in the order of a recipe
-
 
 Step = Literal["documents", "duplicates", "tokens"]
+"""The table that a phase of a recipe fills."""
 
+STEPS: Final[tuple[Step, ...]] = get_args(Step)
+"""The steps in order, one for each of ``PHASES``."""
 
-STEPS: tuple[Step, ...] = ("documents", "duplicates", "tokens")
+_AFTER_DOCUMENTS: Final = tuple(
+    kind for phase in PHASES[1:] for kind, model in STAGES.items() if model.phase == phase
+)
+"""The kinds of the stages of later phases, in the order of a recipe: at most one of each kind."""
 
 
 class Recipe(BaseModel):
@@ -60,6 +54,12 @@ class Recipe(BaseModel):
     rejected: Rejected = Rejected()
     stages: StageList
 
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_paths(cls, data: Any) -> Any:
+        """Resolve paths against the working folder, if ``load`` has not resolved them already."""
+        return resolve_paths(data, Path.cwd()) if isinstance(data, Mapping) else data
+
     @field_validator("stages")
     @classmethod
     def _check_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -68,10 +68,9 @@ class Recipe(BaseModel):
             if _rank(before) > _rank(after):
                 raise ValueError(
                     f"{after.kind} must come before {before.kind}; "
-                    "the order is filters, exact deduplication, near deduplication, "
-                    "deduplication of paragraphs, tokenize"
+                    f"the order is filters and transforms, then {', '.join(_AFTER_DOCUMENTS)}"
                 )
-            if type(before) is type(after) and _rank(after) > 0:
+            if before.kind == after.kind and _rank(after) > 0:
                 raise ValueError(f"{after.kind} occurs twice")
         columns: set[str] = set()
         for stage in stages:
@@ -103,31 +102,29 @@ class Recipe(BaseModel):
         ``where`` names the record in errors. A record keeps only hashes of the files that stages use, so
         the recipe can judge documents but cannot be run. Raises RecipeError like ``load``.
         """
-        stages = [
-            {name: value for name, value in stage.items() if name in _known(stage)}
-            for stage in canonical["stages"]
-        ]
+        stages = [settings_of_record(stage) for stage in canonical["stages"]]
         return cls._of(RecipeFile.of({**canonical, "stages": stages}, where), settings)
 
     @classmethod
     def _of(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
-        data = _locate({**file.data, "stages": file.stages(_stage)}, file.folder)
+        data = {**file.data, "stages": [parse_stage(stage) for stage in file.stages()]}
+        data = resolve_paths(data, file.folder)
         for setting in settings:
             override(data, setting)
         try:
-            return cls.model_validate(data).located()
+            return cls.model_validate(data)
         except ValidationError as error:
-            raise file.explain(error, _fields, settings) from error
+            raise explain_errors(error, file, cls, settings) from error
 
     @property
     def documents_stages(self) -> tuple[Stage, ...]:
         """The stages of the first pass: all filters and transforms, in order."""
-        return tuple(s for s in self.stages if isinstance(s, Filter | Transform))
+        return self._stages_of("documents")
 
     @property
     def dedup_stages(self) -> tuple[Stage, ...]:
         """The deduplication stages, which compare all documents."""
-        return tuple(s for s in self.stages if isinstance(s, _DEDUPLICATING))
+        return self._stages_of("dedup")
 
     @property
     def tokenize_stage(self) -> Tokenize | None:
@@ -164,7 +161,8 @@ class Recipe(BaseModel):
 
         Reading this property does not run the code. Raises RecipeError if a module does not exist.
         """
-        return tuple(f"{s.call} of {s.file()}" for s in self.stages if isinstance(s, Python))
+        codes = (stage.user_code() for stage in self.stages)
+        return tuple(code for code in codes if code is not None)
 
     def without_python(self) -> Self:
         """Return the recipe; raise RecipeError if it names Python code.
@@ -174,10 +172,9 @@ class Recipe(BaseModel):
         >>> Recipe(name="demo", source={"path": "a.jsonl"}, stages=["c4"]).without_python().name
         'demo'
         """
-        calls = [stage.call for stage in self.stages if isinstance(stage, Python)]
-        if calls:
+        if self.code:
             raise RecipeError(
-                f"the recipe names Python code ({', '.join(calls)}), which is forbidden",
+                f"the recipe names Python code ({', '.join(self.code)}), which is forbidden",
                 where=self.name,
                 hint="remove its python stages or, if you trust the code, omit --no-python",
             )
@@ -192,12 +189,8 @@ class Recipe(BaseModel):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The tables that the recipe fills, in order."""
-        wanted = {
-            "documents": True,
-            "duplicates": bool(self.dedup_stages),
-            "tokens": self.tokenize_stage is not None,
-        }
-        return tuple(step for step in STEPS if wanted[step])
+        phases = {PHASES[0], *(stage.phase for stage in self.stages)}
+        return tuple(step for step, phase in zip(STEPS, PHASES, strict=True) if phase in phases)
 
     def table_url(self, step: str) -> str:
         """Return the URL of a table of the lake; raise RecipeError if the recipe names no lake."""
@@ -258,15 +251,14 @@ class Recipe(BaseModel):
         text = yaml.safe_dump({**fields, "stages": stages}, sort_keys=False)
         return text.replace("${", "$${")  # a literal dollar sign
 
-    def located(self, folder: str | os.PathLike[str] = ".") -> "Recipe":
-        """Return the recipe with relative paths resolved against a folder."""
-        return Recipe.model_validate(_locate(self.model_dump(), Path(folder).absolute()))
+    def _stages_of(self, phase: Phase) -> tuple[Stage, ...]:
+        return tuple(stage for stage in self.stages if stage.phase == phase)
 
 
 def _rank(stage: Stage) -> int:
     """Return the position of a stage's kind in a recipe; 0 for filters and transforms."""
-    late = (*_DEDUPLICATING, Tokenize)
-    return late.index(type(stage)) + 1 if isinstance(stage, late) else 0
+    kind = stage.kind
+    return _AFTER_DOCUMENTS.index(kind) + 1 if kind in _AFTER_DOCUMENTS else 0
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:
@@ -279,27 +271,3 @@ def _check_keep(stages: Sequence[Stage]) -> None:
                 f"dedup_minhash keeps by {column!r}, which no stage computes; "
                 f"computed columns: {', '.join(numbers)}"
             )
-
-
-def _fields(location: Sequence[str | int]) -> list[str]:
-    """Return the valid names at a location in a recipe, for a hint."""
-    match [part for part in location if isinstance(part, str)]:
-        case [_]:
-            return list(Recipe.model_fields)
-        case ["stages", kind, _] if kind in STAGES:
-            return [name for name in STAGES[kind].model_fields if name != "kind"]
-        case ["stages", kind, "languages", _, _] if kind in STAGES:
-            stage = STAGES[kind]
-            return stage.limit_fields() if issubclass(stage, ByLanguage) else []
-        case ["stages", *_]:
-            return list(STAGES)
-        case [*section, _] if (model := _SECTIONS.get(".".join(section))) is not None:
-            return list(model.model_fields)
-    return []
-
-
-_SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    "source": Source,
-    "source.columns": Columns,
-    "rejected": Rejected,
-}

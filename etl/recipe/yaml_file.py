@@ -1,29 +1,21 @@
-"""TODO."""
+"""Read a YAML file: values with their line numbers, environment variables filled in, safe limits."""
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import ValidationError
 
 from etl import pipelines
-from etl.errors import RecipeError
-from etl.recipe.nearest import nearest
-from etl.recipe.overrides import YAML_ERRORS, _dotted
+from etl.errors import RecipeError, nearest_names
+
+YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, RecursionError)  # raised by PyYAML
 
 _MAX_BYTES = 1 << 20  # of a recipe file; the shipped ones have 3 KB
-
-
 _MAX_NODES = 100_000  # values in a recipe, counting those repeated by aliases
-
-
-_SHOWN_CHARS = 200
-
-
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -50,7 +42,7 @@ class RecipeFile:
         is repeated, if an environment variable is not set, or if there are more than 100,000 values when
         all aliases are expanded.
         """
-        file = _find(os.fspath(path))
+        file = _find_recipe(os.fspath(path))
         try:
             if file.stat().st_size > _MAX_BYTES:
                 raise RecipeError(f"a recipe has at most {_MAX_BYTES} bytes", where=str(file))
@@ -75,15 +67,15 @@ class RecipeFile:
         assert isinstance(root, yaml.MappingNode)
         return cls(Path(where), root)
 
-    def stages(self, parse: Callable[[Any], Any]) -> list[Any]:
-        """Return the parsed stages; raise RecipeError if they are not a list."""
+    def stages(self) -> list[Any]:
+        """Return the stages as written; raise RecipeError if they are not a list."""
         stages = self.data.get("stages")
         if not isinstance(stages, list):
             where = f"{self.path}:{self.line(('stages',))}"
             raise RecipeError(
                 "stages must be a list", where=where, hint="begin each stage with a dash"
             )
-        return [parse(stage) for stage in stages]
+        return stages
 
     def line(self, location: Sequence[str | int]) -> int:
         """Return the line of a value, or of its nearest parent that is in the file."""
@@ -100,81 +92,17 @@ class RecipeFile:
                         break
         return line + 1
 
-    def explain(
-        self,
-        error: ValidationError,
-        known: Callable[[Sequence[str | int]], list[str]],
-        settings: Sequence[str] = (),
-    ) -> RecipeError:
-        """Convert a pydantic error to a RecipeError that names line, key, value and the closest match.
 
-        ``settings`` are the ``key=value`` overrides, which have no line.
-        """
-        settings_by_key: dict[str, str] = {}
-        for text in settings:
-            key = text.partition("=")[0]
-            kind, _, rest = key.partition(".")
-            settings_by_key |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
-        errors: list[RecipeError] = []
-        seen: set[str] = set()
-        for detail in error.errors():
-            name = _dotted(detail["loc"])
-            if name in seen:  # pydantic reports one error for each branch of a union
-                continue
-            seen.add(name)
-            setting = settings_by_key.get(name.removeprefix("stages."))
-            explained = self._explain(detail, known)
-            where = explained.where if setting is None else f"--set {setting}"
-            errors.append(RecipeError(explained.what, where=where, hint=explained.hint))
-        first, *others = errors
-        more = "".join(f"\n{other}" for other in others)
-        return RecipeError(f"{first.what}{more}", where=first.where, hint=first.hint)
-
-    def _explain(
-        self, detail: Any, known: Callable[[Sequence[str | int]], list[str]]
-    ) -> RecipeError:
-        location = tuple(detail["loc"])
-        where = f"{self.path}:{self.line(location)}"
-        name = _dotted(location)
-        match detail["type"]:
-            case "extra_forbidden":
-                last = str(location[-1])
-                hint = nearest(last, known(location))
-                return RecipeError(f"unknown key {name!r}", where=where, hint=hint)
-            case "union_tag_invalid":
-                tag = detail["ctx"]["tag"]
-                hint = nearest(str(tag), known((*location, "kind", "")))
-                return RecipeError(f"unknown stage {tag!r}", where=where, hint=hint)
-            case "missing":
-                return RecipeError(f"{name!r} is missing", where=where)
-            case "value_error":
-                text = detail["msg"].removeprefix("Value error, ")
-                return RecipeError(f"{name}: {text}" if name else text, where=where)
-        hint = None
-        if detail["type"] == "string_type" and isinstance(detail["input"], bool):
-            hint = "YAML reads yes, no, on and off as booleans: put quotes around them"
-        elif detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
-            hint = f"write a mapping, as in `{name}: {{{next(iter(known((*location, ''))), 'key')}: ...}}`"
-        message = detail["msg"][0].lower() + detail["msg"][1:]
-        return RecipeError(
-            f"{name}: {message}, not {_shown(detail['input'])}", where=where, hint=hint
-        )
-
-
-def _find(path: str) -> Path:
+def _find_recipe(path: str) -> Path:
+    """Return the file at a path, or the shipped recipe of that name."""
     file = Path(path).expanduser()
     if file.is_file():
         return file
     if path in pipelines.names():
         return pipelines.path(path)
     siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
-    hint = nearest(file.name, [*siblings, *pipelines.names()])
+    hint = nearest_names(file.name, [*siblings, *pipelines.names()])
     raise RecipeError("recipe file not found", where=path, hint=hint)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
 def _check_size(root: yaml.Node, file: Path) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from etl.errors import SourceError
-from etl.sources.settings import Source, suggest_name
+from etl.errors import SourceError, nearest_names
+from etl.sources.settings import Source
 from etl.sources.split import Split
 
 
@@ -22,7 +22,7 @@ def columns_to_read(source: Source, names: Iterable[str], split: Split) -> list[
         raise SourceError(
             f"the file has no column {missing[0]!r}",
             where=split.uri,
-            hint=suggest_name(missing[0], unique),
+            hint=nearest_names(missing[0], unique),
         )
     chosen = unique if source.metadata == "all" else [name for name in unique if name in wanted]
     repeated = (

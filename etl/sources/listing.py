@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import islice
 
 from etl import storage
-from etl.errors import SourceError
+from etl.errors import SourceError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
-from etl.sources.settings import Source, suggest_name
+from etl.sources.settings import Source
 from etl.sources.split import Split
 
 _CONCURRENT_FOOTERS = 16
@@ -105,4 +105,5 @@ def _hint_for_missing(path: str) -> str:
         missing, folder = folder, folder.parent
     if missing.is_dir():
         return "the folder has no files, except those ignored because their names start with _ or ."
-    return f"in {folder}: {suggest_name(missing.name, sorted(entry.name for entry in folder.iterdir()))}"
+    names = nearest_names(missing.name, sorted(entry.name for entry in folder.iterdir()))
+    return f"in {folder}: {names or 'no files'}"

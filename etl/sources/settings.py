@@ -1,12 +1,11 @@
 """What a recipe says of its input: where the files are, and which columns to read."""
 
-import difflib
 import os
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from etl.errors import nearest_names
 from etl.sources.split import Format
 
 
@@ -62,7 +61,7 @@ class Source(BaseModel):
     def _is_known_format(cls, value: object) -> object:
         formats: tuple[str, ...] = get_args(Format)
         if isinstance(value, str) and value not in formats:
-            raise ValueError(f"unknown format {value!r}: {suggest_name(value, formats)}")
+            raise ValueError(f"unknown format {value!r}: {nearest_names(value, formats)}")
         return value
 
     @model_validator(mode="after")
@@ -87,15 +86,3 @@ class Source(BaseModel):
     def identity(self) -> dict[str, Any]:
         """Return the settings that determine the rows and their addresses: all but the paths and version."""
         return self.model_dump(mode="json", exclude={"path", "version"})
-
-
-def suggest_name(name: str, names: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the closest known name, and all known names.
-
-    >>> suggest_name("txt", ["text", "url"])
-    "did you mean 'text'? available: text, url"
-    """
-    known = list(names)
-    matches = difflib.get_close_matches(name, known, n=1)
-    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return (f"did you mean {matches[0]!r}? " if matches else "") + f"available: {listed or 'none'}"

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Run filters and transforms over a batch of documents: signals first, then verdicts."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,17 +11,15 @@ import pyarrow.compute as pc
 from etl import schemas
 from etl.errors import StageError, TokenlakeError
 from etl.kernels.bytes.utf8 import one_chunk
-from etl.stages.base import Filter, Stage, Transform
+from etl.stages.base import Filter, Rejected, Stage, Transform
+from etl.stages.compute_signals import GROUPS, compute_signals
 from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
 from etl.stages.document_columns import PlacedStage, documents_schema, split_at_transforms
-from etl.stages.rejected_rows import Rejected
-from etl.stages.signal_kernels import GROUPS, compute_signals
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 
 _COMPUTED_ONCE: Final = frozenset({"language"})  # groups that are not recomputed for rewritten text
-
 
 _REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
 
@@ -261,7 +259,7 @@ class _Clock:
 
     @contextmanager
     def measure(self, work: PlacedStage | str) -> Iterator[None]:
-        label = work if isinstance(work, str) else f"{work.place} {work.stage.kind}"
+        label = work if isinstance(work, str) else f"{work.position} {work.stage.kind}"
         start = time.perf_counter()
         yield
         self._seconds[label] = self._seconds.get(label, 0.0) + time.perf_counter() - start

@@ -1,14 +1,19 @@
-"""The base classes of stages: Stage, Filter and Transform."""
+"""The base classes of stages: Stage, Filter and Transform; what is stored of rejected documents."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import polars as pl
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+Phase = Literal["documents", "dedup", "tokens"]
+"""When a stage runs: on each batch of documents, on all documents together, on the documents that remain."""
+
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+"""The phases in the order of a recipe."""
+
 Rules = dict[str, pl.Expr]
 """Rule name -> a boolean expression over signals; the first rule that holds rejects the document."""
-
 
 Limit = float | pl.Expr | None
 """A limit for a signal: a number or an expression over columns; None and null mean no limit."""
@@ -35,8 +40,11 @@ class Stage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: str
+    phase: ClassVar[Phase] = "documents"
     shorthand: ClassVar[str | None] = None  # the field that a bare value in a recipe sets
-    paths: ClassVar[tuple[str, ...]] = ()  # the fields that hold a path or URL
+    paths: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the fields that hold a path or URL, their defaults included
     costly: ClassVar[bool] = False  # if so, documents that are already rejected are skipped
     # Fields that only rules() reads. Set by stages that compute signals or rewrite text; in other
     # stages every field is a threshold.
@@ -84,6 +92,10 @@ class Stage(BaseModel):
         """Return the values that determine the result, for the fingerprint; a file counts by its content."""
         return self.model_dump(mode="json")
 
+    def user_code(self) -> str | None:
+        """Return the user's own code that the stage runs, as ``module:function of FILE``, or None."""
+        return None
+
 
 class Filter(Stage):
     """A stage that keeps or rejects documents and does not change them."""
@@ -105,3 +117,17 @@ class Transform(Stage):
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the same rows with their text rewritten and the columns of ``columns()`` filled."""
         raise NotImplementedError
+
+
+class Rejected(BaseModel):
+    """What the table stores about rejected documents besides their address and reason.
+
+    ``signals``: all signals, also those of stages after the one that rejected the document. Without them a
+    run is faster, but ``etl tune`` cannot evaluate these documents. ``text``: the text as it was before
+    the stage that rejected the document.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    signals: bool = True
+    text: bool = False

@@ -8,7 +8,7 @@ import xxhash
 
 from etl.kernels.bytes import whitespace
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.stages.base import Stage
+from etl.stages.base import Phase, Stage
 from etl.stages.reference_list import Against
 
 Normalize = Literal["whitespace", "none"]
@@ -23,6 +23,7 @@ class DedupExact(Stage):
     these. Documents that such a lake has not deduplicated yet do not count.
     """
 
+    phase: ClassVar[Phase] = "dedup"
     paths: ClassVar[tuple[str, ...]] = ("against",)
 
     kind: Literal["dedup_exact"] = "dedup_exact"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing.minhash import Shingling, signatures
-from etl.stages.base import Stage
+from etl.stages.base import Phase, Stage
 from etl.stages.reference_list import Against
 
 _MAX_PERMUTATIONS: Final = 4096
@@ -61,6 +61,7 @@ class DedupMinhash(Stage):
     do not count.
     """
 
+    phase: ClassVar[Phase] = "dedup"
     paths: ClassVar[tuple[str, ...]] = ("against",)
 
     kind: Literal["dedup_minhash"] = "dedup_minhash"

@@ -1,6 +1,6 @@
 """The DedupParagraphs stage: remove paragraphs, lines or sentences repeated across documents."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,8 @@ from etl.kernels.lines import text_units
 from etl.kernels.lines.remove_units import remove_units
 from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
 from etl.schemas import UNITS
-from etl.stages.base import Stage
-from etl.stages.transforms.rewrite import Ignore, bits_of
+from etl.stages.base import Phase, Stage
+from etl.stages.transforms.rewrite import Ignore, ignore_bits
 
 Unit = Literal["paragraphs", "lines", "sentences"]
 
@@ -43,6 +43,7 @@ class DedupParagraphs(Stage):
     """
 
     kind: Literal["dedup_paragraphs"] = "dedup_paragraphs"
+    phase: ClassVar[Phase] = "dedup"
     shorthand = "unit"
     unit: Unit = "paragraphs"
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ("space",)
@@ -108,4 +109,4 @@ class DedupParagraphs(Stage):
     @property
     def _cutting(self) -> Cutting:
         unit = _UNITS[self.unit]
-        return Cutting(unit, self.min_chars, self.joint, bits_of(self.ignore))
+        return Cutting(unit, self.min_chars, self.joint, ignore_bits(self.ignore))

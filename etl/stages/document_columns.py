@@ -17,7 +17,7 @@ _FIXED: Final = frozenset(schemas.documents([]).names)  # in every table; lang a
 class PlacedStage(NamedTuple):
     """A filter or transform and its position in the recipe."""
 
-    place: int  # from 1, counting filters and transforms only
+    position: int  # from 1, counting filters and transforms only
     stage: Filter | Transform
     columns: Mapping[str, str]  # signal read or computed by the stage -> the column that holds it
 
@@ -37,20 +37,20 @@ def split_at_transforms(stages: Iterable[Stage]) -> list[list[PlacedStage]]:
     result: list[list[PlacedStage]] = []
     used: set[str] = set()  # columns that hold signals of earlier runs
     num_steps = 0
-    for run in _split_at_transforms(stages):
+    for run in _split_stages(stages):
         shared = _signal_columns(run, used)
         used.update(shared.values())
         result.append(
             [
-                PlacedStage(place, stage, _columns_of(stage, shared))
-                for place, stage in enumerate(run, num_steps + 1)
+                PlacedStage(position, stage, _columns_of(stage, shared))
+                for position, stage in enumerate(run, num_steps + 1)
             ]
         )
         num_steps += len(run)
     return result
 
 
-def _split_at_transforms(stages: Iterable[Stage]) -> list[list[Filter | Transform]]:
+def _split_stages(stages: Iterable[Stage]) -> list[list[Filter | Transform]]:
     """Return the filters and transforms in lists, of which all but the first begin with a transform."""
     split: list[list[Filter | Transform]] = [[]]
     for stage in stages:

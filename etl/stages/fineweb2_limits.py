@@ -6,14 +6,14 @@ arXiv 2506.20920), derived from the Wikipedia of each language. It does not cont
 filters' own limits apply.
 
 FineWeb-2 counts dictionary words in Chinese, Japanese and Thai and morphemes in Korean; here a word is a
-character or the text between two spaces (``etl.kernels.words.spacy``). ``_CHOSEN`` has the limits that depend on
-this.
+character or the text between two spaces (``etl.kernels.words.spacy``). ``_CHOSEN`` has the limits that
+depend on this.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal
 
-Table = Literal["fineweb2"]
+LimitsTable = Literal["fineweb2"]
 Limits = dict[str, int | float | None]  # field of a filter -> its limit; None: no limit
 
 _WORDS_AND_LINES: Final = (
@@ -140,10 +140,10 @@ _CHOSEN: Final[Mapping[str, Mapping[tuple[str, str], int | float | None]]] = {
 """Limits that depend on how text is split into words; chosen here by measuring good pages."""
 
 
-def table(name: Table, kind: str) -> dict[str, Limits]:
+def limits_of_table(name: LimitsTable, kind: str) -> dict[str, Limits]:
     """Return the limits of a kind of filter in a named table: language (ISO 639-1) -> field -> limit.
 
-    >>> table("fineweb2", "gopher_quality")["de"]
+    >>> limits_of_table("fineweb2", "gopher_quality")["de"]
     {'min_mean_word_length': 0, 'max_mean_word_length': 15, 'min_alpha_word_ratio': 0.774}
     """
     assert name == "fineweb2"  # the only one so far

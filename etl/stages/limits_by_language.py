@@ -9,7 +9,7 @@ from pydantic_core import InitErrorDetails
 
 from etl.stages import signals
 from etl.stages.base import Filter, Limit
-from etl.stages.fineweb2_limits import Limits, Table, table
+from etl.stages.fineweb2_limits import Limits, LimitsTable, limits_of_table
 from etl.stages.signals import lang
 from etl.text import language_id
 
@@ -21,25 +21,25 @@ class ByLanguage(Filter):
     table of such limits (``etl.stages.fineweb2_limits``). Limits it does not give are those of the filter.
     """
 
-    languages: Table | dict[str, dict[str, int | float | None]] | None = None
+    languages: LimitsTable | dict[str, dict[str, int | float | None]] | None = None
 
     @field_validator("languages", mode="before")
     @classmethod
     def _check_languages(cls, languages: Any) -> Any:
         """Reject values that the filter itself would reject, with their path: ``languages.de.min_words``."""
-        if languages is None or languages in get_args(Table):
+        if languages is None or languages in get_args(LimitsTable):
             return languages
         _reject_if(
             not isinstance(languages, Mapping),
             f"{languages!r} is neither a mapping from languages to limits nor the name of a table of limits; "
-            f"available tables: {', '.join(get_args(Table))}",
+            f"available tables: {', '.join(get_args(LimitsTable))}",
         )
         for code, limits in languages.items():
             _reject_if(
                 not isinstance(code, str),
                 f'{code!r} is not a language code; write "no" in quotes, as YAML reads no as false',
             )
-            language_id.check(code)
+            language_id.check_language(code)
             _reject_if(
                 not isinstance(limits, Mapping),
                 f"the limits of {code} must be a mapping, not {limits!r}",
@@ -79,7 +79,7 @@ class ByLanguage(Filter):
     def by_language(self) -> dict[str, Limits]:
         """Return the limits of each language that has its own, also if they are from a named table."""
         if isinstance(self.languages, str):
-            return table(self.languages, self.kind)
+            return limits_of_table(self.languages, self.kind)
         return {**self.languages} if self.languages is not None else {}
 
     def limits(self) -> dict[str, Limit]:
@@ -102,7 +102,7 @@ class ByLanguage(Filter):
         fields = super().identity()
         if self.languages is None:
             return fields
-        return fields | {"languages": self.by_language()} | signals.identity(self.signals())
+        return fields | {"languages": self.by_language()} | signals.signals_identity(self.signals())
 
 
 def _reject_if(is_wrong: bool, message: str) -> None:  # noqa: FBT001 - the message explains it

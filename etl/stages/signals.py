@@ -1,4 +1,4 @@
-"""TODO."""
+"""The signals: numbers computed from a text, as Polars columns, with their groups and units."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
@@ -12,132 +12,100 @@ from etl.text import language_id
 num_chars = pl.col("num_chars")
 """Code points. Group: words."""
 
-
 num_lines = pl.col("num_lines")
 """Lines as ``str.splitlines`` splits them, blank ones included. Group: words."""
-
 
 num_segments = pl.col("num_segments")
 """Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` splits them. Group: words."""
 
-
 num_words = pl.col("num_words")
 """Segments that are not only punctuation. Group: words."""
-
 
 mean_word_length = pl.col("mean_word_length")
 """Code points per word. Group: words."""
 
-
 symbol_word_ratio = pl.col("symbol_word_ratio")
 """'#' per segment. Group: words."""
-
 
 ellipsis_word_ratio = pl.col("ellipsis_word_ratio")
 """'...' and '…' per segment. Group: words."""
 
-
 bullet_line_ratio = pl.col("bullet_line_ratio")
 """Lines that begin, after white space, with '-' or '•', per line. Group: words."""
-
 
 ellipsis_line_ratio = pl.col("ellipsis_line_ratio")
 """Lines that end, before white space, in '...' or '…', per line. Group: words."""
 
-
 alpha_word_ratio = pl.col("alpha_word_ratio")
 """Words with a letter, per segment. Group: words."""
-
 
 newline_word_ratio = pl.col("newline_word_ratio")
 """Line feeds per segment. Group: words."""
 
-
 num_stop_words = pl.col("num_stop_words")
 """Distinct words among the, be, to, of, and, that, have, with; case-sensitive. Group: words."""
-
 
 duplicate_line_ratio = pl.col("duplicate_line_ratio")
 """Lines that repeat an earlier line, per line that is not empty. Group: lines."""
 
-
 duplicate_line_char_ratio = pl.col("duplicate_line_char_ratio")
 """Code points in lines that repeat an earlier line, per code point. Group: lines."""
-
 
 duplicate_paragraph_ratio = pl.col("duplicate_paragraph_ratio")
 """Paragraphs (between blank lines) that repeat an earlier one, per paragraph. Group: lines."""
 
-
 duplicate_paragraph_char_ratio = pl.col("duplicate_paragraph_char_ratio")
 """Code points in paragraphs that repeat an earlier one, per code point. Group: lines."""
-
 
 terminal_line_ratio = pl.col("terminal_line_ratio")
 """Lines that end in a character that ends a sentence, per line that is not blank. Group: lines."""
 
-
 quoted_line_ratio = pl.col("quoted_line_ratio")
 """Lines that end in such a character or in \" or ', per line that is not blank. Group: lines."""
 
-
 short_line_ratio = pl.col("short_line_ratio")
 """Lines of at most 30 code points, per line that is not blank. Group: lines."""
-
 
 duplicate_text_ratio = pl.col("duplicate_text_ratio")
 """Code points in non-blank lines that repeat an earlier one, per code point except line feeds. Group:
 lines."""
 
-
 top_2gram_char_ratio = pl.col("top_2gram_char_ratio")
 """Code points in the most frequent run of 2 segments, per code point. Group: words."""
-
 
 top_3gram_char_ratio = pl.col("top_3gram_char_ratio")
 """Code points in the most frequent run of 3 segments, per code point. Group: words."""
 
-
 top_4gram_char_ratio = pl.col("top_4gram_char_ratio")
 """Code points in the most frequent run of 4 segments, per code point. Group: words."""
-
 
 duplicate_5gram_char_ratio = pl.col("duplicate_5gram_char_ratio")
 """Code points in runs of 5 segments that repeat an earlier run, per code point. Group: words."""
 
-
 duplicate_6gram_char_ratio = pl.col("duplicate_6gram_char_ratio")
 """Code points in runs of 6 segments that repeat an earlier run, per code point. Group: words."""
-
 
 duplicate_7gram_char_ratio = pl.col("duplicate_7gram_char_ratio")
 """Code points in runs of 7 segments that repeat an earlier run, per code point. Group: words."""
 
-
 duplicate_8gram_char_ratio = pl.col("duplicate_8gram_char_ratio")
 """Code points in runs of 8 segments that repeat an earlier run, per code point. Group: words."""
-
 
 duplicate_9gram_char_ratio = pl.col("duplicate_9gram_char_ratio")
 """Code points in runs of 9 segments that repeat an earlier run, per code point. Group: words."""
 
-
 duplicate_10gram_char_ratio = pl.col("duplicate_10gram_char_ratio")
 """Code points in runs of 10 segments that repeat an earlier run, per code point. Group: words."""
-
 
 lang = pl.col("lang")
 """The most likely language, a code of lid.176 (ISO 639-1 or -3); a string. Group: language."""
 
-
 lang_score = pl.col("lang_score")
 """The probability of ``lang``, 0 to 1. Group: language."""
 
-
 num_lang_stop_words = pl.col("num_lang_stop_words")
-"""Distinct stop words of the document's language (``etl.kernels.signals.stop_words``), 0 without a list for it.
-Group: stop_words."""
-
+"""Distinct stop words of the document's language, 0 without a list for it in
+``etl.kernels.signals.stop_words``. Group: stop_words."""
 
 Columns = dict[str, pa.Array | pa.ChunkedArray]
 """Columns of documents by name: ``text`` and signals."""
@@ -175,10 +143,8 @@ _WORDS: Final[dict[str, Signal]] = {
     "duplicate_10gram_char_ratio": Signal("words", "share of code points"),
 }
 
-
 SPACED: Final = "spaced_"
 """The prefix of signals for which a word is the text between white space."""
-
 
 SIGNALS: Final[dict[str, Signal]] = {
     **_WORDS,
@@ -196,7 +162,6 @@ SIGNALS: Final[dict[str, Signal]] = {
     **{SPACED + name: Signal("spaced", signal.unit) for name, signal in _WORDS.items()},
 }
 """All signals in the order of their columns."""
-
 
 Words = Literal["segments", "spaces"]
 """The definition of a word: a segment, as in spaCy and datatrove, or the text between white space."""
@@ -221,10 +186,10 @@ def with_needs(names: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(needed for name in signals for needed in (*SIGNALS[name].needs, name))]
 
 
-def identity(names: Iterable[str]) -> dict[str, Any]:
+def signals_identity(names: Iterable[str]) -> dict[str, Any]:
     """Return what determines these signals besides the code: the sha256 of a model or of word lists."""
     groups = {SIGNALS[name].group for name in with_needs(names)}
-    model = language_id.identity() if "language" in groups else {}
+    model = language_id.model_identity() if "language" in groups else {}
     return model | stop_words.identity() if "stop_words" in groups else model
 
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from etl import storage
 from etl.errors import StorageError, TokenizerError
 from etl.schemas import TOKENS, TokenizerRecord
-from etl.stages.base import Stage
-from etl.text.tokenizer import LISTS, TokenizerEngine, lists_of
+from etl.stages.base import Phase, Stage
+from etl.text.tokenizer import LISTS, TokenizerEngine, make_lists
 
 # Common names of the tokens that end and begin a document.
 _EOS = (
@@ -41,6 +41,7 @@ class Tokenize(Stage):
     """
 
     kind: Literal["tokenize"] = "tokenize"
+    phase: ClassVar[Phase] = "tokens"
     shorthand: ClassVar[str | None] = "tokenizer"
     paths: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
@@ -58,7 +59,7 @@ class Tokenize(Stage):
         Raises TokenizerError if the file cannot be read.
         """
         settings = self.model_dump(mode="json", exclude={"fast", "archive"})
-        return {**settings, "tokenizer": f"sha256:{_sha256(_read(self.tokenizer))}"}
+        return {**settings, "tokenizer": f"sha256:{_sha256(_read_tokenizer(self.tokenizer))}"}
 
 
 class Encoder:
@@ -91,7 +92,7 @@ class Encoder:
         Raises TokenizerError if the file is missing or not a tokenizer, or if the token that ends (or
         begins) a document is ambiguous or missing.
         """
-        return _encoder(stage, _read(stage.tokenizer))
+        return _encoder(stage, _read_tokenizer(stage.tokenizer))
 
     def encode(self, texts: pa.Array | pa.ChunkedArray) -> pa.ListArray:
         """Return the ids of each text with the stage's BOS and EOS: list<element: int32 not null>.
@@ -153,7 +154,7 @@ class Encoder:
                 ids[positions] = token[0]
                 is_text[positions] = False
         ids[is_text] = np.asarray(lists.values)
-        return lists_of(bounds, ids)
+        return make_lists(bounds, ids)
 
     def _special_id(self, field: str, names: tuple[str, ...], *, needed: bool) -> int | None:
         """Return the id of the token that the stage sets in ``field``, or of the only common name."""
@@ -195,13 +196,13 @@ def _encoder(stage: Tokenize, data: bytes) -> Encoder:
     return Encoder(stage, data)
 
 
-def _read(path: str) -> bytes:
+def _read_tokenizer(path: str) -> bytes:
     """Return the bytes of a tokenizer file, which are read once per process unless the file changes."""
     try:
         uri = storage.normalize(path)
         files = [file for file in storage.find_files(path) if file.uri == uri]
         if files:
-            return _content(files[0])
+            return _read_file(files[0])
     except StorageError as error:
         raise TokenizerError(f"cannot read the tokenizer: {error.what}", where=path) from error
     raise TokenizerError(
@@ -212,7 +213,7 @@ def _read(path: str) -> bytes:
 
 
 @lru_cache(maxsize=2)
-def _content(file: storage.FileInfo) -> bytes:
+def _read_file(file: storage.FileInfo) -> bytes:
     with storage.open_input(file.uri) as source:
         return bytes(source.read())
 

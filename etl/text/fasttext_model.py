@@ -11,23 +11,20 @@ from etl.storage.referenced_files import as_local_file
 
 LABEL_PREFIX: Final = "__label__"
 
-
 _MAGIC: Final = 793712314
 
-
 _HEAD: Final = struct.Struct("<i4xi24xi24x8xi")
-
 
 _TAIL: Final = struct.Struct("<?qq")
 
 
-class Model(NamedTuple):
+class FastTextModel(NamedTuple):
     """A loaded model and its labels, sorted."""
 
     predict: Any
     labels: tuple[str, ...]
 
-    def full(self, label: str) -> str:
+    def full_label(self, label: str) -> str:
         """Return a label as the model spells it, with its prefix."""
         return label if label in self.labels else LABEL_PREFIX + label
 
@@ -35,12 +32,13 @@ class Model(NamedTuple):
         """Return the probability of a label, 0 to 1."""
         # At a threshold of 0.0 fastText omits the least likely labels.
         labels, scores = self.predict(line, len(self.labels), -1.0)
-        score = float(scores[labels.index(self.full(label))])
+        score = float(scores[labels.index(self.full_label(label))])
         return min(score, 1.0)  # fastText adds 1e-5 before its logarithms
 
 
 @lru_cache(maxsize=2)  # DCLM's model takes 2.4 GB
-def load_model(file: FileInfo) -> Model:
+def load_model(file: FileInfo) -> FastTextModel:
+    """Load a model from storage; raise RecipeError if it is not a supervised fastText model."""
     import fasttext
 
     with as_local_file(file) as path:
@@ -52,7 +50,7 @@ def load_model(file: FileInfo) -> Model:
         except (ValueError, RuntimeError, MemoryError) as error:
             raise RecipeError(f"not a fastText model ({error})", where=file.uri) from error
     labels, _ = model.predict("", -1, -1.0)
-    return Model(model.predict, tuple(sorted(labels)))
+    return FastTextModel(model.predict, tuple(sorted(labels)))
 
 
 def _problem(path: Path) -> str | None:

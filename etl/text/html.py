@@ -42,7 +42,7 @@ class ExtractedPage(NamedTuple):
     error: str = ""
 
 
-def extract(
+def extract_pages(
     pages: Sequence[bytes | memoryview], *, extractor: Extractor, seconds: float
 ) -> Iterator[ExtractedPage]:
     """Yield the outcome of each page (UTF-8) in order; ``seconds`` limits the CPU time of a page.

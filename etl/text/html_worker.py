@@ -37,10 +37,10 @@ _WARM_UP = (
 )
 
 
-def extractor(name: str) -> Callable[[str], str]:
+def load_extractor(name: str) -> Callable[[str], str]:
     """Return the function that extracts the text of a page, empty if it has none.
 
-    >>> print(extractor("resiliparse")("<title>No</title><body><h1>Yes</h1><p>and <b>more</b></p>"))
+    >>> print(load_extractor("resiliparse")("<title>No</title><body><h1>Yes</h1><p>and <b>more</b></p>"))
     Yes
     <BLANKLINE>
     and more
@@ -60,7 +60,7 @@ def extractor(name: str) -> Callable[[str], str]:
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[Callable[[], None]]:
+def limit_time(seconds: float) -> Iterator[Callable[[], None]]:
     """End this process if the block takes more CPU time, or ten times that of wall time.
 
     Gives a function that restarts both timers.
@@ -90,7 +90,7 @@ def main(settings: str) -> None:
     output = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps stray prints out of the protocol
     try:
-        extract = extractor(given["extractor"])
+        extract = load_extractor(given["extractor"])
         extract(_WARM_UP)
     except ImportError as error:
         _write_answer(given["answers"], 0, FAILED, str(error))
@@ -100,7 +100,7 @@ def main(settings: str) -> None:
     os.write(output, DONE)
     while lengths := _read_lengths(sys.stdin.buffer):
         page_offset = answer_offset = 0
-        with limited(given["seconds"]) as restart:
+        with limit_time(given["seconds"]) as restart:
             for length in lengths:
                 restart()
                 page = os.pread(given["pages"], length, page_offset)

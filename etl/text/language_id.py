@@ -28,12 +28,12 @@ MAX_CHARS: Final = 1000
 _LABEL: Final = "__label__"
 
 
-def identify(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+def identify_languages(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Return the most likely language of each text (ISO 639-1 or -3 code) and its probability, 0 to 1.
 
     Both are null for a null text. A text without a known n-gram gets an arbitrary language with a low score.
 
-    >>> identify(pa.array(["This is plainly English.", None]))[0].to_pylist()
+    >>> identify_languages(pa.array(["This is plainly English.", None]))[0].to_pylist()
     ['en', None]
     """
     starts = pc.utf8_slice_codeunits(texts, 0, MAX_CHARS)
@@ -53,22 +53,22 @@ def identify(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
 
 
 @cache
-def languages() -> tuple[str, ...]:
+def known_languages() -> tuple[str, ...]:
     """Return the language codes of the model, sorted."""
     labels, _ = _model().predict("", 1000, -1.0)  # at 0.0 it omits the least likely
     return tuple(sorted(label.removeprefix(_LABEL) for label in labels))
 
 
-def check(code: str) -> None:
+def check_language(code: str) -> None:
     """Raise ValueError if the model does not know a language code."""
-    if code not in languages():
-        near = difflib.get_close_matches(code, languages(), n=3, cutoff=0.5)
+    if code not in known_languages():
+        near = difflib.get_close_matches(code, known_languages(), n=3, cutoff=0.5)
         hint = f"similar codes: {', '.join(near)}" if near else "use a code of ISO 639-1 or 639-3"
         raise ValueError(f"unknown language {code!r}; {hint}")
 
 
 @cache
-def identity() -> dict[str, Any]:
+def model_identity() -> dict[str, Any]:
     """Return what determines the result: the sha256 of the model and the number of characters read."""
     return {
         "model": hashlib.sha256(_path().read_bytes()).hexdigest(),

@@ -169,17 +169,17 @@ def find_matches(kind: Kind, texts: Texts, *, public_ips_only: bool) -> Spans:
     code, match = _KINDS[kind]
     if kind == "ip":
         match = partial(_ip, public_only=public_ips_only)
-    places, first_place = pii_candidates.find_candidates(texts, code)
+    candidates, first_candidate = pii_candidates.find_candidates(texts, code)
     view, offsets = texts.data.data, texts.offsets
     starts: list[int] = []
     ends: list[int] = []
     first_span = np.zeros(len(offsets), np.int64)
-    for k in np.flatnonzero(np.diff(first_place)).tolist():
+    for k in np.flatnonzero(np.diff(first_candidate)).tolist():
         # 1 us per candidate. Text up to the end of a match is cut off before the next candidate is matched,
         # so that matches do not depend on text that a mask may replace.
         begin, end = int(offsets[k]), int(offsets[k + 1])
-        for place in places[first_place[k] : first_place[k + 1]].tolist():
-            span = match(view[begin:end], max(place - begin, 0))
+        for candidate in candidates[first_candidate[k] : first_candidate[k + 1]].tolist():
+            span = match(view[begin:end], max(candidate - begin, 0))
             if span is not None:
                 starts.append(begin + span[0])
                 ends.append(begin + span[1])

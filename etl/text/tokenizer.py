@@ -120,7 +120,7 @@ class TokenizerEngine:
 
     def _reference_lists(self, texts: pa.Array) -> pa.ListArray:
         ids = [self.reference_ids(text.as_py()) for text in texts]
-        return lists_of(
+        return make_lists(
             np.cumsum([0, *map(len, ids)]), np.concatenate([np.empty(0, np.int32), *ids])
         )
 
@@ -140,7 +140,7 @@ class TokenizerEngine:
         _return_freed_memory()
 
 
-def lists_of(offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32]) -> pa.ListArray:
+def make_lists(offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32]) -> pa.ListArray:
     """Return lists of ids from n + 1 offsets and one array with all ids, which is not copied."""
     assert offsets[-1] < 2**31, "a batch holds fewer than 2**31 tokens"
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(ids), type=LISTS)
@@ -204,7 +204,7 @@ def _gigatoken_lists(fast: gigatoken.Tokenizer, texts: pa.Array) -> pa.ListArray
         parameters={"__array__": "string"},
     )
     ids = fast.encode_batch(ak.Array(strings), parallel=False).layout
-    return lists_of(ids.offsets.data, ids.content.data.view(np.int32))
+    return make_lists(ids.offsets.data, ids.content.data.view(np.int32))
 
 
 def _character_class(*ranges: str) -> str:

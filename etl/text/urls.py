@@ -18,21 +18,21 @@ _MAX_HOST_BYTES: Final = 255  # RFC 1035
 _DEFAULT_PORTS: Final = ("", ":", ":80", ":443")
 
 
-def hosts(urls: pl.Series) -> pl.Series:
+def extract_hosts(urls: pl.Series) -> pl.Series:
     """Return the host of each URL in lower case, without user, port and trailing dot; null for null.
 
-    >>> hosts(pl.Series(["https://User@Www.Example.ORG.:8080/a", "example.org/b", None])).to_list()
+    >>> extract_hosts(pl.Series(["https://User@Www.Example.ORG.:8080/a", "example.org/b", None])).to_list()
     ['www.example.org', 'example.org', None]
     """
     return _normalize_hosts(urls.str.extract(_PARTS, 1))
 
 
-def pages(urls: pl.Series) -> pl.Series:
+def normalize_urls(urls: pl.Series) -> pl.Series:
     """Return each URL without scheme, user, default port, fragment and trailing slash; null for null.
 
     The host is in lower case; path and query are unchanged.
 
-    >>> pages(pl.Series(["HTTPS://Example.org:443/Index/#top", "//example.org?q=1"])).to_list()
+    >>> normalize_urls(pl.Series(["HTTPS://Example.org:443/Index/#top", "//example.org?q=1"])).to_list()
     ['example.org/Index', 'example.org?q=1']
     """
     parts = urls.str.extract_groups(_PARTS).struct
@@ -42,12 +42,12 @@ def pages(urls: pl.Series) -> pl.Series:
     return _normalize_hosts(parts.field("host")) + port + rest
 
 
-def parents(names: pl.Series) -> list[pl.Series]:
+def list_parent_domains(names: pl.Series) -> list[pl.Series]:
     """Return the host names, then their parent domains, one series per level; null where there is none.
 
     IP addresses have no parents, and neither do names that are too long for a host.
 
-    >>> [level.to_list() for level in parents(pl.Series(["a.b.org", "10.0.0.1"]))]
+    >>> [level.to_list() for level in list_parent_domains(pl.Series(["a.b.org", "10.0.0.1"]))]
     [['a.b.org', '10.0.0.1'], ['b.org', None], ['org', None]]
     """
     levels = [names]
@@ -59,19 +59,19 @@ def parents(names: pl.Series) -> list[pl.Series]:
         levels.append(names)
 
 
-def words(urls: pl.Series) -> pl.Series:
+def extract_words(urls: pl.Series) -> pl.Series:
     """Return the words of each URL, decoded and in lower case: runs of letters, marks and digits.
 
-    >>> words(pl.Series(["https://example.org/Free%20Games?id=Ž1"])).to_list()
+    >>> extract_words(pl.Series(["https://example.org/Free%20Games?id=Ž1"])).to_list()
     [['https', 'example', 'org', 'free', 'games', 'id', 'ž1']]
     """
     return _decode(urls).str.extract_all(r"[\p{L}\p{M}\p{N}]+")
 
 
-def squeezed(urls: pl.Series) -> pl.Series:
+def squeeze_urls(urls: pl.Series) -> pl.Series:
     """Return the words of each URL joined without separators.
 
-    >>> squeezed(pl.Series(["example.org/Free-Games"])).to_list()
+    >>> squeeze_urls(pl.Series(["example.org/Free-Games"])).to_list()
     ['exampleorgfreegames']
     """
     return _decode(urls).str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "")

@@ -24,8 +24,8 @@ from etl.stages import (
     Where,
 )
 from etl.stages.apply import apply
+from etl.stages.base import Rejected
 from etl.stages.document_columns import split_at_transforms
-from etl.stages.rejected_rows import Rejected
 from tests.helpers.raw_rows import raw
 
 STAGES = str(Path(__file__).parent.parent / "stages")
@@ -255,7 +255,7 @@ def test_signals_at_a_position_are_those_of_its_text():
     assert first.missing() == last.missing() == []
     other = with_stages([first], [Where(keep="num_chars > 3 AND lang = 'en'")])[0]
     assert other.missing() == ["lang", "num_chars"]
-    assert [step.place for run in split_at_transforms(stages) for step in run] == [1, 2, 3]
+    assert [step.position for run in split_at_transforms(stages) for step in run] == [1, 2, 3]
 
 
 def test_signals_that_do_not_give_the_stored_reasons_are_refused():

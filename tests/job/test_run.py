@@ -125,7 +125,7 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
 
     monkeypatch.setattr("etl.job.run.stream", count_in_reverse)
     numbered = list(_Run(make_plan(recipe), None, None)._numbered_splits(None))
-    splits = [s for s in list_splits(recipe.located().source) if not s.uri.endswith("bad.jsonl")]
+    splits = [s for s in list_splits(recipe.source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
     assert numbered == list(number_splits(splits, map(count_records, splits)))
 

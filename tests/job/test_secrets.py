@@ -143,7 +143,7 @@ def test_a_url_with_credentials_is_refused_without_repeating_them(
         assert "must not contain credentials" in result.output
         assert "hunter2" not in result.output
     with pytest.raises(StorageError, match="must not contain credentials"):
-        Recipe.model_validate({**recipe, "lake": fields["lake"]}).located()
+        Recipe.model_validate({**recipe, "lake": fields["lake"]})
 
 
 @pytest.mark.parametrize(

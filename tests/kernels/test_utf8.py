@@ -39,7 +39,8 @@ def test_buffers_hold_the_bytes_of_a_slice(type_, strings, start):
     pieces = [data[a:b].tobytes().decode() for a, b in pairwise(offsets)]
     assert pieces == [text or "" for text in strings[start:]]
     nulls = [text is None for text in strings[start:]]
-    assert (valid is None and not any(nulls)) or (~valid).tolist() == nulls
+    is_null = [False] * len(nulls) if valid is None else np.invert(valid).tolist()
+    assert is_null == nulls
     assert len(data) >= 64
     assert not any(part.flags.writeable for part in (offsets, data))
 

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl import pipelines
-from etl.errors import RecipeError
+from etl.errors import RecipeError, nearest_names
 from etl.recipe.json_schema import json_schema
-from etl.recipe.nearest import nearest
 from etl.recipe.recipe import Recipe
-from etl.stages import DedupExact, GopherQuality, Language, Where
+from etl.sources import Source
+from etl.stages import DedupExact, GopherQuality, Language, Url, Where
+from etl.stages.filters import where
 
 GOOD = """\
 name: web
@@ -174,10 +175,39 @@ def test_settings_override_the_recipe_file(tmp_path: Path, monkeypatch: pytest.M
         load(tmp_path, GOOD, "source.path.x=1")
     with pytest.raises(RecipeError, match="--set stages=5"):
         load(tmp_path, GOOD, "stages=5")
+    with pytest.raises(RecipeError, match="no key or stage 'language'"):
+        load(tmp_path, GOOD, "stages=5", "language.keep=de")
     with pytest.raises(RecipeError, match="min_wrods"):
         load(tmp_path, GOOD, "gopher_quality.min_wrods=80")
     with pytest.raises(RecipeError, match="write key=value"):
         load(tmp_path, GOOD, "gopher_quality")
+
+
+def test_a_recipe_is_validated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(where, "_check_words", checked.append)
+    load(tmp_path, GOOD, "gopher_quality.min_words=80")
+    assert checked == ["num_words > 50 AND url NOT LIKE '%forum%'"]
+
+
+def test_paths_in_python_are_relative_to_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stages = [Url(hosts="hosts.txt"), {"python": "mine:is_prose"}, DedupExact(against="other")]
+    recipe = Recipe(name="a", source=Source(path=["a", "s3://b/c"]), lake="lake", stages=stages)
+    assert recipe.source.path == (str(tmp_path / "a"), "s3://b/c")
+    assert recipe.lake == str(tmp_path / "lake")
+    url, python, exact = recipe.stages
+    assert url.hosts == (str(tmp_path / "hosts.txt"),)
+    assert python.folder == str(tmp_path)
+    assert exact.against[0].lake == str(tmp_path / "other")
+
+
+def test_a_mistake_in_a_nested_mapping_names_its_keys(tmp_path: Path) -> None:
+    keep = "dedup_minhash: {keep: {highst: num_words}}"
+    with pytest.raises(RecipeError, match="did you mean 'highest'. known names: highest, lowest"):
+        load(tmp_path, GOOD.replace("dedup_exact", keep))
 
 
 def test_the_fingerprint_depends_only_on_what_is_computed(tmp_path: Path) -> None:
@@ -209,8 +239,11 @@ def test_shipped_recipes_load(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_closest_name_is_suggested() -> None:
-    assert nearest("langage", ["language", "where"]) == "did you mean 'language'?"
-    assert nearest("zzz", ["language", "where"]) == "known names: language, where"
+    hint = nearest_names("langage", ["language", "where"])
+    assert hint == "did you mean 'language'? known names: language, where"
+    assert nearest_names("zzz", ["language", "where"]) == "known names: language, where"
+    assert nearest_names("zzz", []) is None
+    assert nearest_names("zzz", map(str, range(30))).endswith("18, 19, ...")
 
 
 def test_a_setting_selects_one_of_several_stages_by_name(tmp_path: Path) -> None:

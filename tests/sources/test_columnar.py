@@ -196,7 +196,7 @@ def test_the_error_for_a_missing_column_lists_the_existing_ones(tmp_path, name: 
         _rows(Source(path=path))
     assert str(caught.value) == (
         f"file://{path}: the file has no column 'text'\n"
-        "  hint: did you mean 'texts'? available: content, texts"
+        "  hint: did you mean 'texts'? known names: content, texts"
     )
     for source in (
         Source(path=path, columns=Columns(text="content", url="link")),
@@ -318,7 +318,7 @@ def test_a_large_data_file_is_cut(tmp_path) -> None:
 def test_a_missing_column_version_or_table_is_refused(tmp_path) -> None:
     lake = tmp_path / "lake"
     _delta(lake, pa.table({"content": ["one"]}))
-    with pytest.raises(SourceError, match=r"no column 'text'\n  hint: .*available: content"):
+    with pytest.raises(SourceError, match=r"no column 'text'\n  hint: .*known names: content"):
         list_splits(Source(path=str(lake)))
     with pytest.raises(SourceError, match="no version 7"):
         list_splits(Source(path=str(lake), version=7, columns=Columns(text="content")))

@@ -148,8 +148,8 @@ def test_a_file_with_an_unknown_extension_is_refused(tmp_path) -> None:
     [
         ("data/pages.jsonl", "did you mean 'page.jsonl'"),
         ("dada/*.jsonl", "did you mean 'data'"),
-        ("data/*.parquet", "available: page.jsonl"),
-        ("data/[a.jsonl", "available: page.jsonl"),
+        ("data/*.parquet", "known names: page.jsonl"),
+        ("data/[a.jsonl", "known names: page.jsonl"),
         ("data/page.jsonl/more", "did you mean|available"),
         ("empty", "the folder has no files"),
     ],

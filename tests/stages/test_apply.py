@@ -18,10 +18,9 @@ from etl.errors import StageError
 from etl.kernels.signals import word_counts
 from etl.stages import DedupExact, Filter, GopherQuality, Language, Python, Transform, Where
 from etl.stages.apply import apply
-from etl.stages.base import Rules
+from etl.stages.base import Rejected, Rules
 from etl.stages.dedup_exact import content_hash
 from etl.stages.document_columns import signal_names
-from etl.stages.rejected_rows import Rejected
 from tests.helpers.raw_rows import raw
 
 HERE = str(Path(__file__).parent)

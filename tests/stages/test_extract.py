@@ -66,15 +66,13 @@ def test_a_page_that_hangs_is_rejected_alone() -> None:
 
 
 def test_wall_time_is_limited_too() -> None:
-    code = (
-        "import runpy, sys, time\nwith runpy.run_path(sys.argv[1])['limited'](0.02): time.sleep(60)"
-    )
+    code = "import runpy, sys, time\nwith runpy.run_path(sys.argv[1])['limit_time'](0.02): time.sleep(60)"
     done = subprocess.run([sys.executable, "-c", code, html_worker.__file__], check=False)
     assert done.returncode == -signal.SIGALRM
 
 
 def test_timers_are_cleared_after_the_block() -> None:
-    with html_worker.limited(5):
+    with html_worker.limit_time(5):
         assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
     assert signal.getitimer(signal.ITIMER_PROF) == signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
@@ -113,7 +111,7 @@ def test_answers_to_an_interrupted_batch_are_not_used_for_the_next() -> None:
 
     def extracted(*texts: str) -> list[html.ExtractedPage]:
         contents = [text.encode() for text in texts]
-        return list(html.extract(contents, extractor="resiliparse", seconds=1.5))
+        return list(html.extract_pages(contents, extractor="resiliparse", seconds=1.5))
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
@@ -129,9 +127,9 @@ def test_answers_to_an_interrupted_batch_are_not_used_for_the_next() -> None:
 def test_the_child_ends_with_its_parent() -> None:
     code = (
         "import os, signal, sys\n"
-        "from etl.stages import pages\n"
-        "list(pages.extract([b'<p>one</p>'], extractor='resiliparse', seconds=1.0))\n"
-        "child = pages._extraction_of(os.getpid(), 'resiliparse', 1.0)._child\n"
+        "from etl.text import html\n"
+        "list(html.extract_pages([b'<p>one</p>'], extractor='resiliparse', seconds=1.0))\n"
+        "child = html._extraction_of(os.getpid(), 'resiliparse', 1.0)._child\n"
         "print(child.process.pid, flush=True)\n"
         "os.kill(os.getpid(), int(sys.argv[1]))\n"
     )
@@ -168,8 +166,8 @@ def test_a_fork_starts_another_child() -> None:
     code = (
         "import os, warnings\n"
         "warnings.simplefilter('ignore')\n"
-        "from etl.stages import pages\n"
-        "go = lambda: list(pages.extract([b'<p>1</p>'], extractor='resiliparse', seconds=1.0))\n"
+        "from etl.text import html\n"
+        "go = lambda: list(html.extract_pages([b'<p>1</p>'], extractor='resiliparse', seconds=1.0))\n"
         "go()\n"
         "pid = os.fork()\n"
         "good = [o.text for o in go()] == [b'1']\n"
@@ -191,7 +189,7 @@ def test_a_missing_extractor_is_an_error(monkeypatch, tmp_path) -> None:
     (tmp_path / "resiliparse.py").write_text("raise ImportError('no such library')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(StageError, match="resiliparse cannot be used: no such library"):
-        list(html.extract([b"<p>"], extractor="resiliparse", seconds=0.123))
+        list(html.extract_pages([b"<p>"], extractor="resiliparse", seconds=0.123))
 
 
 def test_identity_contains_the_version_of_the_extractor() -> None:
@@ -210,7 +208,7 @@ _PAGES = st.lists(_PIECES | st.text(st.characters(exclude_categories=["Cs"])), m
 @given(st.lists(_PAGES.map("".join), max_size=6), st.booleans())
 @example(["", "<p>\u0301</p>", "<p>\U0001f600\r\n\x85\u200b</p>"], True)
 def test_the_text_is_that_of_the_extractor_in_any_batch(texts, all_html) -> None:
-    direct = html_worker.extractor("resiliparse")
+    direct = html_worker.load_extractor("resiliparse")
     stage = Extract(all_html=all_html)
     table = raw(texts)
     result = stage.apply(table)
@@ -238,6 +236,6 @@ def test_real_pages(data) -> None:
     table = pq.read_table(data / "web" / "mdn-html-00000.parquet").slice(0, 200)
     texts = table["text"].to_pylist()
     for extractor, count in (("resiliparse", 200), ("trafilatura", 8)):
-        direct = html_worker.extractor(extractor)
+        direct = html_worker.load_extractor(extractor)
         result = Extract(extractor=extractor, seconds=10).apply(raw(texts[:count]))
         assert result["text"].to_pylist() == [direct(text) for text in texts[:count]]

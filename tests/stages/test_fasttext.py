@@ -141,7 +141,7 @@ def test_an_unknown_label_is_an_error(model):
         FastText(model=model, label="hqq").check()
     assert str(caught.value) == (
         f"file://{model}: the model has no label 'hqq'\n"
-        "  hint: did you mean 'hq'? available: hq, low quality"
+        "  hint: did you mean 'hq'? known names: hq, low quality"
     )
 
 
@@ -205,7 +205,7 @@ def test_a_published_model(data):
     model = language_id._path()
     path = data / "docs" / "docs-00000.parquet"
     texts = pq.read_table(path, columns=["text"])["text"][::150]
-    langs, lang_scores = (column.to_pylist() for column in language_id.identify(texts))
+    langs, lang_scores = (column.to_pylist() for column in language_id.identify_languages(texts))
     stage = FastText(model=str(model), label="de", max_chars=language_id.MAX_CHARS)
     measured = stage.measure(pa.table({"text": texts}))["fasttext_de"].to_pylist()
     rows = list(zip(langs, lang_scores, measured, strict=True))

@@ -1,7 +1,7 @@
 """Golden files, one per stage: documents below, at and above its thresholds, and the expected rows.
 
 A document's ``text`` is a string or a list of [piece, repetitions]. It may have an ``id`` and a ``url``.
-Its ``stages`` replace those of the file. ``expect`` gives columns of ``documents``.
+Its ``stages`` replace those of the file. ``expect`` gives columns of ``documents`` and of ``tokens``.
 """
 
 import json
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from etl.stages import AnyStage
 from etl.stages.apply import apply
+from etl.stages.tokenize import Encoder, Tokenize, tokenize
 from tests.helpers.raw_rows import raw
 
 HERE = Path(__file__).parent
@@ -31,7 +32,11 @@ def test_golden(case, monkeypatch):
         text = "".join(piece * times for piece, times in text)
     stages = TypeAdapter(list[AnyStage]).validate_python(case["stages"])
     given = {name: [case[name]] for name in ("id", "url") if name in case}
-    (row,) = apply(raw([text], **given), stages).to_pylist()
+    documents = apply(raw([text], **given), stages)
+    (row,) = documents.to_pylist()
+    for stage in stages:
+        if isinstance(stage, Tokenize):
+            row |= tokenize(documents, Encoder.of(stage)).to_pylist()[0]
     row |= {name: value.hex() for name, value in row.items() if isinstance(value, bytes)}
     assert {name: row[name] for name in case["expect"]} == case["expect"]
     assert row["verdict"] == ("kept" if row["reason"] is None else "rejected")

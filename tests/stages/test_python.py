@@ -83,7 +83,7 @@ def test_a_missing_module_or_function_is_an_error():
         Python(call="example_filter:polite", folder=HERE).identity()
     with pytest.raises(RecipeError, match="(?s)no function 'polit'.*did you mean 'polite'"):
         Python(call="example_filters:polit", folder=HERE).load()
-    with pytest.raises(RecipeError, match="(?s)no function 'xyz'.*its functions are has_digit, "):
+    with pytest.raises(RecipeError, match="(?s)no function 'xyz'.*known names: has_digit, "):
         Python(call="example_filters:xyz", folder=HERE).load()
     with pytest.raises(RecipeError, match="no Python module 'nowhere.filters'"):
         Python(call="nowhere.filters:f", folder=HERE).load()

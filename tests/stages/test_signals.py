@@ -6,7 +6,7 @@ import pytest
 
 from etl.kernels.signals import word_counts
 from etl.stages import signals
-from etl.stages.signal_kernels import GROUPS, compute_signals
+from etl.stages.compute_signals import GROUPS, compute_signals
 from etl.stages.signals import SIGNALS, SPACED
 
 TEXT = "# Héllo, it's 3.14…\n- the end...\n\n"

@@ -109,4 +109,4 @@ def test_identity_contains_the_language_model_only_if_it_is_read():
     assert Where(keep="num_words > 1").identity() == {
         "kind": "where", "keep": "num_words > 1", "name": "condition"
     }  # fmt: skip
-    assert Where(keep="lang = 'de'").identity()["model"] == language_id.identity()["model"]
+    assert Where(keep="lang = 'de'").identity()["model"] == language_id.model_identity()["model"]

@@ -7,7 +7,7 @@ from etl import schemas
 from etl.audit.tune.rejudge import StoredFilter, stored_filters, with_stages
 from etl.errors import RecipeError
 from etl.recipe.recipe import Recipe
-from etl.stages import Filter, Stage, Transform
+from etl.stages import Stage, Transform
 
 
 class Thresholds:
@@ -57,7 +57,7 @@ def _not_a_threshold(why: str, setting: str) -> RecipeError:
 
 
 def _without_filters(recipe: Recipe) -> Recipe:
-    rest = tuple(s for s in recipe.stages if not isinstance(s, Filter | Transform))
+    rest = tuple(stage for stage in recipe.stages if stage.phase != "documents")
     return recipe.model_copy(update={"stages": rest})
 
 

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 from etl import storage
 from etl.delta.external import ExternalTable, open_external
-from etl.errors import SourceError, TableError
+from etl.errors import SourceError, TableError, nearest_names
 from etl.sources.formats import parquet
-from etl.sources.settings import Source, suggest_name
+from etl.sources.settings import Source
 from etl.sources.split import Split
 
 EXTENSIONS: tuple[str, ...] = ()
@@ -53,5 +53,7 @@ def _check_columns(table: ExternalTable, source: Source) -> None:
     for name in wanted:
         if name is not None and name not in names:
             raise SourceError(
-                f"the table has no column {name!r}", where=table.url, hint=suggest_name(name, names)
+                f"the table has no column {name!r}",
+                where=table.url,
+                hint=nearest_names(name, names),
             )

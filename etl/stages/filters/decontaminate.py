@@ -107,15 +107,15 @@ class Decontaminate(Filter):
 
     def reasons(self, table: pa.Table) -> pa.Array:
         """Return ``decontaminate.<set>`` as reason, with the first n-gram if the table has the text."""
-        found = super().reasons(table)
-        rejected = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
+        by_rules = super().reasons(table)
+        rejected = np.flatnonzero(pc.is_valid(by_rules).to_numpy(zero_copy_only=False))
         if not len(rejected) or "text" not in table.column_names:
-            return found
+            return by_rules
         known = self._grams()
         firsts = ngram_index.count(
             buffers(table["text"].take(rejected)), known, len(self._names)
         ).firsts
-        reasons = found.to_pylist()
+        reasons = by_rules.to_pylist()
         for index, row in enumerate(rejected.tolist()):
             group = self._names.index(reasons[row].removeprefix(f"{self.kind}."))
             if (first := int(firsts[group, index])) >= 0:

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The FastText stage: filter documents by the probability that a fastText model gives a label."""
 
 import re
 from typing import Any, ClassVar, Final, Literal, Self
@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from etl.errors import RecipeError
-from etl.sources.settings import suggest_name
+from etl.errors import RecipeError, nearest_names
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import find_referenced_files_cached, hash_referenced_files
-from etl.text.fasttext_model import LABEL_PREFIX, Model, load_model
+from etl.text.fasttext_model import LABEL_PREFIX, FastTextModel, load_model
 
 _BREAKS: Final = "[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029]"  # str.splitlines
 
@@ -79,7 +78,7 @@ class FastText(Filter):
         scores = [None if line is None else score(line, self.label) for line in self._lines(table)]
         return pa.table({f"fasttext_{self._name}": pa.array(scores, pa.float64())})
 
-    def load(self) -> "Model":
+    def load(self) -> FastTextModel:
         """Return the model, which is loaded once per process and again only if its file changes.
 
         Raises RecipeError if the file is missing or not a supervised model, or if the label is unknown.
@@ -98,11 +97,11 @@ class FastText(Filter):
             )
         return matches[0]
 
-    def _with_label(self, model: "Model") -> "Model":
+    def _with_label(self, model: FastTextModel) -> FastTextModel:
         """Return the model; raise RecipeError if it does not have the label."""
-        if model.full(self.label) not in model.labels:
+        if model.full_label(self.label) not in model.labels:
             known = [label.removeprefix(LABEL_PREFIX) for label in model.labels]
-            hint = suggest_name(self.label.removeprefix(LABEL_PREFIX), known)
+            hint = nearest_names(self.label.removeprefix(LABEL_PREFIX), known)
             what = f"the model has no label {self.label!r}"
             raise RecipeError(what, where=self._file().uri, hint=hint)
         return model

@@ -17,10 +17,11 @@ class Language(Filter):
     """Keep documents that are in certain languages with a minimum score; sets ``lang`` and ``lang_score``.
 
     The model is fastText's lid.176.ftz (Joulin et al. 2016) over the first 1,000 characters, see
-    ``etl.text.language_id``; the default of ``min_score`` is FineWeb's (Penedo et al. 2024). An empty ``keep``
-    allows any language. ``keep`` may set a minimum score per language, as in ``{de: 0.8, en: null}``; null
-    means ``min_score``. FineWeb2 sets one for each language (huggingface/fineweb-2, configs: German 0.821,
-    Japanese 0.886), but for the scores of another model (GlotLID), so its values do not carry over.
+    ``etl.text.language_id``; the default of ``min_score`` is FineWeb's (Penedo et al. 2024). An empty
+    ``keep`` allows any language. ``keep`` may set a minimum score per language, as in
+    ``{de: 0.8, en: null}``; null means ``min_score``. FineWeb2 sets one for each language
+    (huggingface/fineweb-2, configs: German 0.821, Japanese 0.886), but for the scores of another model
+    (GlotLID), so its values do not carry over.
     """
 
     kind: Literal["language"] = "language"
@@ -33,7 +34,7 @@ class Language(Filter):
     @classmethod
     def _check_codes(cls, keep: Keep) -> Keep:
         for code in keep:
-            language_id.check(code)
+            language_id.check_language(code)
         return keep
 
     def rules(self) -> Rules:
@@ -55,4 +56,4 @@ class Language(Filter):
 
     def identity(self) -> dict[str, Any]:
         """Return the fields, the model's sha256 and the number of characters read."""
-        return {**super().identity(), **language_id.identity()}
+        return {**super().identity(), **language_id.model_identity()}

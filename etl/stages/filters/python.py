@@ -1,6 +1,5 @@
 """The Python stage: filter documents by a user's Python function."""
 
-import difflib
 import hashlib
 import importlib
 import inspect
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from etl.errors import RecipeError, StageError
+from etl.errors import RecipeError, StageError, nearest_names
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.stages.base import Filter, Rules, above, below
 
@@ -52,7 +51,7 @@ class Python(Filter):
     call: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     per: Literal["table", "document"] = "table"
     name: str | None = Field(default=None, min_length=1)  # default: the function's name
-    folder: str | None = None  # searched first for modules; None: the working folder
+    folder: str = "."  # searched first for modules; by default beside the recipe
     min_score: float | None = Field(default=None, allow_inf_nan=False)  # both limits are inclusive
     max_score: float | None = Field(default=None, allow_inf_nan=False)
     sees: Literal["kept", "all"] = "kept"  # all: rejected documents get a score too
@@ -105,9 +104,12 @@ class Python(Filter):
         fields = {name: value for name, value in super().identity().items() if name != "folder"}
         return {**fields, "sha256": self._spec()[1]}
 
-    def file(self) -> Path:
-        """Return the file of the module; raise RecipeError if the module does not exist."""
-        return Path(str(self._spec()[0].origin))
+    def user_code(self) -> str:
+        """Return ``module:function of FILE``, without running it.
+
+        Raises RecipeError if the module does not exist.
+        """
+        return f"{self.call} of {self._spec()[0].origin}"
 
     def check(self) -> None:
         """Load the function once."""
@@ -121,8 +123,7 @@ class Python(Filter):
         function: Callable[[Any], Any] | None = getattr(module, function_name, None)
         if not callable(function):
             known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-            near = difflib.get_close_matches(function_name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else _functions_hint(known)
+            hint = nearest_names(function_name, known) or "the module defines no functions"
             raise RecipeError(
                 f"the module has no function {function_name!r}", where=str(spec.origin), hint=hint
             )
@@ -223,17 +224,12 @@ class Python(Filter):
         spec = _find_spec(name, folder)
         if spec is None or spec.origin is None or not Path(spec.origin).is_file():
             modules = sorted(path.stem for path in Path(folder).glob("*.py"))
-            near = difflib.get_close_matches(name, modules, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "put the module in this folder"
+            hint = nearest_names(name, modules) or "put the module in this folder"
             raise RecipeError(f"no Python module {name!r}", where=folder, hint=hint)
         return spec, hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
     def _search_folder(self) -> str:
-        return str(Path(self.folder or ".").absolute())
-
-
-def _functions_hint(names: list[str]) -> str:
-    return f"its functions are {', '.join(names)}" if names else "the module defines no functions"
+        return str(Path(self.folder).absolute())
 
 
 def _is_verdict(value: Any) -> bool:

@@ -56,21 +56,21 @@ class Sample(Filter):
         keys = [f"{source}\n{row}" for source, row in rows]
         if column := _COLUMN.get(self.by):
             values = pl.Series(column, one_chunk(table[column]), pl.String)
-            values = urls.hosts(values) if self.by == "host" else values
+            values = urls.extract_hosts(values) if self.by == "host" else values
             keys = [
                 key if value is None else value
                 for key, value in zip(keys, values.to_list(), strict=True)
             ]
-        return pa.table({"sample_position": pa.array(positions(keys, self.seed))})
+        return pa.table({"sample_position": pa.array(hash_positions(keys, self.seed))})
 
     def _hashed(self) -> list[str]:
         return [_COLUMN[self.by]] if self.by in _COLUMN else []
 
 
-def positions(keys: list[str], seed: int) -> NDArray[np.float64]:
+def hash_positions(keys: list[str], seed: int) -> NDArray[np.float64]:
     """Return a number in [0, 1) for each key: the first 53 bits of its XXH3 hash with a seed.
 
-    >>> positions(["a", "b", "a"], seed=0).round(3).tolist()
+    >>> hash_positions(["a", "b", "a"], seed=0).round(3).tolist()
     [0.901, 0.341, 0.901]
     """
     digest = xxhash.xxh3_64_intdigest  # 0.2 us per key plus 0.1 us per kilobyte

@@ -121,21 +121,25 @@ entries, less than one false match is expected.
 
 def _count_domains(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
     counts = np.zeros(len(urls))
-    for names in addresses.parents(addresses.hosts(urls)):
+    for names in addresses.list_parent_domains(addresses.extract_hosts(urls)):
         counts += _are_in(names, keys)
     return counts
 
 
 def _count_hosts(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
-    return _are_in(addresses.hosts(urls), keys).astype(np.float64)
+    return _are_in(addresses.extract_hosts(urls), keys).astype(np.float64)
 
 
 def _count_urls(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
-    return _are_in(addresses.pages(urls), keys).astype(np.float64)
+    return _are_in(addresses.normalize_urls(urls), keys).astype(np.float64)
 
 
 def _count_words(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
-    words = pl.DataFrame({"words": addresses.words(urls)}).with_row_index("url").explode("words")
+    words = (
+        pl.DataFrame({"words": addresses.extract_words(urls)})
+        .with_row_index("url")
+        .explode("words")
+    )
     matches = words.filter(_are_in(words["words"], keys)).unique()
     return np.bincount(matches["url"].to_numpy(), minlength=len(urls)).astype(np.float64)
 
@@ -143,7 +147,7 @@ def _count_words(urls: pl.Series, keys: _Keys) -> NDArray[np.float64]:
 def _count_substrings(urls: pl.Series, patterns: pl.Series) -> NDArray[np.float64]:
     if patterns.is_empty():
         return np.zeros(len(urls))
-    squeezed = addresses.squeezed(urls).to_frame("url")
+    squeezed = addresses.squeeze_urls(urls).to_frame("url")
     matches = pl.col("url").str.extract_many(pl.lit(patterns).implode(), overlapping=True)
     counts = squeezed.select(count=matches.list.n_unique())["count"]
     return counts.fill_null(0).cast(pl.Float64).to_numpy()
@@ -191,13 +195,13 @@ def _normalized_entries(name: str, list_files: tuple[FileInfo, ...]) -> Iterator
         while batch := list(islice(lines, _BATCH_ENTRIES)):
             entries = pl.Series(batch)
             if name == "urls":
-                normalized = addresses.pages(entries)
+                normalized = addresses.normalize_urls(entries)
             elif name in ("domains", "hosts"):
                 hosts = entries.str.strip_prefix("*").str.strip_chars_start(".")
-                normalized = addresses.hosts(hosts)
+                normalized = addresses.extract_hosts(hosts)
                 _reject(entries.str.contains(r"[/\s]"), entries, file, "is not a host name")
             else:
-                normalized = addresses.squeezed(entries)
+                normalized = addresses.squeeze_urls(entries)
             _reject(normalized == "", entries, file, "is empty after normalization")
             yield normalized
 

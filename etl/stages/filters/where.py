@@ -10,7 +10,7 @@ from polars.exceptions import PolarsError
 from pydantic import Field, model_validator
 
 from etl.stages.base import Filter, Rules
-from etl.stages.signals import SIGNALS, identity
+from etl.stages.signals import SIGNALS, signals_identity
 
 _TYPES: Final = {
     **dict.fromkeys(("id", "source", "text", "url", "lang", "metadata"), pl.String),
@@ -77,7 +77,7 @@ class Where(Filter):
 
     def identity(self) -> dict[str, Any]:
         """Return the fields and the identity of the signals that depend on a model or word lists."""
-        return super().identity() | identity(self.signals())
+        return super().identity() | signals_identity(self.signals())
 
 
 def _check_words(expression: str) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.lines import c4
 from etl.stages.base import Rules, Transform, above, below
-from etl.stages.transforms.rewrite import rewritten
+from etl.stages.transforms.rewrite import replace_text
 
 _UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.C4Counts._fields}
 
@@ -61,4 +61,4 @@ class C4(Transform):
             citations=self.drop_citations,
         )
         cleaned = c4.clean(texts(table["text"]), rules)
-        return rewritten(table, cleaned.texts, dict(zip(_UNITS, cleaned.counts, strict=True)))
+        return replace_text(table, cleaned.texts, dict(zip(_UNITS, cleaned.counts, strict=True)))

@@ -64,7 +64,9 @@ class Extract(Transform):
         is_page = self._is_page(texts)
         buffers = utf8.texts(texts)
         of_pages = iter(
-            html.extract(_pages(buffers, is_page), extractor=self.extractor, seconds=self.seconds)
+            html.extract_pages(
+                _pages(buffers, is_page), extractor=self.extractor, seconds=self.seconds
+            )
         )
         no_page = html.ExtractedPage()
         outcomes = [next(of_pages) if page else no_page for page in is_page.to_pylist()]

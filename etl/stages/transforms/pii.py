@@ -10,7 +10,7 @@ from etl.kernels.bytes.spans import replace_spans
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages.base import Rules, Transform, above
-from etl.stages.transforms.rewrite import rewritten
+from etl.stages.transforms.rewrite import replace_text
 from etl.text.pii_patterns import KINDS, Kind, find_matches
 
 
@@ -79,7 +79,7 @@ class Pii(Transform):
                 masked = replace_spans(documents, spans, mask=getattr(self.masks, kind).encode())
                 documents = buffers(masked)
                 text = masked if self.action == "mask" else text
-        return rewritten(table, text, counts)
+        return replace_text(table, text, counts)
 
     def _kinds(self) -> list[Kind]:
         return [kind for kind in KINDS if kind in self.find]

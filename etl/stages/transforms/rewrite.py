@@ -14,11 +14,13 @@ from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, remove_repeats
 
 
-def rewritten(table: pa.Table, text: pa.Array, counts: Mapping[str, NDArray[np.int64]]) -> pa.Table:
+def replace_text(
+    table: pa.Table, text: pa.Array, counts: Mapping[str, NDArray[np.int64]]
+) -> pa.Table:
     """Return the table with another ``text`` and columns of counts: float64, null where the text is null.
 
     >>> table = pa.table({"text": ["a", None], "row": [0, 1]})
-    >>> rewritten(table, pa.array(["b", None]), {"mine": np.array([1, 0])}).to_pylist()
+    >>> replace_text(table, pa.array(["b", None]), {"mine": np.array([1, 0])}).to_pylist()
     [{'text': 'b', 'row': 0, 'mine': 1.0}, {'text': None, 'row': 1, 'mine': None}]
     """
     null = pc.is_null(text).to_numpy(zero_copy_only=False) if text.null_count else None
@@ -35,11 +37,10 @@ def rewritten(table: pa.Table, text: pa.Array, counts: Mapping[str, NDArray[np.i
 
 Ignore = Literal["case", "space", "digits"]
 
-
 _BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
 
 
-def bits_of(ignore: Iterable[Ignore]) -> int:
+def ignore_bits(ignore: Iterable[Ignore]) -> int:
     """Return the bit mask that the kernels take for the settings of ``ignore``."""
     return sum(_BITS[name] for name in {*ignore})
 
@@ -59,11 +60,11 @@ def cut_repeats(
     text = one_chunk(table["text"])
     documents = buffers(text)
     spans, numbers = remove_repeats(
-        documents, paragraphs=paragraphs, min_chars=min_chars, ignore=bits_of(ignore)
+        documents, paragraphs=paragraphs, min_chars=min_chars, ignore=ignore_bits(ignore)
     )
     before = left = count_chars(documents)
     if numbers.any():
         text = keep_spans(documents, spans)
         left = count_chars(buffers(text))
     counts = (numbers, before - left, left)
-    return rewritten(table, text, dict(zip(columns, counts, strict=True)))
+    return replace_text(table, text, dict(zip(columns, counts, strict=True)))

@@ -15,7 +15,7 @@ from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.stages.base import Transform
-from etl.stages.transforms.rewrite import rewritten
+from etl.stages.transforms.rewrite import replace_text
 
 
 class Unicode(Transform):
@@ -67,8 +67,8 @@ class Unicode(Transform):
         if text is not before:
             differs = pc.fill_null(pc.not_equal(before, text), fill_value=False)
             changed = differs.to_numpy(zero_copy_only=False).astype(np.int64)
-        found = {"unicode_controls": cleaned.controls, "unicode_changed": changed}
-        return rewritten(table, text, found)
+        columns = {"unicode_controls": cleaned.controls, "unicode_changed": changed}
+        return replace_text(table, text, columns)
 
 
 def _map(array: pa.Array, function: Callable[[str], str]) -> pa.Array:

@@ -18,6 +18,20 @@ from etl.stages.signals import (
 )
 from etl.text import language_id
 
+_REPEATED: Final = (
+    *(f"top_{n}gram_char_ratio" for n in repeated_ngrams.TOP),
+    *(f"duplicate_{n}gram_char_ratio" for n in repeated_ngrams.DUPLICATE),
+)
+
+_OF_WORDS: Final = ("num_words", "mean_word_length", "alpha_word_ratio", "num_stop_words")
+
+_OF_PARAGRAPHS: Final = frozenset({"duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio"})
+
+_MARKED: Final = (
+    *("symbol_word_ratio", "ellipsis_word_ratio"),
+    *("num_lines", "bullet_line_ratio", "ellipsis_line_ratio"),
+)
+
 
 def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Compute signals of the column ``text`` and append them to the table, replacing existing columns.
@@ -41,24 +55,6 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
         else:
             table = table.set_column(index, name, columns[name])
     return table
-
-
-_REPEATED: Final = (
-    *(f"top_{n}gram_char_ratio" for n in repeated_ngrams.TOP),
-    *(f"duplicate_{n}gram_char_ratio" for n in repeated_ngrams.DUPLICATE),
-)
-
-
-_OF_WORDS: Final = ("num_words", "mean_word_length", "alpha_word_ratio", "num_stop_words")
-
-
-_OF_PARAGRAPHS: Final = frozenset({"duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio"})
-
-
-_MARKED: Final = (
-    *("symbol_word_ratio", "ellipsis_word_ratio"),
-    *("num_lines", "bullet_line_ratio", "ellipsis_line_ratio"),
-)
 
 
 def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) -> Columns:
@@ -126,12 +122,12 @@ def _columns(values: dict[str, NDArray[np.float64]], documents: Texts) -> Column
 def _per(
     count: NDArray[np.float64 | np.int64], whole: NDArray[np.float64 | np.int64]
 ) -> NDArray[np.float64]:
-    """A ratio, which is 0 where the whole is."""
+    """Return the ratio, 0 where ``whole`` is 0."""
     return count / np.maximum(whole, 1)
 
 
 def _language(columns: Columns, _: Sequence[str]) -> Columns:
-    labels, scores = language_id.identify(columns["text"])
+    labels, scores = language_id.identify_languages(columns["text"])
     return {"lang": labels, "lang_score": scores}
 
 
