@@ -15,12 +15,15 @@ from etl.schemas.lineage import (
 )
 from etl.schemas.tables import (
     ADDRESS,
+    CONTENT_HASH,
     CUT,
     CUTS,
+    DEDUP_COLUMNS,
     DUPLICATES,
     KEYS,
     RAW,
     SHORT,
+    SIGNATURE,
     TOKENS,
     UNITS,
     VERDICTS,
@@ -33,13 +36,16 @@ from etl.schemas.tables import (
 
 __all__ = [
     "ADDRESS",
+    "CONTENT_HASH",
     "CUT",
     "CUTS",
+    "DEDUP_COLUMNS",
     "DUPLICATES",
     "FORMAT_VERSION",
     "KEYS",
     "RAW",
     "SHORT",
+    "SIGNATURE",
     "TOKENS",
     "UNITS",
     "VERDICTS",

@@ -1,4 +1,4 @@
-"""Find earlier documents by their keys."""
+"""Look up the documents kept by earlier runs in the table `keys`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from etl import schemas, storage
 from etl.dedup.numbered_files import NumberedFile, address
+from etl.dedup.ranges import concatenate_ranges
 from etl.kernels.hashing.minhash import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
 from etl.lake.keys_table import KeyFile, Kind, file_id
-from etl.stages import DedupMinhash
+from etl.stages.dedup_minhash import DedupMinhash
 
 _EMPTY = pa.schema([schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]).empty_table()
 
@@ -93,10 +94,8 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Tabl
 
 def _matching_indices(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the indices of all ``keys`` (ascending) that are in ``wanted`` (ascending, unique)."""
-    first, last = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
-    counts = last - first
-    starts = first - (np.cumsum(counts) - counts)
-    return np.repeat(starts, counts) + np.arange(counts.sum())
+    first, stop = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+    return concatenate_ranges(first, stop - first)
 
 
 def halves(hashes: pa.Array) -> NDArray[np.int64]:

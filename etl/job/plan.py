@@ -14,7 +14,7 @@ from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit, kept_units, split_key, stale_data_files
 from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split, list_splits
-from etl.stages import DedupMinhash, Stage
+from etl.stages import Stage
 from etl.stages.tokenize import Encoder
 
 
@@ -81,8 +81,8 @@ class Plan:
                 state += ", will be rebuilt" if ledger.table else ", will be created"
             stages = " -> ".join(s.kind for s in _stages(recipe, step)) or "no stages"
             yield f"{step:<11} {stages}; {state}"
-        if recipe.minhash_stage is not None:
-            yield from _curve(recipe.minhash_stage)
+        for dedup_stage in recipe.dedup_stages:
+            yield from dedup_stage.plan_lines()
         if recipe.tokenize_stage is not None:
             reason = Encoder.of(recipe.tokenize_stage).fallback
             fallback = f"tokenizers, 30 to 90 times slower: {reason}"
@@ -191,26 +191,6 @@ def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
         where=ledger.url,
         hint="use another --lake, or pass --rebuild (older versions stay readable)",
     )
-
-
-def _curve(stage: DedupMinhash) -> Iterator[str]:
-    r"""Yield the probability that a pair of documents is found and joined, by similarity.
-
-    >>> print(*_curve(DedupMinhash(verify="exact")), sep="\n")
-    near        14 bands of 8 rows: 452 bytes per document; joins 92.4% of pairs at similarity 0.80
-      similarity   0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
-      found          5%    21%    56%    77%    92%    99%   100%   100%
-      joined         0%     0%     0%     0%    92%    99%   100%   100%
-    """
-    points = stage.curve()
-    threshold, size = stage.min_similarity, 4 * (1 + stage.permutations)
-    yield (
-        f"near        {stage.bands} bands of {stage.rows} rows: {size} bytes per document; "
-        f"joins {stage.joined(threshold):.1%} of pairs at similarity {threshold:.2f}"
-    )
-    yield "  similarity" + "".join(f"{point:>7.2f}" for point, _, _ in points)
-    yield "  found     " + "".join(f"{found:>7.0%}" for _, found, _ in points)
-    yield "  joined    " + "".join(f"{joined:>7.0%}" for _, _, joined in points)
 
 
 def _stages(recipe: Recipe, step: Step) -> tuple[Stage, ...]:

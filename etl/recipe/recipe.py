@@ -20,21 +20,19 @@ from etl.recipe.yaml_file import RecipeFile
 from etl.sources import Columns, Source
 from etl.stages import (
     STAGES,
-    DedupExact,
-    DedupMinhash,
-    DedupParagraphs,
     Filter,
     Python,
     Stage,
     Tokenize,
     Transform,
 )
-from etl.stages.document_columns import documents_schema
+from etl.stages.dedup import DedupStage, dedup_stages
+from etl.stages.document_columns import describing_stages, documents_schema
 from etl.stages.limits_by_language import ByLanguage
 from etl.stages.reference_list import Reference
 from etl.stages.rejected_rows import Rejected
 
-_DEDUPLICATING: Final = (DedupExact, DedupMinhash, DedupParagraphs)  # in the order of a recipe
+_LATE: Final = [kind for kind, model in STAGES.items() if issubclass(model, DedupStage | Tokenize)]
 
 
 Step = Literal["documents", "duplicates", "tokens"]
@@ -68,8 +66,7 @@ class Recipe(BaseModel):
             if _rank(before) > _rank(after):
                 raise ValueError(
                     f"{after.kind} must come before {before.kind}; "
-                    "the order is filters, exact deduplication, near deduplication, "
-                    "deduplication of paragraphs, tokenize"
+                    f"the order is filters and transforms, then {', '.join(_LATE)}"
                 )
             if type(before) is type(after) and _rank(after) > 0:
                 raise ValueError(f"{after.kind} occurs twice")
@@ -125,9 +122,9 @@ class Recipe(BaseModel):
         return tuple(s for s in self.stages if isinstance(s, Filter | Transform))
 
     @property
-    def dedup_stages(self) -> tuple[Stage, ...]:
+    def dedup_stages(self) -> tuple[DedupStage, ...]:
         """The deduplication stages, which compare all documents."""
-        return tuple(s for s in self.stages if isinstance(s, _DEDUPLICATING))
+        return dedup_stages(self.stages)
 
     @property
     def tokenize_stage(self) -> Tokenize | None:
@@ -135,28 +132,10 @@ class Recipe(BaseModel):
         return next((s for s in self.stages if isinstance(s, Tokenize)), None)
 
     @property
-    def has_exact(self) -> bool:
-        """Whether the recipe has an exact deduplication stage."""
-        return any(isinstance(s, DedupExact) for s in self.stages)
-
-    @property
     def references(self) -> dict[str, tuple[Reference, ...]]:
-        """The other lakes to compare documents with, by kind of duplicate (``exact`` or ``near``)."""
-        kinds: dict[str, tuple[Reference, ...]] = {}
-        for stage in self.stages:
-            if isinstance(stage, DedupExact | DedupMinhash) and stage.against:
-                kinds["exact" if isinstance(stage, DedupExact) else "near"] = stage.against
-        return kinds
-
-    @property
-    def minhash_stage(self) -> DedupMinhash | None:
-        """The near-deduplication stage, or None."""
-        return next((s for s in self.stages if isinstance(s, DedupMinhash)), None)
-
-    @property
-    def paragraphs_stage(self) -> DedupParagraphs | None:
-        """The stage that cuts paragraphs repeated from other documents, or None."""
-        return next((s for s in self.stages if isinstance(s, DedupParagraphs)), None)
+        """The other lakes to compare documents with, by kind of duplicate."""
+        stages = (stage for stage in self.dedup_stages if stage.references())
+        return {kind: stage.references() for stage in stages for kind in stage.kinds}
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -182,12 +161,6 @@ class Recipe(BaseModel):
                 hint="remove its python stages or, if you trust the code, omit --no-python",
             )
         return self
-
-    @property
-    def hash_normalization(self) -> str:
-        """The normalization of a text before its content is hashed."""
-        exact = [s.normalize for s in self.stages if isinstance(s, DedupExact)]
-        return exact[0] if exact else "whitespace"
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -222,12 +195,9 @@ class Recipe(BaseModel):
                 "seed": self.seed,
                 "rejected": self.rejected.model_dump(),
                 "stages": [stage.identity() for stage in self.documents_stages],
-                "hash": self.hash_normalization,
             }
-            if self.minhash_stage is not None:
-                identity["signature"] = self.minhash_stage.signature_identity()
-            if self.paragraphs_stage is not None:
-                identity["units"] = self.paragraphs_stage.units_identity()
+            for stage in describing_stages(self.stages):
+                identity[stage.identity_key] = stage.column_identity()
         elif step == "duplicates":
             identity = {
                 "documents": self.fingerprint("documents"),
@@ -235,10 +205,10 @@ class Recipe(BaseModel):
             }
         else:
             before: Step = "duplicates" if self.dedup_stages else "documents"
-            stage = self.tokenize_stage
+            tokenize = self.tokenize_stage
             identity = {
                 before: self.fingerprint(before),
-                "stage": stage.identity() if stage else None,
+                "stage": tokenize.identity() if tokenize else None,
             }
         text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -265,18 +235,17 @@ class Recipe(BaseModel):
 
 def _rank(stage: Stage) -> int:
     """Return the position of a stage's kind in a recipe; 0 for filters and transforms."""
-    late = (*_DEDUPLICATING, Tokenize)
-    return late.index(type(stage)) + 1 if isinstance(stage, late) else 0
+    return _LATE.index(stage.kind) + 1 if stage.kind in _LATE else 0
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:
-    """Raise ValueError if dedup_minhash keeps by a column that no stage computes."""
-    for stage in stages:
-        column = stage.keep_column if isinstance(stage, DedupMinhash) else None
+    """Raise ValueError if a deduplication stage keeps by a column that no stage computes."""
+    for stage in dedup_stages(stages):
+        column = stage.keep_column
         numbers = [field.name for field in documents_schema(stages) if field.type == pa.float64()]
         if column is not None and column not in numbers:
             raise ValueError(
-                f"dedup_minhash keeps by {column!r}, which no stage computes; "
+                f"{stage.kind} keeps by {column!r}, which no stage computes; "
                 f"computed columns: {', '.join(numbers)}"
             )
 
