@@ -13,6 +13,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from etl import schemas
@@ -65,7 +66,7 @@ def _read_hashes(
     rows = np.asarray(table["row"].combine_chunks())
     if len(left_out):
         stays = ~np.isin(address(np.int64(file.number), rows), left_out)
-        table, rows = table.filter(stays), rows[stays]
+        table, rows = table.filter(pa.array(stays)), rows[stays]
     words = halves(table["content_hash"].combine_chunks())
     return pd.DataFrame(
         {

@@ -106,7 +106,9 @@ class _Resolver:
             there, here = identities[stage.identity_key], stage.column_identity()
             if there != here:
                 what = _differences(there, here)
-                raise self._mismatch(f"the column {columns} has other settings: {what}")
+                raise self._mismatch(
+                    f"its column {columns} has other settings of {stage.kind}: {what}"
+                )
 
     def _check_generation(self) -> None:
         head = Table.open(self.documents.url)

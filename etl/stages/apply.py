@@ -190,9 +190,10 @@ class _Batch:
         size = len(self.documents)
         rows = pa.repeat(True, size) if stage.describes_rejected else self._kept()
         values = stage.describe(_select(self.documents.select(["text"]), rows)["text"])
+        if values and len(values[0]) != size:
+            indices = _indices_among(rows)
+            values = [column.take(indices) for column in values]
         for field, column in zip(stage.document_columns(), values, strict=True):
-            if len(column) != size:
-                column = column.take(_indices_among(rows))
             self.documents = self.documents.append_column(field, column)
 
     def finish(self) -> pa.Table:
