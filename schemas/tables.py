@@ -83,8 +83,8 @@ KEYS = pa.schema(
 )
 """Table ``keys``: the keys by which later duplicates of kept documents are found. For kind exact, ``key`` and
 ``check`` are the first and last 8 bytes of the content hash; for kind near, ``key`` is the key of a band of
-the signature and ``check`` is 0. ``file`` is ``etl.lake.keys_table.file_id`` of the data file of ``documents``
-that holds ``row``."""
+the signature and ``check`` is 0. ``file`` is the ``file_id`` (``etl.lake.keys_table``) of the data file of
+``documents`` that holds ``row``."""
 
 
 def list_of(values: pa.DataType) -> pa.DataType:

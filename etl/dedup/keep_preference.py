@@ -1,4 +1,4 @@
-"""Rank duplicates by the setting `keep`: of several duplicates, the one of the lowest rank is kept."""
+"""Rank duplicates by the setting `keep`: the one of the lowest rank is kept."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,9 @@ from etl.kernels.hashing.sorted_sets import between, distinct
 from etl.lake.keys_table import KeyFile, Kind, file_id
 from etl.stages.dedup_minhash import DedupMinhash
 
-_EMPTY = pa.schema([schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]).empty_table()
+EMPTY_KEYS: Final = pa.schema(
+    [schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]
+).empty_table()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +58,10 @@ class StoredKeys:
         """
         wanted = distinct(keys)
         tables = [table for file in self.files for table in _read_matching(file, wanted)]
-        table = pa.concat_tables([_EMPTY, *tables])
-        key, check, ids, rows = (np.asarray(table[n].combine_chunks()) for n in _EMPTY.column_names)
+        table = pa.concat_tables([EMPTY_KEYS, *tables])
+        key, check, ids, rows = (
+            np.asarray(table[n].combine_chunks()) for n in EMPTY_KEYS.column_names
+        )
         indices = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
         is_known = self.ids[indices] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
         numbers = self.numbers[indices[is_known]]
@@ -88,7 +92,7 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Tabl
                 rest = parquet.read_row_group(
                     group, columns=["check", "file", "row"], use_threads=False
                 )
-                table = rest.add_column(0, _EMPTY.field("key"), keys["key"])
+                table = rest.add_column(0, EMPTY_KEYS.field("key"), keys["key"])
                 yield table.take(pa.array(indices))
 
 

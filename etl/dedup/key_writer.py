@@ -1,4 +1,4 @@
-"""Write the keys of decided documents to the table `keys`, by which later runs find their duplicates."""
+"""Write the keys of decided documents to the table `keys`, for look-ups by later runs."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ from etl.compact_collections import SpilledList
 from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
 from etl.compute.submit import compute_frame
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.key_lookup import _EMPTY, halves, keys_of_bands
+from etl.dedup.key_lookup import EMPTY_KEYS, halves, keys_of_bands
 from etl.dedup.numbered_files import NumberedFile, number_files
 from etl.dedup.stored_file_list import store_file_list
 from etl.delta.data_file import DataFile, DataFileWriter
@@ -140,7 +140,7 @@ class _Write:
                 writer = DataFileWriter(
                     self.url, schemas.KEYS, KEYS, name=self.name, partition={"kind": kind}
                 )
-                columns = {name: rows[name].to_numpy() for name in _EMPTY.column_names}
-                writer.append(pa.table(columns, schema=_EMPTY.schema))
+                columns = {name: rows[name].to_numpy() for name in EMPTY_KEYS.column_names}
+                writer.append(pa.table(columns, schema=EMPTY_KEYS.schema))
                 fragments.extend(asdict(fragment) for fragment in writer.close())
         return pd.DataFrame({"result": pd.Series([json.dumps(fragments)], dtype=object)})

@@ -1,4 +1,4 @@
-"""Near-deduplication: find similar documents over the whole lake: signature bands, candidate pairs, keepers.
+"""Near-deduplication: find similar documents by the bands of their signatures.
 
 1. Each band of a signature is hashed to a key, and the keys are shuffled. Each document is paired with the
    best documents that share a key with it (with all of them, up to 64 documents).

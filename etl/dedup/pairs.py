@@ -1,4 +1,4 @@
-"""Pairs of a dropped document and its keeper: join those of two passes, write them to `duplicates`."""
+"""Join the pairs (dropped document, keeper) of two passes, and write them to `duplicates`."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Deduplication of paragraphs, lines or sentences (units): cut them from all documents but the first.
+"""Deduplicate paragraphs, lines or sentences (units): cut them from all documents but the first.
 
 1. The hashes of all units are shuffled. Of equal units, all but the first, by document address and position
    in the document, are repeats. Documents decided by an earlier run come first.

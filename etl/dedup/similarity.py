@@ -1,4 +1,4 @@
-"""Similarity of candidate pairs, computed from their signatures or from the shingles of their texts.
+"""Compute the similarity of candidate pairs from their signatures or the shingles of their texts.
 
 Each pair is sent to the data file of its better document, carries that signature to the data file of the
 worse one, and is kept if the two signatures agree in enough numbers. With ``verify: exact``, the shingles of
