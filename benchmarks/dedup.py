@@ -76,7 +76,7 @@ def candidates(stage: DedupMinhash, numbers: np.ndarray) -> set[tuple[int, int]]
         "address": np.repeat(rows, stage.bands),
         "rank": np.zeros(len(rows) * stage.bands),
     }
-    pairs = minhash.candidates(pd.DataFrame(bands))
+    pairs = minhash.pair_candidates(pd.DataFrame(bands))
     return set(zip(pairs["better"].tolist(), pairs["worse"].tolist(), strict=True))
 
 
@@ -95,7 +95,7 @@ def quality(data: Path) -> Iterator[str]:
         found = candidates(stage, numbers)
         sets = shingles(texts(array), stage.shingling)
         close = [pair for pair, value in known.items() if value >= stage.min_similarity]
-        likely = [stage.found(known[pair]) for pair in close]
+        likely = [stage.candidate_probability(known[pair]) for pair in close]
         similarities = {
             "estimate": {p: (numbers[p[0], 1:] == numbers[p[1], 1:]).mean() for p in found},
             "exact": {p: jaccard(sets[p[0]], sets[p[1]]) for p in found},
@@ -123,7 +123,7 @@ def _by_similarity(known: Pairs, found: set[tuple[int, int]], stage: DedupMinhas
     yield "|---|---|---|---|"
     for low, high in zip(BINS, [*BINS[1:], 2.0], strict=True):
         pairs = [pair for pair, value in known.items() if low <= value < high]
-        theory = np.mean([stage.found(known[pair]) for pair in pairs])
+        theory = np.mean([stage.candidate_probability(known[pair]) for pair in pairs])
         share = np.mean([pair in found for pair in pairs])
         label = f"{low:.2f} to {high:.2f}" if high < 2 else "1"
         yield f"| {label} | {len(pairs)} | {share:.3f} | {theory:.3f} |"

@@ -139,7 +139,7 @@ def compared(folder: Path) -> int:
     keys = keys_of_bands(stage, pa.array(signatures, pa.binary()))
     rows = np.repeat(np.arange(len(keys)), stage.bands)
     bands = pd.DataFrame({"key": keys.ravel(), "address": rows, "rank": 0.0})
-    return len(minhash.candidates(bands))
+    return len(minhash.pair_candidates(bands))
 
 
 def barrier(folder: Path) -> str:
@@ -192,7 +192,7 @@ def _addresses(number: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _equal_pairs(bands: pd.DataFrame) -> pd.DataFrame:
     """Return all pairs of equal keys."""
-    pairs = minhash.candidates(bands)
+    pairs = minhash.pair_candidates(bands)
     return pairs.assign(similarity=1.0, bucket=file_of(pairs["better"].to_numpy()))[
         SIMILAR_PAIRS.columns
     ]

@@ -30,7 +30,7 @@ from distributed import Client
 from filters_vs_peers import megabytes, peer
 
 from etl.dedup.key_lookup import keys_of_bands
-from etl.dedup.minhash import candidates
+from etl.dedup.minhash import pair_candidates
 from etl.delta.table import Table
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
@@ -70,7 +70,7 @@ def signed(documents: Path) -> tuple[dict[str, float], int]:
     middle = time.process_time()
     keys = keys_of_bands(stage, signatures.drop_null())
     rows = np.repeat(np.arange(len(keys)), stage.bands)
-    pairs = candidates(pd.DataFrame({"key": keys.ravel(), "address": rows, "rank": 0.0}))
+    pairs = pair_candidates(pd.DataFrame({"key": keys.ravel(), "address": rows, "rank": 0.0}))
     sharing = len(np.unique(pairs[["better", "worse"]].to_numpy()))
     end = time.process_time()
     return {"signatures": middle - begun, "lsh": end - middle}, sharing

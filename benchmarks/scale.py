@@ -189,7 +189,7 @@ def barrier(lake: str, count: int, workers: int) -> None:
         for step in recipe.steps
     }
     documents, duplicates = ledgers["documents"], ledgers["duplicates"]
-    layout = schemas.duplicates(has_references=False, has_cuts=False)
+    layout = schemas.duplicates()
     documents.create_or_rebuild(documents_schema(recipe.stages), DOCUMENTS.layout, lambda _: {})
     duplicates.create_or_rebuild(layout, DUPLICATES.layout, lambda _: {})
     rng = random.Random(0)  # noqa: S311 (no secret)
@@ -201,14 +201,16 @@ def barrier(lake: str, count: int, workers: int) -> None:
     ]:
         documents.commit(entries, lambda *_: {})
     del entries
-    tables = DocumentReader(documents.url, duplicates.url)
+    tables = DocumentReader(documents.url, duplicates.url, recipe.dedup_stages)
     with Cluster(workers=workers).connect() as client:
         clock = Clock(count)
         decisions = DedupDecisions(duplicates)
         assert documents.table is not None
         units = SpilledList(kept_units(documents.table))
         clock.tell("list the kept units")
-        compared = ComparisonSet(units, decisions, KeysTable(duplicates), ())
+        compared = ComparisonSet(
+            units, decisions, KeysTable(duplicates), (), stages=recipe.dedup_stages
+        )
         clock.tell("number their data files")
         names = (duplicates.key(unit.key) for unit in units)
         name = next(names)

@@ -201,12 +201,11 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
     own = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
     name = url.rsplit("/", 1)[-1]
     if name == "documents":
-        known = {*schemas.documents([], has_signature=True, has_units=True).names}
+        known = {*schemas.documents([], schemas.DEDUP_COLUMNS).names}
         signals = [name for name in own.names if name not in known]
+        present = {schemas.CONTENT_HASH.name, *own.names}
         return schemas.documents(
-            signals,
-            has_signature="signature" in own.names,
-            has_units="unit_hashes" in own.names,
+            signals, [field for field in schemas.DEDUP_COLUMNS if field.name in present]
         )
     if name == "duplicates":
         return schemas.duplicates(

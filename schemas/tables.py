@@ -70,7 +70,7 @@ DUPLICATES = pa.schema(
 """Table ``duplicates``: ``kind`` is one of WHOLE, CUT or SHORT; ``file`` is the data file of ``documents``
 that holds the row, as a path relative to the table."""
 
-WHOLE = ("exact", "near")
+WHOLE: tuple[str, ...] = ("exact", "near")
 """The kinds of documents that are dropped in favour of another, the keeper."""
 
 CUT = "cut"
@@ -90,7 +90,7 @@ KEYS = pa.schema(
 )
 """Table ``keys``: the keys by which later duplicates of kept documents are found. For kind exact, ``key`` and
 ``check`` are the first and last 8 bytes of the content hash; for kind near, ``key`` is the key of a band of
-the signature and ``check`` is 0. ``file`` is ``etl.lake.keys_table.file_id`` of the data file of
+the signature and ``check`` is 0. ``file`` is the ``file_id`` (``etl.lake.keys_table``) of the data file of
 ``documents`` that holds ``row``."""
 
 
@@ -99,6 +99,12 @@ def list_of(values: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", values, nullable=False))
 
 
+CONTENT_HASH = pa.field("content_hash", pa.binary())
+"""The column of ``documents`` for comparing equal texts; every table has it."""
+
+SIGNATURE = pa.field("signature", pa.binary())
+"""The column of ``documents`` for comparing similar texts, the MinHash; null in rejected rows."""
+
 UNITS = pa.schema(
     [
         pa.field("unit_hashes", list_of(pa.int64())),
@@ -106,6 +112,9 @@ UNITS = pa.schema(
     ]
 )
 """The columns of ``documents`` for comparing paragraphs, lines or sentences; null in rejected rows."""
+
+DEDUP_COLUMNS = pa.schema([CONTENT_HASH, SIGNATURE, *UNITS])
+"""All columns of ``documents`` that deduplication stages compare documents by."""
 
 CUTS = pa.schema([pa.field("cut", list_of(pa.int32())), pa.field("cut_chars", pa.int64())])
 """The columns of ``duplicates`` for removed units: their ordinals in the document and their code points in
@@ -127,12 +136,11 @@ def duplicates(*, has_references: bool = False, has_cuts: bool = False) -> pa.Sc
 
 
 def documents(
-    signals: Iterable[str], *, has_signature: bool = False, has_units: bool = False
+    signals: Iterable[str], dedup_columns: Iterable[pa.Field] = (CONTENT_HASH,)
 ) -> pa.Schema:
     """Return the schema of table ``documents`` for a recipe that computes the given signals.
 
-    Deduplication of near-duplicates adds ``signature``, the MinHash of a kept document; deduplication of
-    paragraphs, lines or sentences adds the columns of ``UNITS``.
+    ``dedup_columns`` are the columns that the deduplication stages compare documents by.
 
     >>> documents(["num_words"]).names[-4:]
     ['num_words', 'reason', 'content_hash', 'verdict']
@@ -149,9 +157,7 @@ def documents(
             pa.field("metadata", pa.string()),
             *(pa.field(name, pa.float64()) for name in signals),
             pa.field("reason", pa.string()),
-            pa.field("content_hash", pa.binary()),
-            *([pa.field("signature", pa.binary())] if has_signature else []),
-            *(UNITS if has_units else []),
+            *dedup_columns,
             pa.field("verdict", pa.string(), nullable=False),
         ]
     )

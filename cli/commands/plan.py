@@ -10,7 +10,7 @@ from etl.cli import options, output
 if TYPE_CHECKING:
     from etl.job.plan import Plan
     from etl.recipe.recipe import Recipe, Step
-    from etl.stages import DedupMinhash, Stage
+    from etl.stages import Stage
 
 app = typer.Typer()
 
@@ -76,8 +76,8 @@ def lines(plan: "Plan") -> Iterator[str]:
     size = sum(split.bytes for split in plan.splits)
     yield f"splits      {len(plan.splits)} to read ({size / 1e6:.1f} MB), {plan.done} done"
     yield from _tables(plan)
-    if recipe.minhash_stage is not None:
-        yield from _curve(recipe.minhash_stage)
+    for stage in recipe.dedup_stages:
+        yield from stage.plan_lines()
     if recipe.tokenize_stage is not None:
         from etl.stages.tokenize import Encoder
 
@@ -113,24 +113,3 @@ def _stages(recipe: "Recipe", step: "Step") -> "tuple[Stage, ...]":
         case "duplicates":
             return recipe.dedup_stages
     return () if recipe.tokenize_stage is None else (recipe.tokenize_stage,)
-
-
-def _curve(stage: "DedupMinhash") -> Iterator[str]:
-    r"""Yield the probability that a pair of documents is found and joined, by their similarity.
-
-    >>> from etl.stages import DedupMinhash
-    >>> print(*_curve(DedupMinhash(verify="exact")), sep="\n")
-    near        14 bands of 8: 452 bytes per document; 92.4% of pairs at 0.80 are joined
-      similarity   0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
-      found          5%    21%    56%    77%    92%    99%   100%   100%
-      joined         0%     0%     0%     0%    92%    99%   100%   100%
-    """
-    points = stage.curve()
-    threshold, size = stage.min_similarity, 4 * (1 + stage.permutations)
-    yield (
-        f"near        {stage.bands} bands of {stage.rows}: {size} bytes per document; "
-        f"{stage.joined(threshold):.1%} of pairs at {threshold:.2f} are joined"
-    )
-    yield "  similarity" + "".join(f"{point:>7.2f}" for point, _, _ in points)
-    yield "  found     " + "".join(f"{found:>7.0%}" for _, found, _ in points)
-    yield "  joined    " + "".join(f"{joined:>7.0%}" for _, _, joined in points)

@@ -79,7 +79,7 @@ class _Lake:
     def trace(self, match: FoundRow) -> Trace:
         """Trace one row of ``documents``."""
         values = match.values
-        known = set(schemas.documents([], has_signature=True, has_units=True).names)
+        known = set(schemas.documents([], schemas.DEDUP_COLUMNS).names)
         signals = {n: v for n, v in values.items() if n not in known and v is not None}
         key = key_of(match.path)
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))

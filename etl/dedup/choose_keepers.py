@@ -1,12 +1,13 @@
-"""Choice of the documents to keep among similar pairs, on the driver or, for many pairs, in rounds.
+"""Choose the documents to keep among similar pairs, on the driver or, for many pairs, in rounds.
 
 If there are more pairs than the driver may hold, they stay on the workers, in memory or spilled to disk. Each
 document has a home partition, which holds all pairs in which it is the worse document. In each round, a
 partition asks the home partitions of the better documents whether these stay, decides its own documents in
-order of preference, and drops the pairs that no longer count (``etl.kernels.hashing.independent_set.thin_pairs``): those whose
-better document goes, and those of a document that has a better keeper. A document that is the worse one in no
-pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012, arXiv 1202.3205).
-Its result equals that of the driver, which decides the remaining pairs as soon as it can hold them.
+order of preference, and drops the pairs that no longer count: those whose better document goes, and those of
+a document that has a better keeper (``etl.kernels.hashing.independent_set.thin_pairs``). A document that is the
+worse one in no pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012,
+arXiv 1202.3205). Its result equals that of the driver, which decides the remaining pairs as soon as it can
+hold them.
 
 Cost of a round: 24 bytes for each document that a partition asks for, and for each answer; pairs do not move.
 The driver holds 48 bytes for each undecided pair (``PAIRS_ON_DRIVER`` at most) and for each duplicate, and
@@ -49,9 +50,9 @@ _ANSWER = empty_pairs(document="int64", stays="bool", bucket="int64")
 def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
     """Return the duplicates among similar pairs, each with its keeper.
 
-    ``similar`` has the columns of ``SIMILAR_PAIRS``; the result has ``document`` and ``keeper`` (int64, addresses)
-    and ``similarity`` (float64). Raises StageError if more pairs than the driver may hold are undecided after
-    ``MAX_ROUNDS``.
+    ``similar`` has the columns of ``SIMILAR_PAIRS``; the result has ``document`` and ``keeper`` (int64,
+    addresses) and ``similarity`` (float64). Raises StageError if more pairs than the driver may hold are
+    undecided after ``MAX_ROUNDS``.
     """
     pairs = client.persist(similar)
     num_open, rounds = _count(client, pairs["worse"].count()), 0

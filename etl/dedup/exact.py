@@ -1,62 +1,79 @@
-"""Pair documents whose texts have equal content hashes."""
+"""Exact deduplication: pair documents whose texts have equal content hashes.
 
-from collections.abc import Sequence
+The hashes are shuffled by their last 8 bytes, so that all equal ones are in one partition, where those of
+documents kept by earlier runs are looked up (``etl.dedup.key_lookup``). Only numbers are shuffled: 40 bytes
+per new document.
+"""
+
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from etl import schemas
 from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
+from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys, halves
-from etl.dedup.numbered_files import FILES_PER_FRAGMENT, NumberedFile, file_of, row_of
-from etl.dedup.stored_file_list import StoredFileList
-from etl.lake.keys_table import KeyFile
+from etl.dedup.numbered_files import NumberedFile, address, file_of, of_files, row_of
+from etl.dedup.pairs import PAIRS
+from etl.stages.dedup_exact import DedupExact
 
-_KEYS = pd.DataFrame(
-    {n: pd.Series(dtype="int64") for n in ("high", "low", "file", "row")}
+_HASHES: Final = pd.DataFrame(
+    {name: pd.Series(dtype="int64") for name in ("high", "low", "file", "row")}
     | {"rank": pd.Series(dtype="float64")}
 )
+"""Halves of content hashes, with the addresses and ranks of their documents."""
 
 
-_PAIRS = pd.DataFrame(
-    {n: pd.Series(dtype="int64") for n in ("file", "row", "keeper_file", "keeper_row", "bucket")}
-)
+def find_equal(inputs: PassInput, _stage: DedupExact, earlier: PassResult) -> PassResult:
+    """Drop the undecided documents whose text equals that of a better one."""
+    earlier = earlier.collect(inputs.client)
+    pairs = pair_equal(inputs, left_out=earlier.dropped(), kind="exact")
+    return earlier.join(inputs.client, pairs)
 
 
-def find_equal(
-    files: StoredFileList, lake: DocumentReader, keys: Sequence[KeyFile]
-) -> tuple[dd.DataFrame, int]:
-    """Return the undecided rows whose text equals that of a better row, and the number of partitions.
+def pair_equal(inputs: PassInput, *, left_out: NDArray[np.int64], kind: str) -> dd.DataFrame:
+    """Return the undecided documents whose text equals that of a better one, as pairs of a kind.
 
-    The frame has the columns of ``_PAIRS``.
+    ``left_out`` are the addresses (ascending) of undecided documents to ignore.
     """
-    old = StoredKeys.of(keys, files, "exact")
-    numbers, rows = files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
-    partitions = partitions_for(int(rows.sum()), old.rows)
-    new = files.frame(
-        task_batches(numbers, rows),
-        read=partial(_read_keys, lake=lake),
-        meta=_KEYS,
-        label="dedup_exact-keys",
+    stored = StoredKeys.of(inputs.keys, inputs.files, "exact")
+    numbers, rows = inputs.files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
+    file_parts = task_batches(numbers, rows)
+    hashes = inputs.files.frame(
+        file_parts,
+        [of_files(left_out, part) for part in file_parts],
+        read=partial(_read_hashes, lake=inputs.lake),
+        meta=_HASHES,
+        label="dedup_exact-hashes",
     )
-    new = shuffle_by_range(new, "low", partitions)
-    return new.map_partitions(_PairEqual(old), meta=_PAIRS), partitions
+    hashes = shuffle_by_range(hashes, "low", partitions_for(int(rows.sum()), stored.rows))
+    return hashes.map_partitions(_PairEqual(stored, schemas.WHOLE.index(kind)), meta=PAIRS)
 
 
-def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+def _read_hashes(
+    file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader
+) -> pd.DataFrame:
     """Return the hash, address and rank of each document that may be a keeper or a duplicate."""
-    table = lake.read(file, ["content_hash"])
+    table = lake.read_ranked(file, ["content_hash"])
+    rows = np.asarray(table["row"].combine_chunks())
+    if len(left_out):
+        stays = ~np.isin(address(np.int64(file.number), rows), left_out)
+        table, rows = table.filter(pa.array(stays)), rows[stays]
     words = halves(table["content_hash"].combine_chunks())
     return pd.DataFrame(
         {
             "high": words[:, 1],
             "low": words[:, 0],
             "file": np.full(len(words), file.number, np.int64),
-            "row": np.asarray(table["row"].combine_chunks()),
+            "row": rows,
             "rank": np.asarray(table["rank"].combine_chunks()),
         }
     )
@@ -64,13 +81,14 @@ def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _PairEqual:
-    """Partition task that pairs undecided duplicates with their keepers, old rows included."""
+    """Partition task that pairs undecided duplicates with their keepers, which may be decided."""
 
-    old: StoredKeys
+    stored: StoredKeys
+    kind: int  # index into ``schemas.WHOLE``
 
-    def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
-        matches = self.old.matching(keys["low"].to_numpy())
-        old = pd.DataFrame(
+    def __call__(self, hashes: pd.DataFrame) -> pd.DataFrame:
+        matches = self.stored.matching(hashes["low"].to_numpy())
+        decided = pd.DataFrame(
             {
                 "high": matches["check"],
                 "low": matches["key"],
@@ -79,24 +97,23 @@ class _PairEqual:
                 "rank": np.full(len(matches), -np.inf),
             }
         )
-        return _pairs(pd.concat([keys[_KEYS.columns], old]))
+        pairs = _pair_with_best(pd.concat([hashes[_HASHES.columns], decided]))
+        return pairs.assign(similarity=1.0, kind=self.kind)
 
 
-def _pairs(keys: pd.DataFrame) -> pd.DataFrame:
-    """Return the undecided rows that are not the best of their hash, each with its keeper."""
-    frame = pl.DataFrame({name: keys[name].to_numpy() for name in _KEYS.columns})
+def _pair_with_best(hashes: pd.DataFrame) -> pd.DataFrame:
+    """Return the undecided documents that are not the best of their hash, each with its keeper."""
+    frame = pl.DataFrame({name: hashes[name].to_numpy() for name in _HASHES.columns})
+    keeper = {
+        f"keeper_{name}": pl.col(name).first().over("high", "low") for name in ("file", "row")
+    }
+    is_undecided = pl.col("rank") > -np.inf
+    is_keeper = (pl.col("file") == pl.col("keeper_file")) & (pl.col("row") == pl.col("keeper_row"))
     pairs = (
         frame.filter(pl.len().over("high", "low") > 1)
         .sort("high", "low", "rank", "file", "row")
-        .with_columns(
-            keeper_file=pl.col("file").first().over("high", "low"),
-            keeper_row=pl.col("row").first().over("high", "low"),
-        )
-        .filter(
-            (pl.col("rank") > -np.inf)
-            & ((pl.col("file") != pl.col("keeper_file")) | (pl.col("row") != pl.col("keeper_row")))
-        )
-        .with_columns(bucket=pl.col("file") // FILES_PER_FRAGMENT)
-        .select(_PAIRS.columns.to_list())
+        .with_columns(**keeper)
+        .filter(is_undecided & ~is_keeper)
     )
-    return pd.DataFrame({name: pairs[name].to_numpy() for name in _PAIRS.columns})
+    names = ("file", "row", "keeper_file", "keeper_row")
+    return pd.DataFrame({name: pairs[name].to_numpy() for name in names})

@@ -1,9 +1,9 @@
-"""Find earlier documents by their keys."""
+"""Look up the documents kept by earlier runs in the table `keys`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from etl import schemas, storage
 from etl.dedup.numbered_files import NumberedFile, address
+from etl.dedup.ranges import concatenate_ranges
 from etl.kernels.hashing.minhash import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
 from etl.lake.keys_table import KeyFile, Kind, file_id
-from etl.stages import DedupMinhash
+from etl.stages.dedup_minhash import DedupMinhash
 
-_EMPTY = pa.schema([schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]).empty_table()
+EMPTY_KEYS: Final = pa.schema(
+    [schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]
+).empty_table()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +58,10 @@ class StoredKeys:
         """
         wanted = distinct(keys)
         tables = [table for file in self.files for table in _read_matching(file, wanted)]
-        table = pa.concat_tables([_EMPTY, *tables])
-        key, check, ids, rows = (np.asarray(table[n].combine_chunks()) for n in _EMPTY.column_names)
+        table = pa.concat_tables([EMPTY_KEYS, *tables])
+        key, check, ids, rows = (
+            np.asarray(table[n].combine_chunks()) for n in EMPTY_KEYS.column_names
+        )
         indices = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
         is_known = self.ids[indices] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
         numbers = self.numbers[indices[is_known]]
@@ -87,16 +92,14 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Tabl
                 rest = parquet.read_row_group(
                     group, columns=["check", "file", "row"], use_threads=False
                 )
-                table = rest.add_column(0, _EMPTY.field("key"), keys["key"])
+                table = rest.add_column(0, EMPTY_KEYS.field("key"), keys["key"])
                 yield table.take(pa.array(indices))
 
 
 def _matching_indices(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the indices of all ``keys`` (ascending) that are in ``wanted`` (ascending, unique)."""
-    first, last = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
-    counts = last - first
-    starts = first - (np.cumsum(counts) - counts)
-    return np.repeat(starts, counts) + np.arange(counts.sum())
+    first, stop = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+    return concatenate_ranges(first, stop - first)
 
 
 def halves(hashes: pa.Array) -> NDArray[np.int64]:

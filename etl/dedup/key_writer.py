@@ -1,4 +1,4 @@
-"""Write the keys of decided documents."""
+"""Write the keys of decided documents to the table `keys`, for look-ups by later runs."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ from etl.compact_collections import SpilledList
 from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
 from etl.compute.submit import compute_frame
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.key_lookup import _EMPTY, halves, keys_of_bands
+from etl.dedup.key_lookup import EMPTY_KEYS, halves, keys_of_bands
 from etl.dedup.numbered_files import NumberedFile, number_files
 from etl.dedup.stored_file_list import store_file_list
 from etl.delta.data_file import DataFile, DataFileWriter
@@ -26,6 +26,8 @@ from etl.lake.keys_table import KINDS, KeysTable, file_id
 from etl.lake.ledger import Describe, Ledger, LedgerEntry
 from etl.lake.tables import KEYS
 from etl.lake.work_units import WorkResult, WorkUnit, kept_units
+from etl.stages.dedup import find_dedup_stage
+from etl.stages.dedup_minhash import DedupMinhash
 
 _KEYS = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("key", "check", "file", "row", "kind")}
@@ -87,12 +89,13 @@ def write_keys(
 
     All ``files`` are decided; ``name`` is the prefix of the new files' names.
     """
-    per_document = 1 + (0 if lake.stage is None else lake.stage.bands)
+    stage = find_dedup_stage(lake.stages, DedupMinhash)
+    per_document = 1 + (0 if stage is None else stage.bands)
     with store_file_list(files, url, name) as numbered:
         numbers, rows = numbered.chosen(lambda _: True)
         keys = numbered.frame(
             task_batches(numbers, rows * per_document),
-            read=partial(_read_keys, lake=lake),
+            read=partial(_read_keys, lake=lake, stage=stage),
             meta=_KEYS,
             label="keys-read",
         )
@@ -102,18 +105,19 @@ def write_keys(
     return [DataFile(**fragment) for text in written["result"] for fragment in json.loads(text)]
 
 
-def _read_keys(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+def _read_keys(
+    file: NumberedFile, *, lake: DocumentReader, stage: DedupMinhash | None
+) -> pd.DataFrame:
     """Return the keys of each kept document of a file; ``kind`` is an index into ``KINDS``."""
-    has_bands = lake.stage is not None
-    table = lake.read(file, ["content_hash", *(["signature"] if has_bands else [])])
+    table = lake.read(file, ["content_hash", *(["signature"] if stage is not None else [])])
     rows = np.asarray(table["row"].combine_chunks())
     hashes = halves(table["content_hash"].combine_chunks())
     parts = [(hashes[:, 0], hashes[:, 1], rows)]
-    if lake.stage is not None:
+    if stage is not None:
         signatures = table["signature"].combine_chunks()
         signed_rows = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
-        keys = keys_of_bands(lake.stage, signatures.drop_null()).ravel()
-        parts.append((keys, np.zeros_like(keys), np.repeat(signed_rows, lake.stage.bands)))
+        keys = keys_of_bands(stage, signatures.drop_null()).ravel()
+        parts.append((keys, np.zeros_like(keys), np.repeat(signed_rows, stage.bands)))
     key, check, row = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     id = np.full(len(key), file_id(file.path))
@@ -136,7 +140,7 @@ class _Write:
                 writer = DataFileWriter(
                     self.url, schemas.KEYS, KEYS.layout, name=self.name, partition={"kind": kind}
                 )
-                columns = {name: rows[name].to_numpy() for name in _EMPTY.column_names}
-                writer.append(pa.table(columns, schema=_EMPTY.schema))
+                columns = {name: rows[name].to_numpy() for name in EMPTY_KEYS.column_names}
+                writer.append(pa.table(columns, schema=EMPTY_KEYS.schema))
                 fragments.extend(asdict(fragment) for fragment in writer.close())
         return pd.DataFrame({"result": pd.Series([json.dumps(fragments)], dtype=object)})

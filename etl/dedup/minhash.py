@@ -1,4 +1,4 @@
-"""Near-duplicate search over the whole lake: signature bands, candidate pairs, keepers.
+"""Near-deduplication: find similar documents by the bands of their signatures.
 
 1. Each band of a signature is hashed to a key, and the keys are shuffled. Each document is paired with the
    best documents that share a key with it (with all of them, up to 64 documents).
@@ -8,13 +8,12 @@
 4. The documents that stay are chosen from the remaining pairs (``etl.dedup.choose_keepers``).
 
 Only numbers are shuffled: 24 bytes per band of each new document, and about 500 bytes per candidate pair.
-Memory on the driver is bounded (``etl.dedup.choose_keepers``). A run that adds files looks up the documents kept by
-earlier runs by their keys (``etl.dedup.key_writer``) and reads only the signatures of candidates. Its result is that
-of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the new files come
-after the old ones.
+Memory on the driver is bounded (``etl.dedup.choose_keepers``). A run that adds files looks up the documents
+kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates. Its
+result is that of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the
+new files come after the old ones.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
@@ -24,14 +23,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from distributed import Client
 from numpy.typing import NDArray
 
+from etl import schemas
 from etl.compute.shuffle import partitions_for, shuffle_by_range, shuffle_by_value, task_batches
-from etl.dedup import choose_keepers
+from etl.dedup.choose_keepers import choose_keepers
+from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.exact import pair_equal
 from etl.dedup.key_lookup import StoredKeys, keys_of_bands
 from etl.dedup.numbered_files import NumberedFile, address, file_of, of_files, row_of
+from etl.dedup.pairs import PAIRS
+from etl.dedup.ranges import concatenate_ranges
 from etl.dedup.similarity import (
     ENDS,
     FILES_PER_BUCKET,
@@ -40,9 +43,8 @@ from etl.dedup.similarity import (
     bucket_of,
     empty_pairs,
 )
-from etl.dedup.stored_file_list import StoredFileList
 from etl.kernels.hashing.sorted_sets import repeated
-from etl.lake.keys_table import KeyFile
+from etl.stages.dedup_minhash import DedupMinhash
 
 _MAX_BEST = 64  # best documents of a key that the others are compared with
 _MAX_PAIRS = 1 << 16  # about so many per key; each document is compared with at least one
@@ -51,99 +53,81 @@ _BANDS = empty_pairs(key="int64", address="int64", rank="float64")
 _COMPARED = empty_pairs(**ENDS, bucket="int64")
 
 
-def find_similar(
-    client: Client,
-    files: StoredFileList,
-    lake: DocumentReader,
-    *,
-    equal: pd.DataFrame,
-    has_exact: bool,
-    keys: Sequence[KeyFile] = (),
-) -> pd.DataFrame:
-    """Return all undecided duplicates, near and exact.
+def find_similar(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) -> PassResult:
+    """Drop the undecided documents that are similar to a better one.
 
-    ``equal`` has the documents whose text equals that of a better one. The result has the columns ``file``,
-    ``row``, ``keeper_file`` and ``keeper_row`` (int64, as ``equal``), ``similarity`` (float64) and
-    ``is_near`` (bool). Without ``has_exact``, equal texts count as near-duplicates. ``keys`` are data files
-    of the table ``keys`` with the keys of the ``files`` that are marked as keyed; the other files are read.
+    Without a stage that reports equal texts, these count as similar. Of equal texts only the best one enters
+    the search.
     """
-    chosen = choose_keepers.choose_keepers(client, _similar_pairs(files, lake, equal, keys))
-    return _with_twins(chosen, equal, has_exact=has_exact)
+    if not inputs.has_kind("exact"):
+        equal = pair_equal(inputs, left_out=earlier.collect(inputs.client).dropped(), kind="near")
+        earlier = earlier.join(inputs.client, equal)
+    earlier = earlier.collect(inputs.client)
+    similar = _similar_pairs(inputs, stage, earlier.dropped())
+    return earlier.join(inputs.client, _as_pairs(choose_keepers(inputs.client, similar)))
 
 
-def _with_twins(near: pd.DataFrame, equal: pd.DataFrame, *, has_exact: bool) -> pd.DataFrame:
-    """Return near-duplicates and equal texts; the twin of a near-duplicate gets the same keeper."""
-    twins = pd.DataFrame(
-        {
-            "document": address(equal["file"].to_numpy(), equal["row"].to_numpy()),
-            "twin": address(equal["keeper_file"].to_numpy(), equal["keeper_row"].to_numpy()),
-        }
-    )
-    nullable = near.rename(columns={"document": "twin"}).astype({"keeper": "Int64"})
-    twins = twins.merge(nullable, on="twin", how="left")
-    twins["is_near"] = twins["keeper"].notna() | (not has_exact)
-    twins["keeper"] = twins["keeper"].fillna(twins["twin"]).astype("int64")
-    twins["similarity"] = twins["similarity"].fillna(1.0)
-    duplicates = pd.concat([near.assign(is_near=True), twins], ignore_index=True)
-    documents, keepers = duplicates["document"].to_numpy(), duplicates["keeper"].to_numpy()
-    return pd.DataFrame(
-        {
-            "file": file_of(documents),
-            "row": row_of(documents),
-            "keeper_file": file_of(keepers),
-            "keeper_row": row_of(keepers),
-            "similarity": duplicates["similarity"].to_numpy(),
-            "is_near": duplicates["is_near"].to_numpy(),
-        }
-    )
+def _as_pairs(chosen: pd.DataFrame) -> pd.DataFrame:
+    """Return dropped documents, given as the result of ``choose_keepers``, with the columns of ``PAIRS``."""
+    documents, keepers = chosen["document"].to_numpy(), chosen["keeper"].to_numpy()
+    pairs = {
+        "file": file_of(documents),
+        "row": row_of(documents),
+        "keeper_file": file_of(keepers),
+        "keeper_row": row_of(keepers),
+        "similarity": chosen["similarity"].to_numpy(),
+        "kind": np.full(len(chosen), schemas.WHOLE.index("near")),
+    }
+    return pd.DataFrame(pairs)[list(PAIRS.columns)]
 
 
 def _similar_pairs(
-    files: StoredFileList, lake: DocumentReader, equal: pd.DataFrame, keys: Sequence[KeyFile]
+    inputs: PassInput, stage: DedupMinhash, left_out: NDArray[np.int64]
 ) -> dd.DataFrame:
-    """Return the pairs of similar documents, with the columns of ``SIMILAR_PAIRS``."""
-    assert lake.stage is not None
-    old = StoredKeys.of(keys, files, "near")
-    numbers, rows = files.chosen(lambda f: "near" in f.kinds and "near" not in f.keyed)
-    partitions = partitions_for(int(rows.sum()) * lake.stage.bands, old.rows)
-    file_parts = task_batches(numbers, rows * lake.stage.bands)
-    left_out = np.sort(address(equal["file"].to_numpy(), equal["row"].to_numpy()))
-    bands = files.frame(
+    """Return the pairs of similar documents, with the columns of ``SIMILAR_PAIRS``.
+
+    ``left_out`` are the addresses (ascending) of documents to ignore.
+    """
+    stored = StoredKeys.of(inputs.keys, inputs.files, "near")
+    numbers, rows = inputs.files.chosen(lambda f: "near" in f.kinds and "near" not in f.keyed)
+    partitions = partitions_for(int(rows.sum()) * stage.bands, stored.rows)
+    file_parts = task_batches(numbers, rows * stage.bands)
+    bands = inputs.files.frame(
         file_parts,
         [of_files(left_out, part) for part in file_parts],
-        read=partial(_read_bands, lake=lake),
+        read=partial(_read_bands, lake=inputs.lake, stage=stage),
         meta=_BANDS,
         label="dedup_minhash-bands",
     )
     pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
-        _PairCandidates(old), meta=_COMPARED
+        _PairCandidates(stored), meta=_COMPARED
     )
-    buckets = 1 if partitions == 1 else min(4 * partitions, 1 + len(files) // FILES_PER_BUCKET)
-    comparison = SimilarityCheck(files, lake)
+    many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET)
+    buckets = 1 if partitions == 1 else many
+    check = SimilarityCheck(inputs.files, inputs.lake, stage)
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
-        comparison.sign, meta=comparison.meta()
+        check.sign, meta=check.meta()
     )
     similar = shuffle_by_value(signed, "bucket", buckets).map_partitions(
-        comparison.compare, meta=SIMILAR_PAIRS
+        check.compare, meta=SIMILAR_PAIRS
     )
-    if lake.stage.verify == "exact":
+    if stage.verify == "exact":
         similar = shuffle_by_value(similar, "bucket", buckets).map_partitions(
-            comparison.count, meta=SIMILAR_PAIRS
+            check.count, meta=SIMILAR_PAIRS
         )
     return similar
 
 
 def _read_bands(
-    file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader
+    file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader, stage: DedupMinhash
 ) -> pd.DataFrame:
     """Return the band keys of each document that may be a keeper or a duplicate."""
-    assert lake.stage is not None
-    table = lake.read(file, ["signature"])
+    table = lake.read_ranked(file, ["signature"])
     table = table.filter(pc.is_valid(table["signature"]))
     rows = address(np.int64(file.number), np.asarray(table["row"].combine_chunks()))
     stays = ~np.isin(rows, left_out)
     table, rows = table.filter(pa.array(stays)), rows[stays]
-    keys = keys_of_bands(lake.stage, table["signature"].combine_chunks())
+    keys = keys_of_bands(stage, table["signature"].combine_chunks())
     return pd.DataFrame(
         {
             "key": keys.ravel(),
@@ -155,13 +139,13 @@ def _read_bands(
 
 @dataclass(frozen=True)
 class _PairCandidates:
-    """Partition task that pairs documents that share a band key, old documents included."""
+    """Partition task that pairs documents that share a band key; one of them may be decided."""
 
-    old: StoredKeys
+    stored: StoredKeys
 
     def __call__(self, bands: pd.DataFrame) -> pd.DataFrame:
-        known = self.old.matching(bands["key"].to_numpy())[["key", "address"]]
-        return candidates(pd.concat([bands[_BANDS.columns], known.assign(rank=-np.inf)]))
+        decided = self.stored.matching(bands["key"].to_numpy())[["key", "address"]]
+        return pair_candidates(pd.concat([bands[_BANDS.columns], decided.assign(rank=-np.inf)]))
 
 
 class _Bands(NamedTuple):
@@ -190,7 +174,7 @@ class _Pairs(NamedTuple):
     worse: NDArray[np.int64]  # (m,)
 
 
-def candidates(bands: pd.DataFrame) -> pd.DataFrame:
+def pair_candidates(bands: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs to compare, each once: undecided documents with better ones of the same key.
 
     ``bands`` has the columns ``key``, ``address`` and ``rank``, the result those of ``ENDS`` and ``bucket``.
@@ -224,6 +208,4 @@ def _pairs_with_best(bands: _Bands) -> _Pairs:
     limit = np.repeat(np.clip(_MAX_PAIRS // sizes, 1, _MAX_BEST), sizes)
     num_pairs = np.where(bands.ranks == -np.inf, 0, np.minimum(num_better, limit))
     worse = np.repeat(np.arange(size), num_pairs)
-    first_pair = np.cumsum(num_pairs) - num_pairs
-    nth_best = np.arange(len(worse)) - first_pair[worse]
-    return _Pairs(start[worse] + nth_best, worse)
+    return _Pairs(concatenate_ranges(start, num_pairs), worse)

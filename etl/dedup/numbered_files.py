@@ -13,6 +13,7 @@ from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, list_key_files
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.stages.dedup import DedupStage
 
 ROW_BITS = 40
 """Bits of the row in an address: a file has fewer than 2^40 rows, and a lake fewer than 2^23 files."""
@@ -32,7 +33,7 @@ class NumberedFile:
     rows: int
     decided: bool
     duplicates: tuple[str, ...]  # data files of ``duplicates`` that may list rows of this file
-    kinds: tuple[Kind, ...] = KINDS  # kinds of duplicates to compare its rows for
+    kinds: tuple[str, ...] = KINDS  # kinds of duplicates to compare its rows for
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys are in a table ``keys``
     lake: str | None = None  # URL of the lake, if it is another one
 
@@ -42,7 +43,7 @@ def number_files(
     decisions: DedupDecisions,
     *,
     numbers: Iterator[int] | None = None,
-    kinds: tuple[Kind, ...] = KINDS,
+    kinds: tuple[str, ...] = KINDS,
     keyed: Callable[[WorkUnit], tuple[Kind, ...]] = lambda _: (),
     lake: str | None = None,
 ) -> Iterator[NumberedFile]:
@@ -94,14 +95,18 @@ class ComparisonSet:
         decisions: DedupDecisions,
         keys: KeysTable,
         others: Sequence[ReferenceLake],
+        *,
+        stages: Iterable[DedupStage],
     ) -> None:
         """Collect the files of all ``units`` of a lake and of the other lakes' decided units."""
+        kinds = dict.fromkeys([*KINDS, *(kind for stage in stages for kind in stage.kinds)])
         numbers = count()
         other_files = (file for other in others for file in _files_of(other, numbers))
         own_files = number_files(
             units,
             decisions,
             numbers=numbers,
+            kinds=tuple(kinds),
             keyed=lambda unit: KINDS if keys.has(unit.key) else (),
         )
         self.files = SpilledList(chain(other_files, own_files))

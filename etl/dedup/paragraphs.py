@@ -1,4 +1,4 @@
-"""Deduplication of paragraphs, lines or sentences (units): cut from all documents but the first.
+"""Deduplicate paragraphs, lines or sentences (units): cut them from all documents but the first.
 
 1. The hashes of all units are shuffled. Of equal units, all but the first, by document address and position
    in the document, are repeats. Documents decided by an earlier run come first.
@@ -37,6 +37,7 @@ from etl.compact_collections import SpilledList
 from etl.compute import shuffle
 from etl.compute.shuffle import shuffle_by_value, task_batches
 from etl.compute.submit import compute_frame
+from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import (
     FILES_PER_FRAGMENT,
@@ -47,11 +48,13 @@ from etl.dedup.numbered_files import (
     of_files,
     row_of,
 )
+from etl.dedup.ranges import concatenate_ranges
 from etl.dedup.stored_file_list import StoredFileList, store_file_list
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.kernels.lines.text_units import NOT_COMPARED
 from etl.lake.dedup_decisions import RangeIndex, duplicate_rows
 from etl.lake.tables import DUPLICATES
+from etl.stages.dedup_paragraphs import DedupParagraphs
 
 
 def _empty(*names: str) -> pd.DataFrame:
@@ -66,43 +69,35 @@ _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 
 def find_repeated_passages(
-    client: Client,
-    files: SpilledList[NumberedFile],
-    lake: DocumentReader,
-    *,
-    name: str,
-    decided: Sequence[DataFile],
-) -> list[DataFile]:
-    """Write the undecided documents to cut or drop to fragments of ``duplicates``; return the fragments.
+    inputs: PassInput, stage: DedupParagraphs, earlier: PassResult
+) -> PassResult:
+    """Cut the passages that occur in an earlier document; drop documents that become too short.
 
-    ``name`` is the prefix of the new files' names; ``decided`` are the fragments of this run that list the
-    documents dropped as exact duplicates or near-duplicates.
+    The first document by address keeps a passage; documents that other stages drop are not compared.
     """
-    lake = replace(lake, stage=None)  # the first document by address keeps a unit
-    with store_file_list(_ordered(files, decided), lake.duplicates, name) as numbered:
+    earlier = earlier.write(inputs)
+    client, lake, name = inputs.client, inputs.lake, inputs.name
+    files = SpilledList(file for file in inputs.files if file.lake is None)
+    ordered = _order_files(files, earlier.data_files)
+    with store_file_list(ordered, lake.duplicates, name) as numbered:
+        write = _WriteRows(numbered, lake, stage, name, schemas.SHORT)
         repeats = client.persist(_repeats(client, numbered, lake, left_out=None))
-        fragments, short = _written(client, repeats, _Write(numbered, lake, name, schemas.SHORT))
+        short_files, short = _write_rows(client, repeats, write)
         if len(short) or any(file.duplicates for file in files if file.decided):
             repeats = _repeats(client, numbered, lake, left_out=short)
-        cut, _ = _written(client, repeats, _Write(numbered, lake, name, schemas.CUT))
-    return fragments + cut
+        cut_files, _ = _write_rows(client, repeats, replace(write, kind=schemas.CUT))
+    return replace(earlier, data_files=(*earlier.data_files, *short_files, *cut_files))
 
 
-def num_cut(fragments: Sequence[DataFile]) -> int:
-    """Return the number of documents that fragments of ``duplicates`` cut."""
-    kinds = [json.loads(fragment.statistics)["maxValues"]["kind"] for fragment in fragments]
-    return sum(f.rows for f, kind in zip(fragments, kinds, strict=True) if kind == schemas.CUT)
-
-
-def _ordered(
-    files: SpilledList[NumberedFile], fragments: Sequence[DataFile]
+def _order_files(
+    files: SpilledList[NumberedFile], new: Sequence[DataFile]
 ) -> Iterator[NumberedFile]:
     """Yield the files with new numbers, decided ones first.
 
-    Undecided files get the new ``fragments`` that may list rows of them as their files of ``duplicates``.
+    Undecided files get the ``new`` data files of ``duplicates`` that may list rows of them.
     """
-    statistics = ((json.loads(f.statistics), f.path) for f in fragments)
-    spans = RangeIndex(
+    statistics = ((json.loads(file.statistics), file.path) for file in new)
+    sources = RangeIndex(
         (s["minValues"]["source"], s["maxValues"]["source"], path) for s, path in statistics
     )
     numbers = count()
@@ -111,7 +106,7 @@ def _ordered(
             yield replace(file, number=next(numbers))
     for file in files:
         if not file.decided:
-            yield replace(file, number=next(numbers), duplicates=spans.files_around(file.source))
+            yield replace(file, number=next(numbers), duplicates=sources.files_around(file.source))
 
 
 def _repeats(
@@ -181,20 +176,9 @@ def _read_units(
         {
             "hash": hashes[is_compared],
             "document": np.repeat(documents, sizes)[is_compared],
-            "ordinal": _ordinals(sizes)[is_compared],
+            "ordinal": concatenate_ranges(0, sizes)[is_compared],
         }
     )
-
-
-def _ordinals(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return 0, 1, ... size - 1 for each size, concatenated.
-
-    >>> _ordinals(np.array([2, 0, 3])).tolist()
-    [0, 1, 0, 1, 2]
-    """
-    ends = np.cumsum(sizes, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) - np.repeat(ends - sizes, sizes)
 
 
 def repeats_of(keys: pd.DataFrame, *, first_new: int) -> pd.DataFrame:
@@ -216,10 +200,10 @@ def repeats_of(keys: pd.DataFrame, *, first_new: int) -> pd.DataFrame:
     return pd.DataFrame({**columns, "bucket": bucket})
 
 
-def _written(
-    client: Client, repeats: dd.DataFrame, write: "_Write"
+def _write_rows(
+    client: Client, repeats: dd.DataFrame, write: "_WriteRows"
 ) -> tuple[list[DataFile], NDArray[np.int64]]:
-    """Write the repeats; return the fragments and the addresses of the documents dropped as short."""
+    """Write the repeats; return the data files and the addresses of the documents dropped as short."""
     written = compute_frame(
         client, repeats.map_partitions(write, meta=_RESULT), label="dedup_paragraphs"
     )
@@ -227,8 +211,8 @@ def _written(
     for result in written["result"]:
         for name, values in json.loads(result).items():
             merged[name] += values
-    fragments = [DataFile(**fragment) for fragment in merged["fragments"]]
-    return fragments, np.sort(np.array(merged["documents"], np.int64))
+    data_files = [DataFile(**fields) for fields in merged["data_files"]]
+    return data_files, np.sort(np.array(merged["documents"], np.int64))
 
 
 class _CutUnits(NamedTuple):
@@ -277,23 +261,23 @@ def _count_chars(
 
 
 @dataclass(frozen=True)
-class _Write:
-    """Partition task that writes rows of one kind, one fragment per group of neighbouring data files."""
+class _WriteRows:
+    """Partition task that writes rows of one kind, one data file per group of neighbouring data files."""
 
     files: StoredFileList
     lake: DocumentReader
-    name: str
+    stage: DedupParagraphs
+    name: str  # prefix of the names of new data files
     kind: str  # CUT or SHORT
 
     def __call__(self, repeats: pd.DataFrame) -> pd.DataFrame:
-        fragments: list[dict[str, Any]] = []
+        data_files: list[dict[str, Any]] = []
         short: list[int] = []
         keeper_files = np.unique(file_of(repeats["keeper"].to_numpy()))
         sources = self.files.fields(keeper_files, ["source"])["source"]
         for _, group in repeats.groupby("bucket"):
-            writer = DataFileWriter(
-                self.lake.duplicates, self.lake.schema, DUPLICATES.layout, name=self.name
-            )
+            url, schema = self.lake.duplicates, self.lake.duplicates_schema
+            writer = DataFileWriter(url, schema, DUPLICATES.layout, name=self.name)
             numbers = file_of(group["document"].to_numpy())
             files = self.files.take(np.unique(numbers))
             for file, (_, part) in zip(files, group.groupby(numbers), strict=True):
@@ -302,8 +286,8 @@ class _Write:
                 if self.kind == schemas.SHORT:
                     row_numbers = rows["row"].combine_chunks().to_numpy()
                     short += address(np.int64(file.number), row_numbers).tolist()
-            fragments.extend(asdict(fragment) for fragment in writer.close())
-        result = json.dumps({"fragments": fragments, "documents": short})
+            data_files.extend(asdict(data_file) for data_file in writer.close())
+        result = json.dumps({"data_files": data_files, "documents": short})
         return pd.DataFrame({"result": pd.Series([result], dtype=object)})
 
     def _rows(
@@ -313,14 +297,12 @@ class _Write:
 
         ``sources`` has the source of each keeper's data file, by the number of the file.
         """
-        stage = self.lake.paragraphs
-        assert stage is not None
-        cuts = _CutUnits.of(repeats, stage.joint)
+        cuts = _CutUnits.of(repeats, self.stage.joint)
         documents, first = np.unique(cuts.documents, return_index=True)
         offsets = np.append(first, len(cuts.documents))  # of each document's units in ``cuts``
         table = self._documents(file, row_of(documents))
         chars = _count_chars(table["unit_chars"].combine_chunks(), cuts.ordinals, offsets)
-        is_short = chars.total - chars.cut < max(stage.min_rest_chars, 1)
+        is_short = chars.total - chars.cut < max(self.stage.min_rest_chars, 1)
         is_of_kind = is_short if self.kind == schemas.SHORT else ~is_short
         keepers = cuts.keepers[first]
         size = len(documents)
@@ -339,8 +321,8 @@ class _Write:
             ),
             "cut_chars": pa.array(chars.cut),
         }
-        names = self.lake.schema.names
-        rows = pa.table([columns[name] for name in names], names).cast(self.lake.schema)
+        schema = self.lake.duplicates_schema
+        rows = pa.table([columns[name] for name in schema.names], schema.names).cast(schema)
         return rows.filter(pa.array(is_of_kind))
 
     def _documents(self, file: NumberedFile, rows: NDArray[np.int64]) -> pa.Table:

@@ -5,17 +5,21 @@ version of its ``documents``, its duplicates, and its table ``keys`` if it has o
 again, so its hashes and signatures must have been computed with the settings of the recipe.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError
 from etl.lake.commit_info import find_record
-from etl.lake.keys_table import KINDS, KeysTable, Kind
+from etl.lake.keys_table import KeysTable, Kind
 from etl.lake.ledger import Ledger
 from etl.lake.open_table import find_table, open_table
 from etl.recipe.recipe import Recipe
+from etl.stages.dedup import find_dedup_stage
+from etl.stages.dedup_minhash import DedupMinhash
+from etl.stages.document_columns import describing_stages
 from etl.stages.reference_list import Reference
 
 
@@ -24,7 +28,7 @@ class ReferenceLake:
     """Another lake at one version: its kept documents, and the kinds of duplicates to look up."""
 
     url: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[str, ...]
     documents: Table
     duplicates: Ledger | None  # None if it does not deduplicate
     keys: KeysTable | None = None
@@ -49,9 +53,9 @@ def open_reference_lakes(recipe: Recipe) -> list[ReferenceLake]:
     Raises RecipeError if a lake is the recipe's own, or is named with two versions; TableError if the lake
     or the version does not exist; MismatchError if its hashes or signatures differ from the recipe's.
     """
-    by_url: dict[str, list[tuple[Kind, Reference]]] = {}
-    for kind in KINDS:
-        for reference in recipe.references.get(kind, ()):
+    by_url: dict[str, list[tuple[str, Reference]]] = {}
+    for kind, references_of_kind in recipe.references.items():
+        for reference in references_of_kind:
             by_url.setdefault(storage.normalize(reference.lake), []).append((kind, reference))
     for url, references in by_url.items():
         if recipe.lake is not None and url == storage.normalize(recipe.lake):
@@ -77,7 +81,7 @@ class _Resolver:
     documents: Table
     is_pinned: bool  # whether the recipe names the version
 
-    def lake(self, kinds: tuple[Kind, ...]) -> ReferenceLake:
+    def lake(self, kinds: tuple[str, ...]) -> ReferenceLake:
         """Return the lake; raise MismatchError if it does not match the recipe."""
         self._check(kinds)
         duplicates = self._ledger("duplicates")
@@ -91,27 +95,22 @@ class _Resolver:
             return ReferenceLake(self.url, kinds, self.documents, duplicates)
         return ReferenceLake(self.url, kinds, self.documents, duplicates, keys, self._keyed(record))
 
-    def _check(self, kinds: Sequence[Kind]) -> None:
+    def _check(self, kinds: Sequence[str]) -> None:
         """Raise MismatchError if its hashes or signatures differ from the recipe's."""
-        theirs = self._recipe(find_record(self.documents))
-        mine = self.recipe
-        if "exact" in kinds and theirs.hash_normalization != mine.hash_normalization:
-            raise self._mismatch(
-                f"its texts are hashed with `normalize: {theirs.hash_normalization}`, "
-                f"those of the recipe with `normalize: {mine.hash_normalization}`"
-            )
-        if "near" not in kinds or mine.minhash_stage is None:
-            return
-        if theirs.minhash_stage is None:
-            raise self._mismatch("its documents have no signatures")
-        others = theirs.minhash_stage.signature_identity()
-        differing = [
-            f"{name} {others[name]} there, {value} here"
-            for name, value in mine.minhash_stage.signature_identity().items()
-            if others[name] != value
-        ]
-        if differing:
-            raise self._mismatch(f"its signatures differ ({'; '.join(differing)})")
+        theirs = describing_stages(self._recipe(find_record(self.documents)).stages)
+        identities = {stage.identity_key: stage.column_identity() for stage in theirs}
+        for stage in describing_stages(self.recipe.stages):
+            if not set(kinds) & set(stage.kinds):
+                continue
+            columns = ", ".join(stage.document_columns().names)
+            if stage.identity_key not in identities:
+                raise self._mismatch(f"its documents have no column {columns}")
+            there, here = identities[stage.identity_key], stage.column_identity()
+            if there != here:
+                what = _differences(there, here)
+                raise self._mismatch(
+                    f"its column {columns} has other settings of {stage.kind}: {what}"
+                )
 
     def _check_generation(self) -> None:
         head = Table.open(self.documents.url)
@@ -126,7 +125,10 @@ class _Resolver:
 
     def _keyed(self, record: schemas.Lineage) -> tuple[Kind, ...]:
         """Return the kinds whose keys in its table ``keys`` match those of the recipe."""
-        theirs, mine = self._recipe(record).minhash_stage, self.recipe.minhash_stage
+        theirs, mine = (
+            find_dedup_stage(recipe.dedup_stages, DedupMinhash)
+            for recipe in (self._recipe(record), self.recipe)
+        )
         if theirs is None or mine is None or theirs.bands != mine.bands:
             return ("exact",)
         return ("exact", "near")
@@ -147,3 +149,18 @@ class _Resolver:
     def _mismatch(self, what: str) -> MismatchError:
         hint = "rebuild that lake with the settings of the recipe, or adapt the recipe to the lake"
         return MismatchError(what, where=self.url, hint=hint)
+
+
+def _differences(there: Any, here: Any) -> str:
+    """Describe how the settings of another lake differ from those of the recipe.
+
+    >>> _differences({"ngram": 5, "seed": 0}, {"ngram": 3, "seed": 0})
+    'ngram 5 there, 3 here'
+    """
+    if not isinstance(there, Mapping):
+        return f"{there} there, {here} here"
+    return "; ".join(
+        f"{name} {there[name]} there, {value} here"
+        for name, value in here.items()
+        if there[name] != value
+    )

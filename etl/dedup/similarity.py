@@ -1,4 +1,4 @@
-"""Similarity of candidate pairs, computed from their signatures or from the shingles of their texts.
+"""Compute the similarity of candidate pairs from their signatures or the shingles of their texts.
 
 Each pair is sent to the data file of its better document, carries that signature to the data file of the
 worse one, and is kept if the two signatures agree in enough numbers. With ``verify: exact``, the shingles of
@@ -19,7 +19,7 @@ from etl.dedup.numbered_files import file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.hashing.minhash import jaccard, shingles
-from etl.stages import DedupMinhash
+from etl.stages.dedup_minhash import DedupMinhash
 
 FILES_PER_BUCKET: Final = 8
 """Neighbouring data files whose signatures are read by one task."""
@@ -55,15 +55,11 @@ class SimilarityCheck:
 
     files: StoredFileList
     lake: DocumentReader
-
-    @property
-    def _stage(self) -> DedupMinhash:
-        assert self.lake.stage is not None
-        return self.lake.stage
+    stage: DedupMinhash
 
     def meta(self) -> pd.DataFrame:
         """Return an empty frame of ``sign``: pairs and a signature, two of its numbers per column."""
-        width = (self._stage.permutations + 1) // 2
+        width = (self.stage.permutations + 1) // 2
         return empty_pairs(**ENDS, bucket="int64", **{f"s{k}": "int64" for k in range(width)})
 
     def sign(self, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +76,7 @@ class SimilarityCheck:
 
     def compare(self, signed: pd.DataFrame) -> pd.DataFrame:
         """Return the pairs whose signatures are similar enough, with the better document's bucket."""
-        stage = self._stage
+        stage = self.stage
         min_similarity = stage.min_similarity
         if stage.verify == "exact":
             variance = min_similarity * (1 - min_similarity) / stage.permutations
@@ -101,7 +97,7 @@ class SimilarityCheck:
             first, last = np.searchsorted(worse, [document, document + 1])
             for k in range(first, last):  # 30 us per kilobyte
                 similarity[k] = jaccard(better_sets[int(better[k])], shingle_set)
-        return self._similar(pairs, similarity, self._stage.min_similarity)
+        return self._similar(pairs, similarity, self.stage.min_similarity)
 
     def _similar(
         self, pairs: pd.DataFrame, similarity: NDArray[np.float64], min_similarity: float
@@ -112,7 +108,7 @@ class SimilarityCheck:
 
     def _numbers(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Return the signatures of documents without their lengths, as uint32 (n, permutations)."""
-        stage = self._stage
+        stage = self.stage
         out = np.empty((len(documents), stage.permutations), np.uint32)
         for indices, column in self._columns(documents, "signature"):
             out[indices] = stage.numbers(column)[:, 1:]
@@ -123,7 +119,7 @@ class SimilarityCheck:
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield each document (ascending) with its set of shingles, reading one data file at a time."""
         for indices, column in self._columns(documents, "text"):
-            sets = shingles(texts(column), self._stage.shingling)
+            sets = shingles(texts(column), self.stage.shingling)
             yield from zip(documents[indices].tolist(), sets, strict=True)
 
     def _columns(

@@ -1,4 +1,4 @@
-"""Numbered list of data files in storage, from which driver and workers read what they need.
+"""Keep the numbered data files as a list in storage, of which driver and workers read parts.
 
 A million data files would take half a gigabyte on the driver and would be sent to every task that may need
 one of them. The list is stored next to the data files that deduplication writes, with the same kind of name,

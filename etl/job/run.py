@@ -18,9 +18,10 @@ from etl.compact_collections import PackedKeySet, SpilledList, index_of
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost
 from etl.compute.submit import map_unordered
 from etl.compute.time_limit import TIME_LIMIT
-from etl.dedup import key_writer, paragraphs, passes
+from etl.dedup import key_writer
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.numbered_files import ComparisonSet, number_files
+from etl.dedup.numbered_files import ComparisonSet
+from etl.dedup.passes import count_cut, find_duplicates
 from etl.errors import ConflictError, WriteError
 from etl.job.commit_policy import CommitPolicy
 from etl.job.plan import Plan, make_plan
@@ -252,21 +253,12 @@ class _Run:
                 return
             unit_keys = (ledger.key(unit.key) for unit in new)
             first_key = next(unit_keys)
-            compared = ComparisonSet(units, decisions, KeysTable(ledger), self.plan.others)
-            fragments = passes.find_duplicates(
-                client,
-                compared.files,
-                self._lake(),
-                name=first_key,
-                has_exact=self.recipe.has_exact,
-                keys=compared.keys,
+            keys, lake = KeysTable(ledger), self._lake()
+            compared = ComparisonSet(units, decisions, keys, self.plan.others, stages=lake.stages)
+            fragments = find_duplicates(
+                client, compared.files, lake, name=first_key, keys=compared.keys
             )
-            if self.recipe.paragraphs_stage is not None:
-                files = SpilledList(number_files(units, decisions))
-                fragments += paragraphs.find_repeated_passages(
-                    client, files, self._lake(), name=first_key, decided=fragments
-                )
-            num_cut = paragraphs.num_cut(fragments)
+            num_cut = count_cut(fragments)
             num_duplicates = sum(fragment.rows for fragment in fragments) - num_cut
             num_rows = sum(unit.rows for unit in new)
             num_kept = num_rows - num_duplicates
@@ -282,9 +274,7 @@ class _Run:
 
     def _lake(self) -> DocumentReader:
         documents, duplicates = self.ledgers["documents"].url, self.ledgers["duplicates"].url
-        references = bool(self.recipe.references)
-        near, paragraphs_stage = self.recipe.minhash_stage, self.recipe.paragraphs_stage
-        return DocumentReader(documents, duplicates, near, references, paragraphs_stage)
+        return DocumentReader(documents, duplicates, self.recipe.dedup_stages)
 
     def _tokenize(self, client: Client) -> None:
         """Second pass: tokenize the kept rows that are not duplicates into ``tokens``."""

@@ -17,6 +17,7 @@ from etl.lake.work_units import WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, read_split
 from etl.stages.apply import apply
+from etl.stages.dedup import find_cutting_stage
 from etl.stages.document_columns import documents_schema
 from etl.stages.tokenize import Encoder, tokenize
 
@@ -94,7 +95,8 @@ class TokenizeUnit:
         if duplicates:
             files = self.recipe.table_url("duplicates"), duplicates, unit.paths
             dropped = duplicate_rows(*files)
-            cuts = cut_rows(*files) if self.recipe.paragraphs_stage is not None else None
+            stage = find_cutting_stage(self.recipe.dedup_stages)
+            cuts = cut_rows(*files) if stage is not None else None
         tokens = _TokenWriter(self.recipe, result.key, result.costs)
         for path in unit.paths:
             tables = _kept_documents(storage.join(url, path))
@@ -112,7 +114,8 @@ class TokenizeUnit:
 
     def _cut(self, documents: pa.Table, cuts: pa.Table) -> pa.Table:
         """Return the documents without the paragraphs that are repeated from other documents."""
-        stage, rows = self.recipe.paragraphs_stage, documents["row"].combine_chunks()
+        stage = find_cutting_stage(self.recipe.dedup_stages)
+        rows = documents["row"].combine_chunks()
         assert stage is not None
         indexes = pc.index_in(rows, cuts["row"].combine_chunks())
         text = stage.cut(documents["text"], cuts["cut"].combine_chunks().take(indexes))

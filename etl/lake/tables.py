@@ -13,6 +13,7 @@ from etl.errors import TableError
 from etl.lake.open_table import find_table
 from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
+from etl.stages.dedup import duplicates_schema
 from etl.stages.document_columns import documents_schema
 
 
@@ -29,7 +30,7 @@ class TableSpec:
     layout: Layout
     made_from: tuple[TableName, ...] = ()
     is_index: bool = (
-        False  # rebuilt from the others at any time: not a step of a recipe, not in releases
+        False  # rebuilt from the others at any time: no step of a recipe, in no release
     )
     compact_by: Literal["address", "unit", "key"] | None = None
 
@@ -49,9 +50,7 @@ DOCUMENTS: Final = TableSpec(
 
 DUPLICATES: Final = TableSpec(
     name="duplicates",
-    schema=lambda recipe: schemas.duplicates(
-        has_references=bool(recipe.references), has_cuts=recipe.paragraphs_stage is not None
-    ),
+    schema=lambda recipe: duplicates_schema(recipe.dedup_stages),
     layout=Layout(
         statistics=("source", "row", "file", "kind"),
         lookup=("source", "file"),

@@ -20,9 +20,10 @@ from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
 from etl.recipe.validation_errors import explain_errors
 from etl.recipe.yaml_file import RecipeFile
 from etl.sources import Source
-from etl.stages import STAGES, DedupExact, DedupMinhash, DedupParagraphs, Stage, Tokenize
+from etl.stages import STAGES, Stage, Tokenize
 from etl.stages.base import PHASES, Phase, Rejected
-from etl.stages.document_columns import documents_schema
+from etl.stages.dedup import DedupStage, dedup_stages
+from etl.stages.document_columns import describing_stages, documents_schema
 from etl.stages.reference_list import Reference
 
 Step = Literal["documents", "duplicates", "tokens"]
@@ -122,9 +123,9 @@ class Recipe(BaseModel):
         return self._stages_of("documents")
 
     @property
-    def dedup_stages(self) -> tuple[Stage, ...]:
+    def dedup_stages(self) -> tuple[DedupStage, ...]:
         """The deduplication stages, which compare all documents."""
-        return self._stages_of("dedup")
+        return dedup_stages(self.stages)
 
     @property
     def tokenize_stage(self) -> Tokenize | None:
@@ -132,28 +133,10 @@ class Recipe(BaseModel):
         return next((s for s in self.stages if isinstance(s, Tokenize)), None)
 
     @property
-    def has_exact(self) -> bool:
-        """Whether the recipe has an exact deduplication stage."""
-        return any(isinstance(s, DedupExact) for s in self.stages)
-
-    @property
     def references(self) -> dict[str, tuple[Reference, ...]]:
-        """The other lakes to compare documents with, by kind of duplicate (``exact`` or ``near``)."""
-        kinds: dict[str, tuple[Reference, ...]] = {}
-        for stage in self.stages:
-            if isinstance(stage, DedupExact | DedupMinhash) and stage.against:
-                kinds["exact" if isinstance(stage, DedupExact) else "near"] = stage.against
-        return kinds
-
-    @property
-    def minhash_stage(self) -> DedupMinhash | None:
-        """The near-deduplication stage, or None."""
-        return next((s for s in self.stages if isinstance(s, DedupMinhash)), None)
-
-    @property
-    def paragraphs_stage(self) -> DedupParagraphs | None:
-        """The stage that cuts paragraphs repeated from other documents, or None."""
-        return next((s for s in self.stages if isinstance(s, DedupParagraphs)), None)
+        """The other lakes to compare documents with, by kind of duplicate."""
+        stages = (stage for stage in self.dedup_stages if stage.references())
+        return {kind: stage.references() for stage in stages for kind in stage.kinds}
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -179,12 +162,6 @@ class Recipe(BaseModel):
                 hint="remove its python stages or, if you trust the code, omit --no-python",
             )
         return self
-
-    @property
-    def hash_normalization(self) -> str:
-        """The normalization of a text before its content is hashed."""
-        exact = [s.normalize for s in self.stages if isinstance(s, DedupExact)]
-        return exact[0] if exact else "whitespace"
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -215,12 +192,9 @@ class Recipe(BaseModel):
                 "seed": self.seed,
                 "rejected": self.rejected.model_dump(),
                 "stages": [stage.identity() for stage in self.documents_stages],
-                "hash": self.hash_normalization,
             }
-            if self.minhash_stage is not None:
-                identity["signature"] = self.minhash_stage.signature_identity()
-            if self.paragraphs_stage is not None:
-                identity["units"] = self.paragraphs_stage.units_identity()
+            for stage in describing_stages(self.stages):
+                identity[stage.identity_key] = stage.column_identity()
         elif step == "duplicates":
             identity = {
                 "documents": self.fingerprint("documents"),
@@ -228,10 +202,10 @@ class Recipe(BaseModel):
             }
         else:
             before: Step = "duplicates" if self.dedup_stages else "documents"
-            stage = self.tokenize_stage
+            tokenize = self.tokenize_stage
             identity = {
                 before: self.fingerprint(before),
-                "stage": stage.identity() if stage else None,
+                "stage": tokenize.identity() if tokenize else None,
             }
         text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -262,12 +236,12 @@ def _rank(stage: Stage) -> int:
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:
-    """Raise ValueError if dedup_minhash keeps by a column that no stage computes."""
-    for stage in stages:
-        column = stage.keep_column if isinstance(stage, DedupMinhash) else None
+    """Raise ValueError if a deduplication stage keeps by a column that no stage computes."""
+    for stage in dedup_stages(stages):
+        column = stage.keep_column
         numbers = [field.name for field in documents_schema(stages) if field.type == pa.float64()]
         if column is not None and column not in numbers:
             raise ValueError(
-                f"dedup_minhash keeps by {column!r}, which no stage computes; "
+                f"{stage.kind} keeps by {column!r}, which no stage computes; "
                 f"computed columns: {', '.join(numbers)}"
             )

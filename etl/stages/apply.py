@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,10 +14,13 @@ from etl.errors import StageError, TokenlakeError
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.stages.base import Filter, Rejected, Stage, Transform
 from etl.stages.compute_signals import GROUPS, compute_signals
-from etl.stages.dedup_exact import DedupExact, Normalize, content_hash
-from etl.stages.dedup_minhash import DedupMinhash
-from etl.stages.dedup_paragraphs import DedupParagraphs
-from etl.stages.document_columns import PlacedStage, documents_schema, split_at_transforms
+from etl.stages.dedup import DedupStage
+from etl.stages.document_columns import (
+    PlacedStage,
+    describing_stages,
+    documents_schema,
+    split_at_transforms,
+)
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 
 _COMPUTED_ONCE: Final = frozenset({"language"})  # groups that are not recomputed for rewritten text
@@ -36,18 +40,19 @@ def apply(
     ``table`` has the columns of ``schemas.RAW``. Rows that already have a reason stay rejected. The text
     of rejected rows becomes null unless ``rejected`` asks for it. A signal that was not computed is null.
 
-    Stages that need more than one batch (deduplication, tokenize) are not applied, but they add columns:
-    DedupExact sets the normalization of ``content_hash``, DedupMinhash adds the ``signature`` of kept rows,
-    and DedupParagraphs adds their units.
+    Stages that need more than one batch (deduplication, tokenize) are not applied, but deduplication stages
+    add the columns that documents are compared by.
 
     ``costs`` collects the seconds of each stage (``"2 c4"``: position and kind) and of each group of
     signals (``"signals.words"``). Raises StageError, which names the stage, the source and the rows.
     """
-    batch = _Batch(table, documents_schema(stages), rejected or Rejected())
+    batch = _Batch(table, stages, rejected or Rejected())
     clock = _Clock(costs if costs is not None else {})
     _apply_steps(batch, stages, clock)
-    _prepare_deduplication(batch, stages, clock)
-    result = batch.finish(stages)
+    for stage in describing_stages(stages):
+        with clock.measure(f"signals.{stage.identity_key}"):
+            batch.describe(stage)
+    result = batch.finish()
     assert result.num_rows == table.num_rows
     return result
 
@@ -83,17 +88,6 @@ def _compute_groups(
                 batch.compute(_columns_of_group(group, run), batch.rows_with_signals())
 
 
-def _prepare_deduplication(batch: "_Batch", stages: Sequence[Stage], clock: "_Clock") -> None:
-    """Add the columns by which documents are compared once all batches are done."""
-    for stage in stages:
-        if isinstance(stage, DedupMinhash):
-            with clock.measure("signals.minhash"):
-                batch.add_signatures(stage)
-        if isinstance(stage, DedupParagraphs):
-            with clock.measure("signals.units"):
-                batch.add_units(stage)
-
-
 def _groups_before(step: PlacedStage, run: Sequence[PlacedStage]) -> set[str]:
     """Return the groups to compute before a filter: all cheap ones of its run, costly ones if it reads them.
 
@@ -117,14 +111,16 @@ def _signals_read(step: PlacedStage) -> list[str]:
 class _Batch:
     """The columns of a batch of documents; ``text`` is as the stages so far have rewritten it."""
 
-    def __init__(self, table: pa.Table, schema: pa.Schema, rejected: Rejected) -> None:
+    def __init__(self, table: pa.Table, stages: Sequence[Stage], rejected: Rejected) -> None:
         raw = table.select(schemas.RAW.names).cast(schemas.RAW)
         no_text = pc.if_else(
             pc.is_null(raw["text"]), "source.null_text", pa.scalar(None, pa.string())
         )
         reason = pc.coalesce(raw["reason"], no_text)
         raw = raw.set_column(raw.schema.get_field_index("reason"), "reason", reason)
-        fields = [field for field in schema if field.name not in ("content_hash", "verdict")]
+        schema = documents_schema(stages)
+        later = {n for stage in describing_stages(stages) for n in stage.document_columns().names}
+        fields = [field for field in schema if field.name not in (*later, "verdict")]
         columns = [
             raw[field.name] if field.name in raw.column_names else pa.nulls(len(raw), field.type)
             for field in fields
@@ -187,27 +183,20 @@ class _Batch:
         if stage.costly or not self._rejected.signals:
             self._current = pc.and_(self._current, kept)
 
-    def add_signatures(self, stage: DedupMinhash) -> None:
-        """Compute the signatures of the kept rows."""
-        rows = self._kept()
-        texts = _select(self.documents.select(["text"]), rows)["text"]
-        self._set("signature", rows, stage.signature(texts))
+    def describe(self, stage: DedupStage) -> None:
+        """Compute the columns that documents are compared by once all batches are done."""
+        size = len(self.documents)
+        rows = pa.repeat(True, size) if stage.describes_rejected else self._kept()
+        values = stage.describe(_select(self.documents.select(["text"]), rows)["text"])
+        if values and len(values[0]) != size:
+            indices = _indices_among(rows)
+            values = [column.take(indices) for column in values]
+        for field, column in zip(stage.document_columns(), values, strict=True):
+            self.documents = self.documents.append_column(field, column)
 
-    def add_units(self, stage: DedupParagraphs) -> None:
-        """Compute the units of the kept rows."""
-        text = one_chunk(self.documents["text"])
-        columns = stage.units(pc.if_else(self._kept(), text, pa.scalar(None, text.type)))
-        for name, values in zip(schemas.UNITS.names, columns, strict=True):
-            self.documents = _with_column(self.documents, name, values)
-
-    def finish(self, stages: Sequence[Stage]) -> pa.Table:
-        """Return the rows with hash and verdict, in the schema of the table."""
-        normalize: Normalize = next(
-            (stage.normalize for stage in stages if isinstance(stage, DedupExact)), "whitespace"
-        )
+    def finish(self) -> pa.Table:
+        """Return the rows with their verdict, in the schema of the table."""
         documents, kept = self.documents, self._kept()
-        hashes = content_hash(documents["text"], normalize)
-        documents = documents.append_column("content_hash", hashes)
         documents = documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
         if not pc.all(kept).as_py():
             null = pa.scalar(None, pa.string())
@@ -240,6 +229,12 @@ class _Batch:
 
 def _select(table: pa.Table, rows: pa.BooleanArray) -> pa.Table:
     return table if pc.all(rows).as_py() else table.filter(rows)
+
+
+def _indices_among(rows: pa.BooleanArray) -> pa.Array:
+    """Return the index of each selected row among all selected rows; null for the others."""
+    mask = rows.to_numpy(zero_copy_only=False)
+    return pa.array(np.cumsum(mask) - 1, mask=~mask)
 
 
 def _floats(names: Iterable[str]) -> pa.Schema:

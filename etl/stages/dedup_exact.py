@@ -1,5 +1,6 @@
 """The DedupExact stage: find exact duplicates by a hash of the text."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
@@ -8,13 +9,14 @@ import xxhash
 
 from etl.kernels.bytes import whitespace
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.stages.base import Phase, Stage
-from etl.stages.reference_list import Against
+from etl.schemas import CONTENT_HASH
+from etl.stages.dedup import DedupStage
+from etl.stages.reference_list import Against, Reference
 
 Normalize = Literal["whitespace", "none"]
 
 
-class DedupExact(Stage):
+class DedupExact(DedupStage):
     """Keep one of the documents whose texts are equal, by default up to white space.
 
     All documents are compared at once, by the column ``content_hash`` of the whole table. Documents equal to
@@ -23,8 +25,10 @@ class DedupExact(Stage):
     these. Documents that such a lake has not deduplicated yet do not count.
     """
 
-    phase: ClassVar[Phase] = "dedup"
     paths: ClassVar[tuple[str, ...]] = ("against",)
+    kinds = ("exact",)
+    identity_key = "hash"
+    describes_rejected = True
 
     kind: Literal["dedup_exact"] = "dedup_exact"
     normalize: Normalize = "whitespace"
@@ -33,6 +37,22 @@ class DedupExact(Stage):
     def identity(self) -> dict[str, Any]:
         """Return the settings, with ``against`` as written in the recipe if it is set."""
         return self.model_dump(mode="json", exclude=set() if self.against else {"against"})
+
+    def document_columns(self) -> pa.Schema:
+        """Return ``content_hash``."""
+        return pa.schema([CONTENT_HASH])
+
+    def describe(self, texts: pa.Array | pa.ChunkedArray) -> Sequence[pa.Array]:
+        """Return the content hash of each text."""
+        return [content_hash(texts, self.normalize)]
+
+    def column_identity(self) -> str:
+        """Return the normalization of a text before it is hashed."""
+        return self.normalize
+
+    def references(self) -> tuple[Reference, ...]:
+        """Return the lakes in ``against``."""
+        return self.against
 
 
 def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.Array:

@@ -1,5 +1,6 @@
 """The DedupMinhash stage: find near-duplicates by MinHash signatures."""
 
+from collections.abc import Sequence
 from math import comb
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -10,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing.minhash import Shingling, signatures
-from etl.stages.base import Phase, Stage
-from etl.stages.reference_list import Against
+from etl.schemas import SIGNATURE
+from etl.stages.dedup import DedupStage
+from etl.stages.reference_list import Against, Reference
 
 _MAX_PERMUTATIONS: Final = 4096
 _SIMILARITIES: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # points of the curve in a plan
@@ -39,7 +41,7 @@ class KeepRule(BaseModel):
         return self
 
 
-class DedupMinhash(Stage):
+class DedupMinhash(DedupStage):
     """Keep one of several near-duplicates: compare MinHash signatures in bands, then verify the pairs.
 
     Similarity is the Jaccard index of the documents' sets of shingles: runs of ``ngram`` words (or
@@ -52,8 +54,8 @@ class DedupMinhash(Stage):
     half of the pairs just at ``min_similarity`` are missed. `etl plan` shows both probabilities.
 
     ``keep`` chooses among duplicates: the first by address, the longest, or the best by a column or a list
-    of sources (see ``KeepRule``). Each duplicate is similar to the document that is kept for it; chains are not
-    merged. A document that already has tokens is always kept.
+    of sources (see ``KeepRule``). Each duplicate is similar to the document that is kept for it; chains are
+    not merged. A document that already has tokens is always kept.
 
     Documents similar to one that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or
     ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list
@@ -61,8 +63,9 @@ class DedupMinhash(Stage):
     do not count.
     """
 
-    phase: ClassVar[Phase] = "dedup"
     paths: ClassVar[tuple[str, ...]] = ("against",)
+    kinds = ("near",)
+    identity_key = "signature"
 
     kind: Literal["dedup_minhash"] = "dedup_minhash"
     ngram: Count = 5
@@ -106,7 +109,19 @@ class DedupMinhash(Stage):
         """Return the settings, with ``against`` as written in the recipe if it is set."""
         return self.model_dump(mode="json", exclude=set() if self.against else {"against"})
 
-    def signature_identity(self) -> dict[str, Any]:
+    def document_columns(self) -> pa.Schema:
+        """Return ``signature``."""
+        return pa.schema([SIGNATURE])
+
+    def describe(self, texts: pa.Array | pa.ChunkedArray) -> Sequence[pa.Array]:
+        """Return the signature of each text."""
+        return [self.signature(texts)]
+
+    def references(self) -> tuple[Reference, ...]:
+        """Return the lakes in ``against``."""
+        return self.against
+
+    def column_identity(self) -> dict[str, Any]:
         """Return the settings that determine ``signature``: without bands, threshold and choice."""
         names = {"ngram", "unit", "fold_digits", "fold_accents", "seed"}
         return {**self.model_dump(include=names), "permutations": self.permutations}
@@ -137,29 +152,52 @@ class DedupMinhash(Stage):
         values = values.reshape(-1, 1 + self.permutations)
         return values[fixed.offset : fixed.offset + len(fixed)].astype(np.uint32, copy=False)
 
-    def found(self, similarity: float) -> float:
+    def candidate_probability(self, similarity: float) -> float:
         """Return the probability that a pair of this similarity is a candidate.
 
-        >>> round(DedupMinhash().found(0.8), 3)
+        >>> round(DedupMinhash().candidate_probability(0.8), 3)
         0.924
         """
         return float(1 - (1 - similarity**self.rows) ** self.bands)
 
-    def joined(self, similarity: float) -> float:
+    def match_probability(self, similarity: float) -> float:
         """Return the probability that a pair of this similarity counts as duplicate.
 
         Being a candidate and passing the estimate are taken to be independent.
         """
         if self.verify == "exact":
-            return self.found(similarity) * (similarity >= self.min_similarity)
+            return self.candidate_probability(similarity) * (similarity >= self.min_similarity)
         n = self.permutations
         least = next(k for k in range(n + 1) if k / n >= self.min_similarity)
         passed = sum(
             comb(n, k) * similarity**k * (1 - similarity) ** (n - k) for k in range(least, n + 1)
         )
-        return self.found(similarity) * passed
+        return self.candidate_probability(similarity) * passed
 
     def curve(self) -> list[tuple[float, float, float]]:
-        """Return (similarity, probability found, probability joined) for a plan, with min_similarity."""
+        """Return points of the S-curve: similarity, probability of a candidate, probability of a match."""
         points = sorted({*_SIMILARITIES, self.min_similarity})
-        return [(point, self.found(point), self.joined(point)) for point in points]
+        return [
+            (point, self.candidate_probability(point), self.match_probability(point))
+            for point in points
+        ]
+
+    def plan_lines(self) -> list[str]:
+        r"""Return the probability that a pair of documents is found and joined, by similarity.
+
+        >>> print(*DedupMinhash(verify="exact").plan_lines(), sep="\n")
+        near        14 bands of 8 rows: 452 bytes per document; joins 92.4% of pairs at similarity 0.80
+          similarity   0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
+          found          5%    21%    56%    77%    92%    99%   100%   100%
+          joined         0%     0%     0%     0%    92%    99%   100%   100%
+        """
+        threshold, size = self.min_similarity, 4 * (1 + self.permutations)
+        bands = f"near        {self.bands} bands of {self.rows} rows: {size} bytes per document"
+        share = f"{self.match_probability(threshold):.1%} of pairs at similarity {threshold:.2f}"
+        similarities, candidates, matches = zip(*self.curve(), strict=True)
+        return [
+            f"{bands}; joins {share}",
+            "  similarity" + "".join(f"{similarity:>7.2f}" for similarity in similarities),
+            "  found     " + "".join(f"{probability:>7.0%}" for probability in candidates),
+            "  joined    " + "".join(f"{probability:>7.0%}" for probability in matches),
+        ]

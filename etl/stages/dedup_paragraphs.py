@@ -1,6 +1,7 @@
 """The DedupParagraphs stage: remove paragraphs, lines or sentences repeated across documents."""
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,8 @@ from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.lines import text_units
 from etl.kernels.lines.remove_units import remove_units
 from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
-from etl.schemas import UNITS
-from etl.stages.base import Phase, Stage
+from etl.schemas import CUT, SHORT, UNITS
+from etl.stages.dedup import DedupStage
 from etl.stages.transforms.rewrite import Ignore, ignore_bits
 
 Unit = Literal["paragraphs", "lines", "sentences"]
@@ -26,7 +27,7 @@ _UNITS: Final[dict[Unit, int]] = {
 }
 
 
-class DedupParagraphs(Stage):
+class DedupParagraphs(DedupStage):
     """Remove text that occurs in an earlier document or earlier in the same one, such as menus and notices.
 
     The units compared are ``paragraphs`` (ended by a blank line), ``lines`` (as in CCNet, Wenzek et al.
@@ -43,8 +44,9 @@ class DedupParagraphs(Stage):
     """
 
     kind: Literal["dedup_paragraphs"] = "dedup_paragraphs"
-    phase: ClassVar[Phase] = "dedup"
     shorthand = "unit"
+    kinds = (CUT, SHORT)
+    identity_key = "units"
     unit: Unit = "paragraphs"
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ("space",)
     min_chars: int = Field(default=50, ge=0)
@@ -56,7 +58,15 @@ class DedupParagraphs(Stage):
         """How many units are compared together."""
         return self.span if self.unit == "sentences" else 1
 
-    def units_identity(self) -> dict[str, Any]:
+    def document_columns(self) -> pa.Schema:
+        """Return the columns of ``schemas.UNITS``."""
+        return UNITS
+
+    def describe(self, texts: pa.Array | pa.ChunkedArray) -> Sequence[pa.Array]:
+        """Return the units of each text."""
+        return self.units(texts)
+
+    def column_identity(self) -> dict[str, Any]:
         """Return the settings that determine the columns of ``schemas.UNITS``."""
         settings = self.model_dump(mode="json", exclude={"kind", "min_rest_chars", "span"})
         return {**settings, "ignore": sorted({*self.ignore}), "span": self.joint}

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from etl import schemas
 from etl.stages.base import Filter, Stage, Transform
-from etl.stages.dedup_minhash import DedupMinhash
-from etl.stages.dedup_paragraphs import DedupParagraphs
+from etl.stages.dedup import DedupStage, dedup_stages
+from etl.stages.dedup_exact import DedupExact
 from etl.stages.signals import SIGNALS
 
 _FIXED: Final = frozenset(schemas.documents([]).names)  # in every table; lang and its score too
@@ -98,8 +98,18 @@ def signal_names(stages: Iterable[Stage]) -> list[str]:
 def documents_schema(stages: Iterable[Stage]) -> pa.Schema:
     """Return the schema of the ``documents`` table that these stages produce."""
     stages = tuple(stages)
-    return schemas.documents(
-        signal_names(stages),
-        has_signature=any(isinstance(stage, DedupMinhash) for stage in stages),
-        has_units=any(isinstance(stage, DedupParagraphs) for stage in stages),
-    )
+    dedup_columns = (field for s in describing_stages(stages) for field in s.document_columns())
+    return schemas.documents(signal_names(stages), dedup_columns)
+
+
+def describing_stages(stages: Iterable[Stage]) -> tuple[DedupStage, ...]:
+    """Return the deduplication stages that add columns to ``documents``.
+
+    Every table has ``content_hash``: without a stage that adds it, it is that of a default ``DedupExact``.
+
+    >>> [stage.identity_key for stage in describing_stages([])]
+    ['hash']
+    """
+    describing = tuple(stage for stage in dedup_stages(stages) if stage.document_columns())
+    has_hash = any(schemas.CONTENT_HASH in stage.document_columns() for stage in describing)
+    return describing if has_hash else (DedupExact(), *describing)

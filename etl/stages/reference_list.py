@@ -1,4 +1,4 @@
-"""The ``against`` setting of deduplication stages: other lakes to compare with."""
+"""`Against`: the setting of deduplication stages that names other lakes to compare with."""
 
 from typing import Annotated, Any
 

@@ -83,7 +83,7 @@ def test_a_run_and_the_report_of_its_lake_have_the_same_costs(
     stages = [s for s in made.stages if not (is_fused and s.kind == "dedup_exact")]
     recipe = made.model_copy(update={"lake": f"{place}/lake", "stages": tuple(stages)})
     first = run(recipe, cluster=client)
-    names = ["read", "signals.words", "1 gopher_quality", "write"]
+    names = ["read", "signals.hash", "signals.words", "1 gopher_quality", "write"]
     names += [] if is_fused else ["tokenize.read"]
     assert [cost.name for cost in first.costs] == [*names, "tokenize", "tokenize.write"]
     assert sum(cost.seconds for cost in first.costs) > 0

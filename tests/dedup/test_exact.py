@@ -8,9 +8,10 @@ from distributed import Client
 from upath import UPath
 
 from etl.compute import shuffle
-from etl.dedup import passes
+from etl.dedup import pairs, passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile
+from etl.stages import DedupExact
 from tests.helpers.document_files import write_documents
 from tests.helpers.paths import opened
 
@@ -35,7 +36,7 @@ def test_duplicates_match_the_naive_reference(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
-    monkeypatch.setattr(passes, "FILES_PER_FRAGMENT", 3)
+    monkeypatch.setattr(pairs, "FILES_PER_FRAGMENT", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
     decided = [number % 3 == 1 for number in range(10)]
@@ -45,9 +46,8 @@ def test_duplicates_match_the_naive_reference(
         NumberedFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
         for number, unit in enumerate(units)
     ]
-    fragments = passes.find_duplicates(
-        client, data_files, DocumentReader(documents, duplicates), name="f" * 32
-    )
+    lake = DocumentReader(documents, duplicates, (DedupExact(),))
+    fragments = passes.find_duplicates(client, data_files, lake, name="f" * 32)
     written = [opened(place / "u" / fragment.path).read() for fragment in fragments]
     rows = pa.concat_tables(written).to_pylist()
     keepers = {

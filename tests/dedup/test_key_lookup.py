@@ -21,7 +21,6 @@ from etl.cli.commands import plan as plan_command
 from etl.compute import shuffle
 from etl.compute.cluster import Cluster
 from etl.dedup import key_writer
-from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys
 from etl.dedup.numbered_files import NumberedFile, address
 from etl.delta import data_file, layout
@@ -250,11 +249,11 @@ class _DieOnce:
         self._marker = marker
         self._read = key_writer._read_keys
 
-    def __call__(self, file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+    def __call__(self, file: NumberedFile, **settings: Any) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._read(file, lake=lake)
+        return self._read(file, **settings)
 
 
 @pytest.mark.slow  # the shuffle restarts: 20 s and more

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from upath import UPath
 
-from etl import storage
+from etl import schemas, storage
 from etl.audit.verify.verify import verify
 from etl.compute import shuffle
 from etl.compute.cluster import Cluster
@@ -24,6 +24,7 @@ from etl.dedup import choose_keepers
 from etl.dedup import minhash as job
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
+from etl.dedup.pairs import PAIRS, join_pairs
 from etl.job.run import run
 from etl.stages import DedupMinhash
 from tests.helpers.document_files import write_documents
@@ -38,6 +39,8 @@ from tests.helpers.near_duplicates import (
     words,
     write,
 )
+
+EXACT, NEAR = map(schemas.WHOLE.index, ("exact", "near"))
 
 
 @pytest.mark.parametrize("files", [1, 3, 7])
@@ -153,12 +156,12 @@ class _DieOnce:
         self._read = job._read_bands
 
     def __call__(
-        self, file: NumberedFile, left_out: NDArray[np.int64] | None, *, lake: DocumentReader
+        self, file: NumberedFile, left_out: NDArray[np.int64], **settings: Any
     ) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._read(file, left_out, lake=lake)
+        return self._read(file, left_out, **settings)
 
 
 @pytest.mark.slow  # the shuffle restarts: 20 s and more
@@ -205,7 +208,7 @@ def test_all_documents_of_a_small_key_are_compared(
             for (_, better), (rank, worse) in combinations(rows_of_key, 2)
             if rank > -np.inf
         }
-    compared = job.candidates(bands)
+    compared = job.pair_candidates(bands)
     ends = list(zip(compared["better"], compared["worse"], strict=True))
     assert set(ends) == naive
     assert len(ends) == len(naive)
@@ -217,7 +220,7 @@ def test_all_documents_of_a_small_key_are_compared(
 def test_documents_of_a_large_key_are_compared_with_the_best(size: int, best: int) -> None:
     rows = np.arange(size, dtype=np.int64)
     bands = pd.DataFrame({"key": np.ones(size, np.int64), "address": rows, "rank": -rows / 1.0})
-    compared = job.candidates(bands)
+    compared = job.pair_candidates(bands)
     assert set(compared["better"]) == set(rows[::-1][: min(best, size - 1)])
     assert len(compared) == sum(min(num_better, best) for num_better in range(size))
     assert set(compared["worse"]) == set(rows[:-1])
@@ -230,23 +233,26 @@ def test_addresses_encode_file_and_row(file: int, row: int) -> None:
     assert addresses[0] >= 0
 
 
-@pytest.mark.parametrize("has_exact", [False, True])
-def test_twins_of_duplicates_in_the_last_of_many_files(has_exact: bool) -> None:
+@pytest.mark.parametrize("kind", [EXACT, NEAR])
+def test_twins_of_duplicates_in_the_last_of_many_files(kind: int) -> None:
     """The addresses are beyond 2^53, where float64 is not exact."""
     last = 2**23 - 1
     document, keeper = (
         address(np.array([last]), np.array([3])),
         address(np.array([last]), np.array([1])),
     )
-    near = pd.DataFrame({"document": document, "keeper": keeper, "similarity": [0.9]})
+    near = job._as_pairs(
+        pd.DataFrame({"document": document, "keeper": keeper, "similarity": [0.9]})
+    )
     equal = pd.DataFrame(
         {"file": [last, 7], "row": [5, 6], "keeper_file": [last, 2], "keeper_row": [3, 4]}
-    )
-    duplicates = job._with_twins(near, equal, has_exact=has_exact)
-    assert duplicates.to_numpy().tolist() == [
-        [last, 3, last, 1, 0.9, True],
-        [last, 5, last, 1, 0.9, True],
-        [7, 6, 2, 4, 1.0, not has_exact],
+    ).assign(similarity=1.0, kind=kind)
+    duplicates = join_pairs(equal, near)
+    assert duplicates.dtypes.equals(PAIRS.dtypes)
+    assert list(duplicates.itertuples(index=False, name=None)) == [
+        (last, 3, last, 1, 0.9, NEAR),
+        (last, 5, last, 1, 0.9, NEAR),
+        (7, 6, 2, 4, 1.0, kind),
     ]
 
 
@@ -315,6 +321,6 @@ def test_ranks(place: UPath, keep: Any, decided: bool, expected: list[float]) ->
     unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
     stage = DedupMinhash.model_validate({"keep": keep})
     file = NumberedFile(0, unit.source, unit.paths[0], unit.rows, decided, ())
-    table = DocumentReader(url, "", stage).read(file, ["content_hash"])
+    table = DocumentReader(url, "", (stage,)).read_ranked(file, ["content_hash"])
     assert table.column_names == ["row", "rank", "content_hash"]
     assert table["rank"].to_pylist() == expected

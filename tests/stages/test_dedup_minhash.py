@@ -66,10 +66,10 @@ def test_probabilities_agree_with_a_simulation(similarity):
     rng = np.random.default_rng(1)
     agree = rng.random((4000, 24)) < similarity
     is_found = agree.reshape(-1, 6, 4).all(axis=2).any(axis=1)
-    assert is_found.mean() == pytest.approx(stage.found(similarity), abs=0.03)
+    assert is_found.mean() == pytest.approx(stage.candidate_probability(similarity), abs=0.03)
     # Being found and passing depend on the same numbers, so the product is a lower bound.
     passed = is_found & (agree.mean(axis=1) >= 0.75)
-    assert -0.01 < passed.mean() - stage.joined(similarity) < 0.15
+    assert -0.01 < passed.mean() - stage.match_probability(similarity) < 0.15
 
 
 def test_the_curve_has_the_probabilities_of_each_similarity():
@@ -79,7 +79,7 @@ def test_the_curve_has_the_probabilities_of_each_similarity():
     assert points[0.8][1] == 0
     assert points[0.82][0] == points[0.82][1]
     assert [found for found, _ in points.values()] == sorted(found for found, _ in points.values())
-    assert DedupMinhash(min_similarity=1.0).joined(1.0) == 1
+    assert DedupMinhash(min_similarity=1.0).match_probability(1.0) == 1
 
 
 @pytest.mark.parametrize(
