@@ -1,9 +1,9 @@
-"""TODO."""
+"""Compare a recipe with its lake: a ``Plan`` of the tables to create and the splits to read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 
 from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
@@ -12,6 +12,7 @@ from etl.errors import MismatchError
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit, kept_units, split_key, stale_data_files
+from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split, list_splits
 from etl.stages import DedupMinhash, Stage
@@ -182,10 +183,8 @@ def _tables_to_begin(
 def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
     assert ledger.table is not None
     record = ledger.table.record()
-    differences = []
-    if record is not None:
-        differences = list(differences(record["canonical"], recipe.canonical()))
-    shown = "; ".join(differences[:5]) or "the recipe's fingerprint differs"
+    changes = [] if record is None else differences(record["canonical"], recipe.canonical())
+    shown = "; ".join(islice(changes, 5)) or "the recipe's fingerprint differs"
     return MismatchError(
         f"the table {step!r} was created by a different recipe ({shown})",
         where=ledger.url,

@@ -16,7 +16,10 @@ from etl import storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
 from etl.job.plan import make_plan
-from etl.job.run import _Run, run
+from etl.job.read_step import numbered_splits
+from etl.job.run import run
+from etl.job.run_commits import RunCommits
+from etl.job.run_context import RunContext
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python
@@ -135,8 +138,12 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
             answer = SourceError("cannot be counted") if is_bad else count(split, index)
             yield (split, index), answer
 
-    monkeypatch.setattr("etl.job.run.stream", count_in_reverse)
-    numbered = list(_Run(make_plan(recipe), None, None)._numbered_splits(None))
+    monkeypatch.setattr("etl.job.read_step.map_unordered", count_in_reverse)
+    plan = make_plan(recipe)
+    context = RunContext(
+        plan=plan, ledgers=plan.ledgers, commits=RunCommits(plan), client=None, time_limit=None
+    )
+    numbered = list(numbered_splits(context))
     splits = [s for s in list_splits(recipe.located().source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
     assert numbered == list(number_splits(splits, map(count_records, splits)))
