@@ -163,16 +163,14 @@ def plan(  # noqa: PLR0913 - as above
     as_json: options.AsJson = False,
 ) -> None:
     """Say what a run would do, and do nothing."""
-    from etl.cli import render
+    from etl.cli import render, render_plan
     from etl.job.plan import make_plan
     from etl.recipe.recipe import Recipe
 
     loaded = Recipe.load(recipe, settings=options.settings_of(sources, lake, settings))
     _tell_code(loaded, forbidden=no_python)
     made = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
-    render.output(
-        render.plan_facts(made) if as_json else made, lambda p: p.lines(), to_json=as_json
-    )
+    render.output(render_plan.facts(made) if as_json else made, render_plan.lines, to_json=as_json)
 
 
 @app.command(

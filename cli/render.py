@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from etl.audit.trace_records import Cut, RowLocation, TracedDuplicate
     from etl.audit.verify.verify import Problem
     from etl.delta.table import Table
-    from etl.job.plan import Plan
     from etl.job.progress import RunReport
     from etl.lake.quarantine import Quarantined
     from etl.lake.stage_costs import StageCost
@@ -67,30 +66,6 @@ def quarantined(note: "Quarantined") -> str:
     error = " ".join(note.error.split())
     shown = error if len(error) <= _MAX_ERROR_CHARS else f"{error[: _MAX_ERROR_CHARS - 3]}..."
     return one_line(f"quarantined {note.step} {note.source}{part}: {shown}")
-
-
-def plan_facts(plan: "Plan") -> dict[str, Any]:
-    """A plan as data."""
-    recipe = plan.recipe
-    return {
-        "recipe": recipe.name,
-        "lake": recipe.lake,
-        "source": recipe.source.path,
-        "fingerprints": {step: recipe.fingerprint(step) for step in recipe.steps},
-        "tables": {
-            step: {"url": ledger.url, "version": ledger.table.version if ledger.table else None}
-            for step, ledger in plan.ledgers.items()
-        },
-        "begin": list(plan.begin),
-        "is_rebuild": plan.is_rebuild,
-        "splits": {
-            "to_read": len(plan.splits),
-            "bytes": sum(split.bytes for split in plan.splits),
-            "done": plan.done,
-        },
-        "changed": sorted(plan.changed),
-        "has_work": plan.has_work(),
-    }
 
 
 def recipes(found: Sequence[dict[str, str]]) -> Iterator[str]:

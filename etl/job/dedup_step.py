@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from etl import schemas
 from etl.compact_collections import SpilledList
 from etl.dedup import key_writer, paragraphs, passes
 from etl.dedup.document_reader import DocumentReader
@@ -12,7 +13,7 @@ from etl.job.run_context import RunContext
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import LedgerEntry
-from etl.lake.work_units import WorkResult, kept_units
+from etl.lake.work_units import kept_units
 
 
 def deduplicate(run: RunContext) -> None:
@@ -53,10 +54,10 @@ def _deduplicate(run: RunContext) -> None:
         num_duplicates = sum(fragment.rows for fragment in fragments) - num_cut
         num_rows = sum(unit.rows for unit in new)
         num_kept = num_rows - num_duplicates
-        result = WorkResult("", rows=num_rows, kept=num_kept, duplicates=num_duplicates)
+        counts = schemas.Counts(rows=num_rows, kept=num_kept, duplicates=num_duplicates)
         entries = [LedgerEntry(first_key, fragments), *map(LedgerEntry, unit_keys)]
         try:
-            ledger.commit(entries, run.commits.lineage("duplicates", [result]), retry=False)
+            ledger.commit(entries, run.commits.lineage("duplicates", counts), retry=False)
         except ConflictError:  # another run committed first: start over from its decisions
             continue
         run.commits.report.duplicates += num_duplicates

@@ -8,10 +8,11 @@ import numpy.typing as npt
 
 from etl.compact_collections import SpilledList, index_of
 from etl.compute.submit import map_unordered
+from etl.job.commit_policy import batch_for_commits
+from etl.job.finished_units import Work, run_units, unit_location
 from etl.job.replacements import FileReplacements
 from etl.job.run_context import RunContext
 from etl.job.tasks import ReadSplit
-from etl.job.unit_results import Work, result_batches, unit_location
 from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.work_units import WorkResult, data_files_of, split_key
 from etl.sources import Split, count_records, number_splits
@@ -23,20 +24,24 @@ def read_splits(run: RunContext) -> None:
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
     splits = SpilledList(numbered_splits(run))
 
-    def units() -> Iterator[tuple[Split, str, str]]:
+    def arguments() -> Iterator[tuple[Split, str, str]]:
         for split in splits:
             key = split_key(documents, split)
             yield split, key, "" if fused is None else fused.key(key)
 
     old_files = data_files_of(documents, run.plan.changed)
     replaced = FileReplacements(old_files, (split.uri for split in splits))
-    task = ReadSplit(run.recipe, with_tokens=fused is not None)
-    label = "-".join(stage.kind for stage in run.recipe.documents_stages) or "read"
-    work = Work(task, units(), len(splits), label)
-    uncommitted: dict[str, Split] = {}  # key -> split, for finished results
-    for finished in result_batches(run, "documents", work):
-        uncommitted |= {result.key: split for (split, *_), result in finished}
-        results = replaced.ready(result for _, result in finished)
+    work = Work(
+        step="documents",
+        task=ReadSplit(run.recipe, with_tokens=fused is not None),
+        arguments=arguments(),
+        count=len(splits),
+        label="-".join(stage.kind for stage in run.recipe.documents_stages) or "read",
+    )
+    uncommitted: dict[str, Split] = {}  # key -> split, for finished units
+    for finished in batch_for_commits(run_units(run, work)):
+        uncommitted |= {unit.key: unit.unit for unit in finished}
+        results = replaced.add(finished)
         _commit_documents(run, results, replaced, uncommitted)
         if fused is not None:
             _commit_fused_tokens(run, results, replaced, fused)
@@ -99,15 +104,15 @@ def _count_records(run: RunContext) -> tuple["_FirstRows", set[str]]:
     ):
         if isinstance(answer, BaseException):  # later splits of the file have no row numbers
             failed.add(split.uri)
-            run.commits.put_aside("documents", unit_location(split), answer)
+            run.commits.quarantine("documents", unit_location(split), answer)
         else:
-            counts[index] = int(answer)
+            counts[index] = answer
     return _FirstRows(run.ledgers["documents"], uncounted, counts), failed
 
 
-def _count(split: Split, _index: int) -> str:
-    """Return the number of records in a part of a file, as text for ``map_unordered``."""
-    return str(count_records(split))
+def _count(split: Split, _index: int) -> int:
+    """Return the number of records in a part of a file; the driver needs its index."""
+    return count_records(split)
 
 
 class _FirstRows:

@@ -13,7 +13,7 @@ from etl import schemas
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost
 from etl.compute.time_limit import TIME_LIMIT
 from etl.job.dedup_step import deduplicate
-from etl.job.plan import make_plan
+from etl.job.plan import check_recipe, open_ledgers, plan_work
 from etl.job.progress import Progress, RunReport
 from etl.job.read_step import read_splits
 from etl.job.run_commits import RunCommits, load_reference_tokenizer
@@ -42,29 +42,31 @@ def run(
     and WriteError if the lake cannot be written, for example because the disk is full.
     """
     started = time.monotonic()
-    plan = make_plan(recipe, rebuild=rebuild, replace_changed=replace_changed)
-    commits = RunCommits(plan)
+    recipe = check_recipe(recipe)
+    ledgers = open_ledgers(recipe)
+    plan = plan_work(recipe, ledgers, rebuild=rebuild, replace_changed=replace_changed)
+    commits = RunCommits(plan, ledgers)
     if plan.has_work():
-        if plan.recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
-            load_reference_tokenizer(plan.recipe.tokenize_stage)
+        if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
+            load_reference_tokenizer(recipe.tokenize_stage)
         with _connect(cluster if cluster is not None else Cluster()) as (client, time_limit):
             if on_client is not None:
                 on_client(client)
             context = RunContext(
                 plan=plan,
-                ledgers=plan.ledgers,
+                ledgers=ledgers,
                 commits=commits,
                 client=client,
                 time_limit=time_limit,
                 on_progress=on_progress,
             )
             # The lease protects the files of the run from a vacuum.
-            with leases.hold_lease(str(plan.recipe.lake), "run"), raise_if_scheduler_lost(client):
+            with leases.hold_lease(str(recipe.lake), "run"), raise_if_scheduler_lost(client):
                 _run_steps(context)
     report = commits.report
     report.costs = commits.costs()
     report.seconds = time.monotonic() - started
-    report.versions = {s: led.table.version for s, led in plan.ledgers.items() if led.table}
+    report.versions = {s: led.table.version for s, led in ledgers.items() if led.table}
     return report
 
 

@@ -9,7 +9,7 @@ from etl.job.plan import Plan
 from etl.job.progress import Progress
 from etl.job.run_commits import RunCommits
 from etl.lake.ledger import Ledger
-from etl.recipe.recipe import Recipe, Step
+from etl.recipe.recipe import STEPS, Recipe, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,12 @@ class RunContext:
     def recipe(self) -> Recipe:
         """The recipe that the run carries out."""
         return self.plan.recipe
+
+    def refresh(self, *steps: Step) -> None:
+        """Read the newest versions of tables, later steps first: their rows are committed last."""
+        for step in reversed(STEPS):
+            if step in steps:
+                self.ledgers[step].refresh()
 
     def report(self, progress: Progress) -> None:
         """Report progress to the caller of the run."""

@@ -3,10 +3,11 @@
 from collections.abc import Container, Iterable
 
 from etl.compact_collections import PackedKeySet, SpilledList
+from etl.job.commit_policy import batch_for_commits
+from etl.job.finished_units import Work, run_units
 from etl.job.replacements import FileReplacements
 from etl.job.run_context import RunContext
 from etl.job.tasks import TokenizeUnit
-from etl.job.unit_results import Work, result_batches
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.ledger import LedgerEntry
 from etl.lake.rewrite_files import split_files
@@ -16,8 +17,7 @@ from etl.lake.work_units import WorkUnit, kept_units, stale_data_files
 def tokenize_units(run: RunContext) -> None:
     """Tokenize the units that are deduplicated but not tokenized yet, and drop stale tokens."""
     ledger, documents = run.ledgers["tokens"], run.ledgers["documents"]
-    ledger.refresh()  # before documents, where every row of tokens was committed first
-    documents.refresh()
+    run.refresh("documents", "tokens")
     assert documents.table is not None
     units = SpilledList(kept_units(documents.table))
     live = PackedKeySet(ledger.key(unit.key) for unit in units)
@@ -30,13 +30,14 @@ def tokenize_units(run: RunContext) -> None:
     )
     replaced = FileReplacements(stale, (unit.source for unit, _ in remaining))
     work = Work(
-        TokenizeUnit(run.recipe),
-        ((unit, key, duplicates.files(unit.source)) for unit, key in remaining),
-        len(remaining),
-        "tokenize",
+        step="tokens",
+        task=TokenizeUnit(run.recipe),
+        arguments=((unit, key, duplicates.files(unit.source)) for unit, key in remaining),
+        count=len(remaining),
+        label="tokenize",
     )
-    for finished in result_batches(run, "tokens", work):
-        results = replaced.ready(result for _, result in finished)
+    for finished in batch_for_commits(run_units(run, work)):
+        results = replaced.add(finished)
         entries = [LedgerEntry(r.key, r.token_files, replaced.paths(r.source)) for r in results]
         run.commits.commit("tokens", entries, results)
     for source in sorted(stale.keys() - {unit.source for unit in units if stale}):

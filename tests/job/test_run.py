@@ -15,7 +15,7 @@ from upath import UPath
 from etl import storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
-from etl.job.plan import make_plan
+from etl.job.plan import check_recipe, make_plan, open_ledgers, plan_work
 from etl.job.read_step import numbered_splits
 from etl.job.run import run
 from etl.job.run_commits import RunCommits
@@ -27,7 +27,7 @@ from tests.job.corpus import prose, records, write_jsonl, write_parquet
 from tests.place import at
 
 Row = dict[str, object]
-Counting = Callable[[Split, int], str]
+Counting = Callable[[Split, int], int]
 
 
 def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
@@ -132,17 +132,18 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
 
     def count_in_reverse(
         _client: object, count: Counting, units: Iterable[tuple[Split, int]], **_options: object
-    ) -> Iterator[tuple[tuple[Split, int], str | Exception]]:
+    ) -> Iterator[tuple[tuple[Split, int], int | Exception]]:
         for split, index in reversed(list(units)):
             is_bad = split.uri.endswith("bad.jsonl") and split.start > 0
             answer = SourceError("cannot be counted") if is_bad else count(split, index)
             yield (split, index), answer
 
     monkeypatch.setattr("etl.job.read_step.map_unordered", count_in_reverse)
-    plan = make_plan(recipe)
-    context = RunContext(
-        plan=plan, ledgers=plan.ledgers, commits=RunCommits(plan), client=None, time_limit=None
-    )
+    recipe = check_recipe(recipe)
+    ledgers = open_ledgers(recipe)
+    plan = plan_work(recipe, ledgers)
+    commits = RunCommits(plan, ledgers)
+    context = RunContext(plan=plan, ledgers=ledgers, commits=commits, client=None, time_limit=None)
     numbered = list(numbered_splits(context))
     splits = [s for s in list_splits(recipe.located().source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
