@@ -223,9 +223,9 @@ def certificates(
 
     Every machine needs the folder; keep it as you keep a password.
     """
-    from etl.compute.certificates import make
+    from etl.compute.certificates import make_certificates
 
-    for path in make(folder, days=days):
+    for path in make_certificates(folder, days=days):
         typer.echo(str(path))
 
 

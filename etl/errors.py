@@ -16,7 +16,10 @@ TokenlakeError
 """
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
+_MAX_NAMES = 20  # in a hint
 _MARKUP = re.compile(r"\x1b\[\d*m|↳")  # colours and arrows in messages of delta-rs
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -36,10 +39,24 @@ def one_line(text: str) -> str:
 def error_line(error: BaseException) -> str:
     r"""Return an exception's message on one line, or the name of its type if it has no message.
 
-    >>> error_line(OSError("disk\n  full")), said(KeyboardInterrupt())
+    >>> error_line(OSError("disk\n  full")), error_line(KeyboardInterrupt())
     ('disk full', 'KeyboardInterrupt')
     """
     return " ".join(_MARKUP.sub("", str(error)).split()) or type(error).__name__
+
+
+def nearest_names(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint for an unknown name: the closest known name and all names; None if none is known.
+
+    >>> nearest_names("txt", ["text", "url"])
+    "did you mean 'text'? known names: text, url"
+    """
+    names = list(dict.fromkeys(known))
+    if not names:
+        return None
+    closest = "".join(f"did you mean {match!r}? " for match in get_close_matches(name, names, n=1))
+    more = ", ..." if len(names) > _MAX_NAMES else ""
+    return f"{closest}known names: {', '.join(names[:_MAX_NAMES])}{more}"
 
 
 class TokenlakeError(Exception):

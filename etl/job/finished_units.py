@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from etl.compute.submit import map_unordered
 from etl.errors import WriteError
@@ -15,36 +15,38 @@ from etl.lake.work_units import WorkResult, WorkUnit
 from etl.recipe.recipe import Step
 from etl.sources import Split
 
+Unit = TypeVar("Unit", Split, WorkUnit)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """The work of one step: a task, and the arguments for each unit, generated as they are needed.
+class Work(Generic[Unit]):
+    """The work of one step: a task, and its arguments for each unit, generated as they are needed.
 
-    The first two arguments are the split or unit of work, and its key.
+    The arguments are the unit, its key, and whatever else the task needs.
     """
 
     step: Step
     task: Callable[..., WorkResult]
-    arguments: Iterable[tuple[Any, ...]]
+    arguments: Iterable[tuple[Unit, str, Any]]
     count: int
     label: str  # on the dashboard
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedUnit:
+class FinishedUnit(Generic[Unit]):
     """A unit whose task has ended: its result, or None if it failed and is quarantined."""
 
-    unit: Split | WorkUnit
+    unit: Unit
     key: str
     result: WorkResult | None
 
     @property
     def source(self) -> str:
         """The input file of the unit."""
-        return self.unit.source if isinstance(self.unit, WorkUnit) else self.unit.uri
+        return unit_location(self.unit)[0]
 
 
-def run_units(run: RunContext, work: Work) -> Iterator[FinishedUnit]:
+def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]:
     """Run units on the workers and yield them as they finish; quarantine units that fail.
 
     Raises WriteError: then the input is not at fault, and deduplication must not run without it.

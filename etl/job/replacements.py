@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from etl.job.finished_units import FinishedUnit
 from etl.lake.work_units import WorkResult
@@ -14,18 +15,18 @@ class FileReplacements:
         """Set the data files to replace, by input file, and the input file of each unit to come."""
         self._paths = paths
         self._open = Counter(source for source in sources if source in paths)
-        self._held: dict[str, list[FinishedUnit]] = {}
+        self._held: dict[str, list[FinishedUnit[Any]]] = {}
 
     def paths(self, source: str) -> Sequence[str]:
         """Return the data files that the new rows of an input file replace; none for a new file."""
         return self._paths.get(source, ())
 
-    def add(self, units: Iterable[FinishedUnit]) -> list[WorkResult]:
+    def add(self, units: Iterable[FinishedUnit[Any]]) -> list[WorkResult]:
         """Add finished units, and return the results that can be committed now.
 
         If a unit of a replaced file has failed, all its results are dropped: the old rows stay.
         """
-        ready: list[FinishedUnit] = []
+        ready: list[FinishedUnit[Any]] = []
         for unit in units:
             if unit.source not in self._paths:
                 ready.append(unit)
