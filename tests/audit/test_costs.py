@@ -11,6 +11,7 @@ from etl.cli import render
 from etl.job.run import run
 from etl.lake.stage_costs import StageCost, stage_costs
 from etl.recipe.recipe import Recipe
+from etl.stages.stage_clock import StageClock
 
 STAGES = [
     {"kind": "where", "name": "url"},
@@ -64,6 +65,17 @@ def test_tokenizing_in_the_first_pass_counts_kept_documents() -> None:
 
 def test_records_without_costs_report_none() -> None:
     assert stage_costs(STAGES, [schemas.Counts(rows=3, kept=3)]) == []
+
+
+def test_a_clock_adds_time_even_when_the_work_fails() -> None:
+    clock = StageClock()
+    clock.add({"a": 1.0})
+    with pytest.raises(ZeroDivisionError), clock.measure("a"):
+        _ = 1 / 0
+    assert list(clock.measure_each("b", [1, None, 2])) == [1, None, 2]
+    seconds = clock.seconds()
+    assert seconds["a"] > 1.0
+    assert seconds["b"] > 0
 
 
 @pytest.mark.parametrize("is_fused", [False, True])
