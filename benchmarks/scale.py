@@ -60,8 +60,8 @@ class Work:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def __call__(self, split: Split, key: str) -> str:
-        """Return the ``WorkResult`` as JSON."""
+    def __call__(self, split: Split, key: str) -> WorkResult:
+        """Write the byte and return a result."""
         path = f"verdict=kept/{key}-000000000000-0.parquet"
         with storage.open_output(storage.join(self._url, path)) as file:
             file.write(b"x")
@@ -70,7 +70,7 @@ class Work:
         nulls = {"source": 0, "row": 0}
         numbers = {"numRecords": ROWS, "minValues": low, "maxValues": high, "nullCount": nulls}
         fragment = DataFile(path, 1, ROWS, {"verdict": "kept"}, json.dumps(numbers))
-        return WorkResult(key, split.uri, ROWS, ROWS, documents=[fragment]).to_json()
+        return WorkResult(key=key, source=split.uri, rows=ROWS, kept=ROWS, documents=[fragment])
 
 
 def splits(count: int) -> Iterator[Split]:
@@ -134,9 +134,9 @@ def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Spilled
     here = ((unit, work(*unit)) for unit in units)
     answers = here if client is None else map_unordered(client, work, units, label="work")
     for place, ((split, key), answer) in enumerate(answers, 1):
-        assert isinstance(answer, str), answer
+        assert isinstance(answer, WorkResult), answer
         waiting[key] = split
-        finished.append(WorkResult.from_json(answer))
+        finished.append(answer)
         if cadence.is_due(len(finished)):
             commit()
         if place % max(1, len(todo) // 10) == 0:

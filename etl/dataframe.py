@@ -8,10 +8,9 @@ and here a partition holds a whole split in memory.
 >>> etl.apply(documents, ["gopher_quality"]).reason.value_counts().compute()    # doctest: +SKIP
 """
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from itertools import chain
 from typing import Any, overload
 
 import dask
@@ -25,14 +24,14 @@ from etl import schemas, storage
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
-from etl.errors import MismatchError, TableError
+from etl.errors import MismatchError, RecipeError, TableError
 from etl.lake.commit_info import to_commit_info
 from etl.lake.open_table import open_table
 from etl.lake.releases import check_not_vacuumed, version_of
 from etl.lake.tables import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.recipe.stage_list import StageList
 from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
-from etl.stages import Stage
+from etl.stages import Filter, Stage, Transform
 from etl.stages.apply import apply as apply_stages
 from etl.stages.document_columns import documents_schema
 
@@ -65,15 +64,20 @@ def apply(frame: pa.Table, stages: Stages) -> pa.Table: ...
 def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.Table:
     """Apply stages and return all documents, kept and rejected, with signals, reason and verdict.
 
-    ``stages`` are written as in a recipe or are stage objects. Deduplication and tokenize stages are
-    ignored: they need ``etl.run``. An Arrow table needs only the column ``text``; its rows are numbered
-    unless it has the columns ``source`` and ``row``.
+    ``stages`` are filters and transforms, as objects or written as in a recipe. An Arrow table needs only
+    the column ``text``; its rows are numbered unless it has the columns ``source`` and ``row``. Raises
+    RecipeError for stages that need a whole lake: deduplication and tokenize.
 
     >>> table = pa.table({"text": ["Too short.", "Long enough to be kept by this."]})
     >>> apply(table, [{"length": {"min_words": 5}}])["reason"].to_pylist()
     ['length.few_words', None]
     """
     parsed = TypeAdapter(StageList).validate_python(list(stages))
+    if others := [s.kind for s in parsed if not isinstance(s, Filter | Transform)]:
+        raise RecipeError(
+            f"{', '.join(others)} cannot be applied to a table or DataFrame: only filters and transforms can",
+            hint=f"remove {', '.join(others)} here; `etl.run` applies all stages of a recipe to a lake",
+        )
     if isinstance(frame, pa.Table):
         return apply_stages(_raw(frame), parsed)
     meta = _meta(documents_schema(parsed))
@@ -137,8 +141,8 @@ def write(
     writer = _WritePartition(url, schema, layout, uuid.uuid4().hex)
     meta = pd.DataFrame({"result": pd.Series(dtype=object)})
     with dask.config.set({"dataframe.convert-string": False}):
-        written = frame.map_partitions(writer, meta=meta, enforce_metadata=False).compute()
-    fragments = [DataFile(**f) for text in written["result"] for f in json.loads(text)]
+        written = frame.map_partitions(writer, meta=meta, enforce_metadata=False)
+        fragments = list(chain.from_iterable(dask.compute(*written.to_delayed())))
     table = Table.open(url) if Table.exists(url) else Table.create(url, schema, layout)
     return table.commit(
         fragments, transactions={}, commit_info=to_commit_info(lineage or {})
@@ -220,7 +224,7 @@ class _WritePartition:
     def __init__(self, url: str, schema: pa.Schema, layout: Layout, name: str) -> None:
         self._url, self._schema, self._layout, self._name = url, schema, layout, name
 
-    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def __call__(self, frame: pd.DataFrame) -> list[DataFile]:
         table = to_arrow(frame, self._schema)
         parts: list[tuple[dict[str, str], pa.Table]] = [({}, table)]
         for column in self._layout.partition_by:
@@ -235,5 +239,4 @@ class _WritePartition:
             )
             writer.append(rows)
             fragments += writer.close()
-        text = json.dumps([asdict(fragment) for fragment in fragments])
-        return pd.DataFrame({"result": pd.Series([text], dtype=object)})
+        return fragments

@@ -1,14 +1,19 @@
 """The notebook interface computes the same rows as a run."""
 
+from typing import Any
+
+import dask.dataframe as dd
+import pyarrow as pa
 import pytest
 from distributed import Client
 from upath import UPath
 
 import etl
 from etl.delta.table import Table
-from etl.errors import MismatchError, TableError
+from etl.errors import MismatchError, RecipeError, TableError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
+from etl.stages import STAGES, Filter, Transform
 from tests.helpers.lake_rows import rows
 from tests.helpers.paths import at, opened
 
@@ -22,7 +27,7 @@ def test_a_notebook_computes_the_same_rows_as_a_run(
     client: Client, recipe: Recipe, place: UPath
 ) -> None:
     run(recipe, cluster=client)
-    frame = etl.apply(etl.read(recipe.source), recipe.stages)
+    frame = etl.apply(etl.read(recipe.source), recipe.documents_stages)
     assert frame.npartitions > 3
     url = str(place / "notebook" / "documents")
     version = etl.write(frame, url, lineage={"note": "by hand"})
@@ -31,6 +36,32 @@ def test_a_notebook_computes_the_same_rows_as_a_run(
     assert next(table.history())["tokenlake"] == {"note": "by hand"}
     assert rows(str(place / "notebook"), "documents") == rows(recipe.lake, "documents")
     assert table.schema == Table.open(recipe.table_url("documents")).schema
+
+
+@pytest.mark.parametrize(
+    ("stages", "named"),
+    [
+        (["gopher_quality", "dedup_exact"], "dedup_exact"),
+        (["dedup_minhash", "dedup_paragraphs"], "dedup_minhash, dedup_paragraphs"),
+        ([{"tokenize": "tokenizer.json"}], "tokenize"),
+    ],
+)
+def test_stages_that_need_a_lake_are_refused(stages: list[Any], named: str) -> None:
+    table = pa.table({"text": ["a document"]})
+    for frame in (table, dd.from_pandas(table.to_pandas(), npartitions=1)):
+        with pytest.raises(RecipeError, match=f"^{named} cannot be applied") as caught:
+            etl.apply(frame, stages)
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith(f"remove {named} here")
+
+
+def test_every_stage_is_applied_or_refused() -> None:
+    """No kind of stage is skipped: filters and transforms run, all others are refused."""
+    table = pa.table({"text": ["a document"]})
+    for kind, model in STAGES.items():
+        if not issubclass(model, Filter | Transform):
+            with pytest.raises(RecipeError, match=f"^{kind} cannot be applied"):
+                etl.apply(table, [model.model_construct(kind=kind)])
 
 
 def test_read_table_returns_a_dask_dataframe(client: Client, recipe: Recipe) -> None:
@@ -57,7 +88,7 @@ def test_a_frame_with_different_columns_is_refused(
 
 def test_a_table_managed_by_a_recipe_is_refused(client: Client, recipe: Recipe) -> None:
     run(recipe, cluster=client)
-    frame = etl.apply(etl.read(recipe.source), recipe.stages)
+    frame = etl.apply(etl.read(recipe.source), recipe.documents_stages)
     with pytest.raises(MismatchError, match="managed by a recipe"):
         etl.write(frame, recipe.table_url("documents"))
 

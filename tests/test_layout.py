@@ -42,7 +42,13 @@ ONLY: dict[str, tuple[str, ...]] = {
 LIBRARIES = {
     "dask": ("etl.compute.*", "etl.dedup.*", "etl.dataframe"),
     "deltalake": ("etl.delta.*",),
-    "distributed": ("etl.compute.*", "etl.dedup.*", "etl.job.run", "etl.job.run_commits"),
+    "distributed": (
+        "etl.compute.*",
+        "etl.dedup.*",
+        "etl.job.run",
+        "etl.job.run_commits",
+        "etl.job.run_context",
+    ),
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.filesystem",),
     "llvmlite": ("etl.kernels.bytes.simd",),

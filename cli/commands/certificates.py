@@ -10,9 +10,9 @@ app = typer.Typer()
 
 
 def _days() -> Any:
-    from etl.compute.certificates import make
+    from etl.compute.certificates import make_certificates
 
-    return options.keyword_default(make, "days")
+    return options.keyword_default(make_certificates, "days")
 
 
 @app.command(
@@ -40,7 +40,7 @@ def certificates(
     Writes a certificate authority, and a certificate with its key for each role. Every machine of the
     cluster needs the folder; keep it secret.
     """
-    from etl.compute.certificates import make
+    from etl.compute.certificates import make_certificates
 
-    for path in make(folder, days=days):
+    for path in make_certificates(folder, days=days):
         typer.echo(str(path))

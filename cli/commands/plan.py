@@ -51,8 +51,8 @@ def facts(plan: "Plan") -> dict[str, Any]:
         "source": recipe.source.path,
         "fingerprints": {step: recipe.fingerprint(step) for step in recipe.steps},
         "tables": {
-            step: {"url": ledger.url, "version": ledger.table.version if ledger.table else None}
-            for step, ledger in plan.ledgers.items()
+            step: {"url": recipe.table_url(step), "version": version}
+            for step, version in plan.versions.items()
         },
         "begin": list(plan.begin),
         "is_rebuild": plan.is_rebuild,
@@ -81,15 +81,14 @@ def lines(plan: "Plan") -> Iterator[str]:
     if recipe.tokenize_stage is not None:
         from etl.stages.tokenize import Encoder
 
-        slow = Encoder.of(recipe.tokenize_stage).fallback
-        encoder = "gigatoken" if slow is None else f"tokenizers, 30 to 90 times slower: {slow}"
-        yield f"tokenizer   {encoder}"
+        reason = Encoder.of(recipe.tokenize_stage).fallback
+        fallback = f"tokenizers, 30 to 90 times slower: {reason}"
+        yield f"tokenizer   {'gigatoken' if reason is None else fallback}"
     for other in plan.others:
         kinds = " and ".join(other.kinds)
         yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
-    unkeyed = plan.unkeyed() if "duplicates" in plan.ledgers else ()
-    if count := sum(1 for _ in unkeyed):
-        splits = output.many(count, "deduplicated split")
+    if plan.units.unkeyed:
+        splits = output.many(plan.units.unkeyed, "deduplicated split")
         yield f"keys        will be written for {splits}"
     for uri in sorted(plan.changed):
         yield f"replaces    {uri}"
@@ -98,10 +97,10 @@ def lines(plan: "Plan") -> Iterator[str]:
 
 
 def _tables(plan: "Plan") -> Iterator[str]:
-    for step, ledger in plan.ledgers.items():
-        state = f"version {ledger.table.version}" if ledger.table else "does not exist"
+    for step, version in plan.versions.items():
+        state = "does not exist" if version is None else f"version {version}"
         if step in plan.begin:
-            state += ", will be rebuilt" if ledger.table else ", will be created"
+            state += ", will be created" if version is None else ", will be rebuilt"
         stages = " -> ".join(stage.kind for stage in _stages(plan.recipe, step)) or "no stages"
         yield f"{step:<11} {stages}; {state}"
 

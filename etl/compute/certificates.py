@@ -20,7 +20,7 @@ AUTHORITY: Final = "ca.pem"
 _CLOCK_SKEW = timedelta(hours=1)  # between the clocks of two machines
 
 
-def make(folder: str | os.PathLike[str], *, days: int = 365) -> list[Path]:
+def make_certificates(folder: str | os.PathLike[str], *, days: int = 365) -> list[Path]:
     """Write ``ca.pem``, and certificate and key of each role in one file that only its owner can read.
 
     The keys are P-256, the certificates valid for ``days``. Raises ClusterError if one of the files exists,
@@ -55,7 +55,7 @@ def make(folder: str | os.PathLike[str], *, days: int = 365) -> list[Path]:
     return [target / name for name in names]
 
 
-def files(folder: str | os.PathLike[str]) -> dict[str, str]:
+def find_certificates(folder: str | os.PathLike[str]) -> dict[str, str]:
     """Return the paths of the certificates of the authority (``ca``) and of each role.
 
     Raises ClusterError if one is missing.

@@ -1,49 +1,73 @@
-"""TODO."""
+"""`Cluster`: where a run computes, on this machine or at the address of a scheduler."""
 
-import logging
-import os
-import signal
 import ssl
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client
 from distributed.client import CancelledError, ClosedClientError
 from distributed.comm import CommClosedError
 from distributed.security import Security
 
 from etl.compute import certificates
+from etl.compute.local_cluster import start_local_cluster
 from etl.compute.time_limit import TIME_LIMIT
-from etl.errors import ClusterError
-
-# One thread per process in every library: Dask provides the parallelism and accounts for it per core.
-_WORKER_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "POLARS_MAX_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "MALLOC_TRIM_THRESHOLD_": "65536",
-}
-
-
-_SETTINGS = {
-    "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
-    "distributed.comm.timeouts.connect": "10s",  # how long to wait for a worker that died
-    # Back-pressure, as shares of a worker's memory limit: above the first it gets no more tasks (other
-    # workers take them), above the second it is restarted. Tasks queue at the scheduler, not at workers.
-    "distributed.worker.memory.pause": 0.8,
-    "distributed.worker.memory.terminate": 0.95,
-    "distributed.scheduler.worker-saturation": 1.1,
-    "distributed.admin.low-level-log-length": 100,  # messages; those of 1000 batches take 100 MB
-    "dataframe.convert-string": False,
-}
-
+from etl.compute.worker_settings import DASK_SETTINGS
+from etl.errors import ClusterError, nearest_names
 
 _TIMEOUT = "15s"  # for connecting to a scheduler
+
+
+class ClusterType(Protocol):
+    """A function that connects a client to clusters of one type, for the duration of a context.
+
+    ``address`` is the address that the user gave; None means this machine. A type without its own workers
+    ignores ``workers`` and ``memory_limit``. Raises ClusterError if the cluster cannot be reached.
+    """
+
+    def __call__(  # noqa: D102 - described by the class
+        self,
+        address: str | None,
+        /,
+        *,
+        workers: int | None,
+        memory_limit: str | None,
+        security: Security | None,
+    ) -> AbstractContextManager[Client]: ...
+
+
+@contextmanager
+def connect_to_scheduler(
+    address: str | None,
+    *,
+    workers: int | None,  # noqa: ARG001 - the scheduler has its workers
+    memory_limit: str | None,  # noqa: ARG001 - they have their limits
+    security: Security | None,
+) -> Iterator[Client]:
+    """Connect to a running scheduler, which keeps running."""
+    try:
+        client = Client(address, timeout=_TIMEOUT, security=security)
+    except (OSError, TypeError, ValueError, TimeoutError) as error:
+        # Dask raises TypeError if tls:// is used without certificates.
+        raise ClusterError(
+            f"the scheduler does not respond ({error})",
+            where=address,
+            hint="write tcp://host:8786 and check that a scheduler runs there; "
+            "a scheduler with certificates needs tls://host:8786 and --tls DIR",
+        ) from error
+    with client:
+        yield client
+
+
+CLUSTERS: Final[Mapping[str | None, ClusterType]] = {
+    None: start_local_cluster,
+    "tcp": connect_to_scheduler,
+    "tls": connect_to_scheduler,
+}
+"""The types of clusters by the scheme of an address; None: no address."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +75,9 @@ class Cluster:
     """A Dask cluster: the scheduler at ``address`` (``tcp://...``), or by default this machine.
 
     A local cluster has ``workers`` single-threaded processes (default: one per core), which share the
-    memory or get ``memory_limit`` each (such as ``2GiB``). ``tls`` is a folder written by
-    ``etl.compute.certificates.make``: only clients with its certificates can connect. A split that takes longer
-    than ``time_limit`` seconds is quarantined; None means no limit.
+    memory or get ``memory_limit`` each (such as ``2GiB``). ``tls`` is a folder that ``make_certificates``
+    has written: only clients with its certificates can connect. A split that takes longer than
+    ``time_limit`` seconds is quarantined; None means no limit.
     """
 
     address: str | None = None
@@ -67,39 +91,33 @@ class Cluster:
         """Connect a client for the duration of the context.
 
         A local cluster is started and stopped; a scheduler at an address keeps running. Raises
-        ClusterError if the scheduler does not respond or a certificate is missing.
+        ClusterError if the type of the cluster is unknown, if the scheduler does not respond, or if a
+        certificate is missing.
         """
+        cluster_type = find_cluster_type(self.address)
         security = self._security()
-        with dask.config.set(_SETTINGS):
-            if self.address is None:
-                with self._local(security) as cluster, Client(cluster) as client:
-                    client.run(_leave_interrupts_to_the_driver)
-                    yield client
-                return
-            try:
-                client = Client(self.address, timeout=_TIMEOUT, security=security)
-            except (OSError, TypeError, ValueError, TimeoutError) as error:
-                # Dask raises TypeError if tls:// is used without certificates.
-                raise ClusterError(
-                    f"the scheduler does not respond ({error})",
-                    where=self.address,
-                    hint="write tcp://host:8786 and check that a scheduler runs there; "
-                    "a scheduler with certificates needs tls://host:8786 and --tls DIR",
-                ) from error
-            with client:
-                yield client
+        with (
+            dask.config.set(DASK_SETTINGS),
+            cluster_type(
+                self.address,
+                workers=self.workers,
+                memory_limit=self.memory_limit,
+                security=security,
+            ) as client,
+        ):
+            yield client
 
     def _security(self) -> Security | None:
         """Return the TLS settings of all roles; None means those of Dask's own configuration."""
         if self.tls is None:
             return None
-        if self.address is not None and not self.address.startswith("tls://"):
+        if _scheme(self.address) == "tcp":
             raise ClusterError(
                 "certificates require a tls:// address",
                 where=self.address,
                 hint="write tls://host:8786",
             )
-        paths = certificates.files(self.tls)
+        paths = certificates.find_certificates(self.tls)
         certs = {f"tls_{role}_cert": paths[role] for role in certificates.ROLES}
         keys = {f"tls_{role}_key": paths[role] for role in certificates.ROLES}
         return Security(
@@ -110,16 +128,26 @@ class Cluster:
             **keys,
         )
 
-    def _local(self, security: Security | None) -> LocalCluster:
-        with warnings.catch_warnings():  # Dask then picks another dashboard port
-            warnings.filterwarnings("ignore", message="Port .* is already in use")
-            return LocalCluster(
-                n_workers=self.workers or num_cores(),
-                threads_per_worker=1,
-                memory_limit=self.memory_limit or "auto",
-                security=security,
-                silence_logs=logging.CRITICAL,  # the run reports what tasks raise
-            )
+
+def find_cluster_type(address: str | None) -> ClusterType:
+    """Return the type of the cluster at an address; raise ClusterError if its scheme is unknown."""
+    scheme = _scheme(address)
+    if scheme not in CLUSTERS:
+        known = [name for name in CLUSTERS if name is not None]
+        raise ClusterError(
+            f"unknown type of cluster {scheme!r}",
+            where=address,
+            hint=nearest_names(str(scheme), known),
+        )
+    return CLUSTERS[scheme]
+
+
+def _scheme(address: str | None) -> str | None:
+    """Return the scheme of an address; without one (``host:8786``) it is ``tcp``, as in Dask."""
+    if address is None:
+        return None
+    scheme, separator, _ = address.partition("://")
+    return scheme if separator else "tcp"
 
 
 @contextmanager
@@ -136,13 +164,3 @@ def raise_if_scheduler_lost(client: Client) -> Iterator[None]:
             where=client.scheduler.address if client.scheduler is not None else None,
             hint="run again: committed work is kept, and the rest is done then",
         ) from error
-
-
-def _leave_interrupts_to_the_driver() -> None:
-    """Ignore Ctrl-C, which reaches all processes of a terminal: the driver stops its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process can use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,14 +1,14 @@
 """Run many units of work on Dask, with a bounded number of live tasks.
 
 Units are submitted in waves, each as the partitions of a Dask DataFrame (one partition per unit), so a
-million units never become a million live tasks. Each unit returns one small text, in order of completion. A
-partition is the text itself: a frame with one row would cost the driver one more millisecond, a third of its
-total cost per unit (``benchmarks/scale.py``).
+million units never become a million live tasks. Each unit returns one small value, in order of completion. A
+partition is the value itself: a frame with one row would cost the driver one more millisecond, a third of
+its total cost per unit (``benchmarks/scale.py``).
 """
 
 from collections.abc import Callable, Generator, Iterable
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import dask.dataframe as dd
 import pandas as pd
@@ -23,22 +23,27 @@ _LIVE_PER_THREAD = 8
 _RETRIES = 2  # of a task that raised; Dask counts dead workers separately (allowed-failures)
 _META = pd.DataFrame({"result": pd.Series(dtype=object)})
 
+Result = TypeVar("Result")
+Unit = tuple[Any, ...]
+"""The arguments of a function for one unit of work."""
+
 
 def map_unordered(
     client: Client,
-    function: Callable[..., str],
-    units: Iterable[tuple[Any, ...]],
+    function: Callable[..., Result],
+    units: Iterable[Unit],
     *,
     label: str,
     time_limit: float | None = None,
-) -> Generator[tuple[tuple[Any, ...], str | BaseException]]:
-    """Call ``function(*unit)`` on the workers for each unit; yield each unit with its text or error.
+) -> Generator[tuple[Unit, Result | BaseException]]:
+    """Call ``function(*unit)`` on the workers for each unit; yield each unit with its result or error.
 
-    ``label`` names the tasks on the dashboard. A unit that takes longer than ``time_limit`` seconds yields a
-    LimitError and is not retried. Closing the iterator cancels the remaining units.
+    Results are small and never None; this process unpickles them. ``label`` names the tasks on the
+    dashboard. A unit that takes longer than ``time_limit`` seconds yields a LimitError and is not retried.
+    Closing the iterator cancels the remaining units.
     """
     remaining = iter(units)
-    running: dict[Future[Any], tuple[Any, ...]] = {}
+    running: dict[Future[Any], Unit] = {}
     window = max(_MIN_LIVE, _LIVE_PER_THREAD * sum(client.nthreads().values()))
     completed = as_completed()
 
@@ -77,7 +82,7 @@ def map_unordered(
 
 
 def _release(futures: Iterable[Future[Any]]) -> None:
-    """Release futures; otherwise Dask would reuse their answers if the same task were submitted again."""
+    """Release futures; otherwise Dask would reuse their results if the same task were submitted again."""
     for future in futures:
         future.release()
 
@@ -106,14 +111,14 @@ def to_tokenlake_error(error: BaseException, label: str) -> TokenlakeError:
     return StageError(text, where=label, hint="run again: committed work is kept")
 
 
-class _Partition:
-    """Computes one partition: the text that the function returns for one unit, or a LimitError."""
+class _Partition(Generic[Result]):
+    """Computes one partition: what the function returns for one unit, or a LimitError."""
 
-    def __init__(self, function: Callable[..., str], time_limit: float | None) -> None:
+    def __init__(self, function: Callable[..., Result], time_limit: float | None) -> None:
         self._function = function
         self._time_limit = time_limit
 
-    def __call__(self, unit: tuple[Any, ...]) -> str | LimitError:
+    def __call__(self, unit: Unit) -> Result | LimitError:
         if self._time_limit is None:
             return self._function(*unit)
         worker = get_worker()

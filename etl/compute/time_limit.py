@@ -4,15 +4,23 @@ import ctypes
 import faulthandler
 import threading
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 from etl.errors import LimitError
+
+TIME_LIMIT: Final = 6 * 3600.0
+"""Default seconds per split: the slowest stage takes minutes for 128 MB (chosen here)."""
+
+Result = TypeVar("Result")
 
 
 class _Overdue(BaseException):
     """Raised inside the work; a BaseException, so ``except Exception`` in a stage does not catch it."""
 
 
-def run_with_time_limit(work: Callable[[], str], seconds: float, *, may_end_process: bool) -> str:
+def run_with_time_limit(
+    work: Callable[[], Result], seconds: float, *, may_end_process: bool
+) -> Result:
     """Call ``work`` and return its result; raise LimitError if it takes longer than ``seconds``.
 
     With ``may_end_process`` the process is ended if the work cannot be interrupted. Use this only if
@@ -41,7 +49,3 @@ def run_with_time_limit(work: Callable[[], str], seconds: float, *, may_end_proc
 
 def _raise_in(thread: ctypes.c_ulong, error: "ctypes.py_object[type[BaseException]]") -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
-
-
-TIME_LIMIT = 6 * 3600.0
-"""Default seconds per split: the slowest stage takes minutes for 128 MB (chosen here)."""

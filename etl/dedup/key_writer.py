@@ -25,7 +25,7 @@ from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeysTable, file_id
 from etl.lake.ledger import Describe, Ledger, LedgerEntry
 from etl.lake.tables import KEYS
-from etl.lake.work_units import WorkResult, WorkUnit, kept_units
+from etl.lake.work_units import WorkUnit, kept_units
 from etl.stages.dedup import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 
@@ -47,7 +47,7 @@ def update_keys(
 ) -> None:
     """Write the missing keys of decided documents in one commit.
 
-    ``lineage`` returns the lineage of a commit, given its results, ``action`` and ``fingerprint``.
+    ``lineage`` returns the lineage of a commit, given its counts, ``action`` and ``fingerprint``.
     """
     while True:
         decisions, table = DedupDecisions(duplicates), KeysTable(duplicates)
@@ -64,22 +64,22 @@ def update_keys(
         describe = partial(lineage, fingerprint=ledger.fingerprint)
         try:
             if not table.fits:
-                table.create_or_rebuild(partial(describe([], action="rebuild"), []))
+                table.create_or_rebuild(partial(describe(action="rebuild"), []))
                 continue  # another run may have created the table and written keys
             names, files = (ledger.key(unit.key) for unit in units), number_files(units, decisions)
             name = next(names)
             fragments = write_keys(client, files, lake, url=ledger.url, name=name)
             entries = [LedgerEntry(name, fragments), *map(LedgerEntry, names)]
-            ledger.commit(entries, describe([_result(units, fragments)]), retry=False)
+            ledger.commit(entries, describe(_counts(units, fragments)), retry=False)
         except ConflictError:  # another run has committed keys
             continue
 
 
-def _result(units: Iterable[WorkUnit], fragments: Sequence[DataFile]) -> WorkResult:
+def _counts(units: Iterable[WorkUnit], fragments: Sequence[DataFile]) -> schemas.Counts:
     """Return the counts of a commit: documents read, kept and dropped."""
     rows = sum(unit.rows for unit in units)
     kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
-    return WorkResult("", rows=rows, kept=kept, duplicates=rows - kept)
+    return schemas.Counts(rows=rows, kept=kept, duplicates=rows - kept)
 
 
 def write_keys(

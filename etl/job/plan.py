@@ -1,9 +1,8 @@
-"""TODO."""
+"""Compare a recipe with its lake: a ``Plan`` of the tables to create and the splits to read."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
+from itertools import islice
 
 from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
@@ -18,100 +17,80 @@ from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split, list_splits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class UnitsToDo:
+    """How many units of ``documents`` later steps have not processed yet; a unit is a split's kept rows."""
+
+    undecided: int = 0  # not deduplicated
+    unkeyed: int = 0  # deduplicated, but their keys are not written
+    untokenized: int = 0
+    has_stale_tokens: bool = False  # whether ``tokens`` holds rows of replaced documents
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The work of one run of a recipe: the tables to create or rebuild, and the splits to read."""
+    """The work of one run of a recipe, as the lake was when the plan was made."""
 
     recipe: Recipe
-    ledgers: dict[Step, Ledger]
+    versions: Mapping[Step, int | None]  # of the tables, by step; None: does not exist
     begin: tuple[Step, ...]  # tables to create or rebuild
     splits: SpilledList[Split]  # splits to read
     uncounted: SpilledList[Split]  # all splits of the files whose records must be counted first
     done: int  # number of splits that were read by earlier runs
     changed: frozenset[str]  # input files whose rows are replaced
+    units: UnitsToDo
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
 
     @property
     def is_rebuild(self) -> bool:
         """Whether the run rebuilds an existing table."""
-        return any(self.ledgers[step].table is not None for step in self.begin)
-
-    @cached_property
-    def units(self) -> SpilledList[WorkUnit]:
-        """The units that ``documents`` held when the plan was made."""
-        table = self.ledgers["documents"].table
-        is_new = table is None or "documents" in self.begin
-        return SpilledList(() if is_new or table is None else kept_units(table))
-
-    def undecided(self) -> Iterator[WorkUnit]:
-        """Yield the units that are not deduplicated yet."""
-        return self._open_units("duplicates")
-
-    def untokenized(self) -> Iterator[WorkUnit]:
-        """Yield the units that are not tokenized yet."""
-        return self._open_units("tokens")
-
-    def unkeyed(self) -> Iterator[WorkUnit]:
-        """Yield the deduplicated units whose keys are not written yet."""
-        ledger = self.ledgers["duplicates"]
-        if "duplicates" in self.begin:
-            return  # nothing is deduplicated yet
-        keys = KeysTable(ledger)
-        for unit in self.units:
-            if ledger.is_done(ledger.key(unit.key)) and not keys.has(unit.key):
-                yield unit
+        return any(self.versions[step] is not None for step in self.begin)
 
     def has_work(self) -> bool:
         """Return whether a run would change anything."""
-        has_splits = len(self.splits) > 0
-        return bool(self.begin) or has_splits or self._has_open_units() or self._is_stale()
-
-    def _has_open_units(self) -> bool:
-        open_units: list[Iterator[WorkUnit]] = []
-        if "duplicates" in self.ledgers:
-            open_units += [self.undecided(), self.unkeyed()]
-        if "tokens" in self.ledgers:
-            open_units += [self.untokenized()]
-        return any(True for _ in chain(*open_units))
-
-    def _is_stale(self) -> bool:
-        """Return whether ``tokens`` holds rows of documents that have been replaced."""
-        ledger = self.ledgers.get("tokens")
-        if ledger is None or self.ledgers["documents"].table is None or "tokens" in self.begin:
-            return False
-        live = PackedKeySet(ledger.key(unit.key) for unit in self.units)
-        return bool(stale_data_files(ledger, live))
-
-    def _open_units(self, step: Step) -> Iterator[WorkUnit]:
-        ledger = self.ledgers[step]
-        for unit in self.units:
-            if step in self.begin or not ledger.is_done(ledger.key(unit.key)):
-                yield unit
+        return bool(self.begin) or len(self.splits) > 0 or self.units != UnitsToDo()
 
 
 def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = False) -> Plan:
     """List the source, compare it with the lake, and return the remaining work.
 
+    Raises the errors of ``check_stages`` and ``plan_work``.
+    """
+    check_stages(recipe)
+    ledgers = open_ledgers(recipe)
+    return plan_work(recipe, ledgers, rebuild=rebuild, replace_changed=replace_changed)
+
+
+def check_stages(recipe: Recipe) -> None:
+    """Raise the error of a stage that cannot run, before any work is done."""
+    for stage in recipe.stages:
+        stage.check()
+
+
+def open_ledgers(recipe: Recipe) -> dict[Step, Ledger]:
+    """Open the ledgers of the tables that a recipe fills, in the order of steps."""
+    return {
+        step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
+        for step in recipe.steps
+    }
+
+
+def plan_work(
+    recipe: Recipe,
+    ledgers: Mapping[Step, Ledger],
+    *,
+    rebuild: bool = False,
+    replace_changed: bool = False,
+) -> Plan:
+    """Return the remaining work of a recipe, given the ledgers of its tables.
+
     Raises MismatchError if the lake was written by a different recipe (unless ``rebuild``) or if input
     files have changed since their rows were committed (unless ``replace_changed``), and SourceError if
     the source matches no files.
     """
-    for stage in recipe.stages:
-        stage.check()
     others = open_reference_lakes(recipe)
-    ledgers = {
-        step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
-        for step in recipe.steps
-    }
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
-    for step, ledger in ledgers.items():
-        if step not in begin and (external := ledger.external_files()):
-            raise MismatchError(
-                f"{len(external)} data files of {step!r} were written by another program (OPTIMIZE?)",
-                where=storage.join(ledger.url, external[0]),
-                hint="their rows cannot be traced to input files: restore the previous version, or "
-                "pass --rebuild",
-            )
+    _check_files(ledgers, begin)
     splits = SpilledList(list_splits(recipe.source))
     documents = ledgers["documents"]
     todo, changed = splits, frozenset[str]()
@@ -127,13 +106,65 @@ def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = 
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
     files = {split.uri for split in todo if split.first_row is None}
-    uncounted = SpilledList(split for split in splits if split.uri in files)
-    done = len(splits) - len(todo)
-    return Plan(recipe, ledgers, begin, todo, uncounted, done, changed, tuple(others))
+    return Plan(
+        recipe=recipe,
+        versions={s: led.table.version if led.table else None for s, led in ledgers.items()},
+        begin=begin,
+        splits=todo,
+        uncounted=SpilledList(split for split in splits if split.uri in files),
+        done=len(splits) - len(todo),
+        changed=changed,
+        units=_count_units(ledgers, begin),
+        others=tuple(others),
+    )
+
+
+def _check_files(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> None:
+    """Raise MismatchError if another program wrote a data file of a table that is not rebuilt."""
+    for step, ledger in ledgers.items():
+        if step not in begin and (external := ledger.external_files()):
+            raise MismatchError(
+                f"{len(external)} data files of {step!r} were written by another program (OPTIMIZE?)",
+                where=storage.join(ledger.url, external[0]),
+                hint="their rows cannot be traced to input files: restore the previous version, or "
+                "pass --rebuild",
+            )
+
+
+def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> UnitsToDo:
+    """Count the units of ``documents`` that later steps have not processed yet."""
+    table = ledgers["documents"].table
+    if table is None or "documents" in begin:
+        return UnitsToDo()  # no unit exists
+    units = SpilledList(kept_units(table))
+    duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
+    unkeyed, has_stale_tokens = 0, False
+    if duplicates is not None and "duplicates" not in begin:
+        keys = KeysTable(duplicates)
+        decided = (unit for unit in units if duplicates.is_done(duplicates.key(unit.key)))
+        unkeyed = sum(not keys.has(unit.key) for unit in decided)
+    if tokens is not None and "tokens" not in begin:
+        live = PackedKeySet(tokens.key(unit.key) for unit in units)
+        has_stale_tokens = bool(stale_data_files(tokens, live))
+    return UnitsToDo(
+        undecided=_count_open(units, duplicates, is_new="duplicates" in begin),
+        unkeyed=unkeyed,
+        untokenized=_count_open(units, tokens, is_new="tokens" in begin),
+        has_stale_tokens=has_stale_tokens,
+    )
+
+
+def _count_open(units: SpilledList[WorkUnit], ledger: Ledger | None, *, is_new: bool) -> int:
+    """Return how many units a table does not hold yet; 0 if the recipe does not fill the table."""
+    if ledger is None:
+        return 0
+    if is_new:
+        return len(units)
+    return sum(not ledger.is_done(ledger.key(unit.key)) for unit in units)
 
 
 def _tables_to_begin(
-    recipe: Recipe, ledgers: dict[Step, Ledger], *, rebuild: bool
+    recipe: Recipe, ledgers: Mapping[Step, Ledger], *, rebuild: bool
 ) -> tuple[Step, ...]:
     others = [step for step in recipe.steps if ledgers[step].is_other_recipe]
     if others and not rebuild:
@@ -149,10 +180,8 @@ def _tables_to_begin(
 def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
     assert ledger.table is not None
     record = find_record(ledger.table)
-    settings = []
-    if record is not None:
-        settings = list(differences(record.canonical, recipe.canonical()))
-    shown = "; ".join(settings[:5]) or "the recipe's fingerprint differs"
+    changes = [] if record is None else differences(record.canonical, recipe.canonical())
+    shown = "; ".join(islice(changes, 5)) or "the recipe's fingerprint differs"
     return MismatchError(
         f"the table {step!r} was created by a different recipe ({shown})",
         where=ledger.url,

@@ -20,15 +20,16 @@ class Progress:
     text_bytes: int = 0
     seconds: float = 0.0
 
-    def after(self, result: WorkResult, *, seconds: float) -> "Progress":
-        """Return the progress after one more result."""
+    def after(self, result: WorkResult | None, *, seconds: float) -> "Progress":
+        """Return the progress after one more unit of work; None if the unit failed."""
+        progress = replace(self, done=self.done + 1, seconds=seconds)
+        if result is None:
+            return progress
         return replace(
-            self,
-            done=self.done + 1,
+            progress,
             rows=self.rows + result.rows,
             kept=self.kept + result.kept,
             text_bytes=self.text_bytes + result.text_bytes,
-            seconds=seconds,
         )
 
 

@@ -1,10 +1,10 @@
-"""The commits of one run: entries with lineage, the counts of the run, and quarantined work."""
+"""Commit the results of one run with their lineage, count them, and quarantine failed work."""
 
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from distributed import KilledWorker
 
@@ -12,7 +12,7 @@ from etl import schemas
 from etl.errors import TokenlakeError
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
-from etl.lake.ledger import Describe, LedgerEntry
+from etl.lake.ledger import Describe, Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, run_record
 from etl.lake.quarantine import Quarantine
 from etl.lake.stage_costs import StageCost, stage_costs
@@ -26,15 +26,18 @@ UnitLocation = tuple[str, str]
 """A unit of work as shown to a user: the input file, and the part of it."""
 
 
+_NO_COUNTS: Final = schemas.Counts()
+
+
 class RunCommits:
     """The commits of one run and the report about them."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, ledgers: Mapping[Step, Ledger]) -> None:
         self._recipe = plan.recipe
-        self._ledgers = plan.ledgers
+        self._others = plan.others
+        self._ledgers = ledgers
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
-        self._quarantine = Quarantine(str(self._recipe.lake))
+        self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
         self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 
@@ -47,9 +50,15 @@ class RunCommits:
         splits: Mapping[str, Split] | None = None,
     ) -> None:
         """Commit entries, and count the results that another run has not committed before."""
-        committed = self._ledgers[step].commit(entries, self.lineage(step, results, splits=splits))
-        keys = {entry.key for entry in committed}
-        total = count_results(result for result in results if result.key in keys)
+
+        def describe(entries: Sequence[LedgerEntry], generation: int) -> dict[str, Any]:
+            committed = _results_of(entries, results)
+            files = input_files(committed, splits) if splits is not None else []
+            counts = count_results(committed)
+            return self._record(step, entries, generation, counts=counts, input_files=files)
+
+        committed = self._ledgers[step].commit(entries, describe)
+        total = count_results(_results_of(committed, results))
         self._counts[step].append(total)
         report = self.report
         if step == "documents":
@@ -60,14 +69,14 @@ class RunCommits:
         else:
             report.tokens += total.tokens
 
-    def clear(self, step: Step, location: UnitLocation) -> None:
+    def clear_quarantine(self, step: Step, location: UnitLocation) -> None:
         """Remove the quarantine note of a unit, which an earlier run may have left."""
-        self._quarantine.clear(step, *location)
+        self._notes.clear(step, *location)
 
-    def put_aside(self, step: Step, location: UnitLocation, error: BaseException) -> None:
+    def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""
-        text = _explained(error, location[0])
-        self.report.quarantined.append(self._quarantine.put(step, *location, text))
+        text = _error_text(error, location[0])
+        self.report.quarantined.append(self._notes.put(step, *location, text))
 
     def costs(self) -> list[StageCost]:
         """Return the costs of each part of the work."""
@@ -77,47 +86,61 @@ class RunCommits:
     def lineage(
         self,
         step: Step | Literal["keys"],
-        results: Sequence[WorkResult] = (),
+        counts: schemas.Counts = _NO_COUNTS,
         *,
-        splits: Mapping[str, Split] | None = None,
-        action: str = "append",
+        action: Literal["append", "rebuild", "optimize"] = "append",
         fingerprint: str | None = None,
     ) -> Describe:
-        """Return a function that describes a commit, called once its entries are known."""
-        others = self._plan.others if step == "duplicates" else ()
-        if step != "keys":
-            fingerprint = self._recipe.fingerprint(step)
+        """Return a function that describes a commit with these counts, called once its entries are known.
+
+        ``fingerprint`` is that of the table, by default the recipe's.
+        """
+        fields: dict[str, Any] = {"counts": counts, "action": action}
+        if fingerprint is not None:
+            fields["fingerprint"] = fingerprint
+        return lambda entries, generation: self._record(step, entries, generation, **fields)
+
+    def _record(
+        self,
+        step: Step | Literal["keys"],
+        entries: Sequence[LedgerEntry],
+        generation: int,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Return the lineage record of a commit; ``fields`` override the usual values."""
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
+        removes = any(entry.remove for entry in entries)
+        usual = {
+            "run_id": self.report.run_id,
+            "fingerprint": None if step == "keys" else self._recipe.fingerprint(step),
+            "action": "replace" if removes else "append",
+            "generation": generation,
+            "input_files": [],
+            "input_tables": self._input_tables(step),
+            "num_data_files": sum(len(entry.data_files) for entry in entries),
+            "tokenizer": None if encoder is None else load_reference_tokenizer(encoder).record(),
+            "started": self._started,
+            "committed": _now(),
+        }
+        return run_record(self._recipe, step, **{**usual, **fields})
 
-        def describe(entries: Sequence[LedgerEntry], generation: int) -> dict[str, Any]:
-            keys = {entry.key for entry in entries}
-            committed = [r for r in results if r.key in keys or not r.key]
-            removes = any(entry.remove for entry in entries)
-            tables = [self._ledgers[n].table for n in SPECS[step].made_from if n in self._ledgers]
-            return run_record(
-                self._recipe,
-                step,
-                run_id=self.report.run_id,
-                fingerprint=fingerprint,
-                action="replace" if removes else action,
-                generation=generation,
-                input_files=input_files(committed, splits) if splits is not None else [],
-                input_tables=[
-                    schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
-                    for t in tables
-                    if t is not None
-                ]
-                + [table for other in others for table in other.tables()],
-                num_data_files=sum(len(entry.data_files) for entry in entries),
-                counts=count_results(committed),
-                tokenizer=load_reference_tokenizer(encoder).record()
-                if encoder is not None
-                else None,
-                started=self._started,
-                committed=_now(),
-            )
+    def _input_tables(self, step: Step | Literal["keys"]) -> list[schemas.InputTable]:
+        """Return the tables that a step reads, in their current versions."""
+        ledgers = ((name, self._ledgers[name]) for name in self._recipe.steps)
+        tables = (ledger.table for name, ledger in ledgers if name in SPECS[step].made_from)
+        own = [
+            schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
+            for t in tables
+            if t is not None
+        ]
+        others = self._others if step == "duplicates" else ()
+        return own + [table for other in others for table in other.tables()]
 
-        return describe
+
+def _results_of(entries: Sequence[LedgerEntry], results: Sequence[WorkResult]) -> list[WorkResult]:
+    """Return the results that belong to entries."""
+    keys = {entry.key for entry in entries}
+    return [result for result in results if result.key in keys]
 
 
 def load_reference_tokenizer(stage: Tokenize) -> Encoder:
@@ -125,7 +148,7 @@ def load_reference_tokenizer(stage: Tokenize) -> Encoder:
     return Encoder.of(stage.model_copy(update={"fast": False}))
 
 
-def _explained(error: BaseException, source: str) -> str:
+def _error_text(error: BaseException, source: str) -> str:
     """Return an error in one line, to be shown next to the name of the input file."""
     if isinstance(error, KilledWorker):
         return (

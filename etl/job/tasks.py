@@ -1,9 +1,11 @@
-"""TODO."""
+"""What a worker does with one unit of work: read, filter, tokenize, and write data files."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -11,14 +13,15 @@ import pyarrow.parquet as pq
 from etl import schemas, storage
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows
-from etl.lake.stage_costs import READ, TOKENIZE, WRITE, clock, clocked
+from etl.lake.stage_costs import READ, TOKENIZE, WRITE
 from etl.lake.tables import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
 from etl.lake.work_units import WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, read_split
-from etl.stages.apply import apply
+from etl.stages.apply import apply_and_time
 from etl.stages.dedup import find_cutting_stage
 from etl.stages.document_columns import documents_schema
+from etl.stages.stage_clock import StageClock
 from etl.stages.tokenize import Encoder, tokenize
 
 _BATCH_BYTES = 16 << 20  # of text; this bounds a worker's memory, whatever the size of its input
@@ -31,47 +34,71 @@ class ReadSplit:
     recipe: Recipe
     with_tokens: bool
 
-    def __call__(self, split: Split, key: str, tokens_key: str) -> str:
-        """Run the task for one split and return its ``WorkResult`` as JSON."""
-        result = WorkResult(key, source=split.uri)
-        self._run(split, tokens_key, result)
-        return result.to_json()
+    def __call__(self, split: Split, key: str, tokens_key: str) -> WorkResult:
+        """Run the task for one split, whose units of work in the two tables have these keys."""
+        clock = StageClock()
+        documents = _DocumentWriter(self.recipe, key, clock)
+        tokens = _TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
+        batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
+        text_bytes = 0
+        for batch in clock.measure_each(READ, batches):
+            text_bytes += batch["text"].nbytes
+            kept = documents.append(batch)
+            if tokens is not None:
+                tokens.append(kept)
+        document_files = documents.close()
+        token_files = tokens.close() if tokens is not None else []
+        return WorkResult(
+            key=key,
+            source=split.uri,
+            rows=documents.rows,
+            kept=documents.kept,
+            rejected=dict(documents.rejected),
+            tokens=tokens.num_tokens if tokens is not None else 0,
+            text_bytes=text_bytes,
+            documents=document_files,
+            token_files=token_files,
+            costs=clock.seconds(),
+        )
 
-    def _run(self, split: Split, tokens_key: str, result: WorkResult) -> None:
-        recipe = self.recipe
-        schema = documents_schema(recipe.stages)
-        url = recipe.table_url("documents")
-        kept, rejected = (
-            DataFileWriter(
-                url, schema, DOCUMENTS.layout, name=result.key, partition={"verdict": verdict}
-            )
+
+class _DocumentWriter:
+    """Applies the stages of a recipe to batches and writes their rows to ``documents``."""
+
+    def __init__(self, recipe: Recipe, key: str, clock: StageClock) -> None:
+        self._recipe, self._clock = recipe, clock
+        schema, url = documents_schema(recipe.stages), recipe.table_url("documents")
+        self._kept, self._rejected = (
+            DataFileWriter(url, schema, DOCUMENTS.layout, name=key, partition={"verdict": verdict})
             for verdict in schemas.VERDICTS
         )
-        tokens = None
-        if self.with_tokens and recipe.tokenize_stage is not None:
-            tokens = _TokenWriter(recipe, tokens_key, result.costs)
-        batches = read_split(split, recipe.source, batch_bytes=_BATCH_BYTES)
-        for batch in clocked(batches, result.costs, READ):
-            table = apply(batch, recipe.stages, rejected=recipe.rejected, costs=result.costs)
-            result.rows += batch.num_rows
-            result.text_bytes += batch["text"].nbytes
-            is_kept = pc.equal(table["verdict"], "kept")
-            good, bad = table.filter(is_kept), table.filter(pc.invert(is_kept))
-            with clock(result.costs, WRITE):
-                kept.append(good)
-                rejected.append(bad)
-            result.kept += good.num_rows
-            for count in pc.value_counts(bad["reason"]).to_pylist():
-                rule = schemas.rule_of(count["values"])
-                result.rejected[rule] = result.rejected.get(rule, 0) + count["counts"]
-            if tokens is not None:
-                tokens.append(good)
-        with clock(result.costs, WRITE):
-            result.documents = kept.close() + rejected.close()
-        if tokens is not None:
-            result.tokens, result.token_files = tokens.close()
-        assert result.rows == result.kept + sum(result.rejected.values()), "rows are missing"
-        assert result.rows == sum(f.rows for f in result.documents), "rows were not written"
+        self.rows = 0
+        self.kept = 0
+        self.rejected: Counter[str] = Counter()  # by rule
+
+    def append(self, batch: pa.Table) -> pa.Table:
+        """Write the documents of a batch, and return those that are kept."""
+        applied = apply_and_time(batch, self._recipe.stages, rejected=self._recipe.rejected)
+        self._clock.add(applied.seconds)
+        is_kept = pc.equal(applied.documents["verdict"], "kept")
+        kept = applied.documents.filter(is_kept)
+        rejected = applied.documents.filter(pc.invert(is_kept))
+        with self._clock.measure(WRITE):
+            self._kept.append(kept)
+            self._rejected.append(rejected)
+        self.rows += batch.num_rows
+        self.kept += kept.num_rows
+        for count in pc.value_counts(rejected["reason"]).to_pylist():
+            self.rejected[schemas.rule_of(count["values"])] += count["counts"]
+        return kept
+
+    def close(self) -> list[DataFile]:
+        """Finish the data files and return them."""
+        with self._clock.measure(WRITE):
+            files = self._kept.close() + self._rejected.close()
+        assert self.rows == self.kept + self.rejected.total(), "rows are missing"
+        assert self.rows == sum(file.rows for file in files), "rows were not written"
+        return files
 
 
 @dataclass(frozen=True)
@@ -80,37 +107,49 @@ class TokenizeUnit:
 
     recipe: Recipe
 
-    def __call__(self, unit: WorkUnit, key: str, duplicates: Sequence[str]) -> str:
-        """Run the task for one unit and return its ``WorkResult`` as JSON.
+    def __call__(self, unit: WorkUnit, key: str, duplicates: Sequence[str]) -> WorkResult:
+        """Run the task for one unit, which has this key in ``tokens``.
 
         ``duplicates`` are the data files that can list rows of the unit.
         """
-        result = WorkResult(key, source=unit.source)
-        self._run(unit, duplicates, result)
-        return result.to_json()
-
-    def _run(self, unit: WorkUnit, duplicates: Sequence[str], result: WorkResult) -> None:
+        clock = StageClock()
+        dropped, cuts = self._decisions(unit, duplicates)
+        tokens = _TokenWriter(self.recipe, key, clock)
         url = self.recipe.table_url("documents")
-        dropped, cuts = np.empty(0, np.int64), None
-        if duplicates:
-            files = self.recipe.table_url("duplicates"), duplicates, unit.paths
-            dropped = duplicate_rows(*files)
-            stage = find_cutting_stage(self.recipe.dedup_stages)
-            cuts = cut_rows(*files) if stage is not None else None
-        tokens = _TokenWriter(self.recipe, result.key, result.costs)
+        rows = kept = text_bytes = 0
         for path in unit.paths:
             tables = _kept_documents(storage.join(url, path))
-            for table in clocked(tables, result.costs, f"{TOKENIZE}.read"):
+            for table in clock.measure_each(f"{TOKENIZE}.read", tables):
                 is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
                 new = table.filter(pa.array(is_new))
-                result.rows += table.num_rows
-                result.kept += new.num_rows
-                result.text_bytes += new["text"].nbytes
+                rows += table.num_rows
+                kept += new.num_rows
+                text_bytes += new["text"].nbytes
                 tokens.append(new if cuts is None else self._cut(new, cuts))
-        result.duplicates = result.rows - result.kept
-        assert result.rows == unit.rows, "the row count differs from the log of documents"
-        assert result.duplicates == len(dropped), "a duplicate does not occur in documents"
-        result.tokens, result.token_files = tokens.close()
+        assert rows == unit.rows, "the row count differs from the log of documents"
+        assert rows - kept == len(dropped), "a duplicate does not occur in documents"
+        token_files = tokens.close()
+        return WorkResult(
+            key=key,
+            source=unit.source,
+            rows=rows,
+            kept=kept,
+            duplicates=rows - kept,
+            tokens=tokens.num_tokens,
+            text_bytes=text_bytes,
+            token_files=token_files,
+            costs=clock.seconds(),
+        )
+
+    def _decisions(
+        self, unit: WorkUnit, duplicates: Sequence[str]
+    ) -> tuple[npt.NDArray[np.int64], pa.Table | None]:
+        """Return the rows of a unit that are duplicates, and the paragraphs to cut from others."""
+        if not duplicates:
+            return np.empty(0, np.int64), None
+        files = self.recipe.table_url("duplicates"), duplicates, unit.paths
+        has_cuts = find_cutting_stage(self.recipe.dedup_stages) is not None
+        return duplicate_rows(*files), cut_rows(*files) if has_cuts else None
 
     def _cut(self, documents: pa.Table, cuts: pa.Table) -> pa.Table:
         """Return the documents without the paragraphs that are repeated from other documents."""
@@ -125,32 +164,33 @@ class TokenizeUnit:
 class _TokenWriter:
     """Tokenizes documents and writes them to ``tokens``; checks the tokenizer on the first batch."""
 
-    def __init__(self, recipe: Recipe, key: str, costs: dict[str, float]) -> None:
+    def __init__(self, recipe: Recipe, key: str, clock: StageClock) -> None:
         stage = recipe.tokenize_stage
         assert stage is not None
-        self._costs = costs
+        self._clock = clock
         self._encoder = Encoder.of(stage)
         layout = ARCHIVED_TOKENS if stage.archive else TOKENS.layout
         self._writer = DataFileWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
-        self._tokens = 0
-        self._checked = False
+        self._is_checked = False
+        self.num_tokens = 0
 
     def append(self, documents: pa.Table) -> None:
+        """Tokenize and write documents."""
         if documents.num_rows == 0:
             return
-        with clock(self._costs, TOKENIZE):
-            if not self._checked:
+        with self._clock.measure(TOKENIZE):
+            if not self._is_checked:
                 self._encoder.check(documents)
-                self._checked = True
+                self._is_checked = True
             rows = tokenize(documents, self._encoder)
-        self._tokens += int(pc.sum(rows["num_tokens"]).as_py())
-        with clock(self._costs, f"{TOKENIZE}.write"):
+        self.num_tokens += int(pc.sum(rows["num_tokens"]).as_py())
+        with self._clock.measure(f"{TOKENIZE}.write"):
             self._writer.append(rows)
 
-    def close(self) -> tuple[int, list[DataFile]]:
-        """Close the writer and return the number of tokens and the files."""
-        with clock(self._costs, f"{TOKENIZE}.write"):
-            return self._tokens, self._writer.close()
+    def close(self) -> list[DataFile]:
+        """Finish the data files and return them."""
+        with self._clock.measure(f"{TOKENIZE}.write"):
+            return self._writer.close()
 
 
 def _kept_documents(uri: str) -> Iterator[pa.Table]:

@@ -1,11 +1,9 @@
 """The costs of each stage: seconds of worker time, documents processed and rejected."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from etl import schemas
 from etl.recipe.overrides import stage_name
@@ -14,8 +12,6 @@ from etl.stages import STAGES, Filter, Stage, Transform
 READ: Final = "read"
 WRITE: Final = "write"
 TOKENIZE: Final = "tokenize"  # also tokenize.read and tokenize.write
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -75,28 +71,6 @@ def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> 
             yield StageCost(name, remaining, rejected[number], seconds[name], size)
             remaining -= rejected[number]
     yield StageCost(WRITE, counts.rows, 0, seconds[WRITE], size)
-
-
-@contextmanager
-def clock(costs: dict[str, float], name: str) -> Iterator[None]:
-    """Add the seconds of a block to one of the costs."""
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        costs[name] = costs.get(name, 0.0) + time.perf_counter() - start
-
-
-def clocked(items: Iterable[Item], costs: dict[str, float], name: str) -> Iterator[Item]:
-    """Yield the items, and add the seconds spent waiting for them to one of the costs."""
-    iterator = iter(items)
-    while True:
-        try:
-            with clock(costs, name):
-                item = next(iterator)
-        except StopIteration:
-            return
-        yield item
 
 
 def _total(counts: Iterable[schemas.Counts]) -> schemas.Counts:

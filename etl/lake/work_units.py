@@ -1,10 +1,8 @@
 """Units of work, their keys, and what workers report of them."""
 
-import json
-from collections.abc import Collection, Container, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, tee
-from typing import Any
 
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
@@ -58,34 +56,24 @@ def stale_data_files(ledger: Ledger, live: Container[str]) -> dict[str, list[str
     return stale
 
 
-@dataclass
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkResult:
-    """The result of one unit of work: its fragments and counts."""
+    """The new data files of one unit of work and its counts: what a worker returns to the driver.
+
+    All values are DataFiles or of Python's own types, so that reading a result imports no code of a user.
+    """
 
     key: str
-    source: str = ""
+    source: str
     rows: int = 0
     kept: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)  # rule -> rows
     duplicates: int = 0
     tokens: int = 0
     text_bytes: int = 0
-    documents: list[DataFile] = field(default_factory=list)
-    token_files: list[DataFile] = field(default_factory=list)
-    costs: dict[str, float] = field(default_factory=dict)  # part of the work -> seconds
-    failed: bool = False
-
-    def to_json(self) -> str:
-        """Return the result as JSON: workers return only text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "WorkResult":
-        """Parse the output of ``to_json``."""
-        fields: dict[str, Any] = json.loads(text)
-        for name in ("documents", "token_files"):
-            fields[name] = [DataFile(**fragment) for fragment in fields[name]]
-        return cls(**fields)
+    documents: Sequence[DataFile] = ()
+    token_files: Sequence[DataFile] = ()
+    costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
 
 
 def data_files_of(ledger: Ledger, sources: Collection[str]) -> dict[str, list[str]]:

@@ -1,8 +1,8 @@
 """Run filters and transforms over a batch of documents: signals first, then verdicts."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -22,18 +22,27 @@ from etl.stages.document_columns import (
     split_at_transforms,
 )
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
+from etl.stages.stage_clock import StageClock
 
 _COMPUTED_ONCE: Final = frozenset({"language"})  # groups that are not recomputed for rewritten text
 
 _REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
 
 
+@dataclass(frozen=True)
+class AppliedBatch:
+    """A batch of documents with verdicts, and what the stages cost.
+
+    ``seconds`` has the time of each stage (``"2 c4"``: position and kind) and of each group of signals
+    (``"signals.words"``).
+    """
+
+    documents: pa.Table
+    seconds: Mapping[str, float]
+
+
 def apply(
-    table: pa.Table,
-    stages: Sequence[Stage],
-    *,
-    rejected: Rejected | None = None,
-    costs: dict[str, float] | None = None,
+    table: pa.Table, stages: Sequence[Stage], *, rejected: Rejected | None = None
 ) -> pa.Table:
     """Return the same rows in the same order with verdicts: the columns of ``documents_schema(stages)``.
 
@@ -43,21 +52,27 @@ def apply(
     Stages that need more than one batch (deduplication, tokenize) are not applied, but deduplication stages
     add the columns that documents are compared by.
 
-    ``costs`` collects the seconds of each stage (``"2 c4"``: position and kind) and of each group of
-    signals (``"signals.words"``). Raises StageError, which names the stage, the source and the rows.
+    Raises StageError, which names the stage, the source and the rows.
     """
+    return apply_and_time(table, stages, rejected=rejected).documents
+
+
+def apply_and_time(
+    table: pa.Table, stages: Sequence[Stage], *, rejected: Rejected | None = None
+) -> AppliedBatch:
+    """Apply stages as ``apply`` does, and return the documents with the seconds of each stage."""
     batch = _Batch(table, stages, rejected or Rejected())
-    clock = _Clock(costs if costs is not None else {})
+    clock = StageClock()
     _apply_steps(batch, stages, clock)
     for stage in describing_stages(stages):
         with clock.measure(f"signals.{stage.identity_key}"):
             batch.describe(stage)
-    result = batch.finish()
-    assert result.num_rows == table.num_rows
-    return result
+    documents = batch.finish()
+    assert documents.num_rows == table.num_rows
+    return AppliedBatch(documents, clock.seconds())
 
 
-def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: "_Clock") -> None:
+def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) -> None:
     """Apply the filters and transforms in order, each after the signals that it needs."""
     computed: set[str] = set()  # groups of signals that are computed for the current text
     for run in split_at_transforms(stages):
@@ -68,18 +83,18 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: "_Clock") -> N
                 continue
             with _locate_errors(step.stage, batch.documents, rows):
                 if isinstance(step.stage, Transform):
-                    with clock.measure(step):
+                    with clock.measure(_label(step)):
                         batch.rewrite(step.stage, rows)
                 else:
                     groups = _groups_before(step, run)
                     _compute_groups(batch, run, groups - computed, clock)
                     computed |= groups
-                    with clock.measure(step):
+                    with clock.measure(_label(step)):
                         batch.judge(step, rows)
 
 
 def _compute_groups(
-    batch: "_Batch", run: Sequence[PlacedStage], groups: set[str], clock: "_Clock"
+    batch: "_Batch", run: Sequence[PlacedStage], groups: set[str], clock: StageClock
 ) -> None:
     """Compute all signals of these groups that the run reads, group by group in the order of GROUPS."""
     for group in GROUPS:
@@ -106,6 +121,11 @@ def _columns_of_group(group: str, run: Sequence[PlacedStage]) -> dict[str, str]:
 
 def _signals_read(step: PlacedStage) -> list[str]:
     return with_needs(step.stage.signals())
+
+
+def _label(step: PlacedStage) -> str:
+    """Return the name of a stage in the costs, which is unique in a recipe."""
+    return f"{step.position} {step.stage.kind}"
 
 
 class _Batch:
@@ -244,20 +264,6 @@ def _floats(names: Iterable[str]) -> pa.Schema:
 def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
     index = table.schema.get_field_index(name)
     return table.set_column(index, table.schema.field(index), values)
-
-
-class _Clock:
-    """Sums wall time in seconds; a worker runs one task at a time and waits for its child processes."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds = seconds
-
-    @contextmanager
-    def measure(self, work: PlacedStage | str) -> Iterator[None]:
-        label = work if isinstance(work, str) else f"{work.position} {work.stage.kind}"
-        start = time.perf_counter()
-        yield
-        self._seconds[label] = self._seconds.get(label, 0.0) + time.perf_counter() - start
 
 
 @contextmanager

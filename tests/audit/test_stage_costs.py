@@ -10,8 +10,9 @@ from etl.audit.lineage_graph import history
 from etl.cli.commands import report as report_command
 from etl.cli.commands import run as run_command
 from etl.job.run import run
-from etl.lake.stage_costs import StageCost, clock, clocked, stage_costs
+from etl.lake.stage_costs import StageCost, stage_costs
 from etl.recipe.recipe import Recipe
+from etl.stages.stage_clock import StageClock
 
 STAGES = [
     {"kind": "where", "name": "url"},
@@ -68,12 +69,14 @@ def test_records_without_costs_report_none() -> None:
 
 
 def test_a_clock_adds_time_even_when_the_work_fails() -> None:
-    costs: dict[str, float] = {"a": 1.0}
-    with pytest.raises(ZeroDivisionError), clock(costs, "a"):
+    clock = StageClock()
+    clock.add({"a": 1.0})
+    with pytest.raises(ZeroDivisionError), clock.measure("a"):
         _ = 1 / 0
-    assert costs["a"] > 1.0
-    assert list(clocked([1, None, 2], costs, "b")) == [1, None, 2]
-    assert costs["b"] > 0
+    assert list(clock.measure_each("b", [1, None, 2])) == [1, None, 2]
+    seconds = clock.seconds()
+    assert seconds["a"] > 1.0
+    assert seconds["b"] > 0
 
 
 @pytest.mark.parametrize("is_fused", [False, True])

@@ -20,7 +20,7 @@ from etl.audit.duplicates.duplicate_report import duplicates
 from etl.cli import options
 from etl.cli.app import COMMANDS, app
 from etl.cli.progress import ProgressLine
-from etl.compute.certificates import make
+from etl.compute.certificates import make_certificates
 from etl.compute.cluster import Cluster
 from etl.delta.table import Table
 from etl.loader import TokenDataset
@@ -114,7 +114,7 @@ def test_defaults_are_those_of_the_library() -> None:
         for option in command.params
     }
     assert defaults["run", "time_limit"] == Cluster().time_limit
-    assert defaults["certificates", "days"] == options.keyword_default(make, "days")
+    assert defaults["certificates", "days"] == options.keyword_default(make_certificates, "days")
     assert defaults["duplicates", "top"] == options.keyword_default(duplicates, "top")
     assert defaults["vacuum", "retain"] == f"{RETAIN.days}d"
     target_bytes = options.keyword_default(optimize, "target_bytes")

@@ -22,12 +22,12 @@ from etl.compute import certificates
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("tls") / "certs"
-    certificates.make(path)
+    certificates.make_certificates(path)
     return str(path)
 
 
 def test_only_the_owner_can_read_the_certificates(folder: str) -> None:
-    paths = [Path(path) for path in certificates.files(folder).values()]
+    paths = [Path(path) for path in certificates.find_certificates(folder).values()]
     assert sorted(path.name for path in paths) == [
         *("ca.pem", "client.pem", "scheduler.pem", "worker.pem")
     ]
@@ -39,7 +39,7 @@ def test_only_the_owner_can_read_the_certificates(folder: str) -> None:
 def test_existing_certificates_are_not_overwritten(folder: str) -> None:
     before = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
     with pytest.raises(ClusterError, match=r"ca\.pem already exists"):
-        certificates.make(folder)
+        certificates.make_certificates(folder)
     assert {path.name: path.read_bytes() for path in Path(folder).iterdir()} == before
 
 
@@ -48,7 +48,7 @@ def test_a_run_works_over_tls_and_outsiders_are_refused(
 ) -> None:
     monkeypatch.setattr("etl.compute.cluster._TIMEOUT", "2s")
     stranger = tmp_path / "other-certs"
-    certificates.make(stranger)
+    certificates.make_certificates(stranger)
     with Cluster(workers=2, tls=folder).connect() as client:
         address = client.scheduler.address
         workers = client.scheduler_info()["workers"]
@@ -71,7 +71,9 @@ def test_a_client_certificate_is_not_valid_for_a_scheduler(folder: str) -> None:
     security = Cluster(tls=folder)._security()
     assert security is not None
     shake_hands(security)
-    security.tls_scheduler_cert = security.tls_scheduler_key = certificates.files(folder)["client"]
+    security.tls_scheduler_cert = security.tls_scheduler_key = certificates.find_certificates(
+        folder
+    )["client"]
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate purpose"):
         shake_hands(security)
 

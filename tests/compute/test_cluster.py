@@ -4,15 +4,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from distributed import Client
+from typer.testing import CliRunner
 
-from etl.compute.cluster import Cluster
+from etl.cli.app import app
+from etl.compute.cluster import CLUSTERS, Cluster, ClusterType, find_cluster_type
 from etl.errors import ClusterError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
+from tests.helpers.cluster import cluster
 
 
 def free_port() -> int:
@@ -49,6 +54,54 @@ def test_an_unreachable_scheduler_is_reported(
     monkeypatch.setattr("etl.compute.cluster._TIMEOUT", "1s")
     with pytest.raises(ClusterError, match="the scheduler does not respond"):
         run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_port()}"))
+
+
+@pytest.mark.parametrize("address", ["tpc://127.0.0.1:8786", "k8s://tokenlake"])
+def test_an_unknown_type_of_cluster_is_refused_with_the_known_ones(
+    recipe: Recipe, address: str
+) -> None:
+    scheme = address.partition(":")[0]
+    with pytest.raises(ClusterError, match=f"unknown type of cluster '{scheme}'") as caught:
+        run(recipe, cluster=Cluster(address))
+    assert caught.value.where == address
+    assert "known names: tcp, tls" in str(caught.value.hint)
+    assert ("did you mean 'tcp'?" in str(caught.value.hint)) == (scheme == "tpc")
+
+
+def test_an_address_without_a_scheme_is_one_of_a_scheduler() -> None:
+    assert find_cluster_type("localhost:8786") is find_cluster_type("tcp://localhost:8786")
+
+
+@contextmanager
+def start_in_process(
+    address: str | None, *, workers: int | None, memory_limit: str | None, security: object
+) -> Iterator[Client]:
+    """A type of cluster: one worker in this process, with as many threads as the address says."""
+    threads = int(str(address).removeprefix("inprocess://"))
+    with cluster(threads) as client:
+        yield client
+
+
+def test_a_new_type_of_cluster_needs_one_line(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_type: ClusterType = start_in_process
+    monkeypatch.setitem(CLUSTERS, "inprocess", cluster_type)
+    threads: list[int] = []
+    report = run(
+        recipe,
+        cluster=Cluster("inprocess://2", time_limit=None),
+        on_client=lambda client: threads.extend(client.nthreads().values()),
+    )
+    assert report.ok
+    assert threads == [2]
+    with pytest.raises(ClusterError) as caught:
+        find_cluster_type("inproces://2")
+    assert caught.value.hint == "did you mean 'inprocess'? known names: tcp, tls, inprocess"
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    command = ["run", str(tmp_path / "recipe.yaml"), "--lake", str(tmp_path / "other")]
+    result = CliRunner().invoke(app, [*command, "--cluster", "inprocess://1"])
+    assert result.exit_code == 0, result.output
 
 
 def _start(program: str, *arguments: str, folder: Path) -> subprocess.Popen[bytes]:

@@ -15,8 +15,11 @@ from upath import UPath
 from etl import storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
-from etl.job.plan import make_plan
-from etl.job.run import _Run, run
+from etl.job.plan import make_plan, open_ledgers, plan_work
+from etl.job.read_step import numbered_splits
+from etl.job.run import run
+from etl.job.run_commits import RunCommits
+from etl.job.run_context import RunContext
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python
@@ -24,7 +27,7 @@ from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 from tests.helpers.lake_rows import addresses, rows
 from tests.helpers.paths import at
 
-Counting = Callable[[Split, int], str]
+Counting = Callable[[Split, int], int]
 
 
 def other_lake(recipe: Recipe, name: str) -> Recipe:
@@ -117,14 +120,18 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
 
     def count_in_reverse(
         _client: object, count: Counting, units: Iterable[tuple[Split, int]], **_options: object
-    ) -> Iterator[tuple[tuple[Split, int], str | Exception]]:
+    ) -> Iterator[tuple[tuple[Split, int], int | Exception]]:
         for split, index in reversed(list(units)):
             is_bad = split.uri.endswith("bad.jsonl") and split.start > 0
             answer = SourceError("cannot be counted") if is_bad else count(split, index)
             yield (split, index), answer
 
-    monkeypatch.setattr("etl.job.run.stream", count_in_reverse)
-    numbered = list(_Run(make_plan(recipe), None, None)._numbered_splits(None))
+    monkeypatch.setattr("etl.job.read_step.map_unordered", count_in_reverse)
+    ledgers = open_ledgers(recipe)
+    plan = plan_work(recipe, ledgers)
+    commits = RunCommits(plan, ledgers)
+    context = RunContext(plan=plan, ledgers=ledgers, commits=commits, client=None, time_limit=None)
+    numbered = list(numbered_splits(context))
     splits = [s for s in list_splits(recipe.source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
     assert numbered == list(number_splits(splits, map(count_records, splits)))

@@ -17,7 +17,7 @@ from etl import schemas
 from etl.errors import StageError
 from etl.kernels.signals import word_counts
 from etl.stages import DedupExact, Filter, GopherQuality, Language, Python, Transform, Where
-from etl.stages.apply import apply
+from etl.stages.apply import apply, apply_and_time
 from etl.stages.base import Rejected, Rules
 from etl.stages.dedup_exact import content_hash
 from etl.stages.document_columns import signal_names
@@ -269,8 +269,8 @@ def test_a_filter_that_reads_text_skips_rejected_documents():
 
 
 def test_costs_are_recorded_per_stage_and_signal_group():
-    costs: dict[str, float] = {}
-    apply(raw(["the", "of"]), [GOPHER, Upper(), Language(min_score=None)], costs=costs)
+    stages = [GOPHER, Upper(), Language(min_score=None)]
+    costs = apply_and_time(raw(["the", "of"]), stages).seconds
     keys = ["signals.words", "1 gopher_quality", "2 upper", "signals.language", "3 language"]
     assert list(costs) == [*keys, "signals.hash"]
     assert all(seconds > 0 for seconds in costs.values())

@@ -1,0 +1,44 @@
+"""Start a cluster on this machine: single-threaded worker processes, by default one per core."""
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distributed import Client, LocalCluster
+from distributed.security import Security
+
+
+@contextmanager
+def start_local_cluster(
+    _address: str | None,
+    *,
+    workers: int | None,
+    memory_limit: str | None,
+    security: Security | None,
+) -> Iterator[Client]:
+    """Start worker processes, connect a client to them, and stop them at the end of the context."""
+    with warnings.catch_warnings():  # Dask then picks another dashboard port
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
+        cluster = LocalCluster(
+            n_workers=workers or num_cores(),
+            threads_per_worker=1,
+            memory_limit=memory_limit or "auto",
+            security=security,
+            silence_logs=logging.CRITICAL,  # the run reports what tasks raise
+        )
+    with cluster, Client(cluster) as client:
+        client.run(_leave_interrupts_to_the_driver)
+        yield client
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process can use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _leave_interrupts_to_the_driver() -> None:
+    """Ignore Ctrl-C, which reaches all processes of a terminal: the driver stops its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

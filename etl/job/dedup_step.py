@@ -1,0 +1,62 @@
+"""Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit."""
+
+from functools import partial
+
+from etl import schemas
+from etl.compact_collections import SpilledList
+from etl.dedup import key_writer
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.numbered_files import ComparisonSet
+from etl.dedup.passes import count_cut, find_duplicates
+from etl.errors import ConflictError
+from etl.job.progress import Progress
+from etl.job.run_context import RunContext
+from etl.lake.dedup_decisions import DedupDecisions
+from etl.lake.keys_table import KeysTable
+from etl.lake.ledger import LedgerEntry
+from etl.lake.work_units import kept_units
+
+
+def deduplicate(run: RunContext) -> None:
+    """Deduplicate all kept rows that have not been deduplicated yet, then write their keys."""
+    _deduplicate(run)
+    documents, duplicates = run.ledgers["documents"], run.ledgers["duplicates"]
+    lineage = partial(run.commits.lineage, "keys")
+    key_writer.update_keys(run.client, documents, duplicates, lake=_lake(run), lineage=lineage)
+
+
+def _deduplicate(run: RunContext) -> None:
+    ledger, documents = run.ledgers["duplicates"], run.ledgers["documents"]
+    while True:
+        decisions = DedupDecisions(ledger)
+        documents.refresh()
+        assert documents.table is not None
+        units = SpilledList(kept_units(documents.table))
+        new = SpilledList(unit for unit in units if not decisions.include(unit))
+        if not len(new):
+            return
+        unit_keys = (ledger.key(unit.key) for unit in new)
+        first_key = next(unit_keys)
+        keys, lake = KeysTable(ledger), _lake(run)
+        compared = ComparisonSet(units, decisions, keys, run.plan.others, stages=lake.stages)
+        data_files = find_duplicates(
+            run.client, compared.files, lake, name=first_key, keys=compared.keys
+        )
+        num_cut = count_cut(data_files)
+        num_duplicates = sum(file.rows for file in data_files) - num_cut
+        num_rows = sum(unit.rows for unit in new)
+        num_kept = num_rows - num_duplicates
+        counts = schemas.Counts(rows=num_rows, kept=num_kept, duplicates=num_duplicates)
+        entries = [LedgerEntry(first_key, data_files), *map(LedgerEntry, unit_keys)]
+        try:
+            ledger.commit(entries, run.commits.lineage("duplicates", counts), retry=False)
+        except ConflictError:  # another run committed first: start over from its decisions
+            continue
+        run.commits.report.duplicates += num_duplicates
+        run.commits.report.cut += num_cut
+        run.report(Progress("duplicates", len(new), len(new), num_rows, num_kept))
+
+
+def _lake(run: RunContext) -> DocumentReader:
+    documents, duplicates = run.ledgers["documents"].url, run.ledgers["duplicates"].url
+    return DocumentReader(documents, duplicates, run.recipe.dedup_stages)

@@ -1,0 +1,77 @@
+"""Run the units of work of a step; report each that finishes, and quarantine those that fail."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from etl.compute.submit import map_unordered
+from etl.errors import WriteError
+from etl.job.progress import Progress
+from etl.job.run_commits import UnitLocation
+from etl.job.run_context import RunContext
+from etl.lake.work_units import WorkResult, WorkUnit
+from etl.recipe.recipe import Step
+from etl.sources import Split
+
+Unit = TypeVar("Unit", Split, WorkUnit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work(Generic[Unit]):
+    """The work of one step: a task, and its arguments for each unit, generated as they are needed.
+
+    The arguments are the unit, its key, and whatever else the task needs.
+    """
+
+    step: Step
+    task: Callable[..., WorkResult]
+    arguments: Iterable[tuple[Unit, str, Any]]
+    count: int
+    label: str  # on the dashboard
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedUnit(Generic[Unit]):
+    """A unit whose task has ended: its result, or None if it failed and is quarantined."""
+
+    unit: Unit
+    key: str
+    result: WorkResult | None
+
+    @property
+    def source(self) -> str:
+        """The input file of the unit."""
+        return unit_location(self.unit)[0]
+
+
+def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]:
+    """Run units on the workers and yield them as they finish; quarantine units that fail.
+
+    Raises WriteError: then the input is not at fault, and deduplication must not run without it.
+    """
+    progress, started = Progress(work.step, 0, work.count), time.monotonic()
+    answers = map_unordered(
+        run.client, work.task, work.arguments, label=work.label, time_limit=run.time_limit
+    )
+    with closing(answers):
+        for (unit, key, *_), answer in answers:
+            if isinstance(answer, WriteError):
+                raise answer
+            location, result = unit_location(unit), None
+            if isinstance(answer, BaseException):
+                run.commits.quarantine(work.step, location, answer)
+            else:
+                run.commits.clear_quarantine(work.step, location)
+                result = answer
+            progress = progress.after(result, seconds=time.monotonic() - started)
+            run.report(progress)
+            yield FinishedUnit(unit, key, result)
+
+
+def unit_location(unit: Split | WorkUnit) -> UnitLocation:
+    """Return the input file of a unit of work, and the part of it."""
+    if isinstance(unit, WorkUnit):
+        return unit.source, unit.key
+    return unit.uri, "" if unit.stop is None else f"{unit.start}-{unit.stop}"

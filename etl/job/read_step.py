@@ -1,0 +1,138 @@
+"""First pass of a run: read splits, apply the stages, and write ``documents``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from etl.compact_collections import SpilledList, index_of
+from etl.compute.submit import map_unordered
+from etl.job.commit_policy import batch_for_commits
+from etl.job.finished_units import Work, run_units, unit_location
+from etl.job.replacements import FileReplacements
+from etl.job.run_context import RunContext
+from etl.job.tasks import ReadSplit
+from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.work_units import WorkResult, data_files_of, split_key
+from etl.sources import Split, count_records, number_splits
+
+
+def read_splits(run: RunContext) -> None:
+    """Read splits into ``documents``; without deduplication also into ``tokens``."""
+    documents = run.ledgers["documents"]
+    fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
+    splits = SpilledList(numbered_splits(run))
+
+    def arguments() -> Iterator[tuple[Split, str, str]]:
+        for split in splits:
+            key = split_key(documents, split)
+            yield split, key, "" if fused is None else fused.key(key)
+
+    old_files = data_files_of(documents, run.plan.changed)
+    replaced = FileReplacements(old_files, (split.uri for split in splits))
+    work = Work(
+        step="documents",
+        task=ReadSplit(run.recipe, with_tokens=fused is not None),
+        arguments=arguments(),
+        count=len(splits),
+        label="-".join(stage.kind for stage in run.recipe.documents_stages) or "read",
+    )
+    uncommitted: dict[str, Split] = {}  # key -> split, for finished units
+    for finished in batch_for_commits(run_units(run, work)):
+        uncommitted |= {unit.key: unit.unit for unit in finished}
+        results = replaced.add(finished)
+        _commit_documents(run, results, replaced, uncommitted)
+        if fused is not None:
+            _commit_fused_tokens(run, results, replaced, fused)
+        for result in results:
+            del uncommitted[result.key]
+
+
+def _commit_documents(
+    run: RunContext,
+    results: Sequence[WorkResult],
+    replaced: FileReplacements,
+    splits: Mapping[str, Split],
+) -> None:
+    entries = [
+        LedgerEntry(
+            result.key,
+            result.documents,
+            replaced.paths(result.source),
+            {result.source: splits[result.key].fingerprint},
+        )
+        for result in results
+    ]
+    run.commits.commit("documents", entries, results, splits=splits)
+
+
+def _commit_fused_tokens(
+    run: RunContext, results: Sequence[WorkResult], replaced: FileReplacements, tokens: Ledger
+) -> None:
+    """Commit the tokens of new files; the second pass tokenizes files that replace old rows."""
+    new = [
+        replace(result, key=tokens.key(result.key), costs={})
+        for result in results
+        if not replaced.paths(result.source)
+    ]
+    entries = [LedgerEntry(result.key, result.token_files) for result in new]
+    run.commits.commit("tokens", entries, new)
+
+
+def numbered_splits(run: RunContext) -> Iterator[Split]:
+    """Yield the splits to read, with the ordinals of their first records.
+
+    Leaves out files whose records could not all be counted.
+    """
+    first_rows, failed = _count_records(run)
+    for split in run.plan.splits:
+        if split.uri in failed:
+            continue
+        is_known = split.first_row is not None
+        yield split if is_known else replace(split, first_row=first_rows[split])
+
+
+def _count_records(run: RunContext) -> tuple["_FirstRows", set[str]]:
+    """Count the records of the files cut by bytes; return their first rows and the failed files."""
+    uncounted = run.plan.uncounted
+    counts = np.zeros(len(uncounted), np.int64)
+    failed: set[str] = set()
+    units = ((split, index) for index, split in enumerate(uncounted))
+    for (split, index), answer in map_unordered(
+        run.client, _count, units, label="count-records", time_limit=run.time_limit
+    ):
+        if isinstance(answer, BaseException):  # later splits of the file have no row numbers
+            failed.add(split.uri)
+            run.commits.quarantine("documents", unit_location(split), answer)
+        else:
+            counts[index] = answer
+    return _FirstRows(run.ledgers["documents"], uncounted, counts), failed
+
+
+def _count(split: Split, _index: int) -> int:
+    """Return the number of records in a part of a file; the driver needs its index."""
+    return count_records(split)
+
+
+class _FirstRows:
+    """A lookup from a split to the ordinal of its first record, in 24 bytes per split."""
+
+    def __init__(
+        self, documents: Ledger, splits: SpilledList[Split], counts: npt.NDArray[np.int64]
+    ) -> None:
+        self._documents = documents
+        numbered = number_splits(splits, map(int, counts))
+        rows = (split.known_first_row for split in numbered)
+        self._keys = np.fromiter(map(self._key, splits), "S16", len(splits))
+        order = np.argsort(self._keys)
+        self._rows = np.fromiter(rows, np.int64, len(splits))[order]
+        self._keys.sort()
+
+    def __getitem__(self, split: Split) -> int:
+        index = index_of(self._keys, self._key(split))
+        assert index is not None, "the split was not counted"
+        return int(self._rows[index])
+
+    def _key(self, split: Split) -> bytes:
+        return bytes.fromhex(split_key(self._documents, split))

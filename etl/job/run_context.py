@@ -1,0 +1,40 @@
+"""What the steps of one run share: plan, ledgers, Dask client, commits and progress."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from distributed import Client
+
+from etl.job.plan import Plan
+from etl.job.progress import Progress
+from etl.job.run_commits import RunCommits
+from etl.lake.ledger import Ledger
+from etl.recipe.recipe import STEPS, Recipe, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """The plan of a run, and everything that its steps need to carry it out."""
+
+    plan: Plan
+    ledgers: Mapping[Step, Ledger]
+    commits: RunCommits
+    client: Client
+    time_limit: float | None  # seconds per unit of work
+    on_progress: Callable[[Progress], None] | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe that the run carries out."""
+        return self.plan.recipe
+
+    def refresh(self, *steps: Step) -> None:
+        """Read the newest versions of tables, later steps first: their rows are committed last."""
+        for step in reversed(STEPS):
+            if step in steps:
+                self.ledgers[step].refresh()
+
+    def report(self, progress: Progress) -> None:
+        """Report progress to the caller of the run."""
+        if self.on_progress is not None:
+            self.on_progress(progress)
