@@ -20,6 +20,7 @@ from etl.loader.fetch.token_stream import RowGroups, TokenStream
 from etl.loader.order.epoch import EpochPlan
 
 Batch = dict[str, torch.Tensor]
+_EARLY_SLOTS = 16  # how far a mixture takes samples out of order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class BlockBudget:
     """
 
     blocks: int = 1  # blocks to keep
-    early_slots: int = 0  # slots to load before the first one requested
+    early_slots: int = 0  # slots of a block to load before the first one requested
 
     @staticmethod
     def for_mixture(plan: EpochPlan) -> "BlockBudget":
@@ -38,7 +39,6 @@ class BlockBudget:
         return BlockBudget(blocks=2 + _EARLY_SLOTS // plan.block_windows, early_slots=_EARLY_SLOTS)
 
 
-_EARLY_SLOTS = 16
 IN_ORDER = BlockBudget()
 
 
@@ -63,18 +63,12 @@ class Lane:
     """One lane of an epoch: its current block, and some of the blocks before it."""
 
     def __init__(
-        self,
-        plan: EpochPlan,
-        epoch: int,
-        lane: int,
-        *,
-        token_stream: TokenStream,
-        budget: BlockBudget,
+        self, plan: EpochPlan, epoch: int, lane: int, *, stream: TokenStream, budget: BlockBudget
     ) -> None:
         self._plan = plan
         self._epoch = epoch
         self._lane = lane
-        self._token_stream = token_stream
+        self._stream = stream
         self._budget = budget
         self._blocks: list[_Block] = []  # in the order of loading
         self._has_started = False
@@ -84,7 +78,7 @@ class Lane:
         """Prepare to read the lane from a position."""
         number, slot = divmod(position, self._block_windows)
         block = self._start_block(number, max(slot - self._budget.early_slots, 0))
-        self._token_stream.prepare(block.span.start + min(block.window_starts[slot:]))
+        self._stream.prepare(block.span.start + min(block.window_starts[slot:]))
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the window at a position of the lane, and which tokens begin a document if requested.
@@ -116,11 +110,11 @@ class Lane:
         self._has_started = True
         start, stop = block.window_starts[slot], block.window_starts[slot] + self._size
         first = block.span.start + min(block.window_starts[slot:])
-        if block.span.start + stop > self._token_stream.group_range(first).stop:
+        if block.span.start + stop > self._stream.group_range(first).stop:
             return False
         is_start = None if block.is_start is None else block.is_start[start:stop]
-        self._token_stream.copy(block.span.start + start, block.tokens[start:stop], is_start)
-        self._token_stream.close()  # the next lane reads its page into the same memory
+        self._stream.copy(block.span.start + start, block.tokens[start:stop], is_start)
+        self._stream.close()  # the next lane reads its page into the same memory
         return True
 
     def _start_block(self, number: int, slot: int) -> _Block:
@@ -136,9 +130,8 @@ class Lane:
         start, size = window * self._plan.seq_len, len(order) * self._plan.seq_len + 1
         window_starts = (order * self._plan.seq_len).tolist()
         tokens, is_start = self._take_memory(number)
-        block = _Block(
-            number, slot, window_starts, range(start, start + size), needed, tokens, is_start
-        )
+        span = range(start, start + size)
+        block = _Block(number, slot, window_starts, span, needed, tokens, is_start)
         self._blocks.append(block)
         return block
 
@@ -150,25 +143,21 @@ class Lane:
             return block.tokens, block.is_start
         windows = self._plan.lane_start(self._lane + 1) - self._plan.lane_start(self._lane)
         size = min(self._block_windows, windows) * self._plan.seq_len + 1
-        return np.empty(size, np.int32), np.empty(
-            size, bool
-        ) if self._token_stream.boundaries else None
+        is_start = np.empty(size, bool) if self._stream.boundaries else None
+        return np.empty(size, np.int32), is_start
 
     def _fill(self, block: _Block, stop: int) -> None:
         """Read a block up to its token ``stop``; row groups that are not needed are not opened."""
         while block.filled < stop:
             token = block.span.start + block.filled
             if block.needed is not None:
-                end = (
-                    min(self._token_stream.group_range(token).stop, block.span.stop)
-                    - block.span.start
-                )
+                end = min(self._stream.group_range(token).stop, block.span.stop) - block.span.start
                 # A token may also be the label of the window before its own.
                 before = max(block.filled - 1, 0) // self._plan.seq_len
                 if not block.needed[before : (end - 1) // self._plan.seq_len + 1].any():
                     block.filled = end
                     continue
-            tokens, is_start = self._token_stream.read(token)
+            tokens, is_start = self._stream.read(token)
             size = min(len(tokens), len(block.span) - block.filled)
             read = slice(block.filled, block.filled + size)
             block.tokens[read] = tokens[:size]
@@ -178,7 +167,7 @@ class Lane:
 
     def close(self) -> None:
         """Close the open file."""
-        self._token_stream.close()
+        self._stream.close()
 
 
 class PackedReader:
@@ -195,8 +184,8 @@ class PackedReader:
     ) -> None:
         self._index = index
         self._plan = plan
-        self._stream = plan.stream(epoch)
-        self._files = open_lanes(index, plan, self._stream)
+        self._epoch_stream = plan.stream(epoch)
+        self._files = open_lanes(index, plan, self._epoch_stream)
         self._epoch = epoch
         self._budget = budget
         self._format = batch_format
@@ -224,8 +213,8 @@ class PackedReader:
     def _open_lane(self, number: int) -> Lane:
         boundaries = self._format.needs_boundaries
         row_groups = RowGroups(self._index, self._files.lane(number))
-        token_stream = TokenStream(row_groups, self._stream, boundaries=boundaries)
-        lane = Lane(self._plan, self._epoch, number, token_stream=token_stream, budget=self._budget)
+        stream = TokenStream(row_groups, self._epoch_stream, boundaries=boundaries)
+        lane = Lane(self._plan, self._epoch, number, stream=stream, budget=self._budget)
         self._lanes[number] = lane
         return lane
 

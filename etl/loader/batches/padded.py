@@ -48,7 +48,7 @@ class DocumentLane:
         self._lane = lane
         self._reader = reader
         self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
-        self._token_stream = TokenStream(self._row_groups, reader.epoch_tokens, boundaries=False)
+        self._stream = TokenStream(self._row_groups, reader.epoch_tokens, boundaries=False)
         # Block number -> the first slot whose document is loaded, the order, the documents.
         self._blocks: OrderedDict[int, tuple[int, np.ndarray, list[np.ndarray]]] = OrderedDict()
 
@@ -65,8 +65,8 @@ class DocumentLane:
         number, slot = divmod(position, self._plan.block_windows)
         start, order = self._plan.block(self._epoch, self._lane, number)
         first = start + int(order[slot:].min())
-        group = self._reader.epoch_documents.group_index(first)
-        self._row_groups.prepare(int(self._reader.epoch_documents.groups[group]))
+        index = self._reader.epoch_documents.group_index(first)
+        self._row_groups.prepare(int(self._reader.epoch_documents.groups[index]))
 
     def _load_block(self, number: int, slot: int) -> None:
         """Read a block; row groups whose documents all come before ``slot`` are not opened."""
@@ -79,26 +79,26 @@ class DocumentLane:
         stream, stop = self._reader.epoch_documents, start + len(order)
         skipped = np.zeros(0, np.int32)
         documents: list[np.ndarray] = []
-        for group in stream.group_indices(start, stop):
-            base = stream.start(group)
-            first, last = max(start, base), min(stop, stream.start(group + 1))
+        for index in stream.group_indices(start, stop):
+            base = stream.start(index)
+            first, last = max(start, base), min(stop, stream.start(index + 1))
             if needed[first - start : last - start].any():
-                documents += self._read(group, first - base, last - base)
+                documents += self._read_documents(index, first - base, last - base)
             else:
                 documents += [skipped] * (last - first)
         self._blocks[number] = (slot, order, documents)
 
-    def _read(self, group: int, first: int, last: int) -> list[np.ndarray]:
-        """Return the whole documents [first, last) of a row group of the stream."""
-        number = int(self._reader.epoch_documents.groups[group])
+    def _read_documents(self, index: int, first: int, last: int) -> list[np.ndarray]:
+        """Return the whole documents [first, last) of the row group at an index of the stream."""
+        number = int(self._reader.epoch_documents.groups[index])
         starts = np.unique(self._row_groups.document_starts(number))  # (documents + 1,)
         tokens = np.empty(int(starts[last] - starts[first]), np.int32)
-        self._token_stream.copy(self._reader.epoch_tokens.start(group) + int(starts[first]), tokens)
+        self._stream.copy(self._reader.epoch_tokens.start(index) + int(starts[first]), tokens)
         return np.split(tokens, starts[first + 1 : last] - starts[first])
 
     def close(self) -> None:
         """Close the open file."""
-        self._token_stream.close()
+        self._stream.close()
 
 
 class PaddedReader:
