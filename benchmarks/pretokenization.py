@@ -36,7 +36,7 @@ import torch
 from token_data import CACHE, CORPORA, Corpus, corpus, data_folder, tokenizer, write_table
 
 from etl.loader import Format, TokenDataset
-from etl.loader.batches.batch_format import IGNORED, pad
+from etl.loader.batches.batch_format import IGNORED, pad_documents
 from etl.pipelines.gpt import GPT, Shape
 from etl.stages.tokenize import Encoder, Tokenize
 
@@ -66,7 +66,7 @@ def padded_on_the_fly(data: Path) -> Iterator[Batch]:
     """Yield batches with one document per row."""
     found = filter(len, documents(data))
     while rows := list(itertools.islice(found, BATCH)):
-        yield pad(rows, seq_len=SEQ_LEN, pad_id=PAD)
+        yield pad_documents(rows, seq_len=SEQ_LEN, pad_id=PAD)
 
 
 def free_on_the_fly(data: Path) -> Iterator[Batch]:

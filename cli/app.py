@@ -83,6 +83,16 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_requested: bool) -> None:  # noqa: FBT001 - click passes the value
+    if not is_requested:
+        return
+    try:
+        typer.echo(f"tokenlake {version('tokenlake')}")
+    except PackageNotFoundError:
+        typer.echo("tokenlake (not installed)")
+    raise typer.Exit
+
+
 @app.callback()
 def _common(
     *,
@@ -91,16 +101,16 @@ def _common(
         typer.Option("--debug", envvar="TOKENLAKE_DEBUG", help="Print the traceback of an error."),
     ] = False,
     show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
     ] = False,
 ) -> None:
-    del debug  # `_Commands` reads it from the context
-    if show_version:
-        try:
-            typer.echo(f"tokenlake {version('tokenlake')}")
-        except PackageNotFoundError:
-            typer.echo("tokenlake (not installed)")
-        raise typer.Exit
+    del debug, show_version  # `_Commands` reads the one, `_print_version` acts on the other
 
 
 for command in COMMANDS:

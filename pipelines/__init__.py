@@ -1,8 +1,11 @@
-"""The recipes shipped with Tokenlake, as YAML files, and the sample data of the demo.
+"""The shipped recipes as YAML files, the sample data of the demo, and two example programs.
 
->>> names()
+The programs are ``tour.py``, which ``make demo`` runs, and ``train_ddp.py``, which trains the model in
+``gpt.py``.
+
+>>> list_recipes()
 ['c4', 'demo', 'fineweb', 'gopher', 'multilingual', 'pretokenize']
->>> path("demo").name
+>>> find_recipe("demo").name
 'demo.yaml'
 """
 
@@ -11,15 +14,15 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 
 
-def names() -> list[str]:
+def list_recipes() -> list[str]:
     """Return the names of the shipped recipes, sorted."""
     return sorted(file.stem for file in _HERE.glob("*.yaml"))
 
 
-def path(name: str) -> Path:
+def find_recipe(name: str) -> Path:
     """Return the file of a shipped recipe; raises FileNotFoundError for an unknown name."""
-    if name not in names():
+    if name not in list_recipes():
         raise FileNotFoundError(
-            f"no shipped recipe is named {name!r}; the shipped recipes are {', '.join(names())}"
+            f"no shipped recipe is named {name!r}; the shipped recipes are {', '.join(list_recipes())}"
         )
     return _HERE / f"{name}.yaml"

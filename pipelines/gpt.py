@@ -43,9 +43,8 @@ class Block(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.heads = shape.heads
-        hidden = (
-            -(-8 * shape.width // 3 // 64) * 64
-        )  # the weights of a 4-width layer without a gate
+        # As many weights as a layer of four widths without a gate.
+        hidden = -(-8 * shape.width // 3 // 64) * 64
         self.attention_norm = nn.RMSNorm(shape.width)
         self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=False)
         self.attention_out = nn.Linear(shape.width, shape.width, bias=False)

@@ -1,5 +1,6 @@
-"""Train a small GPT on a lake with DistributedDataParallel, with exact resumption after a kill.
+"""Train a small GPT on a lake with DistributedDataParallel, and resume exactly after a kill.
 
+python -m etl.pipelines.train_ddp LAKE --out runs/a --steps 200
 torchrun --standalone --nproc-per-node 2 -m etl.pipelines.train_ddp LAKE --out runs/a --steps 200
 
 Uses gloo on CPUs; on GPUs NCCL and, if supported, bfloat16. A run resumes from the last checkpoint in
@@ -29,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from etl.errors import LoaderError
+from etl.errors import LoaderError, TokenlakeError
 from etl.loader import TokenDataset
 from etl.pipelines.gpt import GPT, Shape
 
@@ -47,6 +48,11 @@ _WARMUP_STEPS = 20
 _CLIP_NORM = 1.0  # this and the next two: Brown et al. 2020, appendix B
 _BETAS = (0.9, 0.95)
 _WEIGHT_DECAY = 0.1
+_OPTION_TYPES = {"learning_rate": float, "version": str}  # the others are int
+_NONE_HELP = {
+    "version": "a version number or the name of a release; default: the newest version",
+    "vocab_size": "default: that of the tokenizer in the lineage",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +61,8 @@ class Settings:
 
     lake: str
     out: str
-    version: int | None = None
-    vocab_size: int | None = None
+    version: str | None = None  # a number or the name of a release; None: the newest
+    vocab_size: int | None = None  # None: that of the tokenizer in the lineage
     seed: int = 0
     steps: int = 200
     batch_size: int = 8
@@ -85,7 +91,7 @@ class Run:
         )
         torch.manual_seed(settings.seed)  # the same weights on all ranks
         self.shape = Shape(
-            vocab_size=_vocab_size(self.dataset)
+            vocab_size=_read_vocab_size(self.dataset)
             if settings.vocab_size is None
             else settings.vocab_size,
             layers=settings.layers,
@@ -109,7 +115,7 @@ class Run:
 
     def load(self) -> None:
         """Load the checkpoint in the output folder, if there is one."""
-        path = _checkpoint(self.settings)
+        path = _checkpoint_path(self.settings)
         if not path.exists():
             return
         saved = torch.load(path, map_location=self.device, weights_only=True)
@@ -122,7 +128,7 @@ class Run:
         """Write a checkpoint atomically, on rank 0 only: all ranks have the same state."""
         if self.dataset.rank != 0:
             return
-        path = _checkpoint(self.settings)
+        path = _checkpoint_path(self.settings)
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {
             "model": self.model.state_dict(),
@@ -179,7 +185,7 @@ def peak_flops(name: str) -> float | None:
 
 def train(settings: Settings) -> None:
     """Train up to ``settings.steps``, from the checkpoint in ``settings.out`` if there is one."""
-    device = _join()
+    device = _join_process_group()
     try:
         run = Run(settings, device)
         run.load()
@@ -199,7 +205,7 @@ def _train(run: Run) -> None:
             return
         for group in run.optimizer.param_groups:
             group["lr"] = learning_rate(run.step, settings)
-        with _precision(run.device):
+        with _autocast(run.device):
             loss = parallel(batch["input_ids"], batch["labels"])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(run.model.parameters(), _CLIP_NORM)
@@ -207,9 +213,9 @@ def _train(run: Run) -> None:
         run.optimizer.zero_grad(set_to_none=True)
         run.step += 1
         if run.step % settings.log_every == 0 or run.step == settings.steps:
-            mean = _mean(loss)
+            mean = _mean_over_ranks(loss)
             now = time.perf_counter()
-            _log(
+            _print_log_line(
                 run,
                 loss=mean,
                 seconds=now - clock,
@@ -221,7 +227,7 @@ def _train(run: Run) -> None:
             run.save()
 
 
-def _log(run: Run, *, loss: float, seconds: float, steps: int, waited: float) -> None:
+def _print_log_line(run: Run, *, loss: float, seconds: float, steps: int, waited: float) -> None:
     """Print a line about the last ``steps`` steps, on rank 0."""
     dataset = run.dataset
     if dataset.rank != 0:
@@ -241,7 +247,7 @@ def _log(run: Run, *, loss: float, seconds: float, steps: int, waited: float) ->
     print(json.dumps(line), flush=True)
 
 
-def _join() -> torch.device:
+def _join_process_group() -> torch.device:
     """Join the process group of torchrun, or create one of a single process; return the device."""
     single: dict[str, Any] = {}
     if "RANK" not in os.environ:  # without torchrun
@@ -256,20 +262,20 @@ def _join() -> torch.device:
     return device
 
 
-def _precision(device: torch.device) -> AbstractContextManager[object]:
+def _autocast(device: torch.device) -> AbstractContextManager[object]:
     if device.type == "cuda" and torch.cuda.is_bf16_supported():
         return torch.autocast("cuda", torch.bfloat16)
     return nullcontext()
 
 
-def _mean(loss: Tensor) -> float:
+def _mean_over_ranks(loss: Tensor) -> float:
     """Return the mean of a loss over all ranks."""
     total = loss.detach().float().clone()
     dist.all_reduce(total)
     return float(total.item()) / dist.get_world_size()
 
 
-def _vocab_size(dataset: TokenDataset) -> int:
+def _read_vocab_size(dataset: TokenDataset) -> int:
     tokenizer = dataset.tokenizer()
     if tokenizer is None:
         raise LoaderError(
@@ -278,27 +284,33 @@ def _vocab_size(dataset: TokenDataset) -> int:
     return tokenizer.vocab_size
 
 
-def _checkpoint(settings: Settings) -> Path:
+def _checkpoint_path(settings: Settings) -> Path:
     return Path(settings.out, "checkpoint.pt")
 
 
-def _parse(words: Sequence[str]) -> Settings:
+def _parse_settings(words: Sequence[str]) -> Settings:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(
         prog="train_ddp", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("lake", help="the URL or path of a lake")
+    parser.add_argument("lake", metavar="LAKE", help="the URL or path of a lake")
     for field in fields(Settings)[1:]:
         option = f"--{field.name.replace('_', '-')}"
         if field.name == "compile":
-            parser.add_argument(option, action="store_true")
+            parser.add_argument(option, action="store_true", help="use torch.compile")
         elif field.name == "out":
-            parser.add_argument(option, required=True, metavar="FOLDER")
+            parser.add_argument(
+                option, required=True, metavar="FOLDER", help="folder of the checkpoint"
+            )
         else:
-            kind = float if field.name == "learning_rate" else int
-            parser.add_argument(option, type=kind, default=field.default, metavar="N")
+            kind = _OPTION_TYPES.get(field.name, int)
+            text = _NONE_HELP.get(field.name, f"default: {field.default}")
+            parser.add_argument(option, type=kind, default=field.default, metavar="N", help=text)
     return Settings(**vars(parser.parse_args(words)))
 
 
 if __name__ == "__main__":
-    train(_parse(sys.argv[1:]))
+    try:
+        train(_parse_settings(sys.argv[1:]))
+    except TokenlakeError as error:
+        sys.exit(f"error: {error}")

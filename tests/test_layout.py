@@ -60,10 +60,14 @@ LIBRARIES = {
 }
 """Libraries that only these modules import."""
 
+LOADER_CHAIN = ("order", "fetch", "batches")
+"""Packages of ``etl.loader``. Each imports from the loader only itself and those before it."""
+
 SPARSE = {
     "etl.schemas": {"pyarrow", "pydantic"},
     "etl.kernels": {"numpy", "numba", "llvmlite", "pyarrow"},
     "etl.errors": set[str](),
+    "etl.loader.order": {"numpy"},
 }
 """Packages that import these libraries only, besides the standard library."""
 
@@ -154,6 +158,26 @@ def test_restricted_packages_import_nothing_else_of_etl(restricted: str) -> None
         if is_in(module, (f"{restricted}.*",)) and not is_in(target, allowed)
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("index", range(len(LOADER_CHAIN)), ids=LOADER_CHAIN)
+def test_the_loader_is_a_chain_of_packages(index: int) -> None:
+    *earlier, package_name = (f"etl.loader.{name}.*" for name in LOADER_CHAIN[: index + 1])
+    wrong = [
+        (module, target)
+        for module, target in INTERNAL
+        if is_in(module, (package_name,))
+        and is_in(target, ("etl.loader.*",))
+        and not is_in(target, (*earlier, package_name))
+    ]
+    assert wrong == []
+
+
+def test_nothing_in_the_order_of_the_loader_reads_files() -> None:
+    targets = {target for module, target in IMPORTS if is_in(module, ("etl.loader.order.*",))}
+    internal = {target for target in targets if target.split(".")[0] == "etl"}
+    assert all(is_in(target, ("etl.errors", "etl.loader.order.*")) for target in internal)
+    assert not targets & {"pathlib", "os", "io", "mmap", "tempfile"}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -124,7 +124,7 @@ def test_a_page_is_split_into_paragraphs() -> None:
 
 
 def test_shipped_recipes_are_found_by_name() -> None:
-    assert {"demo", "pretokenize"} <= set(pipelines.names())
-    assert pipelines.path("demo").is_file()
+    assert {"demo", "pretokenize"} <= set(pipelines.list_recipes())
+    assert pipelines.find_recipe("demo").is_file()
     with pytest.raises(FileNotFoundError, match="recipes are c4, demo"):
-        pipelines.path("dmeo")
+        pipelines.find_recipe("dmeo")

@@ -1,4 +1,4 @@
-"""`etl certificates`: create TLS certificates for the scheduler, workers and clients of a cluster."""
+"""`etl certificates`: create TLS certificates for a Dask scheduler, its workers and its clients."""
 
 from typing import Annotated, Any
 

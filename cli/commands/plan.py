@@ -38,8 +38,8 @@ def plan(  # noqa: PLR0913 - one parameter per option
     loaded = options.load_recipe(
         recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
     )
-    found = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
-    output.print_result(facts(found) if as_json else found, lines, as_json=as_json)
+    run_plan = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
+    output.print_result(facts(run_plan) if as_json else run_plan, lines, as_json=as_json)
 
 
 def facts(plan: "Plan") -> dict[str, Any]:

@@ -25,7 +25,7 @@ def recipes(
     as_json: options.AsJson = False,
 ) -> None:
     """List the shipped recipes, or print one as a template."""
-    names = pipelines.names()
+    names = pipelines.list_recipes()
     if name is None:
         about = [{"name": each, "about": _summary(_text(each))} for each in names]
         output.print_result(about, lines, as_json=as_json)
@@ -43,7 +43,7 @@ def lines(recipes: Sequence[dict[str, str]]) -> Iterator[str]:
 
 
 def _text(name: str) -> str:
-    return pipelines.path(name).read_text("utf-8")
+    return pipelines.find_recipe(name).read_text("utf-8")
 
 
 def _summary(text: str) -> str:

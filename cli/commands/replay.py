@@ -1,11 +1,13 @@
 """`etl replay`: print the documents and the text of a training batch."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from etl.cli import options, output
+from etl.errors import LoaderError
 
 if TYPE_CHECKING:
     from etl.loader.replay import Passage, Replay
@@ -64,6 +66,11 @@ def replay(  # noqa: PLR0913 - one parameter per option
     Helps to explain a spike of the loss. Give the state that the loader saved or, for a single table in
     default shuffle order, the numbers that the loader was opened with.
     """
+    if find_spec("torch") is None:
+        raise LoaderError(
+            "the library torch is not installed", hint="pip install 'tokenlake[train]'"
+        )
+
     from etl.loader import TokenDataset, TokenMixture
     from etl.loader.replay import open_saved, read_state
     from etl.loader.replay import replay as replay_batch
@@ -108,10 +115,10 @@ def lines(batch: "Replay") -> Iterator[str]:
 
 
 def _passage(passage: "Passage") -> Iterator[str]:
-    part = passage.part
-    name = f" (id {part.id})" if part.id is not None else ""
-    stop = part.document_start + part.count
-    yield f"  {part.source} row {part.row}{name}"
-    yield f"    tokens {part.document_start:,} to {stop:,}, at position {part.start:,} of the window"
+    span = passage.span
+    name = f" (id {span.id})" if span.id is not None else ""
+    stop = span.document_start + span.count
+    yield f"  {span.source} row {span.row}{name}"
+    yield f"    tokens {span.document_start:,} to {stop:,}, at position {span.start:,} of the window"
     if passage.text is not None:
         yield f"    {output.cell(passage.text)}"

@@ -98,10 +98,10 @@ def _cut(cut: "Cut") -> Iterator[str]:
         yield f"    - {output.cell(text)}"
 
 
-def _location(place: "RowLocation") -> str:
-    row = f"row {place.row} of {place.file}"
-    if place.commit is None:
+def _location(location: "RowLocation") -> str:
+    row, commit = f"row {location.row} of {location.file}", location.commit
+    if commit is None:
         return row
-    version = f"version {place.commit.version}, {place.commit.time:%Y-%m-%d %H:%M:%S} UTC"
-    run = f", run {place.commit.run_id} of {place.commit.recipe}" if place.commit.run_id else ""
+    version = f"version {commit.version}, {commit.time:%Y-%m-%d %H:%M:%S} UTC"
+    run = f", run {commit.run_id} of {commit.recipe}" if commit.run_id else ""
     return f"{row} ({version}{run})"

@@ -1,29 +1,14 @@
-"""The loader: a version of a token table as packed windows for PyTorch, in a reproducible order.
+"""Read a version of a token table as batches for PyTorch, in a reproducible order.
 
-index.py     the table's log and footers as numpy arrays
-plan.py      the order of an epoch: runs, stream, lanes, blocks (pure arithmetic)
-pages.py     the pages of a token column, without a Parquet reader
-files.py     open files of a token table
-remote.py    byte ranges of files in an object store: retries and timeouts
-cache.py     a disk cache of fetched ranges, shared by the processes of a machine
-parcels.py   row groups that are fetched in one request (pure arithmetic)
-ahead.py     read-ahead of parcels for all lanes
-decode.py    row groups -> tokens, piece by piece; spans of an epoch's stream
-gather.py    samples of an epoch -> batches of packed windows
-documents.py samples of an epoch -> batches of padded documents
-format.py    the contents of a batch: document boundaries, padding
-sharded.py   the base of all datasets: ranks, workers, epochs, batches
-message.py   the transport of batches from DataLoader workers
-state.py     saved states, also inside checkpoints and torchdata's states
-expect.py    the checks of a table against a model
-ends.py      how the documents of a table begin and end
-waiting.py   prefetch by a thread, and the time spent waiting
-dataset.py   TokenDataset: one table
-mixing.py    the order of a mixture (pure arithmetic)
-mixture.py   TokenMixture: several tables with weights
-locate.py    a sample -> the documents behind it
-replay.py    a batch -> its documents and their text
-shard.py     rank and world size of this process
+A dataset (``dataset.py``, ``mixture.py``) combines three packages; each imports only those before it:
+
+order      which samples an epoch has, and in which order: arithmetic, no files
+fetch      the tokens of row groups, from local files or an object store
+batches    tokens to tensors: packed windows or padded documents
+
+``sharded_dataset.py`` has what all datasets share: ranks, workers and saved states (``state.py``).
+``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
+sample, and ``replay.py`` returns a batch with its documents and their text.
 """
 
 from etl.loader.batches.batch_format import Format

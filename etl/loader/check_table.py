@@ -18,6 +18,8 @@ from etl.loader.fetch.token_stream import RowGroups
 from etl.schemas import TokenizerRecord
 
 _SHARE_BY_CHANCE = 0.5  # chosen here: with the setting the share is 1, without it nearly 0
+_SAMPLED_ROW_GROUPS = 8
+_PIECES = 2  # of each row group: its first pages, about 130,000 tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +103,9 @@ class Expect:
         if re.fullmatch("[0-9a-f]{64}", self.tokenizer):
             sha256, size = self.tokenizer, ""
         else:
-            content = _read(self.tokenizer)
+            content = _read_file(self.tokenizer)
             sha256 = hashlib.sha256(content).hexdigest()
-            size = f"{_vocab_size(content, self.tokenizer):,} ids, "
+            size = f"{_count_ids(content, self.tokenizer):,} ids, "
         if sha256 != record.sha256:
             raise LoaderError(
                 f"the table was written with tokenizer {record.name} ({record.vocab_size:,} ids, "
@@ -113,13 +115,46 @@ class Expect:
             )
 
 
-def _read(path: str) -> bytes:
+class EndShares(NamedTuple):
+    """Shares of the sampled documents that begin with BOS and end with EOS; None without documents."""
+
+    begin_with_bos: float | None
+    end_with_eos: float | None
+
+
+def sample_ends(index: TableIndex, bos: Collection[int], eos: Collection[int]) -> EndShares:
+    """Return the shares of documents that begin with an id in ``bos`` and end with an id in ``eos``.
+
+    The sample is the front of up to eight row groups, evenly spread over the table, without empty documents.
+    Raises as ``RowGroups.pieces`` does.
+    """
+    row_groups = RowGroups(index, LocalFiles(index))
+    groups = np.flatnonzero(index.group_tokens)
+    size = min(_SAMPLED_ROW_GROUPS, len(groups))
+    sampled = np.linspace(0, len(groups) - 1, size).astype(np.int64)
+    firsts, lasts = [], []
+    for group in groups[sampled].tolist():
+        bounds = np.unique(row_groups.document_starts(group))
+        pieces = islice(row_groups.pieces(group), _PIECES)
+        tokens = np.concatenate([piece.tokens for piece in pieces])
+        starts, ends = bounds[:-1], bounds[1:]
+        firsts.append(tokens[starts[starts < len(tokens)]])
+        lasts.append(tokens[ends[ends <= len(tokens)] - 1])
+    return EndShares(_share_in(firsts, bos), _share_in(lasts, eos))
+
+
+def _share_in(parts: list[np.ndarray], ids: Collection[int]) -> float | None:
+    tokens = np.concatenate([*parts, np.zeros(0, np.int32)])
+    return float(np.isin(tokens, list(ids)).mean()) if len(tokens) else None
+
+
+def _read_file(path: str) -> bytes:
     with storage.open_input(storage.normalize(path)) as file:
         return bytes(file.read())
 
 
-def _vocab_size(content: bytes, path: str) -> int:
-    """Return the highest id of a tokenizer.json plus one."""
+def _count_ids(content: bytes, path: str) -> int:
+    """Return the highest id of a tokenizer.json plus one; raises LoaderError if it is not valid."""
     try:
         data: Any = json.loads(content)
         vocabulary = data["model"]["vocab"]  # token -> id, or a list (Unigram)
@@ -131,41 +166,3 @@ def _vocab_size(content: bytes, path: str) -> int:
             where=path,
             hint="set Expect(tokenizer=...) to the path of a tokenizer.json, or to its sha256 in hex",
         ) from error
-
-
-_ROW_GROUPS = 8
-
-
-_PIECES = 2  # of each row group: its first pages, about 130,000 tokens
-
-
-class Ends(NamedTuple):
-    """Shares of the sampled documents; None if there were none."""
-
-    begin_with_bos: float | None
-    end_with_eos: float | None
-
-
-def sample_ends(index: TableIndex, bos: Collection[int], eos: Collection[int]) -> Ends:
-    """Return the shares of documents that begin with an id in ``bos`` and end with an id in ``eos``.
-
-    The sample is the front of up to eight row groups, evenly spread over the table, without empty documents.
-    Raises as ``RowGroups.pieces`` does.
-    """
-    row_groups = RowGroups(index, LocalFiles(index))
-    groups = np.flatnonzero(index.group_tokens)
-    sampled = np.linspace(0, len(groups) - 1, min(_ROW_GROUPS, len(groups))).astype(np.int64)
-    firsts, lasts = [], []
-    for group in groups[sampled].tolist():
-        bounds = np.unique(row_groups.begins(group))
-        pieces = islice(row_groups.pieces(group), _PIECES)
-        tokens = np.concatenate([piece.tokens for piece in pieces])
-        begins, ends = bounds[:-1], bounds[1:]
-        firsts.append(tokens[begins[begins < len(tokens)]])
-        lasts.append(tokens[ends[ends <= len(tokens)] - 1])
-    return Ends(_share(firsts, bos), _share(lasts, eos))
-
-
-def _share(parts: list[np.ndarray], ids: Collection[int]) -> float | None:
-    tokens = np.concatenate([*parts, np.zeros(0, np.int32)])
-    return float(np.isin(tokens, list(ids)).mean()) if len(tokens) else None

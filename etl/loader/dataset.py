@@ -1,4 +1,4 @@
-"""TokenDataset: one version of a token table as a sharded and resumable torch dataset."""
+"""`TokenDataset`: one version of a token table as a sharded and resumable torch dataset."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ from etl.errors import LoaderError
 from etl.loader import find_documents
 from etl.loader.batches.batch_format import Format
 from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
-from etl.loader.batches.padded import PaddedReader, document_plan
+from etl.loader.batches.padded import PaddedReader, plan_documents
 from etl.loader.check_table import Expect
 from etl.loader.fetch.remote import Remote
 from etl.loader.fetch.table_index import read_index, read_tokenizers
@@ -74,7 +74,7 @@ class TokenDataset(ShardedDataset):
         if format.pad_id is None:
             self._plan = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
         else:
-            self._plan = document_plan(self._index, seed, settings)
+            self._plan = plan_documents(self._index, seed, settings)
         identity = {
             "plan": self._plan.fingerprint(self._index.digest()),
             "version": self._index.version,
@@ -104,12 +104,12 @@ class TokenDataset(ShardedDataset):
                 "the state is of a mixture, not of a single table",
                 hint="use TokenMixture.from_state, with a lake for each source",
             )
-        dataset = cls.as_it_was(lake, own_state, **options)
+        dataset = cls.from_saved_settings(lake, own_state, **options)
         dataset.load_state_dict(own_state)
         return dataset
 
     @classmethod
-    def as_it_was(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
+    def from_saved_settings(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
         """Open the dataset of a saved state at its first sample; ``options`` as for a new dataset."""
         shuffle = None
         if state.get("lanes"):
@@ -126,7 +126,7 @@ class TokenDataset(ShardedDataset):
             **options,
         )
 
-    def room_in_mixture(self) -> BlockBudget:
+    def mixture_budget(self) -> BlockBudget:
         """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
         return BlockBudget.for_mixture(self._plan)
 
@@ -155,7 +155,7 @@ class TokenDataset(ShardedDataset):
         return next(iter(read_tokenizers(self._index)), None)
 
     def reader(
-        self, epoch: int, batch_format: Format | None = None, room: BlockBudget = IN_ORDER
+        self, epoch: int, batch_format: Format | None = None, budget: BlockBudget = IN_ORDER
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another."""
         if self.format.pad_id is not None:
@@ -165,14 +165,14 @@ class TokenDataset(ShardedDataset):
                 epoch=epoch,
                 seq_len=self.seq_len,
                 pad_id=self.format.pad_id,
-                room=room,
+                budget=budget,
             )
         return PackedReader(
             self._index,
             self._plan,
             epoch=epoch,
             batch_format=batch_format or self.format,
-            room=room,
+            budget=budget,
         )
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
@@ -189,4 +189,4 @@ class TokenDataset(ShardedDataset):
             return find_documents.locate_document(
                 self._index, stream, document=window, num_tokens=max_tokens
             )
-        return find_documents.locate(self._index, self._plan, stream, window=window)
+        return find_documents.locate_window(self._index, self._plan, stream, window=window)

@@ -1,4 +1,4 @@
-"""The documents behind a sample, for example to read the text of a loss spike.
+"""Find the documents behind a sample, for example to read the text of a loss spike.
 
 Reads four small columns of the one or two row groups that hold the sample, and no tokens.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl.loader.fetch.table_index import TableIndex, damaged
+from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochPlan, EpochStream
 
 _COLUMNS = ("id", "source", "row", "num_tokens")
@@ -31,27 +31,27 @@ class DocumentSpan:
     row_group: int
 
 
-def locate(
+def locate_window(
     index: TableIndex, plan: EpochPlan, stream: EpochStream, *, window: int
 ) -> list[DocumentSpan]:
     """Return the documents of a window of an epoch's stream; their counts add up to seq_len + 1."""
     first = window * plan.seq_len
     stop = first + plan.seq_len + 1
     return [
-        part
-        for group in stream.places(first, stop)
-        for part in _parts(index, int(stream.groups[group]), stream.start(group), first, stop)
+        span
+        for i in stream.group_indices(first, stop)
+        for span in _spans_in_group(index, int(stream.groups[i]), stream.start(i), first, stop)
     ]
 
 
 def locate_document(
     index: TableIndex, stream: EpochStream, *, document: int, num_tokens: int
 ) -> list[DocumentSpan]:
-    """Return the single part of a padded row: a document, truncated after ``num_tokens``."""
-    (stream_group,) = stream.places(document, document + 1)
-    path, group, columns = _read(index, int(stream.groups[stream_group]))
+    """Return the document of a padded row, truncated after ``num_tokens``."""
+    (group_index,) = stream.group_indices(document, document + 1)
+    path, group, columns = _read_columns(index, int(stream.groups[group_index]))
     counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
-    row = int(np.flatnonzero(counts)[document - stream.start(stream_group)])
+    row = int(np.flatnonzero(counts)[document - stream.start(group_index)])
     record = columns.slice(row, 1).to_pylist()[0]
     return [
         DocumentSpan(
@@ -67,23 +67,23 @@ def locate_document(
     ]
 
 
-def _parts(
+def _spans_in_group(
     index: TableIndex, number: int, base: int, first: int, stop: int
 ) -> Iterator[DocumentSpan]:
-    """Yield the parts of the tokens [first, stop) in a row group that begins at token ``base``."""
-    path, group, columns = _read(index, number)
+    """Yield the documents of the tokens [first, stop) in a row group that starts at token ``base``."""
+    path, group, columns = _read_columns(index, number)
     counts: list[Any] = columns["num_tokens"].to_pylist()
     ends = base + np.cumsum(counts, dtype=np.int64)
-    begins = np.concatenate([[base], ends[:-1]])
-    inside = np.flatnonzero((begins < stop) & (ends > first) & (ends > begins))
+    starts = np.concatenate([[base], ends[:-1]])
+    inside = np.flatnonzero((starts < stop) & (ends > first) & (ends > starts))
     records = columns.slice(inside[0], inside[-1] - inside[0] + 1).to_pylist()
     for row in inside.tolist():
         record = records[row - int(inside[0])]
-        start, end = max(int(begins[row]), first), min(int(ends[row]), stop)
+        start, end = max(int(starts[row]), first), min(int(ends[row]), stop)
         yield DocumentSpan(
             start=start - first,
             count=end - start,
-            document_start=start - int(begins[row]),
+            document_start=start - int(starts[row]),
             id=record["id"],
             source=record["source"],
             row=record["row"],
@@ -92,9 +92,9 @@ def _parts(
         )
 
 
-def _read(index: TableIndex, number: int) -> tuple[str, int, Any]:
+def _read_columns(index: TableIndex, number: int) -> tuple[str, int, Any]:
     """Return the file of a row group, its number there, and its small columns as a pa.Table."""
-    path, group = index.group(number)
+    path, group = index.locate_group(number)
     with index.open(number) as source:
         try:
             file = pq.ParquetFile(source, pre_buffer=False)
@@ -104,4 +104,4 @@ def _read(index: TableIndex, number: int) -> tuple[str, int, Any]:
                 file.read_row_group(group, columns=list(_COLUMNS), use_threads=False),
             )
         except (pa.ArrowException, OSError) as error:
-            raise damaged(index.uri(path), group, error) from error
+            raise decoding_error(index.uri(path), group, error) from error

@@ -1,4 +1,4 @@
-"""TokenMixture: several token tables as one dataset, in given proportions."""
+"""`TokenMixture`: several token tables as one dataset, in given proportions."""
 
 import hashlib
 import json
@@ -12,10 +12,10 @@ import torch
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.batches.batch_format import Format, lengths
+from etl.loader.batches.batch_format import Format, measure_lengths
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
-from etl.loader.order.mixture_order import BLOCK, MixtureOrder, shares_of
+from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import State, find_state
 
@@ -42,19 +42,19 @@ class TokenMixture(ShardedDataset):
         seed: int = 0,
         num_samples: int | None = None,
     ) -> None:
-        _check(datasets, weights)
+        _check_compatible(datasets, weights)
         self.names = list(datasets)
         self.datasets = list(datasets.values())
         self.format = self.datasets[0].format
         sizes = np.array([dataset.num_samples for dataset in self.datasets], np.int64)
-        shares = shares_of(np.array([weights[name] for name in self.names], np.float64))
+        shares = compute_shares(np.array([weights[name] for name in self.names], np.float64))
         lanes = max(dataset.state_dict()["lanes"] for dataset in self.datasets)
-        self.mixing = MixtureOrder(shares, sizes, MixtureOrder.classes_for(lanes, sizes), seed)
+        self.order = MixtureOrder(shares, sizes, MixtureOrder.classes_for(lanes, sizes), seed)
         if num_samples is None:
-            used = self.mixing.rounds * self.mixing.classes
+            used = self.order.class_samples * self.order.classes
             num_samples = max(int((used * BLOCK // shares).min()), 1)
         plans = [dataset.state_dict()["plan"] for dataset in self.datasets]
-        parts = [self.names, plans, shares.tolist(), self.mixing.classes, num_samples, seed]
+        parts = [self.names, plans, shares.tolist(), self.order.classes, num_samples, seed]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         first = self.datasets[0]
         super().__init__(
@@ -90,7 +90,7 @@ class TokenMixture(ShardedDataset):
                 hint="give one lake for each source",
             )
         datasets = {
-            name: TokenDataset.as_it_was(lakes[name], dataset, **options)
+            name: TokenDataset.from_saved_settings(lakes[name], dataset, **options)
             for name, dataset in own_state["datasets"].items()
         }
         mixture = cls(
@@ -110,14 +110,14 @@ class TokenMixture(ShardedDataset):
     @property
     def proportions(self) -> dict[str, float]:
         """The share of samples from each source: its normalized weight, rounded to a 4,096th."""
-        return dict(zip(self.names, (self.mixing.shares / BLOCK).tolist(), strict=True))
+        return dict(zip(self.names, (self.order.shares / BLOCK).tolist(), strict=True))
 
     def state_dict(self, *, consumed: int | None = None) -> State:
         """Return the state; ``sources`` has the samples taken from each, over all ranks and epochs."""
         state = super().state_dict(consumed=consumed)
         if get_worker_info() is not None:  # called at every step there, so it must be cheap
             return state
-        counts = self.mixing.counts(state["epoch"] * self.num_samples + state["consumed"])
+        counts = self.order.counts(state["epoch"] * self.num_samples + state["consumed"])
         return {**state, "sources": dict(zip(self.names, counts.tolist(), strict=True))}
 
     def reader(self, epoch: int) -> AbstractContextManager[Reader]:
@@ -131,9 +131,10 @@ class TokenMixture(ShardedDataset):
         """
         self._check_sample(sample)
         before = (self.epoch if epoch is None else epoch) * self.num_samples
-        source, source_epoch, source_sample = _MixtureReader(self, before).find(sample)
-        parts = self.datasets[source].locate(source_sample, epoch=source_epoch)
-        return self.names[source], parts
+        reader = _MixtureReader(self, before)
+        source, source_epoch, source_sample = reader.find_source_sample(sample)
+        spans = self.datasets[source].locate(source_sample, epoch=source_epoch)
+        return self.names[source], spans
 
 
 class _MixtureReader:
@@ -141,7 +142,7 @@ class _MixtureReader:
 
     def __init__(self, mixture: TokenMixture, before: int) -> None:
         self._mixture = mixture
-        self._mixing = mixture.mixing
+        self._order = mixture.order
         self._before = before  # samples of earlier epochs
         # Class -> the number of its latest block, its sources and their sample indices.
         self._blocks: dict[int, tuple[int, np.ndarray, np.ndarray]] = {}
@@ -152,43 +153,43 @@ class _MixtureReader:
         if self._format.cu_seqlens:
             self._format = replace(self._format, cu_seqlens=False, position_ids=True)
 
-    def find(self, sample: int) -> tuple[int, int, int]:
+    def find_source_sample(self, sample: int) -> tuple[int, int, int]:
         """Return the source of a sample, the epoch of that source, and the sample in that epoch."""
-        mixing = self._mixing
-        position, group = divmod(self._before + sample, mixing.classes)
+        order = self._order
+        position, sample_class = divmod(self._before + sample, order.classes)
         number, offset = divmod(position, BLOCK)
-        block = self._blocks.get(group)
+        block = self._blocks.get(sample_class)
         if block is None or block[0] != number:
-            block = self._blocks[group] = (number, *mixing.block(group, number))
+            block = self._blocks[sample_class] = (number, *order.block(sample_class, number))
         _, sources, indices = block
         source = int(sources[offset])
-        taken = number * int(mixing.shares[source]) + int(indices[offset])
-        epoch, turn = divmod(taken, int(mixing.rounds[source]))
-        return source, epoch, turn * mixing.classes + group
+        taken = number * int(order.shares[source]) + int(indices[offset])
+        epoch, index = divmod(taken, int(order.class_samples[source]))
+        return source, epoch, index * order.classes + sample_class
 
     def batch(self, samples: Sequence[int]) -> Batch:
         """Return samples as one batch with ``source``, rows in the order of the samples."""
         parts: dict[tuple[int, int], list[int]] = {}
         rows: dict[tuple[int, int], list[int]] = {}
         for row, sample in enumerate(samples):
-            source, epoch, source_sample = self.find(sample)
+            source, epoch, source_sample = self.find_source_sample(sample)
             parts.setdefault((source, epoch), []).append(source_sample)
             rows.setdefault((source, epoch), []).append(row)
         batches = [self._reader(*key).batch(part) for key, part in parts.items()]
-        order = np.argsort([row for part in rows.values() for row in part])
+        row_order = np.argsort([row for part in rows.values() for row in part])
         # In numpy: torch's threads would spin to copy a few kilobytes.
         columns = {
             name: np.concatenate([batch[name].numpy() for batch in batches]) for name in batches[0]
         }
         columns["source"] = np.repeat([source for source, _ in rows], [*map(len, rows.values())])
-        merged = {name: torch.from_numpy(values[order]) for name, values in columns.items()}
+        merged = {name: torch.from_numpy(values[row_order]) for name, values in columns.items()}
         return self._with_lengths(merged)
 
     def _with_lengths(self, batch: Batch) -> Batch:
         wanted = self._mixture.format
         if not wanted.cu_seqlens:
             return batch
-        batch |= lengths(batch["position_ids"].numpy() == 0)
+        batch |= measure_lengths(batch["position_ids"].numpy() == 0)
         if not wanted.position_ids:
             del batch["position_ids"]
         return batch
@@ -202,7 +203,7 @@ class _MixtureReader:
             stack = self._open[key] = ExitStack()
             dataset = self._mixture.datasets[source]
             self._readers[key] = stack.enter_context(
-                dataset.reader(epoch, self._format, dataset.room_in_mixture())
+                dataset.reader(epoch, self._format, dataset.mixture_budget())
             )
         return self._readers[key]
 
@@ -214,7 +215,7 @@ class _MixtureReader:
             stack.close()
 
 
-def _check(datasets: Mapping[str, TokenDataset], weights: Mapping[str, float]) -> None:
+def _check_compatible(datasets: Mapping[str, TokenDataset], weights: Mapping[str, float]) -> None:
     """Raise LoaderError unless each dataset has a weight, and all have the same kind of batches."""
     if not datasets:
         raise LoaderError("a mixture needs at least one dataset")

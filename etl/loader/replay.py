@@ -1,4 +1,4 @@
-"""Replay of a batch: its documents and input rows, and their text if a tokenizer is given.
+"""Replay a batch: its documents and input rows, and their text if a tokenizer is given.
 
 Reads the tokens of the batch and four small columns of their row groups.
 """
@@ -24,7 +24,7 @@ from etl.schemas import TokenizerRecord
 class Passage:
     """Consecutive tokens of one document in a row of a batch."""
 
-    part: DocumentSpan
+    span: DocumentSpan
     text: str | None  # None without a tokenizer
 
 
@@ -88,8 +88,8 @@ def replay(
     rows = []
     for row, sample in enumerate(samples):
         ids = [*batch["input_ids"][row].tolist(), int(batch["labels"][row, -1])]
-        name, parts = _locate(dataset, sample)
-        passages = [_passage(part, ids, decoder) for part in parts]
+        name, spans = _locate(dataset, sample)
+        passages = [_passage(span, ids, decoder) for span in spans]
         rows.append(Row(sample=sample, source=name, passages=passages))
     return Replay(
         sources=sources,
@@ -186,9 +186,9 @@ def _load_tokenizer(path: str, sources: Sequence[ReplaySource]) -> Any:
     return Tokenizer.from_buffer(content)
 
 
-def _passage(part: DocumentSpan, ids: Sequence[int], tokenizer: Any | None) -> Passage:
+def _passage(span: DocumentSpan, ids: Sequence[int], tokenizer: Any | None) -> Passage:
     if tokenizer is None:
-        return Passage(part=part, text=None)
-    part_ids = ids[part.start : part.start + part.count]
-    text = tokenizer.decode([token for token in part_ids if token >= 0], skip_special_tokens=False)
-    return Passage(part=part, text=text)
+        return Passage(span=span, text=None)
+    span_ids = ids[span.start : span.start + span.count]
+    text = tokenizer.decode([token for token in span_ids if token >= 0], skip_special_tokens=False)
+    return Passage(span=span, text=text)

@@ -1,4 +1,4 @@
-"""What all datasets share: rank and world size, workers, epochs, batches and their state."""
+"""`ShardedDataset`, the base of all datasets: ranks, workers, epochs, batches and state."""
 
 import os
 from abc import abstractmethod
@@ -18,8 +18,6 @@ from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.state import STATE_FORMAT, State, check_state, find_state, worker_state
 
 Batch = dict[str, torch.Tensor]
-
-
 _PER_BATCH = ("cu_seqlens", "max_seqlen")  # tensors without a row dimension
 
 
@@ -43,7 +41,7 @@ class ShardedDataset(IterableDataset[Batch]):
         """``plan``, the fingerprint of the order, and the values that it covers."""
         # Epoch and first sample, in shared memory: persistent workers must see set_epoch. Forked workers
         # share the mapping. For spawned ones torch moves it to shared memory when it is pickled, in 5 ms.
-        self._begin = torch.frombuffer(mmap(-1, 16), dtype=torch.int64)
+        self._start = torch.frombuffer(mmap(-1, 16), dtype=torch.int64)
         self._consumed = 0
         self._stride = 0  # samples of a step over all ranks, once iteration has begun
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
@@ -60,7 +58,7 @@ class ShardedDataset(IterableDataset[Batch]):
     @property
     def epoch(self) -> int:
         """The current epoch."""
-        return int(self._begin[0])
+        return int(self._start[0])
 
     @property
     def dropped_samples(self) -> int:
@@ -131,25 +129,28 @@ class ShardedDataset(IterableDataset[Batch]):
         worker: Any = get_worker_info()
         first, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         self._stride = batch_size * self.world_size
-        epoch, begin = self._begin.tolist()
+        epoch, first_sample = self._start.tolist()
         if self._resumed is not None:
-            epoch, begin = self._resumed_at(first)
-        self.reach(begin + first * self._stride)
-        count = max(self.num_samples - begin, 0) // self.world_size
+            epoch, first_sample = self._resumed_at(first)
+        self.record_consumed(first_sample + first * self._stride)
+        count = max(self.num_samples - first_sample, 0) // self.world_size
         steps = count // batch_size if drop_last else -(-count // batch_size)
 
         def read() -> Generator[tuple[int, Batch]]:
             with self.reader(epoch) as reader:
                 for step in range(first, steps, workers):
                     start, stop = step * batch_size, min((step + 1) * batch_size, count)
-                    samples = range(begin + start * self.world_size, begin + stop * self.world_size)
+                    samples = range(
+                        first_sample + start * self.world_size,
+                        first_sample + stop * self.world_size,
+                    )
                     batch = reader.batch(samples[self.rank :: self.world_size])
-                    next_begin = begin + (step + workers) * self._stride  # of this worker
-                    yield samples.stop if worker is None else next_begin, batch
+                    next_sample = first_sample + (step + workers) * self._stride  # of this worker
+                    yield samples.stop if worker is None else next_sample, batch
 
         return read()
 
-    def reach(self, position: int) -> None:
+    def record_consumed(self, position: int) -> None:
         """Record that the samples before a position have been returned."""
         self._consumed = position
 
@@ -173,7 +174,7 @@ class ShardedDataset(IterableDataset[Batch]):
         return int(self._resumed["epoch"]), int(self._resumed["consumed"]) - worker * stride
 
     def _start_at(self, epoch: int, consumed: int) -> None:
-        self._begin[0], self._begin[1] = epoch, consumed
+        self._start[0], self._start[1] = epoch, consumed
         self._consumed = consumed
 
 
@@ -206,13 +207,13 @@ class Batches(IterableDataset[Batch]):
         in_worker = get_worker_info() is not None
         with closing(steps):
             while True:
-                begin = perf_counter()
+                started = perf_counter()
                 step = next(steps, None)
-                self.dataset.waited += perf_counter() - begin
+                self.dataset.waited += perf_counter() - started
                 if step is None:
                     return
                 position, batch = step
-                self.dataset.reach(position)
+                self.dataset.record_consumed(position)
                 yield WorkerBatch(batch) if in_worker else batch
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The saved state of a dataset: a few integers, alone or within a checkpoint or a torchdata state.
+"""The saved state of a dataset: a few integers, also inside checkpoints and torchdata states.
 
 DataLoader workers take the steps in turn, so the state of a worker is the step where *it* continues. The
 states of all W workers are W consecutive steps; the first is the position of the training loop, which is

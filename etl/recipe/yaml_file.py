@@ -98,10 +98,10 @@ def _find_recipe(path: str) -> Path:
     file = Path(path).expanduser()
     if file.is_file():
         return file
-    if path in pipelines.names():
-        return pipelines.path(path)
+    if path in pipelines.list_recipes():
+        return pipelines.find_recipe(path)
     siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
-    hint = nearest_names(file.name, [*siblings, *pipelines.names()])
+    hint = nearest_names(file.name, [*siblings, *pipelines.list_recipes()])
     raise RecipeError("recipe file not found", where=path, hint=hint)
 
 

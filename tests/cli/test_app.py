@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,12 +62,30 @@ def recipe_file(tmp_path: Path, tiny_tokenizer: Path) -> Path:
     return file
 
 
-def test_help_imports_no_large_library() -> None:
+def test_the_version_is_printed_without_a_command() -> None:
+    result = etl("--version")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"tokenlake {version('tokenlake')}\n"
+
+
+def test_replay_without_torch_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    result = etl("replay", "lake", "--seq-len", 8)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == (
+        "error: the library torch is not installed\n  hint: pip install 'tokenlake[train]'\n"
+    )
+
+
+def test_help_and_version_import_no_large_library() -> None:
     code = (
-        "import sys; sys.argv = ['etl', '--help']\n"
+        "import sys\n"
         "from etl.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
+        "for option in ('--version', '--help'):\n"
+        "    sys.argv = ['etl', option]\n"
+        "    try: main()\n"
+        "    except SystemExit: pass\n"
         "heavy = 'dask distributed polars pyarrow pandas numpy torch numba pydantic deltalake'\n"
         "print(*sorted(set(sys.modules) & set(heavy.split())), file=sys.stderr)"
     )

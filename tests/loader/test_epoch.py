@@ -85,7 +85,9 @@ def test_places_returns_the_row_groups_of_a_span(groups, start, length):
     stream = make_plan(groups, 1).stream(0) if sum(groups) > 1 else None
     assume(stream is not None)
     owners = [g for g, n in enumerate(groups) for _ in range(n)]
-    assert [stream.groups[p] for p in stream.places(start, stop)] == sorted(set(owners[start:stop]))
+    assert [stream.groups[p] for p in stream.group_indices(start, stop)] == sorted(
+        set(owners[start:stop])
+    )
 
 
 def order_digest(plan: EpochPlan, epoch: int) -> str:
@@ -128,7 +130,7 @@ def test_ranks_share_row_groups_only_at_lane_borders():
     opened: list[set[int]] = []
     for rank in range(4):
         windows = [plan.window(0, g) for g in range(rank, plan.num_samples, 4)]
-        opened.append({p for w in windows for p in stream.places(w * 10, w * 10 + 11)})
+        opened.append({p for w in windows for p in stream.group_indices(w * 10, w * 10 + 11)})
     assert sum(map(len, opened)) <= 400 + 8
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from etl.errors import LoaderError
 from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
 from etl.loader.fetch.token_stream import TokenStream
-from etl.loader.order.mixture_order import BLOCK, MixtureOrder, shares_of
+from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
 from tests.helpers.token_tables import interleaved, make_lake
 
 SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
@@ -51,7 +51,7 @@ def rows_of(mixture, batch_size=1):
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12))
 def test_shares_are_within_one_sample_of_the_weights(weights):
-    shares = shares_of(np.array(weights))
+    shares = compute_shares(np.array(weights))
     assert shares.sum() == BLOCK
     assert shares.min() >= 1
     exact = np.array(weights) / sum(weights) * BLOCK
@@ -69,7 +69,7 @@ def test_shares_are_within_one_sample_of_the_weights(weights):
 def test_counts_equal_those_of_samples_taken_one_by_one(weights, classes, seed, data):
     sizes = np.array(data.draw(st.lists(st.integers(64, 900), min_size=len(weights), max_size=4)))
     sizes = np.resize(sizes, len(weights))
-    mixing = MixtureOrder(shares_of(np.array(weights, np.float64)), sizes, classes, seed)
+    mixing = MixtureOrder(compute_shares(np.array(weights, np.float64)), sizes, classes, seed)
     taken: Counter[tuple[int, int]] = Counter()
     block = cache(mixing.block)
     for sample in range(9000):
@@ -91,7 +91,7 @@ def test_each_source_keeps_its_own_order_and_repeats(lakes):
     mixture = mixture_of(lakes, num_samples=4096)
     rows = rows_of(mixture, 8)
     assert mixture.proportions == pytest.approx(WEIGHTS, abs=1 / BLOCK)
-    assert mixture.mixing.classes == 3
+    assert mixture.order.classes == 3
     counts = Counter(source for source, _ in rows)
     assert mixture.state_dict()["sources"] == {n: counts[i] for i, n in enumerate(mixture.names)}
     for number, dataset in enumerate(mixture.datasets):

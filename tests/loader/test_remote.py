@@ -109,17 +109,17 @@ def test_read_ahead_stays_within_the_budget_and_serves_the_lane_that_runs_out_fi
     counts, late = set(), []
     with dataset.reader(0) as reader:
         files = reader._files
-        size_of = files._parcels.num_bytes
+        size_of = files._request_groups.num_bytes
         for sample in range(4, dataset.num_samples):
             reader.batch([0, 1, 2, 3, 4] if sample == 4 else [sample])
             ahead = [parcel for lane in files._lanes for parcel, _ in lane.ahead]
             assert sum(map(size_of, ahead)) == 9000 - files._free_bytes <= 9000
             counts.add(len(ahead))
-            unfinished = [lane for lane in files._lanes if lane.upcoming is not None]
+            unfinished = [lane for lane in files._lanes if lane.next_request_group is not None]
             for lane in (lane for lane in files._lanes if lane.ahead):
                 # When its last parcel was requested, this lane was the one to run out first.
                 before = int(lane._ends[lane._next - 2]) if lane._next > 1 else 0
-                late.append(any(before > other.reach for other in unfinished))
+                late.append(any(before > other.requested_tokens for other in unfinished))
         assert len(files._lanes) == 4
         assert ahead == []
         lanes = list(files._lanes)
@@ -139,7 +139,7 @@ def test_parcels_are_neighbours_in_one_file_and_run(
     dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
     index, plan = dataset._index, dataset._plan
     parcels = RequestGroups.of(index, plan, request_bytes)
-    groups = [list(parcels.groups(p)) for p in range(len(parcels.first_group) - 1)]
+    groups = [list(parcels.row_groups(p)) for p in range(len(parcels.first_group) - 1)]
     assert [g for part in groups for g in part] == [*range(len(index.group_tokens))]
     rate = index.file_bytes / np.maximum(index.file_tokens, 1)
     size = {g: n * rate[index.file(g)] for g, n in enumerate(index.group_tokens)}
@@ -148,7 +148,7 @@ def test_parcels_are_neighbours_in_one_file_and_run(
         unit = {(index.file(g), int(np.searchsorted(plan.runs(), g, "right"))) for g in part}
         assert len(unit) == 1
         units.setdefault(unit.pop(), []).append(part)
-        assert parcels.holding(np.array(part)).tolist() == [number] * len(part)
+        assert parcels.containing(np.array(part)).tolist() == [number] * len(part)
         assert parcels.num_bytes(number) == int(sum(size[g] for g in part))
     for parts in units.values():
         total, most = (f(size[g] for part in parts for g in part) for f in (sum, max))

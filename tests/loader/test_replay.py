@@ -30,9 +30,9 @@ def test_each_passage_belongs_to_the_document_of_its_tokens(lake):
         ]
         assert [row.sample for row in replayed.rows] == [6 * step + 2 * i + 1 for i in range(3)]
         for row, ids in zip(replayed.rows, batch["input_ids"].tolist(), strict=True):
-            starts = [passage.part.start for passage in row.passages]
+            starts = [passage.span.start for passage in row.passages]
             docs = [owner[ids[start]] for start in starts if start < 9]
-            rows = [(p.part.source, p.part.row) for p in row.passages if p.part.start < 9]
+            rows = [(p.span.source, p.span.row) for p in row.passages if p.span.start < 9]
             assert rows == [(doc.source, doc.row) for doc in docs]
     for step in (-99, 99):
         with pytest.raises(LoaderError, match="no batch"):
@@ -79,7 +79,7 @@ def test_a_mixture_is_replayed_from_its_state(place, tmp_path, lake):
     shapes = {"web": SMALL, "code": [[[40, 7]], [[90, 31]]]}
     for row, ids in zip(replayed.rows, batch["input_ids"].tolist(), strict=True):
         owner = {token: doc for doc in documents(shapes[str(row.source)]) for token in doc.tokens}
-        inside = [p.part for p in row.passages if p.part.start < 4]
+        inside = [p.span for p in row.passages if p.span.start < 4]
         docs = [owner[ids[part.start]] for part in inside]
         assert [(p.source, p.row) for p in inside] == [(doc.source, doc.row) for doc in docs]
 
@@ -127,11 +127,11 @@ def test_the_decoded_text_equals_the_input(tokenized, tmp_path):
     replayed = replay(dataset, batch_size=4, tokenizer=str(tokenizer))
     for row in replayed.rows:
         (passage,) = row.passages
-        ids = Tokenizer.from_file(str(tokenizer)).encode(texts[passage.part.row]).ids
-        assert passage.part.id == f"doc-{passage.part.row:05d}"
-        assert passage.part.count == min(len(ids), 65)
+        ids = Tokenizer.from_file(str(tokenizer)).encode(texts[passage.span.row]).ids
+        assert passage.span.id == f"doc-{passage.span.row:05d}"
+        assert passage.span.count == min(len(ids), 65)
         assert passage.text
-        assert texts[passage.part.row].startswith(passage.text.rstrip("\N{REPLACEMENT CHARACTER}"))
+        assert texts[passage.span.row].startswith(passage.text.rstrip("\N{REPLACEMENT CHARACTER}"))
     other = tmp_path / "tokenizer.json"
     other.write_text(tokenizer.read_text() + "\n")
     with pytest.raises(LoaderError, match="not the tokenizer of the table"):
@@ -160,7 +160,7 @@ def test_the_command_takes_a_state_or_explicit_settings(tokenized, tmp_path):
     assert [row["sample"] for row in rows] == [5, 7]
     shown = run(*settings, "--tokenizer", str(tokenizer))
     assert f"row 0 (sample {rows[0]['sample']})" in shown.stdout
-    first = rows[0]["passages"][0]["part"]
+    first = rows[0]["passages"][0]["span"]
     assert f"{first['source']} row {first['row']} (id {first['id']})" in shown.stdout
     assert run().exit_code == 2
     assert Table.open(f"{lake}/tokens").version == 1

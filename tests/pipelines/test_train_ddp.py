@@ -139,4 +139,4 @@ def test_a_killed_distributed_run_resumes_with_identical_losses(lake, tmp_path):
 
 
 def test_modules_are_not_listed_as_recipes():
-    assert "train_ddp" not in pipelines.names()
+    assert "train_ddp" not in pipelines.list_recipes()

@@ -234,7 +234,7 @@ def test_the_json_schema_names_every_stage_and_key() -> None:
 def test_shipped_recipes_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENLAKE_SOURCE", "raw")
     monkeypatch.setenv("TOKENLAKE_TOKENIZER", "tokenizer.json")
-    for name in pipelines.names():
+    for name in pipelines.list_recipes():
         assert Recipe.load(name).name == name
 
 

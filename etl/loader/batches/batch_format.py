@@ -1,4 +1,4 @@
-"""The contents of a batch: packed windows with document boundaries, or one padded document per row.
+"""`Format`: document boundaries of packed windows, or one padded document per row.
 
 Shape suffixes: B rows of a batch, S tokens of a window, D documents that begin in a batch.
 """
@@ -58,35 +58,35 @@ class Format:
         """Whether an option needs the document starts."""
         return any((self.document_ids, self.position_ids, self.cu_seqlens, self.ignore_boundaries))
 
-    def add_boundaries(self, batch: Batch, firsts: np.ndarray) -> Batch:
-        """Add the requested tensors to a packed batch; ``firsts`` (B, S + 1) bool: document starts."""
+    def add_boundaries(self, batch: Batch, is_start: np.ndarray) -> Batch:
+        """Add the requested tensors to a packed batch; ``is_start`` (B, S + 1) bool: document starts."""
         if self.ignore_boundaries:
-            batch["labels"].numpy()[firsts[:, 1:]] = IGNORED
-        firsts = firsts[:, :-1]
-        firsts[:, 0] = False  # a window begins inside document 0, or with it
+            batch["labels"].numpy()[is_start[:, 1:]] = IGNORED
+        is_start = is_start[:, :-1]
+        is_start[:, 0] = False  # a window begins inside document 0, or with it
         if self.document_ids:
-            batch["document_ids"] = torch.from_numpy(np.cumsum(firsts, axis=1, dtype=np.int64))
+            batch["document_ids"] = torch.from_numpy(np.cumsum(is_start, axis=1, dtype=np.int64))
         if self.position_ids:
-            columns = np.arange(firsts.shape[1])
-            starts = np.maximum.accumulate(np.where(firsts, columns, 0), axis=1)
+            columns = np.arange(is_start.shape[1])
+            starts = np.maximum.accumulate(np.where(is_start, columns, 0), axis=1)
             batch["position_ids"] = torch.from_numpy(columns - starts)
         if self.cu_seqlens:
-            firsts[:, 0] = True
-            batch |= lengths(firsts)
+            is_start[:, 0] = True
+            batch |= measure_lengths(is_start)
         return batch
 
 
-def lengths(firsts: np.ndarray) -> Batch:
-    """Return ``cu_seqlens`` and ``max_seqlen`` of a batch with document starts ``firsts``, (B, S) bool."""
-    ends = np.append(np.flatnonzero(firsts), firsts.size).astype(np.int32)
+def measure_lengths(is_start: np.ndarray) -> Batch:
+    """Return ``cu_seqlens`` and ``max_seqlen``; ``is_start`` (B, S) bool: a document starts here."""
+    ends = np.append(np.flatnonzero(is_start), is_start.size).astype(np.int32)
     longest = torch.tensor(int(np.diff(ends).max()))
     return {"cu_seqlens": torch.from_numpy(ends), "max_seqlen": longest}
 
 
-def pad(documents: list[np.ndarray], *, seq_len: int, pad_id: int) -> Batch:
+def pad_documents(documents: list[np.ndarray], *, seq_len: int, pad_id: int) -> Batch:
     """Return documents, each (n,) int32 with n >= 1, as the rows of a padded batch.
 
-    >>> batch = pad([np.array([7, 8, 9], np.int32)], seq_len=4, pad_id=0)
+    >>> batch = pad_documents([np.array([7, 8, 9], np.int32)], seq_len=4, pad_id=0)
     >>> batch["input_ids"].tolist(), batch["labels"].tolist()
     ([[7, 8, 9, 0]], [[8, 9, -100, -100]])
     """

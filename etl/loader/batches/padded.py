@@ -1,6 +1,6 @@
 """Batches of padded documents: each lane buffers one block of whole documents.
 
-The order is that of ``plan.py`` with documents instead of tokens, and windows of one document. Documents
+The order is that of ``epoch.py`` with documents instead of tokens, and windows of one document. Documents
 without tokens are skipped; the footers give their number, because an empty list counts as a value.
 """
 
@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from etl.loader.batches.batch_format import pad
+from etl.loader.batches.batch_format import pad_documents
 from etl.loader.batches.packed import IN_ORDER, BlockBudget
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.table_index import TableIndex
@@ -22,7 +22,7 @@ from etl.loader.order.shuffle import Shuffle
 Batch = dict[str, torch.Tensor]
 
 
-def document_plan(index: TableIndex, seed: int, shuffle: Shuffle | None) -> EpochPlan:
+def plan_documents(index: TableIndex, seed: int, shuffle: Shuffle | None) -> EpochPlan:
     """Return the order of a table's documents; settings in tokens are divided by the mean length."""
     count = int(index.group_documents.sum(dtype=np.int64))
     if shuffle is not None and count:
@@ -39,7 +39,7 @@ def document_plan(index: TableIndex, seed: int, shuffle: Shuffle | None) -> Epoc
 class DocumentLane:
     """One lane of an epoch: the documents of its current block, in the order of the stream.
 
-    A turn is the index of a document in the shuffled order of its block.
+    A slot is the index of a document in the shuffled order of its block.
     """
 
     def __init__(self, plan: EpochPlan, epoch: int, lane: int, *, reader: "PaddedReader") -> None:
@@ -48,57 +48,57 @@ class DocumentLane:
         self._lane = lane
         self._reader = reader
         self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
-        self._tape = TokenStream(self._row_groups, reader.tokens, boundaries=False)
-        # Block number -> the first turn whose document is loaded, the order, the documents.
+        self._stream = TokenStream(self._row_groups, reader.epoch_tokens, boundaries=False)
+        # Block number -> the first slot whose document is loaded, the order, the documents.
         self._blocks: OrderedDict[int, tuple[int, np.ndarray, list[np.ndarray]]] = OrderedDict()
 
     def document(self, position: int) -> np.ndarray:
         """Return the document at a position of the lane, (n,) int32; ascending positions are cheap."""
-        number, turn = divmod(position, self._plan.block_windows)
-        if number not in self._blocks or turn < self._blocks[number][0]:
-            self._load(number, max(turn - self._reader.room.places, 0))
+        number, slot = divmod(position, self._plan.block_windows)
+        if number not in self._blocks or slot < self._blocks[number][0]:
+            self._load_block(number, max(slot - self._reader.budget.early_slots, 0))
         _, order, documents = self._blocks[number]
-        return documents[int(order[turn])]
+        return documents[int(order[slot])]
 
-    def expect(self, position: int) -> None:
+    def prepare(self, position: int) -> None:
         """Prepare to read the lane from a position."""
-        number, turn = divmod(position, self._plan.block_windows)
+        number, slot = divmod(position, self._plan.block_windows)
         start, order = self._plan.block(self._epoch, self._lane, number)
-        first = start + int(order[turn:].min())
-        group = self._reader.stream.place(first)
-        self._row_groups.expect(int(self._reader.stream.groups[group]))
+        first = start + int(order[slot:].min())
+        index = self._reader.epoch_documents.group_index(first)
+        self._row_groups.prepare(int(self._reader.epoch_documents.groups[index]))
 
-    def _load(self, number: int, turn: int) -> None:
-        """Read a block; row groups whose documents all come before ``turn`` are not opened."""
+    def _load_block(self, number: int, slot: int) -> None:
+        """Read a block; row groups whose documents all come before ``slot`` are not opened."""
         self._blocks.pop(number, None)
-        if len(self._blocks) >= self._reader.room.blocks:
+        if len(self._blocks) >= self._reader.budget.blocks:
             self._blocks.popitem(last=False)
         start, order = self._plan.block(self._epoch, self._lane, number)
         needed = np.ones(len(order), bool)
-        needed[order[:turn]] = False
-        stream, stop = self._reader.stream, start + len(order)
+        needed[order[:slot]] = False
+        stream, stop = self._reader.epoch_documents, start + len(order)
         skipped = np.zeros(0, np.int32)
         documents: list[np.ndarray] = []
-        for group in stream.places(start, stop):
-            base = stream.start(group)
-            first, last = max(start, base), min(stop, stream.start(group + 1))
+        for index in stream.group_indices(start, stop):
+            base = stream.start(index)
+            first, last = max(start, base), min(stop, stream.start(index + 1))
             if needed[first - start : last - start].any():
-                documents += self._read(group, first - base, last - base)
+                documents += self._read_documents(index, first - base, last - base)
             else:
                 documents += [skipped] * (last - first)
-        self._blocks[number] = (turn, order, documents)
+        self._blocks[number] = (slot, order, documents)
 
-    def _read(self, group: int, first: int, last: int) -> list[np.ndarray]:
-        """Return the whole documents [first, last) of a row group of the stream."""
-        number = int(self._reader.stream.groups[group])
-        begins = np.unique(self._row_groups.begins(number))  # (documents + 1,)
-        tokens = np.empty(int(begins[last] - begins[first]), np.int32)
-        self._tape.copy(self._reader.tokens.start(group) + int(begins[first]), tokens)
-        return np.split(tokens, begins[first + 1 : last] - begins[first])
+    def _read_documents(self, index: int, first: int, last: int) -> list[np.ndarray]:
+        """Return the whole documents [first, last) of the row group at an index of the stream."""
+        number = int(self._reader.epoch_documents.groups[index])
+        starts = np.unique(self._row_groups.document_starts(number))  # (documents + 1,)
+        tokens = np.empty(int(starts[last] - starts[first]), np.int32)
+        self._stream.copy(self._reader.epoch_tokens.start(index) + int(starts[first]), tokens)
+        return np.split(tokens, starts[first + 1 : last] - starts[first])
 
     def close(self) -> None:
         """Close the open file."""
-        self._tape.close()
+        self._stream.close()
 
 
 class PaddedReader:
@@ -112,13 +112,13 @@ class PaddedReader:
         epoch: int,
         seq_len: int,
         pad_id: int,
-        room: BlockBudget = IN_ORDER,
+        budget: BlockBudget = IN_ORDER,
     ) -> None:
-        self.room = room
+        self.budget = budget
         self.index = index
-        self.stream = plan.stream(epoch)
-        self.files = open_lanes(index, plan, self.stream)
-        self.tokens = EpochStream.of(self.stream.groups, index.group_tokens)
+        self.epoch_documents = plan.stream(epoch)
+        self.files = open_lanes(index, plan, self.epoch_documents)
+        self.epoch_tokens = EpochStream.of(self.epoch_documents.groups, index.group_tokens)
         self._plan = plan
         self._epoch = epoch
         self._seq_len = seq_len
@@ -130,11 +130,11 @@ class PaddedReader:
         positions = [divmod(sample, self._plan.lanes) for sample in samples]
         for position, lane in positions:
             if lane not in self._lanes:
-                self._open(lane).expect(position)
+                self._open_lane(lane).prepare(position)
         documents = [self._lanes[lane].document(position) for position, lane in positions]
-        return pad(documents, seq_len=self._seq_len, pad_id=self._pad_id)
+        return pad_documents(documents, seq_len=self._seq_len, pad_id=self._pad_id)
 
-    def _open(self, number: int) -> DocumentLane:
+    def _open_lane(self, number: int) -> DocumentLane:
         self._lanes[number] = DocumentLane(self._plan, self._epoch, number, reader=self)
         return self._lanes[number]
 

@@ -1,4 +1,4 @@
-"""Batches from DataLoader workers, sent as bytes through the pipe, as int32 where the values fit.
+"""Send batches from DataLoader workers as bytes, and values as int32 where they fit.
 
 torch sends each tensor as a file descriptor of shared memory, which costs about a millisecond regardless of
 its size. That is cheap for 64 windows of 2,048 tokens, but not for 8. Sending bytes also cannot exhaust

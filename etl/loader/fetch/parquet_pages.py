@@ -1,4 +1,4 @@
-"""The pages of a token column, read directly: three times as fast as through a Parquet reader.
+"""Read the pages of a token column directly: three times as fast as a Parquet reader.
 
 A list<int32> column of PLAIN pages stores its tokens as they are in memory, after two short runs of levels
 that mark where lists begin. A page is decompressed and viewed, but not decoded: 880 Mtok per CPU second,
@@ -33,7 +33,7 @@ _LENGTH = struct.Struct("<I")
 Struct = dict[int, Any]
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """The source of pages: a local file, or the fetched part of a remote one."""
 
     def seek(self, position: int, /) -> int:
@@ -46,7 +46,7 @@ class Source(Protocol):
         """Return the next bytes without a copy."""
 
 
-def is_plain(source: Source, chunk: Any) -> bool:
+def is_plain(source: PageSource, chunk: Any) -> bool:
     """Return whether ``read_pages`` supports a pq.ColumnChunkMetaData: int32 in PLAIN pages only."""
     return (
         chunk.physical_type == "INT32"
@@ -57,7 +57,9 @@ def is_plain(source: Source, chunk: Any) -> bool:
     )
 
 
-def read_pages(source: Source, chunk: Any, *, skip: int = 0) -> Iterator[tuple[int, np.ndarray]]:
+def read_pages(
+    source: PageSource, chunk: Any, *, skip: int = 0
+) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the values of a plain chunk page by page, (n,) int32, each with the index of the first one.
 
     Pages that end before value ``skip`` are omitted. Use ``skip`` only if no list is empty, because a page
@@ -108,7 +110,7 @@ def _is_known(header: Struct) -> bool:
     return bool(header[_TYPE] == _V1 and header[_DATA_PAGE][_ENCODING] == _PLAIN)
 
 
-def _read_header(source: Source, offset: int, ahead: bytes) -> tuple[Struct, int]:
+def _read_header(source: PageSource, offset: int, ahead: bytes) -> tuple[Struct, int]:
     """Return the page header at an offset, and its length; ``ahead`` are bytes already read there."""
     for size in (0, *_HEADER_BYTES):
         if size:

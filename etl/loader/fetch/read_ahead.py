@@ -1,11 +1,11 @@
-"""Read-ahead for remote tables: threads fetch parcels in the order in which lanes need them.
+"""Read ahead in a remote table: threads fetch request groups in the order lanes need them.
 
-Each lane reads its parcels from front to back. When a lane takes a parcel, the budget that this frees goes
+Each lane reads its request groups from front to back. When a lane takes one, the budget that this frees goes
 to the lanes that will run out first. All lanes advance at the same rate, so these are the lanes whose
-requests end earliest in their share of the stream. A parcel that is needed but that no thread has started
-is fetched by the caller, so the order of requests cannot cause a deadlock.
+requests end earliest in their share of the stream. A request group that is needed but that no thread has
+started is fetched by the caller, so the order of requests cannot cause a deadlock.
 
-One thread takes parcels; the other threads only fetch.
+One thread takes request groups; the other threads only fetch.
 """
 
 import threading
@@ -42,17 +42,17 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A parcel in memory: its bytes, and the footer of its file."""
+    """A request group in memory: its bytes, and the footer of its file."""
 
-    parcel: int
+    request_group: int
     span: FetchedRange
     footer: pq.FileMetaData
 
 
 class _Request(NamedTuple):
-    """A parcel that is fetched, or waits to be fetched, by a thread."""
+    """A request group that is fetched, or waits to be fetched, by a thread."""
 
-    parcel: int
+    request_group: int
     future: "Future[_Fetched]"
 
 
@@ -65,12 +65,12 @@ def open_lanes(index: TableIndex, plan: EpochPlan, stream: EpochStream) -> Lanes
 
 
 class ReadAhead:
-    """Read-ahead of the parcels of an epoch, for all lanes of a reader.
+    """Read-ahead of the request groups of an epoch, for all lanes of a reader.
 
     ``_free_bytes`` is the part of the budget that no request occupies. A request occupies it from the moment
-    it is queued until its lane takes or skips the parcel. The budget and the lanes belong to the thread that
-    takes parcels. The fetching threads share with it the job queue, the futures and, under ``_lock``, the
-    footers.
+    it is queued until its lane takes or skips the request group. The budget and the lanes belong to the
+    thread that takes request groups. The fetching threads share with it the job queue, the futures and,
+    under ``_lock``, the footers.
     """
 
     def __init__(self, index: TableIndex, plan: EpochPlan, stream: EpochStream) -> None:
@@ -79,7 +79,7 @@ class ReadAhead:
         self._index = index
         self._plan = plan
         self._stream = stream
-        self._parcels = RequestGroups.of(index, plan, remote.request_bytes)
+        self._request_groups = RequestGroups.of(index, plan, remote.request_bytes)
         self._ranges = Ranges(remote)
         self._free_bytes = remote.ahead_bytes
         self._lanes: list[RemoteLane] = []
@@ -92,62 +92,65 @@ class ReadAhead:
         """Return the opener of the row groups of a lane."""
         plan, stream = self._plan, self._stream
         start, stop = (plan.lane_start(lane) * plan.seq_len for lane in (number, number + 1))
-        indices = stream.places(start, stop + plan.overlap)
+        indices = stream.group_indices(start, stop + plan.overlap)
         groups = stream.groups[indices.start : indices.stop]
         group_ends = np.cumsum(self._index.group_tokens[groups], dtype=np.int64)
-        parcels = self._parcels.holding(groups)
-        is_last = np.diff(parcels, append=-1) != 0
+        request_groups = self._request_groups.containing(groups)
+        is_last = np.diff(request_groups, append=-1) != 0
         ends = group_ends[is_last] - (start - stream.start(indices.start))
-        lane = RemoteLane(self._index, self, parcels[is_last], ends)
+        lane = RemoteLane(self._index, self, request_groups[is_last], ends)
         self._lanes.append(lane)
         return lane
 
-    def parcel(self, group: int) -> int:
-        """Return the parcel that holds a row group."""
-        return int(self._parcels.holding(np.array([group]))[0])
+    def request_group_of(self, group: int) -> int:
+        """Return the request group that holds a row group."""
+        return int(self._request_groups.containing(np.array([group]))[0])
 
-    def take(self, lane: "RemoteLane", parcel: int) -> _Fetched:
-        """Return a parcel to a lane and drop the lane's requests before it.
+    def take(self, lane: "RemoteLane", request_group: int) -> _Fetched:
+        """Return a request group to a lane and drop the lane's requests before it.
 
-        Waits for the thread that fetches the parcel, or fetches it here if no thread has started.
+        Waits for the thread that fetches the request group, or fetches it here if no thread has started.
         """
-        future = self._remove_requests(lane, parcel)
+        future = self._remove_requests(lane, request_group)
         if future is None:
-            lane.begin(parcel, behind=True)  # it is fetched here: read ahead from the next one on
-        self.fill()
+            # It is fetched here: read ahead from the next one on.
+            lane.continue_after(request_group)
+        self.request_ahead()
         if future is None or future.cancel():  # cancel fails once a thread has started
-            return self._fetch(parcel)
+            return self._fetch(request_group)
         return future.result()
 
-    def _remove_requests(self, lane: "RemoteLane", parcel: int) -> "Future[_Fetched] | None":
-        """Remove a lane's requests up to a parcel, cancel those before it, and release their budget.
+    def _remove_requests(self, lane: "RemoteLane", request_group: int) -> "Future[_Fetched] | None":
+        """Remove a lane's requests up to one for a request group, and release their budget.
 
-        Returns the future of the parcel. Without a request for it, removes all requests and returns None.
+        Returns the future of that request and cancels those before it. Without such a request, removes all
+        requests of the lane and returns None.
         """
         while lane.ahead:
             request = lane.ahead.popleft()
-            self._free_bytes += self._parcels.num_bytes(request.parcel)
-            if request.parcel == parcel:
+            self._free_bytes += self._request_groups.num_bytes(request.request_group)
+            if request.request_group == request_group:
                 return request.future
             request.future.cancel()
         return None
 
-    def fill(self) -> None:
-        """Request parcels while the budget lasts, each time for the lane that will run out first."""
-        while upcoming := [
-            (lane, parcel) for lane in self._lanes if (parcel := lane.upcoming) is not None
+    def request_ahead(self) -> None:
+        """Request data while the budget lasts, each time for the lane that will run out first."""
+        while candidates := [
+            (lane, request_group)
+            for lane in self._lanes
+            if (request_group := lane.next_request_group) is not None
         ]:
-            lane, parcel = min(upcoming, key=lambda pair: pair[0].reach)
-            size = self._parcels.num_bytes(parcel)
+            lane, request_group = min(candidates, key=lambda pair: pair[0].requested_tokens)
+            size = self._request_groups.num_bytes(request_group)
             if size > self._free_bytes:
-                return  # a smaller parcel of another lane must not use up what this lane needs
+                return  # a smaller request of another lane must not use up what this lane needs
             self._free_bytes -= size
-            self._request(lane, parcel)
+            self._request(lane, request_group)
 
-    def _request(self, lane: "RemoteLane", parcel: int) -> None:
-        request = _Request(parcel, Future())
-        lane.ahead.append(request)
-        lane.advance()
+    def _request(self, lane: "RemoteLane", request_group: int) -> None:
+        request = _Request(request_group, Future())
+        lane.add_request(request)
         self._jobs.put(request)
         if len(self._threads) < _THREADS:
             thread = threading.Thread(
@@ -159,13 +162,13 @@ class ReadAhead:
             thread.start()
             self._threads.append(thread)
 
-    def _fetch(self, parcel: int) -> _Fetched:
-        groups = self._parcels.groups(parcel)
+    def _fetch(self, request_group: int) -> _Fetched:
+        groups = self._request_groups.row_groups(request_group)
         file = self._index.file(groups[0])
-        path, first = self._index.group(groups[0])
+        path, first = self._index.locate_group(groups[0])
         uri, size = self._index.uri(path), int(self._index.file_bytes[file])
         footer = self._footer(file, uri, size)
-        start, stop = _extent(footer, range(first, first + len(groups)))
+        start, stop = _byte_range(footer, range(first, first + len(groups)))
         if not 0 < start < stop <= size:
             raise LoaderError(
                 f"the footer places row group {first} at bytes {start:,} to {stop:,}, "
@@ -174,7 +177,7 @@ class ReadAhead:
                 hint=VERIFY,
             )
         data = self._ranges.read(uri, start, stop, size=size)
-        return _Fetched(parcel, FetchedRange(pa.py_buffer(data), start, size), footer)
+        return _Fetched(request_group, FetchedRange(pa.py_buffer(data), start, size), footer)
 
     def _footer(self, file: int, uri: str, size: int) -> pq.FileMetaData:
         """Return the footer of a file; of the threads that need the same one, the first fetches it."""
@@ -198,52 +201,56 @@ class ReadAhead:
 
 
 class RemoteLane:
-    """The row groups of one lane, read from the parcel that the lane holds.
+    """The row groups of one lane, read from the request group that the lane holds.
 
-    ``ahead`` are its requests, in the order of the lane. ``_next`` is the index of the first parcel that has
-    not been requested yet; None before the lane has begun.
+    ``ahead`` are its requests, in the order of the lane. ``_next`` is the index of the first request group
+    that has not been requested yet; None before the lane has begun.
     """
 
     def __init__(
-        self, index: TableIndex, reader: ReadAhead, parcels: np.ndarray, ends: np.ndarray
+        self, index: TableIndex, reader: ReadAhead, request_groups: np.ndarray, ends: np.ndarray
     ) -> None:
         self.ahead: deque[_Request] = deque()
         self._index = index
         self._reader = reader
-        self._parcels = parcels  # (n,) int64, in the order of the lane, each once
-        self._ends = ends  # (n,) int64: tokens of the lane up to the end of each parcel
+        self._request_groups = request_groups  # (n,) int64, in the order of the lane, each once
+        self._ends = ends  # (n,) int64: tokens of the lane up to the end of each request group
         self._next: int | None = None
         self._held: _Fetched | None = None
 
     @property
-    def upcoming(self) -> int | None:
-        """The first parcel not requested yet; None before the lane has begun and at its end."""
-        if self._next is None or self._next >= len(self._parcels):
+    def next_request_group(self) -> int | None:
+        """The first request group not requested yet; None before the lane has begun and at its end."""
+        if self._next is None or self._next >= len(self._request_groups):
             return None
-        return int(self._parcels[self._next])
+        return int(self._request_groups[self._next])
 
     @property
-    def reach(self) -> int:
-        """The number of tokens of the lane up to the end of its last requested parcel."""
+    def requested_tokens(self) -> int:
+        """The number of tokens of the lane up to the end of its last requested request group."""
         return int(self._ends[self._next - 1]) if self._next else 0
 
-    def advance(self) -> None:
-        """Record that the upcoming parcel has been requested."""
+    def add_request(self, request: _Request) -> None:
+        """Record the request of the next request group."""
         assert self._next is not None
+        self.ahead.append(request)
         self._next += 1
 
-    def begin(self, parcel: int, *, behind: bool) -> None:
-        """Continue at a parcel of the lane, or at the one behind it."""
-        self._next = int(np.flatnonzero(self._parcels == parcel)[0]) + int(behind)
+    def continue_after(self, request_group: int) -> None:
+        """Continue with the request group after this one."""
+        self._next = self._index_of(request_group) + 1
 
-    def expect(self, group: int) -> None:
+    def prepare(self, group: int) -> None:
         """Begin at a row group before it is read.
 
-        The first parcels of all lanes are then requested together, as soon as one of them is taken. Until
-        then the lane gets no budget that other lanes need more.
+        The first request groups of all lanes are then requested together, as soon as one of them is taken.
+        Until then the lane gets no budget that other lanes need more.
         """
         if self._next is None:
-            self.begin(self._reader.parcel(group), behind=False)
+            self._next = self._index_of(self._reader.request_group_of(group))
+
+    def _index_of(self, request_group: int) -> int:
+        return int(np.flatnonzero(self._request_groups == request_group)[0])
 
     def close(self) -> None:
         """Release all bytes now: lanes and reader form a cycle that only the garbage collector would free."""
@@ -255,20 +262,20 @@ class RemoteLane:
     @contextmanager
     def open(self, group: int) -> Iterator[OpenRowGroup]:
         """Open a row group of the table, as ``LocalFiles`` does."""
-        parcel = self._reader.parcel(group)
-        if self._held is None or self._held.parcel != parcel:
+        request_group = self._reader.request_group_of(group)
+        if self._held is None or self._held.request_group != request_group:
             self._held = None  # free its memory before waiting for the next one
-            self._held = self._reader.take(self, parcel)
-        _, number = self._index.group(group)
+            self._held = self._reader.take(self, request_group)
+        _, number = self._index.locate_group(group)
         held = self._held
         yield OpenRowGroup(held.span, held.footer, number)
 
 
 def _fetch_requests(jobs: _Jobs, fetch: Callable[[int], _Fetched]) -> None:
-    """Fetch the requested parcels until None arrives; the body of a fetching thread."""
+    """Fetch the requested request groups until None arrives; the body of a fetching thread."""
     while (request := jobs.get()) is not None:
         if request.future.set_running_or_notify_cancel():
-            _resolve(request.future, partial(fetch, request.parcel))
+            _resolve(request.future, partial(fetch, request.request_group))
         del request  # the queue may stay empty for long: do not hold the bytes
 
 
@@ -280,7 +287,7 @@ def _resolve(future: "Future[_Result]", call: Callable[[], _Result]) -> None:
         future.set_exception(error)
 
 
-def _extent(footer: pq.FileMetaData, groups: range) -> tuple[int, int]:
+def _byte_range(footer: pq.FileMetaData, groups: range) -> tuple[int, int]:
     """Return the byte range of a file that holds the tokens and counts of consecutive row groups."""
     starts, stops = [], []
     for number in groups:

@@ -1,4 +1,4 @@
-"""Range reads from an object store, with retries, timeouts and an optional disk cache.
+"""Read byte ranges from an object store, with retries, timeouts and an optional disk cache.
 
 A failed request is retried after a pause that doubles each time, with jitter, so that many ranks do not retry
 at the same moment (Brooker, "Exponential backoff and jitter", AWS Architecture Blog 2015). Every request has
@@ -125,7 +125,7 @@ def open_file(uri: str, size: int, ranges: Ranges | None) -> Iterator[pa.NativeF
     Raises StorageError if the file is missing or not readable, also during reads.
     """
     if ranges is None:
-        with _naming_verify(), storage.open_input(uri) as file:
+        with _suggesting_verify(), storage.open_input(uri) as file:
             yield file
     else:
         with pa.PythonFile(_RangeFile(uri, size, ranges), mode="r") as file:
@@ -144,7 +144,7 @@ def read_footer(uri: str, size: int, ranges: Ranges | None) -> pq.FileMetaData:
 
 
 @contextmanager
-def _naming_verify() -> Iterator[None]:
+def _suggesting_verify() -> Iterator[None]:
     try:
         yield
     except StorageError as error:

@@ -1,9 +1,9 @@
-"""Parcels: neighbouring row groups that are fetched from an object store in one request.
+"""Request groups: neighbouring row groups, fetched from an object store in one request.
 
-A parcel is a sequence of row groups that are consecutive in one file and in every epoch, that is, within a
-run (see ``plan.py``), of about the size of a request. A longer run is cut into equal parts, which avoids a
-small request at its end. Parcels depend only on the table and these settings, so an epoch or rank can use
-what another one has put into the cache.
+A request group is a sequence of row groups that are consecutive in one file and in every epoch, that is,
+within a run (see ``order/epoch.py``), of about the size of a request. A longer run is cut into equal parts,
+which avoids a small request at its end. Request groups depend only on the table and these settings, so an
+epoch or rank can use what another one has put into the cache.
 
 Sizes are estimates from the tokens of each row group and the bytes per token of its file; the exact sizes
 are in the footers.
@@ -21,10 +21,10 @@ _PART = 1 << 18  # runs cut at a time
 
 @dataclass(frozen=True)
 class RequestGroups:
-    """The P parcels of a table, numbered in the order of the table."""
+    """The P request groups of a table, numbered in the order of the table."""
 
     index: TableIndex
-    first_group: np.ndarray  # (P + 1,) int32: parcel p has first_group[p]:first_group[p + 1]
+    first_group: np.ndarray  # (P + 1,) int32: request group p has first_group[p]:first_group[p + 1]
 
     @staticmethod
     def of(index: TableIndex, plan: EpochPlan, request_bytes: int) -> "RequestGroups":
@@ -39,23 +39,23 @@ class RequestGroups:
         last = np.array([len(index.group_tokens)])
         return RequestGroups(index, np.concatenate([*firsts, last]).astype(np.int32))
 
-    def num_bytes(self, parcel: int) -> int:
-        """Return the approximate size of a parcel in bytes."""
-        groups = self.groups(parcel)
+    def num_bytes(self, request_group: int) -> int:
+        """Return the approximate size of a request group in bytes."""
+        groups = self.row_groups(request_group)
         return int(_sizes(self.index, groups.start, groups.stop).sum())
 
-    def holding(self, groups: np.ndarray) -> np.ndarray:
-        """Return the parcel of each row group, (n,) int64."""
+    def containing(self, groups: np.ndarray) -> np.ndarray:
+        """Return the request group of each row group, (n,) int64."""
         return np.searchsorted(self.first_group, groups, side="right") - 1
 
-    def groups(self, parcel: int) -> range:
-        """Return the row groups of a parcel."""
-        first, end = self.first_group[parcel : parcel + 2].tolist()
+    def row_groups(self, request_group: int) -> range:
+        """Return the row groups of a request group."""
+        first, end = self.first_group[request_group : request_group + 2].tolist()
         return range(first, end)
 
 
 def _cut(index: TableIndex, units: np.ndarray, ends: np.ndarray, request_bytes: int) -> np.ndarray:
-    """Return the first row groups of the parcels of consecutive units, each a range of row groups."""
+    """Return the first row groups of the request groups of consecutive units, each a range of row groups."""
     sizes = _sizes(index, int(units[0]), int(ends[-1]))
     before = np.cumsum(sizes) - sizes
     counts = ends - units

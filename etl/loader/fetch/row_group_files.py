@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl.loader.fetch.parquet_pages import Source
+from etl.loader.fetch.parquet_pages import PageSource
 from etl.loader.fetch.table_index import TableIndex
 
 MAX_FOOTERS = 32
@@ -21,12 +21,12 @@ _BUFFER_BYTES = 1 << 17
 class OpenRowGroup(NamedTuple):
     """A row group with its open file."""
 
-    source: Source
+    source: PageSource
     footer: pq.FileMetaData
     number: int  # of the row group in the file
 
     def parquet(self) -> pq.ParquetFile:
-        """Return a Parquet reader of the file, for columns that ``pages`` cannot read."""
+        """Return a Parquet reader of the file, for columns that ``parquet_pages`` cannot read."""
         file = self.source
         if not isinstance(file, pa.NativeFile):
             file = pa.PythonFile(file, mode="r")
@@ -41,7 +41,7 @@ class Files(Protocol):
     def open(self, group: int) -> AbstractContextManager[OpenRowGroup]:
         """Open a row group."""
 
-    def expect(self, group: int) -> None:
+    def prepare(self, group: int) -> None:
         """Prepare to open a row group soon."""
 
 
@@ -66,7 +66,7 @@ class LocalFiles:
         """Return this object, which all lanes share."""
         return self
 
-    def expect(self, group: int) -> None:
+    def prepare(self, group: int) -> None:
         """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class LocalFiles:
     @contextmanager
     def open(self, group: int) -> Iterator[OpenRowGroup]:
         """Open a row group; raises StorageError if its file is missing."""
-        path, number = self._index.group(group)
+        path, number = self._index.locate_group(group)
         with self._index.open(group) as source:
             footer = self._footers.pop(path, None) or pq.read_metadata(source)
             self._footers[path] = footer

@@ -1,4 +1,4 @@
-"""The index of a token table: its files, row groups and token counts, read without any tokens.
+"""Read the index of a token table: its files, row groups and token counts, without tokens.
 
 Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers, which
 are read once, in threads. The result is a few arrays of 8 bytes per row group: ten million row groups take
@@ -49,7 +49,7 @@ class TableIndex:
         """The number of tokens in the table."""
         return int(self.file_tokens.sum())
 
-    def group(self, number: int) -> tuple[str, int]:
+    def locate_group(self, number: int) -> tuple[str, int]:
         """Return the path of the file that holds a row group, and the row group's number in that file."""
         file = self.file(number)
         return self.path(file), number - int(self.first_group[file])
@@ -92,16 +92,16 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     StorageError if a file cannot be read.
     """
     table = _open(lake, version)
-    fragments = table.data_files(("size", "max.token_end"), is_sorted=False)
-    if "max.token_end" not in fragments.column_names and fragments.num_rows:
+    data_files = table.data_files(("size", "max.token_end"), is_sorted=False)
+    if "max.token_end" not in data_files.column_names and data_files.num_rows:
         raise LoaderError(
             "the log has no statistics for token_end",
             where=table.url,
             hint="write the table with `etl run`",
         )
     # Sorted in Python: the first Arrow kernel in a process takes a millisecond.
-    columns = ("path", "max.token_end", "size") if fragments.num_rows else ()
-    files = sorted(zip(*(fragments[name].to_pylist() for name in columns), strict=True))
+    columns = ("path", "max.token_end", "size") if data_files.num_rows else ()
+    files = sorted(zip(*(data_files[name].to_pylist() for name in columns), strict=True))
     uris = [storage.join(table.url, path) for path, _, _ in files]
     file_tokens = [end or 0 for _, end, _ in files]  # no statistics: a file without rows
     file_bytes = [size for _, _, size in files]
@@ -127,7 +127,7 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     )
 
 
-def damaged(uri: str, group: int, error: Exception) -> LoaderError:
+def decoding_error(uri: str, group: int, error: Exception) -> LoaderError:
     """Return the error for a row group that cannot be decoded."""
     return LoaderError(f"row group {group} cannot be decoded ({error})", where=uri, hint=VERIFY)
 
@@ -196,7 +196,7 @@ def _read_groups(
     an empty list counts as one.
     """
     footer = read_footer(uri, file_bytes, ranges)
-    total, leaf = _columns(footer) if footer.num_row_groups else (0, 0)
+    total, leaf = _column_indices(footer) if footer.num_row_groups else (0, 0)
     counts, before = np.zeros((2, footer.num_row_groups), np.int32), 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -224,7 +224,7 @@ def _read_groups(
     return counts
 
 
-def _columns(footer: pq.FileMetaData) -> tuple[int, int]:
+def _column_indices(footer: pq.FileMetaData) -> tuple[int, int]:
     """Return the indices of the columns token_end and tokens in a file."""
     # Without footer.schema: it forms a reference cycle of 35 kB per file with the footer.
     group = footer.row_group(0)

@@ -1,4 +1,4 @@
-"""Row groups -> tokens, decoded in pieces: a reader holds about a megabyte of a row group."""
+"""Decode the tokens of row groups in pieces of about a megabyte, in the order of an epoch."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from etl.loader.fetch.parquet_pages import is_plain, read_pages
 from etl.loader.fetch.row_group_files import Files, OpenRowGroup
-from etl.loader.fetch.table_index import TableIndex, damaged
+from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochStream
 
 _PIECE_TOKENS = 1 << 15
@@ -22,10 +22,10 @@ class Piece(NamedTuple):
 
     start: int  # offset of the first token in the row group
     tokens: np.ndarray  # (n,) int32
-    begins: np.ndarray  # (documents,) int64, ascending: document starts in tokens, if requested
+    document_starts: np.ndarray  # (documents,) int64, ascending, in ``tokens``; if requested
 
 
-_NOTHING = Piece(0, np.zeros(0, np.int32), np.zeros(0, np.int64))
+_EMPTY = Piece(0, np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class RowGroups:
@@ -41,27 +41,27 @@ class RowGroups:
         Raises StorageError if the file cannot be opened, LoaderError if the row group cannot be decoded.
         """
         num_tokens, done = int(self._index.group_tokens[number]), 0
-        with self._naming(number), self._files.open(number) as opened:
-            begins = _begins(opened) if boundaries else _NOTHING.begins
-            for start, tokens in _values(opened, num_tokens, skip):
+        with self._naming_row_group(number), self._files.open(number) as opened:
+            starts = _read_document_starts(opened) if boundaries else _EMPTY.document_starts
+            for start, tokens in _read_values(opened, num_tokens, skip):
                 done = start + len(tokens)
                 self._check_ids(tokens)
-                piece_begins = begins
+                piece_starts = starts
                 if boundaries:
-                    first, last = np.searchsorted(begins, (start, done))
-                    piece_begins = begins[first:last] - start
-                yield Piece(start, tokens, piece_begins)
+                    first, last = np.searchsorted(starts, (start, done))
+                    piece_starts = starts[first:last] - start
+                yield Piece(start, tokens, piece_starts)
                 del tokens  # the next piece can reuse its memory
             if done != num_tokens:
                 raise OSError(f"it has {done} tokens, but its footer records {num_tokens}")
 
-    def begins(self, number: int) -> np.ndarray:
+    def document_starts(self, number: int) -> np.ndarray:
         """Return the document starts of a row group and the end of its last one, (rows + 1,) int64.
 
         Raises as ``pieces`` does.
         """
-        with self._naming(number), self._files.open(number) as opened:
-            return _begins(opened)
+        with self._naming_row_group(number), self._files.open(number) as opened:
+            return _read_document_starts(opened)
 
     def _check_ids(self, tokens: np.ndarray) -> None:
         limit = self._index.vocab_size
@@ -69,21 +69,21 @@ class RowGroups:
             wrong = tokens[tokens.view(np.uint32) >= limit][0]
             raise OSError(f"token id {wrong} is out of range for vocab_size={limit}")
 
-    def expect(self, number: int) -> None:
+    def prepare(self, number: int) -> None:
         """Prepare to read a row group, and the rest of its lane after it."""
-        self._files.expect(number)
+        self._files.prepare(number)
 
     @contextmanager
-    def _naming(self, number: int) -> Iterator[None]:
+    def _naming_row_group(self, number: int) -> Iterator[None]:
         """Turn decoding errors into errors that name the file and the row group."""
         try:
             yield
         except _DAMAGE as error:
-            path, group = self._index.group(number)
-            raise damaged(self._index.uri(path), group, error) from error
+            path, group = self._index.locate_group(number)
+            raise decoding_error(self._index.uri(path), group, error) from error
 
 
-def _begins(opened: OpenRowGroup) -> np.ndarray:
+def _read_document_starts(opened: OpenRowGroup) -> np.ndarray:
     """Return the document starts of a row group and the end of its last one, (rows + 1,) int64."""
     table = opened.parquet().read_row_group(opened.number, ["num_tokens"], use_threads=False)
     column: Any = table.column(0)
@@ -91,7 +91,9 @@ def _begins(opened: OpenRowGroup) -> np.ndarray:
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]), dtype=np.int64)
 
 
-def _values(opened: OpenRowGroup, num_tokens: int, skip: int) -> Iterator[tuple[int, np.ndarray]]:
+def _read_values(
+    opened: OpenRowGroup, num_tokens: int, skip: int
+) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the tokens of a row group in pieces, each with the offset of its first token."""
     source, footer, group = opened
     metadata: Any = footer.row_group(group)
@@ -124,20 +126,20 @@ class TokenStream:
         self._stream = stream
         self.boundaries = boundaries
         self._group_index = 0  # of the open row group, in the order of the stream
-        self._span = range(0)  # its tokens in the stream
+        self._group_range = range(0)  # its tokens in the stream
         self._pieces: Generator[Piece] | None = None
-        self._piece = _NOTHING
-        self._firsts: np.ndarray | None = None  # which tokens of the piece begin a document
+        self._piece = _EMPTY
+        self._is_start: np.ndarray | None = None  # which tokens of the piece begin a document
 
-    def span(self, token: int) -> range:
+    def group_range(self, token: int) -> range:
         """Return the range of the stream's tokens that share a row group with a token."""
-        if token not in self._span:
+        if token not in self._group_range:
             self.close()
-            self._group_index = self._stream.place(token)
+            self._group_index = self._stream.group_index(token)
             start = self._stream.start(self._group_index)
             group = self._stream.groups[self._group_index]
-            self._span = range(start, start + int(self._stream.group_tokens[group]))
-        return self._span
+            self._group_range = range(start, start + int(self._stream.group_tokens[group]))
+        return self._group_range
 
     def read(self, token: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the stream's tokens from ``token`` to the end of its piece, and which begin a document.
@@ -145,26 +147,26 @@ class TokenStream:
         The tokens are (n,) int32 with n >= 1, the flags (n,) bool or None without ``boundaries``. Both are
         views of the decoded piece.
         """
-        offset = token - self.span(token).start
+        offset = token - self.group_range(token).start
         if self._pieces is None or offset < self._piece.start:
             self._reopen(offset)
         while offset >= self._piece.start + len(self._piece.tokens):
-            self._next()
+            self._next_piece()
         skip = offset - self._piece.start
-        return self._piece.tokens[skip:], None if self._firsts is None else self._firsts[skip:]
+        return self._piece.tokens[skip:], None if self._is_start is None else self._is_start[skip:]
 
-    def copy(self, start: int, tokens: np.ndarray, firsts: np.ndarray | None = None) -> None:
+    def copy(self, start: int, tokens: np.ndarray, is_start: np.ndarray | None = None) -> None:
         """Copy the stream's tokens from ``start`` into ``tokens`` (n,) int32.
 
-        If given, ``firsts`` (n,) bool receives which of them begin a document.
+        If given, ``is_start`` (n,) bool receives which of them begin a document.
         """
         done = 0
         while done < len(tokens):
-            read, read_firsts = self.read(start + done)
+            read, read_is_start = self.read(start + done)
             size = min(len(read), len(tokens) - done)
             tokens[done : done + size] = read[:size]
-            if firsts is not None and read_firsts is not None:
-                firsts[done : done + size] = read_firsts[:size]
+            if is_start is not None and read_is_start is not None:
+                is_start[done : done + size] = read_is_start[:size]
             done += size
 
     def _reopen(self, offset: int) -> None:
@@ -172,26 +174,26 @@ class TokenStream:
         group = int(self._stream.groups[self._group_index])
         self._pieces = self._row_groups.pieces(group, skip=offset, boundaries=self.boundaries)
 
-    def _next(self) -> None:
-        self._piece = _NOTHING  # free its memory before the next one needs some
+    def _next_piece(self) -> None:
+        self._piece = _EMPTY  # free its memory before the next one needs some
         piece = None if self._pieces is None else next(self._pieces, None)
         # A row group that ends too early raises; requesting more than it has is a bug.
         assert piece is not None, "a row group ended before its last token"
         self._piece = piece
         if self.boundaries:
-            self._firsts = np.zeros(len(piece.tokens), bool)
-            self._firsts[piece.begins] = True
+            self._is_start = np.zeros(len(piece.tokens), bool)
+            self._is_start[piece.document_starts] = True
 
     def _release(self) -> None:
         if self._pieces is not None:
             self._pieces.close()
-        self._pieces, self._piece, self._firsts = None, _NOTHING, None
+        self._pieces, self._piece, self._is_start = None, _EMPTY, None
 
-    def expect(self, token: int) -> None:
+    def prepare(self, token: int) -> None:
         """Prepare to read the stream from a token."""
-        self._row_groups.expect(int(self._stream.groups[self._stream.place(token)]))
+        self._row_groups.prepare(int(self._stream.groups[self._stream.group_index(token)]))
 
     def close(self) -> None:
         """Close the open file."""
         self._release()
-        self._span = range(0)
+        self._group_range = range(0)

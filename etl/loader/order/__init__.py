@@ -1,1 +1,1 @@
-"""Which samples an epoch has, and in which order; arithmetic only."""
+"""Which samples an epoch has, and in which order: arithmetic, no files."""

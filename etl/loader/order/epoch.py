@@ -1,4 +1,26 @@
-"""TODO."""
+"""The order of an epoch: the window and the row groups of each sample.
+
+Sample g is numbered over all ranks. Its window follows by arithmetic only:
+
+1. **Runs.** Consecutive row groups of the table form a run of about ``run_tokens`` tokens, which can be
+   fetched from an object store in one request.
+2. **Stream.** The stream of an epoch is all runs, shuffled by (seed, epoch). Window i is the stream's tokens
+   [i * seq_len, i * seq_len + seq_len]. Windows cross runs (at the end of a document), so an epoch drops
+   only the tail of the stream.
+3. **Lanes.** The windows of the stream are divided into ``lanes`` equal shares, each read from front to back.
+4. **Blocks.** In a lane, the windows of each ``block_tokens`` tokens are shuffled among themselves.
+5. **Samples** are taken from the lanes in turn: sample g is number g // lanes of lane g % lanes.
+
+The order depends only on (table version, seq_len, seed, epoch, shuffle settings). Rank r of R takes the
+samples g = r (mod R), and so reads the lanes = r (mod gcd(lanes, R)): if ``lanes`` is a multiple of R, no two
+ranks read the same bytes. A rank holds ``lanes / R`` blocks in memory. A batch mixes ``lanes`` regions of the
+table, each shuffled over one block. If the border of a lane falls into a run, both lanes open it: an epoch
+opens at most ``lanes`` row groups twice.
+
+Permutations sort the raw output of Philox, which NumPy guarantees to keep, unlike the methods of
+``Generator`` (NEP 19). An order costs 4 bytes and about 0.1 µs per row group. Longer intermediate arrays are
+built in parts, which keeps the peak memory at that.
+"""
 
 import hashlib
 import json
@@ -11,8 +33,6 @@ from etl.errors import LoaderError
 from etl.loader.order.shuffle import Shuffle, bounded_slices, permutation
 
 _FORMAT = 3  # increase it when the order changes: older states are then refused
-
-
 _MARK_EVERY = 256  # row groups per stored running total
 
 
@@ -43,7 +63,7 @@ class EpochStream:
         before = self.groups[mark * _MARK_EVERY : index]
         return int(self.marks[mark]) + int(self.group_tokens[before].sum(dtype=np.int64))
 
-    def place(self, token: int) -> int:
+    def group_index(self, token: int) -> int:
         """Return the index of the row group that holds a token of the stream."""
         mark = int(np.searchsorted(self.marks, token, side="right")) - 1
         first = mark * _MARK_EVERY
@@ -52,9 +72,9 @@ class EpochStream:
         )
         return first + int(np.searchsorted(ends, token - int(self.marks[mark]), side="right"))
 
-    def places(self, start: int, stop: int) -> range:
+    def group_indices(self, start: int, stop: int) -> range:
         """Return the indices of the row groups that hold the stream's tokens [start, stop)."""
-        return range(self.place(start), self.place(stop - 1) + 1)
+        return range(self.group_index(start), self.group_index(stop - 1) + 1)
 
 
 @dataclass(frozen=True)
@@ -149,9 +169,9 @@ class EpochPlan:
     def window(self, epoch: int, sample: int) -> int:
         """Return the window of the epoch's stream for a sample."""
         position, lane = divmod(sample, self.lanes)
-        number, turn = divmod(position, self.block_windows)
+        number, slot = divmod(position, self.block_windows)
         start, order = self.block(epoch, lane, number)
-        return start + int(order[turn])
+        return start + int(order[slot])
 
     def stream(self, epoch: int) -> EpochStream:
         """Return the row groups of an epoch in its order."""
@@ -168,7 +188,7 @@ class EpochPlan:
         runs = self.runs()
         lengths = np.diff(runs, append=np.int32(len(self.group_tokens)))
         order = permutation(len(runs), self.seed, epoch, "runs")
-        return _members(runs[order], lengths[order])
+        return _concatenate_ranges(runs[order], lengths[order])
 
     def fingerprint(self, table_digest: str) -> str:
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
@@ -179,10 +199,10 @@ class EpochPlan:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def _members(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _concatenate_ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return the concatenated members of ranges, (sum of lengths,) int32.
 
-    >>> _members(np.array([5, 0, 3], np.int32), np.array([1, 3, 2], np.int32))
+    >>> _concatenate_ranges(np.array([5, 0, 3], np.int32), np.array([1, 3, 2], np.int32))
     array([5, 0, 1, 2, 3, 4], dtype=int32)
     """
     ends = np.cumsum(lengths, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""How samples are shuffled: settings, and seeded permutations."""
+"""The settings of the shuffle, and permutations that depend only on a seed."""
 
 import hashlib
 import json
@@ -11,18 +11,14 @@ from numpy.random import Philox
 
 from etl.errors import LoaderError
 
-_RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size (see remote.py)
-
-
+_RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size
 _RUNS_PER_LANE = 8  # at least, so that a small table is shuffled too
-
-
 _PART = 1 << 20  # row groups processed at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle:
-    """The settings of the shuffle; the module documentation defines the terms.
+    """The settings of the shuffle; ``epoch.py`` defines the terms.
 
     More lanes mix better but need more memory: each lane that a rank reads holds a block and a page of its
     file, 2 to 3 MB. With a multiple of the world size, ranks share no row group. Longer runs make larger
