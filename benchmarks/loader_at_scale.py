@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader
 from etl import schemas
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
-from etl.lake.tables import TOKENS
+from etl.lake.table_specs import TOKENS
 from etl.loader import Shuffle, TokenDataset
 from etl.loader.order.epoch import EpochPlan
 

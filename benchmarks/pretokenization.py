@@ -36,7 +36,7 @@ import torch
 from token_data import CACHE, CORPORA, Corpus, corpus, data_folder, tokenizer, write_table
 
 from etl.loader import Format, TokenDataset
-from etl.loader.batches.batch_format import IGNORED, pad_documents
+from etl.loader.batches.document_boundaries import IGNORED, pad_documents
 from etl.pipelines.gpt import GPT, Shape
 from etl.stages.tokenize import Encoder, Tokenize
 

@@ -41,7 +41,7 @@ from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, run_record
-from etl.lake.tables import DOCUMENTS, DUPLICATES
+from etl.lake.table_specs import DOCUMENTS, DUPLICATES
 from etl.lake.work_units import WorkResult, kept_units, split_key
 from etl.recipe.recipe import Recipe
 from etl.sources import Split

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from token_data import Corpus, corpus, data_folder, write_table
 
 from etl.delta.layout import Layout
-from etl.lake.tables import ARCHIVED_TOKENS, TOKENS
-from etl.loader.fetch.remote import Remote
+from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
+from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.row_group_files import LocalFiles
 from etl.loader.fetch.table_index import read_index
 from etl.loader.fetch.token_stream import RowGroups

@@ -35,7 +35,7 @@ from etl import schemas, storage
 from etl.compute.cluster import Cluster
 from etl.delta.data_file import DataFileWriter
 from etl.job.run import run
-from etl.lake.tables import DOCUMENTS, TOKENS
+from etl.lake.table_specs import DOCUMENTS, TOKENS
 from etl.recipe.recipe import Recipe
 from etl.sources import Source, list_splits, read_split
 from etl.stages import GopherQuality, Language, Tokenize

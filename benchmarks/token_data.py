@@ -17,7 +17,7 @@ from etl import schemas, storage
 from etl.delta.data_file import DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
-from etl.lake.tables import TOKENS
+from etl.lake.table_specs import TOKENS
 from etl.stages.tokenize import Encoder, Tokenize
 from etl.text.tokenizer import make_lists
 

@@ -28,7 +28,7 @@ from etl.errors import MismatchError, RecipeError, TableError
 from etl.lake.commit_info import to_commit_info
 from etl.lake.open_table import open_table
 from etl.lake.releases import check_not_vacuumed, version_of
-from etl.lake.tables import ARCHIVED_TOKENS, SPECS, TOKENS
+from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.recipe.stage_list import StageList
 from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
 from etl.stages import Filter, Stage, Transform

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 TableName = Literal["documents", "duplicates", "keys", "tokens"]
-"""The names of the tables of a lake, which ``etl.lake.tables`` defines."""
+"""The names of the tables of a lake, which ``etl.lake.table_specs`` defines."""
 
 RELEASED_TABLES: Final[tuple[TableName, ...]] = ("documents", "duplicates", "tokens")
 """The tables whose versions a release names: all but indexes, which can be rebuilt at any time."""

@@ -39,7 +39,7 @@ def run(*command: str | Path, cwd: Path, check: bool = True) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the source distribution and the wheel that is built from it."""
+    """Return a folder with the source distribution and the wheel built from it."""
     folder = tmp_path_factory.mktemp("dist")
     tracked = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
     tree = tmp_path_factory.mktemp("tree")  # a build leaves files behind in its tree
@@ -67,7 +67,7 @@ def wheel(dist: Path) -> Path:
 def python(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The interpreter of an environment with the wheel; dependencies are installed, or borrowed from here."""
+    """Return the interpreter of an environment with the wheel; dependencies are installed or borrowed."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
@@ -88,7 +88,7 @@ def python(
 
 @pytest.fixture
 def trap(tmp_path: Path) -> Path:
-    """A working folder with modules of its own under the names of our top-level folders."""
+    """Return a working folder with modules named like the top-level folders of the repository."""
     for name in ("cli", "schemas", "pipelines"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(f"raise RuntimeError('{name} of the user')\n")

@@ -18,8 +18,8 @@ from etl.audit.row_lookup import count_rules, count_values
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs
+from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import current_versions, latest_record, read_versions
-from etl.lake.tables import open_tables
 
 
 @dataclass(frozen=True, kw_only=True)

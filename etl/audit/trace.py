@@ -19,6 +19,7 @@ from etl.delta.table import Table
 from etl.errors import TableError, one_line
 from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
+from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import (
     Version,
     added_in,
@@ -27,7 +28,6 @@ from etl.lake.table_versions import (
     live_inputs,
     read_versions,
 )
-from etl.lake.tables import open_tables
 
 _PREVIEW_CHARS = 500
 

@@ -4,7 +4,7 @@ If there are more pairs than the driver may hold, they stay on the workers, in m
 document has a home partition, which holds all pairs in which it is the worse document. In each round, a
 partition asks the home partitions of the better documents whether these stay, decides its own documents in
 order of preference, and drops the pairs that no longer count: those whose better document goes, and those of
-a document that has a better keeper (``etl.kernels.hashing.independent_set.thin_pairs``). A document that is the
+a document that has a better keeper (``independent_set.thin_pairs`` of the kernels). A document that is the
 worse one in no pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012,
 arXiv 1202.3205). Its result equals that of the driver, which decides the remaining pairs as soon as it can
 hold them.

@@ -24,7 +24,7 @@ from etl.errors import ConflictError
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeysTable, file_id
 from etl.lake.ledger import Describe, Ledger, LedgerEntry
-from etl.lake.tables import KEYS
+from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.stages.dedup import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash

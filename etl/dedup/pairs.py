@@ -21,7 +21,7 @@ from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import FILES_PER_FRAGMENT, NumberedFile, address, file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.data_file import DataFile, DataFileWriter
-from etl.lake.tables import DUPLICATES
+from etl.lake.table_specs import DUPLICATES
 
 PAIRS: Final = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("file", "row", "keeper_file", "keeper_row")}

@@ -53,7 +53,7 @@ from etl.dedup.stored_file_list import StoredFileList, store_file_list
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.kernels.lines.text_units import NOT_COMPARED
 from etl.lake.dedup_decisions import RangeIndex, duplicate_rows
-from etl.lake.tables import DUPLICATES
+from etl.lake.table_specs import DUPLICATES
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
 

@@ -19,7 +19,7 @@ from etl.job.run_commits import RunCommits, load_reference_tokenizer
 from etl.job.run_context import RunContext
 from etl.job.tokenize_step import tokenize_units
 from etl.lake import leases
-from etl.lake.tables import SPECS
+from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe, Step
 
 

@@ -16,7 +16,7 @@ from etl.lake.ledger import Describe, Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, run_record
 from etl.lake.quarantine import Quarantine
 from etl.lake.stage_costs import StageCost, stage_costs
-from etl.lake.tables import SPECS
+from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import STEPS, Step
 from etl.sources import Split

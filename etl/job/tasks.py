@@ -14,7 +14,7 @@ from etl import schemas, storage
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
-from etl.lake.tables import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
+from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
 from etl.lake.work_units import WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, read_split

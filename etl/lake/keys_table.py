@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger
-from etl.lake.tables import KEYS
+from etl.lake.table_specs import KEYS
 
 Kind = Literal["exact", "near"]
 

@@ -18,7 +18,7 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.errors import TableError
 from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
-from etl.lake.tables import ARCHIVED_TOKENS, TOKENS
+from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
 from etl.lake.work_units import WorkUnit
 
 

@@ -11,11 +11,11 @@ batches    tokens to tensors: packed windows or padded documents
 sample, and ``replay.py`` returns a batch with its documents and their text.
 """
 
-from etl.loader.batches.batch_format import Format
+from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.prefetch import Timed
 from etl.loader.check_table import Expect
 from etl.loader.dataset import TokenDataset
-from etl.loader.fetch.remote import Remote
+from etl.loader.fetch.range_requests import Remote
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
 from etl.loader.order.shuffle import Shuffle

@@ -7,11 +7,11 @@ from typing import Any, Self
 
 from etl.errors import LoaderError
 from etl.loader import find_documents
-from etl.loader.batches.batch_format import Format
+from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
 from etl.loader.batches.padded import PaddedReader, plan_documents
 from etl.loader.check_table import Expect
-from etl.loader.fetch.remote import Remote
+from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.table_index import read_index, read_tokenizers
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.shuffle import Shuffle

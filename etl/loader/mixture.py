@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.batches.batch_format import Format, measure_lengths
+from etl.loader.batches.document_boundaries import Format, measure_lengths
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares

@@ -23,7 +23,7 @@ from etl.lake.ledger import Ledger, open_ledger
 from etl.lake.lineage_record import maintenance_record
 from etl.lake.open_table import find_table
 from etl.lake.rewrite_files import FileGroup, merge_files
-from etl.lake.tables import KEYS, SPECS, TableSpec
+from etl.lake.table_specs import KEYS, SPECS, TableSpec
 from etl.lake.work_units import kept_units
 
 TARGET_BYTES: Final = 256 << 20

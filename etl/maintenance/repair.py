@@ -28,8 +28,8 @@ from etl.lake import leases
 from etl.lake.commit_info import to_commit_info
 from etl.lake.ledger import Ledger, find_ledger, key_of, open_ledger
 from etl.lake.lineage_record import maintenance_record
+from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
-from etl.lake.tables import DUPLICATES, SPECS, open_tables
 from etl.lake.work_units import WorkUnit, kept_units
 
 _NOT_REPAIRABLE = (
@@ -141,7 +141,7 @@ class _Undo:
         for name, undo in self.tables.items():
             if name in indexes:
                 continue
-            for source in SPECS[name].made_from:  # what was made from undone units is undone
+            for source in SPECS[name].made_from:  # rows built from undone units are undone
                 undo.units |= self.tables[source].units if source in self.tables else set()
             if name == "documents":
                 self._undo_documents(undo)

@@ -21,7 +21,7 @@ from etl.delta.table import Table
 from etl.errors import ConflictError, TableError
 from etl.lake import leases, releases
 from etl.lake.open_table import find_table
-from etl.lake.tables import SPECS
+from etl.lake.table_specs import SPECS
 
 RETAIN: Final = timedelta(days=7)
 """How long files removed from the newest version are retained: the default of Delta's VACUUM."""

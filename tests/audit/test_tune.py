@@ -374,7 +374,7 @@ def test_a_lake_that_no_recipe_made_is_refused(place: UPath, lake: Lake) -> None
     with pytest.raises(TableError, match="no Delta table at this URL"):
         tune(str(place), ["a.b=1"])
     documents = Table.open(f"{lake()}/documents")
-    from etl.lake.tables import DOCUMENTS
+    from etl.lake.table_specs import DOCUMENTS
 
     Table.create(f"{place}/documents", documents.schema, DOCUMENTS.layout)
     with pytest.raises(TableError, match="not made by a recipe"):

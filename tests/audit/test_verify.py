@@ -17,7 +17,7 @@ from etl.audit.verify.verify import Problem, verify
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import TableError
 from etl.job.run import run
-from etl.lake.tables import DUPLICATES, KEYS, TOKENS
+from etl.lake.table_specs import DUPLICATES, KEYS, TOKENS
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.damage import file_of, live, open_table, read, rewrite

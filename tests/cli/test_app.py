@@ -202,7 +202,7 @@ def test_an_error_is_printed_with_its_hint_and_without_a_traceback(tmp_path: Pat
     result = etl("history", tmp_path / "missing")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith(f"error: file://{tmp_path}/missing: there is no Delta table")
+    assert result.stderr.startswith(f"error: file://{tmp_path}/missing: no Delta table at this URL")
     assert "\n  hint: " in result.stderr
     assert "Traceback" not in result.stderr
     debug = etl("--debug", "history", tmp_path / "missing")

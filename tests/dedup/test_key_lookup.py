@@ -27,7 +27,7 @@ from etl.delta.table import Table
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import keys_table as keys_table_module
-from etl.lake import tables
+from etl.lake import table_specs
 from etl.lake.keys_table import KeyFile, file_id
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
@@ -61,7 +61,7 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
     (text,) = key_writer._Write(url, "f" * 32)(frame)["result"]
-    table = Table.create(url, key_writer.schemas.KEYS, tables.KEYS.layout)
+    table = Table.create(url, key_writer.schemas.KEYS, table_specs.KEYS.layout)
     fragments = [data_file.DataFile(**fields) for fields in key_writer.json.loads(text)]
     return keys_table_module.list_key_files(table.commit(fragments, transactions={}))
 

@@ -19,7 +19,7 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import ConflictError, StorageError, TableError
-from etl.lake.tables import ARCHIVED_TOKENS, SPECS
+from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS
 from etl.loader.fetch.parquet_pages import is_plain, read_pages
 from tests.helpers.paths import NewPlace, at, opened
 

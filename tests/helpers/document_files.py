@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from etl import schemas
 from etl.delta.data_file import DataFileWriter
-from etl.lake.tables import DOCUMENTS
+from etl.lake.table_specs import DOCUMENTS
 from etl.lake.work_units import WorkUnit
 
 

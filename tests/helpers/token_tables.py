@@ -14,7 +14,7 @@ from upath import UPath
 
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
-from etl.lake.tables import SPECS
+from etl.lake.table_specs import SPECS
 from etl.loader import Shuffle, TokenDataset
 from etl.schemas import TOKENS
 

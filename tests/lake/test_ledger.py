@@ -15,7 +15,7 @@ from etl import schemas, storage
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import ConflictError, MismatchError
 from etl.lake.ledger import Ledger, LedgerEntry
-from etl.lake.tables import SPECS
+from etl.lake.table_specs import SPECS
 from tests.helpers.paths import NewPlace, at
 
 SCHEMA = schemas.DUPLICATES

@@ -11,7 +11,7 @@ from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
-from etl.lake.tables import SPECS
+from etl.lake.table_specs import SPECS
 from etl.loader import TokenDataset
 from etl.schemas import DUPLICATES, TOKENS
 from tests.helpers.paths import at, opened

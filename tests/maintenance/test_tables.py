@@ -15,7 +15,7 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake import releases
-from etl.lake.tables import SPECS, TableSpec
+from etl.lake.table_specs import SPECS, TableSpec
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe

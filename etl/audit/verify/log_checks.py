@@ -18,7 +18,7 @@ from etl.delta.table import Table
 from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake import releases
 from etl.lake.commit_info import input_versions
-from etl.lake.tables import SPECS
+from etl.lake.table_specs import SPECS
 
 _DELETE = "delete it, the log is complete without it"
 _THREADS = 16  # they wait for storage

@@ -22,8 +22,8 @@ from etl.lake import releases
 from etl.lake.commit_info import find_record
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, find_ledger
+from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import latest_record, live_inputs, read_versions
-from etl.lake.tables import open_tables
 from etl.lake.work_units import WorkUnit, kept_units
 
 __all__ = ["Problem", "verify"]

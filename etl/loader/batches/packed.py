@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from etl.loader.batches.batch_format import Format
+from etl.loader.batches.document_boundaries import Format
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import RowGroups, TokenStream

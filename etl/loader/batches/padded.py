@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from etl.loader.batches.batch_format import pad_documents
+from etl.loader.batches.document_boundaries import pad_documents
 from etl.loader.batches.packed import IN_ORDER, BlockBudget
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.table_index import TableIndex

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl.errors import LoaderError
-from etl.loader.fetch.remote import VERIFY, Ranges, read_footer
+from etl.loader.fetch.range_requests import VERIFY, Ranges, read_footer
 from etl.loader.fetch.request_groups import RequestGroups
 from etl.loader.fetch.row_group_files import (
     MAX_FOOTERS,

@@ -20,7 +20,7 @@ from etl import storage
 from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.lake import releases
-from etl.loader.fetch.remote import VERIFY, Ranges, Remote, open_file, read_footer
+from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file, read_footer
 from etl.schemas import TOKENS, TokenizerRecord
 
 _FOOTER_THREADS = 16

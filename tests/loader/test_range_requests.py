@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError, StorageError, TokenlakeError
 from etl.loader import Format, Remote, Shuffle, TokenDataset
-from etl.loader.fetch.remote import Ranges, read_footer
+from etl.loader.fetch.range_requests import Ranges, read_footer
 from etl.loader.fetch.request_groups import RequestGroups
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
