@@ -57,7 +57,7 @@ class SpilledList(Generic[T]):
 class PackedKeySet:
     """A set of keys of 32 hexadecimal digits, held in 16 bytes each.
 
-    >>> "0a" * 16 in PackedKeySet(["0a" * 16]), "0b" * 16 in KeySet(["0a" * 16])
+    >>> "0a" * 16 in PackedKeySet(["0a" * 16]), "0b" * 16 in PackedKeySet(["0a" * 16])
     (True, False)
     """
 

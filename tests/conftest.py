@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from etl.recipe.recipe import Recipe
     from tests.helpers.recipes import MakeRecipe
 
+# A program that adds a stage to the union: pytest must not import it to look for doctests.
+collect_ignore = ["helpers/title_job.py"]
+
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("s3", deadline=None, max_examples=20)  # each example sends many requests

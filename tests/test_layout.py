@@ -234,7 +234,7 @@ def test_nothing_imports_a_top_level_folder_by_its_own_name() -> None:
 TEST_FOLDERS = ("chaos", "fuzz", "helpers")
 """Folders of tests that belong to no package."""
 
-WHOLE_REPOSITORY = ("docs", "layout", "prose", "readme", "sample", "wheel")
+WHOLE_REPOSITORY = ("docs", "generated_files", "layout", "prose", "readme", "sample", "wheel")
 """Test modules that belong to no package or module of ``etl``."""
 
 

@@ -67,7 +67,6 @@ def test_its_files_exist() -> None:
     assert packages - linked <= set(listed)
 
 
-@pytest.mark.xfail(reason="docs/modules.md is not generated yet")
 def test_its_links_lead_to_files() -> None:
     linked = re.findall(r"\]\(([\w./-]+)\)", README)
     linked += re.findall(r"`([\w/]+\.(?:md|py))`", README)

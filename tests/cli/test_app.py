@@ -307,7 +307,7 @@ def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
     result = etl("verify", lake.lake)
     assert result.exit_code == 1
     assert result.stdout.startswith("tokens/")
-    assert "is not there" in result.stdout
+    assert "the file is missing" in result.stdout
 
 
 def test_repair_drops_files_only_with_yes(lake: Recipe) -> None:

@@ -198,7 +198,7 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
 def counts(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the counts of the commits of ``keys``, newest first."""
     lineages = [entry.get("tokenlake") for entry in keys_table(recipe).history()]
-    return [entry["counts"] for entry in lineages if entry and entry["num_fragments"]]
+    return [entry["counts"] for entry in lineages if entry and entry["num_data_files"]]
 
 
 @pytest.mark.parametrize("cause", ["missing", "other recipe", "other program"])

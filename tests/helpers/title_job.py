@@ -28,6 +28,7 @@ stages.STAGES.update({model.model_fields["kind"].default: model for model in _mo
 
 from etl.audit.lake_report import report  # noqa: E402
 from etl.audit.verify.verify import verify  # noqa: E402
+from etl.cli.commands import plan as plan_command  # noqa: E402
 from etl.dedup import passes  # noqa: E402
 from etl.job.plan import make_plan  # noqa: E402
 from etl.job.run import run  # noqa: E402
@@ -75,7 +76,7 @@ def main(folder: Path) -> dict[str, Any]:
     """Run the job twice, the second time with one more file, and return what can be seen of it."""
     recipe = make_recipe(folder)
     write_documents(folder / "in" / "a.jsonl", FIRST)
-    plan = list(make_plan(recipe).lines())
+    plan = list(plan_command.lines(make_plan(recipe)))
     with cluster(threads=2) as client:
         run(recipe, cluster=client)
         write_documents(folder / "in" / "b.jsonl", SECOND)

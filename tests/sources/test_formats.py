@@ -65,7 +65,7 @@ def test_the_pieces_of_a_file_have_its_rows(tmp_path: Path, name: Format) -> Non
 
 
 def test_an_unknown_format_is_refused_with_the_nearest_one() -> None:
-    expected = r"unknown format 'parket': did you mean 'parquet'\? available: parquet, jsonl, csv"
+    expected = r"unknown format 'parket': did you mean 'parquet'\? known names: parquet, jsonl, csv"
     with pytest.raises(ValidationError, match=expected):
         Source.model_validate({"path": "a", "format": "parket"})
 
@@ -79,7 +79,7 @@ def test_an_added_format_is_found_everywhere(tmp_path: Path) -> None:
     """A reader module, a line in FORMATS and a name in Format are all that a format needs."""
     ignored = shutil.ignore_patterns("__pycache__", "sample")
     shutil.copytree(ROOT / "etl", tmp_path / "etl", ignore=ignored)
-    for folder in ("fuzz", "sources"):
+    for folder in ("fuzz", "helpers", "sources"):
         shutil.copytree(ROOT / "tests" / folder, tmp_path / "tests" / folder, ignore=ignored)
     (tmp_path / "tests" / "__init__.py").touch()
     (tmp_path / "docs").mkdir()

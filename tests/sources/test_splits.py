@@ -150,7 +150,7 @@ def test_a_file_with_an_unknown_extension_is_refused(tmp_path) -> None:
         ("dada/*.jsonl", "did you mean 'data'"),
         ("data/*.parquet", "known names: page.jsonl"),
         ("data/[a.jsonl", "known names: page.jsonl"),
-        ("data/page.jsonl/more", "did you mean|available"),
+        ("data/page.jsonl/more", "did you mean|known names"),
         ("empty", "the folder has no files"),
     ],
 )

@@ -181,7 +181,7 @@ def test_lists_that_cannot_be_read_are_errors(tmp_path):
         Url(words=str(tmp_path / "none.txt")).identity()
     path = tmp_path / "latin.txt"
     path.write_bytes(b"fine\ncaf\xe9\n")
-    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is not valid UTF-8"):
+    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is not UTF-8"):
         Url(words=str(path)).measure(table)
     path = tmp_path / "broken.gz"
     path.write_bytes(gzip.compress(b"example.org\n" * 1000)[:-9])
