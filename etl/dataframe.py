@@ -94,13 +94,13 @@ def read_table(lake: str, name: str, version: int | str | None = None) -> dd.Dat
     table = open_table(url, None if version is None else version_of(url, version))
     if version is not None:
         check_not_vacuumed(table)
-    fragments = table.data_files()
-    partitions = [n for n in fragments.column_names if n.startswith("partition.")]
-    rows = fragments.select(["path", *partitions]).to_pylist()
+    data_files = table.data_files()
+    partitions = [n for n in data_files.column_names if n.startswith("partition.")]
+    rows = data_files.select(["path", *partitions]).to_pylist()
     if not rows:
         return dd.from_pandas(_meta(table.schema), npartitions=1)
     return dd.from_map(
-        _read_fragment, rows, url=table.url, schema=table.schema, meta=_meta(table.schema)
+        _read_data_file, rows, url=table.url, schema=table.schema, meta=_meta(table.schema)
     )
 
 
@@ -113,7 +113,7 @@ def write(
 ) -> int:
     """Append a DataFrame to a Delta table in one commit, and return the new version.
 
-    Workers write their partitions as fragments; the commit's record holds ``lineage``. A missing table is
+    Workers write their partitions as data files; the commit's record holds ``lineage``. A missing table is
     created, with the schema for its name (documents, duplicates, keys, tokens) or, for other names, the
     schema of the frame. ``archive`` compresses tokens as far as possible, for tables that are stored rather
     than trained on. Raises TableError if the columns differ from those of the table, and MismatchError if
@@ -142,10 +142,10 @@ def write(
     meta = pd.DataFrame({"result": pd.Series(dtype=object)})
     with dask.config.set({"dataframe.convert-string": False}):
         written = frame.map_partitions(writer, meta=meta, enforce_metadata=False)
-        fragments = list(chain.from_iterable(dask.compute(*written.to_delayed())))
+        data_files = list(chain.from_iterable(dask.compute(*written.to_delayed())))
     table = Table.open(url) if Table.exists(url) else Table.create(url, schema, layout)
     return table.commit(
-        fragments, transactions={}, commit_info=to_commit_info(lineage or {})
+        data_files, transactions={}, commit_info=to_commit_info(lineage or {})
     ).version
 
 
@@ -190,7 +190,7 @@ def _apply_stages(frame: pd.DataFrame, stages: Sequence[Stage]) -> pd.DataFrame:
     return to_pandas(apply_stages(to_arrow(frame, schemas.RAW), stages))
 
 
-def _read_fragment(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:
+def _read_data_file(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:
     with storage.open_input(storage.join(url, row["path"])) as file:
         table = pq.read_table(file, use_threads=False)
     for name, value in row.items():
@@ -219,7 +219,7 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
 
 
 class _WritePartition:
-    """Writes a partition as fragments, one file per value of the partition column."""
+    """Write a partition to data files, one per value of the partition column."""
 
     def __init__(self, url: str, schema: pa.Schema, layout: Layout, name: str) -> None:
         self._url, self._schema, self._layout, self._name = url, schema, layout, name
@@ -232,11 +232,11 @@ class _WritePartition:
             parts = [
                 ({column: v}, table.filter(pa.compute.equal(table[column], v))) for v in values
             ]
-        fragments: list[DataFile] = []
+        data_files: list[DataFile] = []
         for partition, rows in parts:
             writer = DataFileWriter(
                 self._url, self._schema, self._layout, name=self._name, partition=partition
             )
             writer.append(rows)
-            fragments += writer.close()
-        return fragments
+            data_files += writer.close()
+        return data_files

@@ -68,24 +68,24 @@ def update_keys(
                 continue  # another run may have created the table and written keys
             names, files = (ledger.key(unit.key) for unit in units), number_files(units, decisions)
             name = next(names)
-            fragments = write_keys(client, files, lake, url=ledger.url, name=name)
-            entries = [LedgerEntry(name, fragments), *map(LedgerEntry, names)]
-            ledger.commit(entries, describe(_counts(units, fragments)), retry=False)
+            data_files = write_keys(client, files, lake, url=ledger.url, name=name)
+            entries = [LedgerEntry(name, data_files), *map(LedgerEntry, names)]
+            ledger.commit(entries, describe(_counts(units, data_files)), retry=False)
         except ConflictError:  # another run has committed keys
             continue
 
 
-def _counts(units: Iterable[WorkUnit], fragments: Sequence[DataFile]) -> schemas.Counts:
+def _counts(units: Iterable[WorkUnit], data_files: Sequence[DataFile]) -> schemas.Counts:
     """Return the counts of a commit: documents read, kept and dropped."""
     rows = sum(unit.rows for unit in units)
-    kept = sum(f.rows for f in fragments if f.partition["kind"] == "exact")
+    kept = sum(f.rows for f in data_files if f.partition["kind"] == "exact")
     return schemas.Counts(rows=rows, kept=kept, duplicates=rows - kept)
 
 
 def write_keys(
     client: Client, files: Iterable[NumberedFile], lake: DocumentReader, *, url: str, name: str
 ) -> list[DataFile]:
-    """Write the keys of kept documents to fragments of the table at ``url``; return the fragments.
+    """Write the keys of kept documents to data files of the table at ``url``; return the data files.
 
     All ``files`` are decided; ``name`` is the prefix of the new files' names.
     """
@@ -102,7 +102,7 @@ def write_keys(
         keys = shuffle_by_range(keys, "key", partitions_for(per_document * int(rows.sum())))
         results = keys.map_partitions(_Write(url, name), meta=_RESULT)
         written = compute_frame(client, results, label="keys")
-    return [DataFile(**fragment) for text in written["result"] for fragment in json.loads(text)]
+    return [DataFile(**data_file) for text in written["result"] for data_file in json.loads(text)]
 
 
 def _read_keys(
@@ -126,13 +126,13 @@ def _read_keys(
 
 @dataclass(frozen=True)
 class _Write:
-    """Partition task that writes keys to fragments, one for each range and kind."""
+    """Partition task that writes keys to data files, one for each range and kind."""
 
     url: str
     name: str
 
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
-        fragments: list[dict[str, Any]] = []
+        data_files: list[dict[str, Any]] = []
         ranges = [part for _, part in keys.groupby("range")] if "range" in keys else [keys]
         for part in ranges:
             for index, kind in enumerate(KINDS):
@@ -142,5 +142,5 @@ class _Write:
                 )
                 columns = {name: rows[name].to_numpy() for name in EMPTY_KEYS.column_names}
                 writer.append(pa.table(columns, schema=EMPTY_KEYS.schema))
-                fragments.extend(asdict(fragment) for fragment in writer.close())
-        return pd.DataFrame({"result": pd.Series([json.dumps(fragments)], dtype=object)})
+                data_files.extend(asdict(data_file) for data_file in writer.close())
+        return pd.DataFrame({"result": pd.Series([json.dumps(data_files)], dtype=object)})

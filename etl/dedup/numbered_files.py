@@ -19,8 +19,8 @@ ROW_BITS = 40
 """Bits of the row in an address: a file has fewer than 2^40 rows, and a lake fewer than 2^23 files."""
 
 
-FILES_PER_FRAGMENT = 64
-"""Neighbouring data files of ``documents`` whose duplicates share a fragment of ``duplicates``."""
+FILES_PER_DUPLICATES_FILE = 64
+"""Neighbouring data files of ``documents`` whose duplicates share a data file of ``duplicates``."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,13 @@ from etl import schemas, storage
 from etl.compute.shuffle import shuffle_by_value
 from etl.compute.submit import compute_frame, map_unordered, to_tokenlake_error
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.numbered_files import FILES_PER_FRAGMENT, NumberedFile, address, file_of, row_of
+from etl.dedup.numbered_files import (
+    FILES_PER_DUPLICATES_FILE,
+    NumberedFile,
+    address,
+    file_of,
+    row_of,
+)
 from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.table_specs import DUPLICATES
@@ -90,7 +96,7 @@ class PairWriter:
 
     def _write_shuffled(self, client: Client, pairs: dd.DataFrame) -> list[str]:
         """Write pairs that are on the workers."""
-        groups = 1 + len(self.files) // FILES_PER_FRAGMENT
+        groups = 1 + len(self.files) // FILES_PER_DUPLICATES_FILE
         pairs = pairs.map_partitions(_with_buckets, meta=_BUCKETS)
         pairs = shuffle_by_value(pairs, "bucket", min(pairs.npartitions, groups))
         results = pairs.map_partitions(self._write_partition, meta=_RESULT)
@@ -149,4 +155,4 @@ class PairWriter:
 
 
 def _with_buckets(pairs: pd.DataFrame) -> pd.DataFrame:
-    return pairs.assign(bucket=pairs["file"] // FILES_PER_FRAGMENT)
+    return pairs.assign(bucket=pairs["file"] // FILES_PER_DUPLICATES_FILE)

@@ -40,7 +40,7 @@ from etl.compute.submit import compute_frame
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import (
-    FILES_PER_FRAGMENT,
+    FILES_PER_DUPLICATES_FILE,
     ROW_BITS,
     NumberedFile,
     address,
@@ -140,7 +140,7 @@ def _repeats(
         repeats_of, first_new=first_new, meta=_REPEATS
     )
     return shuffle_by_value(
-        repeats, "bucket", min(partitions, 1 + len(files) // FILES_PER_FRAGMENT)
+        repeats, "bucket", min(partitions, 1 + len(files) // FILES_PER_DUPLICATES_FILE)
     )
 
 
@@ -195,7 +195,7 @@ def repeats_of(keys: pd.DataFrame, *, first_new: int) -> pd.DataFrame:
         .with_columns(keeper=pl.when("is_first").then(document).forward_fill())
         .filter(~pl.col("is_first") & (document >= first_new << ROW_BITS))
     )
-    bucket = file_of(repeats["document"].to_numpy()) // FILES_PER_FRAGMENT
+    bucket = file_of(repeats["document"].to_numpy()) // FILES_PER_DUPLICATES_FILE
     columns = {name: repeats[name].to_numpy() for name in ("document", "ordinal", "keeper")}
     return pd.DataFrame({**columns, "bucket": bucket})
 

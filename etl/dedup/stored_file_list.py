@@ -123,10 +123,10 @@ def store_file_list(files: Iterable[NumberedFile], url: str, name: str) -> Itera
     remaining = iter(files)
     while batch := [vars(file) for file in islice(remaining, _AT_ONCE)]:
         writer.append(pa.Table.from_pylist(batch, _SCHEMA))
-    (fragment,) = writer.close()
-    uri = storage.join(url, fragment.path)
+    (data_file,) = writer.close()
+    uri = storage.join(url, data_file.path)
     try:
-        yield StoredFileList(uri, fragment.rows)
+        yield StoredFileList(uri, data_file.rows)
     finally:
         with suppress(StorageError):  # a list that remains is harmless
             storage.remove(uri)

@@ -36,7 +36,7 @@ def test_duplicates_match_the_naive_reference(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
-    monkeypatch.setattr(pairs, "FILES_PER_FRAGMENT", 3)
+    monkeypatch.setattr(pairs, "FILES_PER_DUPLICATES_FILE", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
     decided = [number % 3 == 1 for number in range(10)]

@@ -130,7 +130,7 @@ def test_cut_units_match_a_naive_loop(
     tiny_tokenizer: Path,
 ) -> None:
     monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
-    monkeypatch.setattr(job, "FILES_PER_FRAGMENT", 4)
+    monkeypatch.setattr(job, "FILES_PER_DUPLICATES_FILE", 4)
     records = corpus(files, SEPARATORS[unit])
     stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
     source = write(place / "in", records, files)

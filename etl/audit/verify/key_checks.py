@@ -29,8 +29,8 @@ def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> I
     left_out = dict(duplicates.group_by("file").len().iter_rows())
     units = {file_id(path): unit for unit in kept_units(documents) for path in unit.paths}
     exact: Counter[str] = Counter()  # keys of texts, by unit
-    for fragment in table.data_files().to_pylist():
-        path = str(fragment["path"])
+    for data_file in table.data_files().to_pylist():
+        path = str(data_file["path"])
         with storage.open_input(storage.join(table.url, path)) as source:
             rows = pq.read_table(source, columns=["key", "file"], use_threads=False)
         values = np.asarray(rows["key"].combine_chunks())
@@ -41,7 +41,7 @@ def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> I
             if unit is None:
                 what = f"{count['counts']} keys of documents that do not exist"
                 yield Problem("keys", path, what)
-            elif fragment["partition.kind"] == "exact":
+            elif data_file["partition.kind"] == "exact":
                 exact[unit.key] += count["counts"]
     for unit in dict.fromkeys(units.values()):
         expected = unit.rows - sum(left_out.get(path, 0) for path in unit.paths)
