@@ -219,7 +219,7 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
 
 
 class _WritePartition:
-    """Write a partition to data files, one per value of the partition column."""
+    """Partition task that writes rows to data files, one per value of the partition column."""
 
     def __init__(self, url: str, schema: pa.Schema, layout: Layout, name: str) -> None:
         self._url, self._schema, self._layout, self._name = url, schema, layout, name
