@@ -8,7 +8,7 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
-    from etl.audit.duplicates.duplicate_report import Cluster, DuplicateReport, Saved
+    from etl.audit.duplicates.duplicate_report import DuplicateCluster, DuplicateReport, Saved
     from etl.audit.duplicates.removed_passages import CutTotals
 
 app = typer.Typer()
@@ -87,7 +87,7 @@ def _cuts(cuts: "CutTotals") -> Iterator[str]:
         yield f"            ~{cuts.tokens:,} tokens in all"
 
 
-def _cluster(cluster: "Cluster") -> Iterator[str]:
+def _cluster(cluster: "DuplicateCluster") -> Iterator[str]:
     name = f" (id {cluster.id})" if cluster.id is not None else ""
     yield ""
     yield f"{cluster.size:,} documents: {cluster.source} row {cluster.row}{name}"

@@ -10,12 +10,7 @@ from etl import schemas
 from etl.audit.row_lookup import count_rules
 from etl.delta.table import Table
 from etl.errors import StorageError
-from etl.lake.table_versions import (
-    Version,
-    latest_record,
-    live_inputs,
-    read_versions,
-)
+from etl.lake.table_versions import Version, latest_record, live_inputs, read_versions
 from etl.recipe.diff import differences
 
 

@@ -9,13 +9,7 @@ from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
 from etl.delta.table import Table
 from etl.errors import one_line
-from etl.lake.table_versions import (
-    Version,
-    current_versions,
-    history,
-    live_inputs,
-    read_versions,
-)
+from etl.lake.table_versions import Version, current_versions, history, live_inputs, read_versions
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
 

@@ -36,7 +36,7 @@ def find_rows(
     table: Table, wanted: Wanted, columns: Sequence[str] | None = None
 ) -> Iterator[FoundRow]:
     """Yield the rows in which every wanted column has its value, with all ``columns`` by default."""
-    for entry in find_candidates(table.data_files(), wanted):
+    for entry in find_candidate_files(table.data_files(), wanted):
         partition = {
             name.removeprefix("partition."): value
             for name, value in entry.items()
@@ -46,11 +46,11 @@ def find_rows(
             yield FoundRow(entry["path"], number, {**values, **partition})
 
 
-def find_candidates(files: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
+def find_candidate_files(files: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
     """Return the data files that may hold such a row, by the minima and maxima of their columns.
 
     >>> files = pa.table({"path": ["a", "b"], "min.row": [0, 10], "max.row": [9, 19]})
-    >>> [file["path"] for file in find_candidates(files, {"row": 12})]
+    >>> [file["path"] for file in find_candidate_files(files, {"row": 12})]
     ['b']
     """
     if files.num_rows == 0:

@@ -75,7 +75,7 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
 def choose_among(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return what ``choose_keepers`` returns, for pairs that fit in memory."""
     documents, better, worse = _numbered(pairs)
-    chosen = independent_set.choose_keepers(
+    chosen = independent_set.choose_independent(
         len(documents), better, worse, pairs["similarity"].to_numpy()
     )
     goes = chosen.keeper != np.arange(len(documents))

@@ -10,12 +10,7 @@ from numpy.typing import NDArray
 from etl.kernels.bytes.utf8 import Texts, one_chunk, texts
 from etl.kernels.signals import line_counts as paragraphs
 from etl.kernels.signals import repeated_ngrams, stop_words, word_counts
-from etl.stages.signals import (
-    SIGNALS,
-    SPACED,
-    Columns,
-    with_needs,
-)
+from etl.stages.signals import SIGNALS, SPACED, Columns, with_needs
 from etl.text import language_id
 
 _REPEATED: Final = (
@@ -62,7 +57,7 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
     prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    counted = word_counts.count(
+    counted = word_counts.count_words(
         documents,
         by_space=by_space,
         words=not asked.isdisjoint(_OF_WORDS),
@@ -97,7 +92,7 @@ def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
 
 def _lines(columns: Columns, names: Sequence[str]) -> Columns:
     documents, folds = texts(columns["text"]), not _OF_PARAGRAPHS.isdisjoint(names)
-    line_counts = paragraphs.count(documents, paragraphs=folds)
+    line_counts = paragraphs.count_lines(documents, paragraphs=folds)
     chars, full = line_counts.chars, line_counts.full_lines
     values = {
         "duplicate_line_ratio": _per(line_counts.duplicate_lines, line_counts.lines),
@@ -133,7 +128,7 @@ def _language(columns: Columns, _: Sequence[str]) -> Columns:
 
 def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
     documents = texts(columns["text"])
-    num_words = stop_words.count(documents, one_chunk(columns["lang"]))
+    num_words = stop_words.count_stop_words(documents, one_chunk(columns["lang"]))
     return _columns({"num_lang_stop_words": num_words.astype(np.float64)}, documents)
 
 

@@ -8,12 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from etl.kernels.bytes import character_classes as u
-from etl.kernels.words.spacy import (
-    HAS_LETTER,
-    IS_WORD,
-    MAX_CHARS,
-    new_chunk_buffers,
-)
+from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, new_chunk_buffers
 from etl.kernels.words.spacy_english import NO_WORD, UNSPACED, specials, tables
 from tests.helpers.naive_uax29 import segments as unicode_segments
 

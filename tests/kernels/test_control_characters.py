@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.bytes.control_characters import CONTROLS, clean
+from etl.kernels.bytes.control_characters import CONTROLS, clean_controls
 from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.bytes.utf8 import texts as buffers
@@ -15,7 +15,7 @@ from tests.helpers.naive_control_characters import is_control, naive, texts
 @example(["\r", "\r\r\n", "\n\r", "\x1f\x85", "\u2028" * 3], True, True)
 def test_texts_and_counts_are_those_of_python(documents, line_ends, controls):
     array = pa.array(["\r", *documents, "\n\xc2"], pa.string())[1:-1]
-    cleaned = clean(buffers(array), line_ends=line_ends, controls=controls)
+    cleaned = clean_controls(buffers(array), line_ends=line_ends, controls=controls)
     result = build_strings(cleaned.offsets, cleaned.data, None)
     result.validate(full=True)
     counts = cleaned.line_ends.tolist(), cleaned.controls.tolist()

@@ -34,7 +34,7 @@ def choose(num: int, known: Pairs, order=lambda pairs: pairs) -> dict[int, tuple
         np.array([row[column] for row in rows], dtype)
         for column, dtype in enumerate((np.int64, np.int64, np.float64))
     )
-    chosen = independent_set.choose_keepers(num, better, worse, similarity)
+    chosen = independent_set.choose_independent(num, better, worse, similarity)
     pairs = zip(chosen.keeper.tolist(), chosen.similarity.tolist(), strict=True)
     return {k: (keeper, value) for k, (keeper, value) in enumerate(pairs) if keeper != k}
 

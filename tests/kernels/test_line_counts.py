@@ -54,8 +54,8 @@ def naive_counts(text: str) -> dict[str, int]:
 
 
 def counts(array: pa.Array) -> list[dict[str, int]]:
-    every = line_counts.count(buffers(array))
-    of_lines = line_counts.count(buffers(array), paragraphs=False)
+    every = line_counts.count_lines(buffers(array))
+    of_lines = line_counts.count_lines(buffers(array), paragraphs=False)
     for name in every._fields:
         expected = getattr(every, name).tolist()
         if "paragraph" in name:
@@ -85,7 +85,7 @@ def test_a_line_is_terminated_by_every_character_that_ends_a_sentence(character)
     pa.array(["a a a\na"])[1:],
 ])  # fmt: skip
 def test_empty_texts_count_as_zero(array):
-    for column in line_counts.count(buffers(array)):
+    for column in line_counts.count_lines(buffers(array)):
         assert column.tolist() == [0] * len(array)
 
 

@@ -70,7 +70,9 @@ def index(groups: list[list[str]], n: int, least: int) -> ngram_index.Grams:
 def test_hits_are_those_of_sets(groups, texts, sizes):
     n, least = sizes
     known = index(groups, n, least)
-    hits, firsts = ngram_index.count(buffers(pa.array(texts, pa.string())), known, len(groups))
+    hits, firsts = ngram_index.count_ngrams(
+        buffers(pa.array(texts, pa.string())), known, len(groups)
+    )
     for group, items in enumerate(groups):
         expected = [naive_hits(text, naive_set(items, n, least)) for text in texts]
         assert hits[group].tolist() == [len(runs) for runs in expected]
@@ -82,7 +84,7 @@ def test_hits_are_those_of_sets(groups, texts, sizes):
 @given(st.lists(documents, max_size=4))
 def test_an_item_is_found_in_itself(items):
     known = index([items], 3, 1)
-    hits, _ = ngram_index.count(buffers(pa.array(items, pa.string())), known, 1)
+    hits, _ = ngram_index.count_ngrams(buffers(pa.array(items, pa.string())), known, 1)
     assert [int(hit) > 0 for hit in hits[0]] == [bool(naive_words(item)) for item in items]
 
 
@@ -91,7 +93,7 @@ def test_a_run_across_two_blocks_is_found_once(at):
     words = [f"w{k}" for k in range(9020)]
     known = index([[" ".join(words[at : at + 13])], [" ".join(words[at + 2 : at + 12])]], 13, 8)
     texts = [" ".join(words), " ".join([*words[: at + 12], "x", *words[at + 12 :]]), " " * 9000]
-    hits, _ = ngram_index.count(buffers(pa.array(texts)), known, 2)
+    hits, _ = ngram_index.count_ngrams(buffers(pa.array(texts)), known, 2)
     assert hits.tolist() == [[1, 0, 0], [1, 1, 0]]
 
 
@@ -99,14 +101,16 @@ def test_a_short_item_at_the_end_of_a_block_is_found_once():
     text = " ".join(f"w{k}" for k in range(4094))
     known = index([[text.rpartition(" w4084 ")[2]]], 13, 8)
     for end in ("", " ", " \n" * 5000, " x"):
-        hits, _ = ngram_index.count(buffers(pa.array([text + end])), known, 1)
+        hits, _ = ngram_index.count_ngrams(buffers(pa.array([text + end])), known, 1)
         assert hits.tolist() == [[1]]
 
 
 def test_a_word_of_megabytes_is_found():
     long = "ab" * 1_500_000
     known = index([[f"x {long} y"]], 3, 3)
-    hits, firsts = ngram_index.count(buffers(pa.array([f"x {long} y", f"x {long}a y"])), known, 1)
+    hits, firsts = ngram_index.count_ngrams(
+        buffers(pa.array([f"x {long} y", f"x {long}a y"])), known, 1
+    )
     assert hits.tolist() == [[1, 0]]
     assert ngram_index.text_of(known, firsts[0, 0]) == f"x {long}"[:4096]
 
@@ -119,7 +123,7 @@ def test_different_words_with_equal_hashes_are_no_hit():
     upper = int(np.int64(other).view(np.uint64) >> np.uint64(64 - 1))
     forged = known._replace(hashes=np.array([other]), buckets=np.array([0, 1 - upper, 1], np.int32))
     assert len(known.buckets) == len(forged.buckets) == 3
-    assert ngram_index.count(data, forged, 1)[0].tolist() == [[0]]
+    assert ngram_index.count_ngrams(data, forged, 1)[0].tolist() == [[0]]
 
 
 def test_a_set_contains_each_ngram_of_a_group_once():
@@ -131,14 +135,16 @@ def test_a_set_contains_each_ngram_of_a_group_once():
 @pytest.mark.parametrize("array", [pa.array([], pa.string()), pa.array([None, None], pa.string())])
 def test_empty_texts_and_sets_have_no_hits(array):
     empty = index([[]], 13, 8)
-    assert ngram_index.count(buffers(array), empty, 1)[0].sum() == 0
-    assert ngram_index.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].shape == (
+    assert ngram_index.count_ngrams(buffers(array), empty, 1)[0].sum() == 0
+    assert ngram_index.count_ngrams(buffers(array), index([["a b c"]], 3, 3), 1)[0].shape == (
         1,
         len(array),
     )
-    assert ngram_index.count(buffers(pa.array(["a b c"])), empty, 1)[0].tolist() == [[0]]
+    assert ngram_index.count_ngrams(buffers(pa.array(["a b c"])), empty, 1)[0].tolist() == [[0]]
 
 
 def test_slices_are_searched_without_the_rest_of_their_buffers():
     array = pa.array(["x", "a b c d", None, "c d a b c"])[1:]
-    assert ngram_index.count(buffers(array), index([["a b c"]], 3, 3), 1)[0].tolist() == [[1, 0, 1]]
+    assert ngram_index.count_ngrams(buffers(array), index([["a b c"]], 3, 3), 1)[0].tolist() == [
+        [1, 0, 1]
+    ]

@@ -46,7 +46,7 @@ def words_of(text: str, num_before: int = 0) -> normalized_words.WordBuffers:
         np.zeros(2 * len(data) + 8, np.uint8), np.zeros(1008, np.int64), np.zeros(1008, np.int64)
     )
     num_words = normalized_words.add_words(
-        data, segments[:num], normalized_words.folds(), words, num_before
+        data, segments[:num], normalized_words.fold_table(), words, num_before
     )
     ends = words.ends[num_before : num_words + 1]
     return normalized_words.WordBuffers(

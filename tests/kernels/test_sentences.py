@@ -38,7 +38,7 @@ texts = st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(
 
 @kernel
 def _count(data, at, end, tables, room):
-    return sentences.count(data, at, end, tables, room)
+    return sentences.count_sentences(data, at, end, tables, room)
 
 
 def count(text: str, before: str = "", after: str = "") -> int:

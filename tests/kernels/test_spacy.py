@@ -15,14 +15,8 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.simd import SIZE
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.signals.word_counts import count
-from etl.kernels.words.spacy import (
-    HAS_LETTER,
-    IS_WORD,
-    MAX_CHARS,
-    next_chunks,
-    next_words,
-)
+from etl.kernels.signals.word_counts import count_words
+from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, next_chunks, next_words
 from etl.kernels.words.spacy_english import ALPHA, HOST, SPACE, UNSPACED, specials
 from etl.kernels.words.uax29 import CHARS, END, FLAGS, START
 from tests.helpers.naive_spacy import (
@@ -227,5 +221,5 @@ def test_no_index_is_out_of_bounds(tmp_path):
     )
     array = pa.array(lines, pa.large_binary())
     array = pa.Array.from_buffers(pa.large_string(), len(array), array.buffers())
-    counted = count(buffers(array), repeated=True).quality
+    counted = count_words(buffers(array), repeated=True).quality
     assert json.loads(run.stdout) == [column.tolist() for column in counted]

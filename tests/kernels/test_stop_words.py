@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes import character_classes as u
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.signals.stop_words import ANYWHERE, STOP_WORDS, count
+from etl.kernels.signals.stop_words import ANYWHERE, STOP_WORDS, count_stop_words
 
 RUN = {u.LETTER, u.HEBREW, u.KATAKANA, u.UNIT, u.DIGIT, u.JOINER, u.MARK, u.ZWJ}
 CODES = [*STOP_WORDS, "eo", None]
@@ -28,7 +28,7 @@ def naive(text: str, language: str | None) -> int:
 
 def counts(documents, languages) -> list[int]:
     texts = buffers(pa.array(documents, pa.string()))
-    return count(texts, pa.array(languages, pa.string())).tolist()
+    return count_stop_words(texts, pa.array(languages, pa.string())).tolist()
 
 
 @given(st.lists(st.tuples(texts, st.sampled_from(CODES)), max_size=5))
@@ -58,8 +58,8 @@ def test_lists_have_distinct_words_and_fit_a_mask():
 def test_slices_nulls_and_unknown_languages_are_allowed():
     array = pa.array(["of", None, "to be", "with", "the and", "der und"])
     languages = pa.array(["en", "en", None, "eo", "en", "de"])
-    assert count(buffers(array[2:]), languages[2:]).tolist() == [0, 0, 2, 2]
-    assert count(buffers(array), languages).tolist()[0] == 1
+    assert count_stop_words(buffers(array[2:]), languages[2:]).tolist() == [0, 0, 2, 2]
+    assert count_stop_words(buffers(array), languages).tolist()[0] == 1
     assert counts([], []) == []
 
 

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes import character_classes as u
 from etl.kernels.words.uax29 import END, FLAGS, HAS_DIGIT, HAS_LETTER, START, next_segments
-from tests.helpers.naive_uax29 import (
-    kind_of,
-    naive_segments,
-    segments,
-)
+from tests.helpers.naive_uax29 import kind_of, naive_segments, segments
 from tests.helpers.tricky_text import TRICKY, texts
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.signals.repeated_ngrams import DUPLICATE, TOP
-from etl.kernels.signals.word_counts import COUNTS, STOP_WORDS, Counts, count
+from etl.kernels.signals.word_counts import COUNTS, STOP_WORDS, QualityCounts, count_words
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
 from tests.helpers.naive_signals import naive_counts, naive_repeated_chars
 from tests.helpers.naive_spacy import PIECES, category, naive_words
@@ -35,10 +35,10 @@ def spaced_words(text: str) -> Words:
 
 
 def counts(array, **options) -> list[dict[str, int]]:
-    return by_document(count(buffers(array), **options).quality)
+    return by_document(count_words(buffers(array), **options).quality)
 
 
-def by_document(columns: Counts) -> list[dict[str, int]]:
+def by_document(columns: QualityCounts) -> list[dict[str, int]]:
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [dict(zip(COUNTS, row, strict=True)) for row in rows]
 
@@ -50,7 +50,10 @@ def naive(text: str, words: Callable[[str], Words] = naive_words) -> dict[str, i
 @given(st.lists(texts, max_size=4))
 def test_counting_segments_alone_gives_the_same_counts(documents):
     array = buffers(pa.array(documents, pa.string()))
-    everything, few = count(array).quality, count(array, words=False, marks=False).quality
+    everything, few = (
+        count_words(array).quality,
+        count_words(array, words=False, marks=False).quality,
+    )
     assert few.segments.tolist() == everything.segments.tolist()
     assert few.chars.tolist() == everything.chars.tolist()
     assert few.newlines.tolist() == everything.newlines.tolist()
@@ -66,7 +69,9 @@ def test_counting_segments_alone_gives_the_same_counts(documents):
 @example(documents=["a.b a .b a. b"])  # the same characters, other words
 @example(documents=["a \x00b a a \x00b \x00\x00c", "abcdefg abcdefgh abcdefghi " * 3])
 def test_counts_equal_the_naive_counts(documents, by_space, words):
-    counted = count(buffers(pa.array(documents, pa.string())), by_space=by_space, repeated=True)
+    counted = count_words(
+        buffers(pa.array(documents, pa.string())), by_space=by_space, repeated=True
+    )
     assert by_document(counted.quality) == [naive(text, words) for text in documents]
     assert counted.repeated_chars.T.tolist() == [
         naive_repeated_chars([segment for segment, _ in words(text)]) for text in documents
@@ -76,8 +81,8 @@ def test_counts_equal_the_naive_counts(documents, by_space, words):
 @given(st.lists(texts, max_size=3), st.booleans())
 def test_counts_do_not_depend_on_the_other_counts_requested(documents, by_space):
     array = buffers(pa.array(documents, pa.string()))
-    everything = count(array, by_space=by_space, repeated=True).quality
-    without_marks = count(array, by_space=by_space, marks=False)
+    everything = count_words(array, by_space=by_space, repeated=True).quality
+    without_marks = count_words(array, by_space=by_space, marks=False)
     marks = {"hashes", "ellipses", "lines", "bullet_lines", "ellipsis_lines"}
     assert without_marks.repeated_chars.shape == (0, len(documents))
     for name, column, expected in zip(COUNTS, without_marks.quality, everything, strict=True):
@@ -102,7 +107,7 @@ def test_slices_and_nulls(type_):
     pa.nulls(2),
 ])  # fmt: skip
 def test_empty_documents_have_counts_of_0(array):
-    counted = count(buffers(array), repeated=True)
+    counted = count_words(buffers(array), repeated=True)
     assert all(column.tolist() == [0] * len(array) for column in counted.quality)
     assert counted.repeated_chars.shape == (len(TOP) + len(DUPLICATE), len(array))
     assert not counted.repeated_chars.any()
@@ -122,7 +127,7 @@ def test_a_document_of_many_blocks_is_counted():
 def test_buffers_grow_for_long_documents(by_space):
     words = [f"w{k * k % 7919}" for k in range(15_000)]
     documents = ["a b\n" * 3, " ".join(words), " ".join(words[:9000] * 2), "b a\n" * 5]
-    counted = count(buffers(pa.array(documents)), by_space=by_space, repeated=True)
+    counted = count_words(buffers(pa.array(documents)), by_space=by_space, repeated=True)
     assert counted.repeated_chars.T.tolist() == [
         naive_repeated_chars(text.split()) for text in documents
     ]

@@ -158,13 +158,13 @@ def test_the_result_does_not_depend_on_the_batch(documents, data):
 
 def test_signals_come_before_verdicts(monkeypatch):
     sizes = []
-    count = word_counts.count
+    count = word_counts.count_words
 
     def counted(texts, **how):
         sizes.append(len(texts.offsets) - 1)
         return count(texts, **how)
 
-    monkeypatch.setattr(word_counts, "count", counted)
+    monkeypatch.setattr(word_counts, "count_words", counted)
     stages = [Where(keep="num_words > 1"), Where(keep="num_lines < 2"), GOPHER]
     result = apply(raw(["one", "the word", "the\nword"]), stages)
     assert sizes == [3]  # one pass for three filters
@@ -194,13 +194,13 @@ def test_signals_of_rejected_documents_can_be_skipped():
 
 def test_signals_of_rewritten_text_have_separate_columns(monkeypatch):
     sizes = []
-    count = word_counts.count
+    count = word_counts.count_words
 
     def counted(texts, **how):
         sizes.append(len(texts.offsets) - 1)
         return count(texts, **how)
 
-    monkeypatch.setattr(word_counts, "count", counted)
+    monkeypatch.setattr(word_counts, "count_words", counted)
     keep = "num_stop_words > 0"
     stages = [
         *(Where(keep=keep), Upper(), Where(keep=keep, name="after")),

@@ -94,13 +94,13 @@ def test_every_signal_is_an_expression_of_its_name():
 
 def test_a_group_is_computed_once(monkeypatch):
     calls = []
-    count = word_counts.count
+    count = word_counts.count_words
 
     def counted(texts, **how):
         calls.append(how)
         return count(texts, **how)
 
-    monkeypatch.setattr(word_counts, "count", counted)
+    monkeypatch.setattr(word_counts, "count_words", counted)
     compute_signals(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
     assert calls == [{"by_space": False, "words": True, "marks": True, "repeated": False}]
     compute_signals(

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Counts:
+class ClusterCounts:
     """Counts from one pass over ``duplicates``; only ``kinds`` includes documents that are cut."""
 
     kinds: Counter[str] = field(default_factory=Counter)
@@ -32,12 +32,12 @@ class Counts:
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # (source, keeper's source)
 
 
-def count_duplicates(table: Table, folders: Mapping[str, str]) -> Counts:
+def count_duplicates(table: Table, folders: Mapping[str, str]) -> ClusterCounts:
     """Count duplicates by kind, by keeper's input file, and by pair of files.
 
     ``folders`` maps input files to the folders that replace them in ``pairs``.
     """
-    counts = Counts()
+    counts = ClusterCounts()
     for batch in read_batches(table, ["kind", "source", "keeper_source"]):
         groups = pa.table(batch).group_by(batch.schema.names).aggregate([([], "count_all")])
         for row in groups.to_pylist():

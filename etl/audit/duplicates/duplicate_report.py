@@ -48,7 +48,7 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class DuplicateCluster:
     """A keeper and the documents left out for it: ``size`` documents in all."""
 
     size: int
@@ -88,7 +88,7 @@ class DuplicateReport:
     kinds: dict[str, int]  # documents left out or cut, by kind; most frequent first
     clusters: int
     sizes: dict[str, int]  # clusters by the number of their documents, as "2" or "5-8"
-    largest: list[Cluster]
+    largest: list[DuplicateCluster]
     by: str  # files or folders: the unit of ``pairs``
     pairs: list[Pair]  # most frequent first
     other_pairs: int  # documents of the pairs not listed
@@ -193,14 +193,14 @@ def _classes(sizes: Mapping[int, int]) -> dict[str, int]:
     }
 
 
-def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> list[Cluster]:
+def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> list[DuplicateCluster]:
     members = clusters.read_members(table, [(source, row) for _, source, row in largest], _MEMBERS)
     names = ("source", "row", "kind", "similarity")
     described = []
     for size, source, row in largest:
         keeper = next(find_rows(documents, {"source": source, "row": row}, ["id", "text"])).values
         described.append(
-            Cluster(
+            DuplicateCluster(
                 size=size,
                 source=source,
                 row=row,

@@ -32,7 +32,7 @@ CONTROLS: Final = (
     *(0xFEFF, 0xFEFF),
     *(0xFFF9, 0xFFFB),
 )
-"""First and last code point of each range that ``clean`` removes."""
+"""First and last code point of each range that ``clean_controls`` removes."""
 
 
 class CleanedTexts(NamedTuple):
@@ -44,7 +44,7 @@ class CleanedTexts(NamedTuple):
     controls: NDArray[np.int64]  # (n,) control characters removed
 
 
-def clean(texts: Texts, *, line_ends: bool, controls: bool) -> CleanedTexts:
+def clean_controls(texts: Texts, *, line_ends: bool, controls: bool) -> CleanedTexts:
     """Return the texts with LF line ends, without control characters, or both."""
     num = len(texts.offsets) - 1
     cleaned = CleanedTexts(

@@ -28,7 +28,7 @@ class Keepers(NamedTuple):
     similarity: NDArray[np.float64]  # (n,), 1 for a document that is kept
 
 
-def choose_keepers(
+def choose_independent(
     num_documents: int,
     better: NDArray[np.int64],
     worse: NDArray[np.int64],
@@ -39,7 +39,7 @@ def choose_keepers(
     Documents are numbered in the order of preference; the best is 0. Pair ``k`` consists of ``better[k] <
     worse[k]`` and their similarity.
 
-    >>> keeper, similarity = choose_keepers(3, np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.8]))
+    >>> keeper, similarity = choose_independent(3, np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.8]))
     >>> keeper
     array([0, 0, 2])
     """
@@ -57,7 +57,7 @@ def thin_pairs(
     """Return the pairs that can still matter, as a mask, and update ``state``.
 
     A pair can matter if its better document is not removed and its worse document has no keeper that is
-    better still. Documents and pairs are those of ``choose_keepers``, which returns the same result
+    better still. Documents and pairs are those of ``choose_independent``, which returns the same result
     for the remaining pairs as for all. ``state`` is the state of each document; start with STAYS for a
     document that no pair outside this call can remove.
 

@@ -145,7 +145,7 @@ def _permutations(num: int, seed: int) -> _Permutations:
 @cache
 def _characters(*, fold_digits: bool, fold_accents: bool) -> NDArray[np.int32]:
     """Return the table of characters: int32 (0x110000,), read-only; built once, in 0.3 s."""
-    classes, lower = character_classes.classes(), normalized_words.folds()
+    classes, lower = character_classes.classes(), normalized_words.fold_table()
     table = np.zeros(NUM_CODE_POINTS, np.int32)
     for kinds, bit in (
         ((LETTER, HEBREW, DIGIT, NUMBER), 0),

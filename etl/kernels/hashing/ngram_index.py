@@ -15,7 +15,7 @@ from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.hash64 import mix_bits, wrapping_add, wrapping_multiply, wrapping_subtract
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import kernel
-from etl.kernels.words.normalized_words import BLOCK, WordBuffers, add_words, folds, sizes
+from etl.kernels.words.normalized_words import BLOCK, WordBuffers, add_words, fold_table, sizes
 from etl.kernels.words.uax29 import END, START, next_segments
 
 _BASE: Final = -7046029254386353131  # of the rolling hash; odd
@@ -70,7 +70,7 @@ def build_index(items: Texts, groups: NDArray[np.uint8], *, words: int, short_wo
     )
     n = int(num_grams.sum())
     entries = _Entries(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.uint8))
-    tables = character_classes.classes(), folds()
+    tables = character_classes.classes(), fold_table()
     used = _fill(items.offsets, items.data, tables, buffers, words, short_words, entries)
     order = np.argsort(entries.hashes.view(np.uint64), kind="stable")
     entries = _Entries(entries.hashes[order], entries.starts[order], entries.sizes[order])
@@ -93,11 +93,11 @@ def build_index(items: Texts, groups: NDArray[np.uint8], *, words: int, short_wo
     )
 
 
-def count(texts: Texts, grams: Grams, num_groups: int) -> Hits:
+def count_ngrams(texts: Texts, grams: Grams, num_groups: int) -> Hits:
     """Count the n-grams of each group in each text; the bytes of a null are counted too."""
     num = len(texts.offsets) - 1
     hits = Hits(np.zeros((num_groups, num), np.int64), np.full((num_groups, num), -1, np.int64))
-    _count(texts.offsets, texts.data, (character_classes.classes(), folds()), grams, hits)
+    _count(texts.offsets, texts.data, (character_classes.classes(), fold_table()), grams, hits)
     return hits
 
 

@@ -28,7 +28,7 @@ from etl.kernels.bytes.utf8 import Texts, class_at, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import sentences
 from etl.kernels.words.spacy import new_chunk_buffers
-from etl.kernels.words.spacy_english import SPACE, Tables, tables
+from etl.kernels.words.spacy_english import SPACE, SpacyTables, tables
 
 POLICIES: Final = (
     *("terms of use", "privacy policy", "cookie policy"),
@@ -84,7 +84,7 @@ class CleanedPages(NamedTuple):
     counts: C4Counts
 
 
-def clean(texts: Texts, rules: Rules) -> CleanedPages:
+def clean_pages(texts: Texts, rules: Rules) -> CleanedPages:
     """Remove lines and citation marks from each document, and count them."""
     num = len(texts.offsets) - 1
     counts = np.zeros((num, len(C4Counts._fields)), np.int64)
@@ -130,7 +130,7 @@ _KINDS: Final = _kinds()
 def _clean(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
-    tables: Tables,
+    tables: SpacyTables,
     rules: Rules,
     counts: NDArray[np.int64],
     out_offsets: NDArray[np.int64],
@@ -147,7 +147,7 @@ def _clean(
             line = free + (free > start)  # leave a byte for the line feed
             stop = _clean_line(data, first, last, tables, rules, counts[k], line, out)
             if stop >= 0:
-                counts[k, _SENTENCES] += sentences.count(out, line, stop, tables, buffers)
+                counts[k, _SENTENCES] += sentences.count_sentences(out, line, stop, tables, buffers)
                 if free > start:
                     out[free] = _FEED
                 free = stop
@@ -162,7 +162,7 @@ def _clean_line(
     data: NDArray[np.uint8],
     first: int,
     last: int,
-    tables: Tables,
+    tables: SpacyTables,
     rules: Rules,
     counts: NDArray[np.int64],
     line: int,
@@ -196,7 +196,7 @@ def _copy(
     data: NDArray[np.uint8],
     first: int,
     last: int,
-    tables: Tables,
+    tables: SpacyTables,
     rules: Rules,
     line: int,
     out: NDArray[np.uint8],

@@ -74,7 +74,7 @@ class _CountBuffers(NamedTuple):
     table: NDArray[np.int32]  # (SLOTS_PER_KEY * n,) for ``number_keys``
 
 
-def count(texts: Texts, *, paragraphs: bool = True) -> LineCounts:
+def count_lines(texts: Texts, *, paragraphs: bool = True) -> LineCounts:
     """Return the counts of each document; the bytes of a null are counted too.
 
     Without ``paragraphs``, the counts of paragraphs are 0.

@@ -83,7 +83,7 @@ _PRIME: Final = 1099511628211  # FNV-1a, 64 bits
 _KEY, _BIT = range(2)
 
 
-class Tables(NamedTuple):
+class StopWordTables(NamedTuple):
     """The lists of stop words as arrays."""
 
     of_run: NDArray[np.bool_]  # (NUM_CLASSES,) whether a class is part of a run
@@ -95,14 +95,14 @@ class Tables(NamedTuple):
     data: NDArray[np.uint8]
 
 
-def count(texts: Texts, languages: pa.Array) -> NDArray[np.int64]:
+def count_stop_words(texts: Texts, languages: pa.Array) -> NDArray[np.int64]:
     """Count the distinct stop words of each document in its language: int64 (n,).
 
     ``languages`` (string) are ISO 639-1 codes. The count is 0 if the code is null or has no list here.
 
     >>> from etl.kernels.bytes.utf8 import texts
     >>> documents = texts(pa.array(["Die Würde des Menschen und die des Tieres", "写的是什么"]))
-    >>> count(documents, pa.array(["de", "zh"]))
+    >>> count_stop_words(documents, pa.array(["de", "zh"]))
     array([3, 2])
     """
     index = pc.fill_null(pc.index_in(languages, pa.array(_CODES)), _NONE)
@@ -119,7 +119,7 @@ def identity() -> dict[str, str]:
 
 
 @cache
-def _tables() -> Tables:
+def _tables() -> StopWordTables:
     """Return the tables; built once per process."""
     of_run = np.zeros(NUM_CLASSES, np.bool_)
     of_run[[LETTER, HEBREW, KATAKANA, UNIT, DIGIT, JOINER, MARK, ZWJ]] = True
@@ -139,7 +139,7 @@ def _tables() -> Tables:
         slots[slot] = key, bit
     anywhere = [STOP_WORDS[code].split() if code in ANYWHERE else [] for code in _CODES]
     words = [word.encode() for of_language in anywhere for word in of_language]
-    return Tables(
+    return StopWordTables(
         of_run=of_run,
         words=slots,
         longest=max(length for _, _, length in whole),
@@ -164,7 +164,7 @@ def _count(
     data: NDArray[np.uint8],
     languages: NDArray[np.int64],
     classes: NDArray[np.uint8],
-    tables: Tables,
+    tables: StopWordTables,
     out: NDArray[np.int64],
 ) -> None:
     for k in range(len(out)):
@@ -184,7 +184,7 @@ def _count_runs(
     at: int,
     end: int,
     classes: NDArray[np.uint8],
-    tables: Tables,
+    tables: StopWordTables,
     index: int,
 ) -> int:
     """Count the distinct words of a language that are whole runs of a document."""
@@ -220,7 +220,7 @@ def _bit(words: NDArray[np.int64], key: np.int64) -> np.int64:
 
 
 @inner
-def _occurs(data: NDArray[np.uint8], at: int, end: int, tables: Tables, word: int) -> bool:
+def _occurs(data: NDArray[np.uint8], at: int, end: int, tables: StopWordTables, word: int) -> bool:
     """Return whether a word occurs anywhere in a document."""
     first, last = tables.starts[word], tables.starts[word + 1]
     length, head, tail = last - first, tables.data[first], tables.data[last - 1]

@@ -24,7 +24,7 @@ from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import inner, kernel
 from etl.kernels.signals import repeated_ngrams
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, new_chunk_buffers, next_chunks, next_words
-from etl.kernels.words.spacy_english import Tables, tables
+from etl.kernels.words.spacy_english import SpacyTables, tables
 from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Segments
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
@@ -38,7 +38,7 @@ _find_symbols = make_byte_finder(b"#", b".", b"\xe2")
 _find_feeds = make_byte_finder(b"\n", CONTINUED)
 
 
-class Counts(NamedTuple):
+class QualityCounts(NamedTuple):
     """The counts of documents: arrays of int64 (n,)."""
 
     segments: NDArray[np.int64]  # words, numbers, punctuation marks
@@ -55,7 +55,7 @@ class Counts(NamedTuple):
     ellipsis_lines: NDArray[np.int64]  # end, before white space, in '...' or '…'
 
 
-COUNTS: Final = Counts._fields
+COUNTS: Final = QualityCounts._fields
 """The names of the counts, in order."""
 
 (
@@ -67,11 +67,11 @@ COUNTS: Final = Counts._fields
 class WordCounts(NamedTuple):
     """The counts of documents."""
 
-    quality: Counts
+    quality: QualityCounts
     repeated_chars: NDArray[np.int64]  # (n-grams, n): repeated_ngrams.TOP, then DUPLICATE
 
 
-def count(
+def count_words(
     texts: Texts,
     *,
     by_space: bool = False,
@@ -92,14 +92,14 @@ def count(
     repeated_chars = np.zeros((num, num_grams), np.int64)
     with_words = words or repeated or by_space
     _count(texts.offsets, texts.data, tables(), counts, repeated_chars, by_space, with_words, marks)
-    return WordCounts(Counts(*counts.T), repeated_chars.T)
+    return WordCounts(QualityCounts(*counts.T), repeated_chars.T)
 
 
 @kernel
 def _count(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
-    tables: Tables,
+    tables: SpacyTables,
     counts: NDArray[np.int64],
     repeated_chars: NDArray[np.int64],
     by_space: bool,

@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
 
 
 @cache
-def folds() -> NDArray[np.int32]:
+def fold_table() -> NDArray[np.int32]:
     """Return the lower case of each code point, 0 if words omit it: int32 (0x110000,), read-only.
 
     Like ``str.lower`` one character at a time, except that the Greek final sigma becomes a sigma.

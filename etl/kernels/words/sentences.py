@@ -18,7 +18,7 @@ from etl.kernels.bytes.simd import NOT_ASCII, SIZE, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import inner
 from etl.kernels.words.spacy import ChunkBuffers, next_words
-from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, SPACE, Tables
+from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, SPACE, SpacyTables
 from etl.kernels.words.uax29 import END, START
 
 _DOT: Final = ord(".")
@@ -42,7 +42,9 @@ _KINDS: Final = _kinds()
 
 
 @inner
-def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers) -> int:
+def count_sentences(
+    data: NDArray[np.uint8], at: int, end: int, tables: SpacyTables, buffers: ChunkBuffers
+) -> int:
     """Count the sentences of a text between two bytes."""
     sentences, ended, chunk = 0, True, at  # the first word begins a sentence
     while at < end:
@@ -75,7 +77,7 @@ def count(data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: C
 
 @inner
 def _next_end(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, chunk: int
+    data: NDArray[np.uint8], at: int, end: int, tables: SpacyTables, chunk: int
 ) -> tuple[int, int]:
     """Return the next character that may end a sentence, and where its chunk begins, not before ``chunk``."""
     while at < end:
@@ -95,7 +97,7 @@ def _next_end(
 
 
 @inner
-def _chunk_start(data: NDArray[np.uint8], at: int, tables: Tables, first: int) -> int:
+def _chunk_start(data: NDArray[np.uint8], at: int, tables: SpacyTables, first: int) -> int:
     """Return where the chunk of a character begins, not before ``first``."""
     while at > first:
         before = at - 1
@@ -119,7 +121,12 @@ def _is_inside_word(data: NDArray[np.uint8], at: int, first: int, end: int) -> b
 
 @inner
 def _chunk_sentences(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers, ended: bool
+    data: NDArray[np.uint8],
+    at: int,
+    end: int,
+    tables: SpacyTables,
+    buffers: ChunkBuffers,
+    ended: bool,
 ) -> tuple[int, bool]:
     """Count the sentences that begin in a chunk; also return whether the last one has ended."""
     sentences = 0

@@ -33,7 +33,7 @@ from etl.kernels.words.spacy_english import (
     NO_WORD,
     SPACE,
     UNSPACED,
-    Tables,
+    SpacyTables,
 )
 from etl.kernels.words.spacy_hosts import is_host
 from etl.kernels.words.uax29 import (
@@ -98,7 +98,7 @@ def next_words(
     data: NDArray[np.uint8],
     at: int,
     end: int,
-    tables: Tables,
+    tables: SpacyTables,
     buffers: ChunkBuffers,
     with_segments: bool,
 ) -> Batch:
@@ -117,7 +117,7 @@ def _cut_64(
     data: NDArray[np.uint8],
     at: int,
     end: int,
-    tables: Tables,
+    tables: SpacyTables,
     buffers: ChunkBuffers,
     num: int,
     with_segments: bool,
@@ -148,7 +148,7 @@ def _cut_64(
 
 @inner
 def _cut_ascii(
-    data: NDArray[np.uint8], at: int, chunks: _AsciiChunks, kinds: Kinds, tables: Tables
+    data: NDArray[np.uint8], at: int, chunks: _AsciiChunks, kinds: Kinds, tables: SpacyTables
 ) -> _AsciiSegments:
     """Cut chunks up to the first one that does not end or that only ``_cut_slowly`` can cut."""
     starts, ends = np.int64(0), np.int64(0)
@@ -186,7 +186,7 @@ def _append_ascii(block: Segments, num: int, starts: int, ends: int, kinds: Kind
 
 @inner
 def _cut_slowly(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers, num: int
+    data: NDArray[np.uint8], at: int, end: int, tables: SpacyTables, buffers: ChunkBuffers, num: int
 ) -> Batch:
     """Append the segments of the next chunk, or of its first MAX_CHARS characters."""
     first = at
@@ -207,7 +207,7 @@ def _cut_slowly(
 
 @kernel
 def next_chunks(
-    data: NDArray[np.uint8], at: int, end: int, tables: Tables, buffers: ChunkBuffers
+    data: NDArray[np.uint8], at: int, end: int, tables: SpacyTables, buffers: ChunkBuffers
 ) -> Batch:
     """Write chunks as ``next_words`` writes segments: the text between white space, uncut."""
     block, flags_of = buffers.block, tables.flags
@@ -261,7 +261,12 @@ def _read_chunk(
 
 @inner
 def _cut_chunk(
-    data: NDArray[np.uint8], tables: Tables, buffers: ChunkBuffers, chars: int, seen: int, num: int
+    data: NDArray[np.uint8],
+    tables: SpacyTables,
+    buffers: ChunkBuffers,
+    chars: int,
+    seen: int,
+    num: int,
 ) -> int:
     """Append the segments of a chunk to the block, without joining neighbours."""
     block, chunk, tails = buffers.block, buffers.chunk, buffers.tails
@@ -306,7 +311,7 @@ def _cut_chunk(
 
 @inner
 def _may_join(
-    data: NDArray[np.uint8], tables: Tables, block: Segments, first: int, end: int
+    data: NDArray[np.uint8], tables: SpacyTables, block: Segments, first: int, end: int
 ) -> bool:
     """Return whether some neighbours begin with the byte of a special and have its length."""
     matches = 0
@@ -322,7 +327,9 @@ def _may_join(
 
 
 @inner
-def _join(data: NDArray[np.uint8], tables: Tables, block: Segments, first: int, end: int) -> int:
+def _join(
+    data: NDArray[np.uint8], tables: SpacyTables, block: Segments, first: int, end: int
+) -> int:
     """Join neighbours in a chunk that together are a special: the ``:*`` of ``Note:*``.
 
     Of specials that overlap, the longest is joined, and of several equally long ones the first. A special

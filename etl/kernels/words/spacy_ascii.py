@@ -16,7 +16,7 @@ from etl.kernels.bytes import simd
 from etl.kernels.bytes.hash64 import SEED, fnv_step
 from etl.kernels.bytes.simd import NOT_ASCII, bits_between, clear_first_bit
 from etl.kernels.jit import inner, rare
-from etl.kernels.words.spacy_english import CUTS, KEY, SPECIAL_BYTES, Tables
+from etl.kernels.words.spacy_english import CUTS, KEY, SPECIAL_BYTES, SpacyTables
 
 UNCUT: Final = np.int64(0)
 """The result of ``cut_chunk`` for a chunk that needs the rules of ``etl.kernels.words.spacy_affixes``."""
@@ -92,7 +92,9 @@ def classify_bytes(data: NDArray[np.uint8], at: int, letters: int) -> Kinds:
 
 
 @inner
-def cut_chunk(data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Tables) -> int:
+def cut_chunk(
+    data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: SpacyTables
+) -> int:
     """Return where the segments of a chunk begin, or UNCUT."""
     whole = bits_between(first, last)
     if _is_rare(kinds, whole):
@@ -135,7 +137,7 @@ def _is_rare(kinds: Kinds, whole: int) -> bool:
 
 @inner
 def _cut_ends(
-    data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: Tables
+    data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: SpacyTables
 ) -> _Trimmed:
     """Cut off prefixes and suffixes."""
     base, starts, size_before, cuts = kinds.base, np.int64(1) << first, 0, 0
@@ -201,7 +203,9 @@ def _infixes(kinds: Kinds, core: int) -> int:
 
 
 @inner
-def _is_joined(data: NDArray[np.uint8], starts: int, last: int, base: int, tables: Tables) -> bool:
+def _is_joined(
+    data: NDArray[np.uint8], starts: int, last: int, base: int, tables: SpacyTables
+) -> bool:
     """Return whether some neighbours together are a special."""
     ends = clear_first_bit(starts) | np.int64(1) << last
     while clear_first_bit(starts):
@@ -216,7 +220,7 @@ def _is_joined(data: NDArray[np.uint8], starts: int, last: int, base: int, table
 
 
 @inner
-def find_special(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
+def find_special(data: NDArray[np.uint8], tables: SpacyTables, start: int, end: int) -> int:
     """Return the parts of a special (CUTS of ``spacy_english``), or 0 if the bytes are not one."""
     if end - start > SPECIAL_BYTES or start == end:
         return 0
@@ -241,7 +245,7 @@ def _cuts(data: NDArray[np.uint8], start: int, end: int, specials: NDArray[np.in
 
 
 @inner
-def find_contraction(data: NDArray[np.uint8], tables: Tables, start: int, end: int) -> int:
+def find_contraction(data: NDArray[np.uint8], tables: SpacyTables, start: int, end: int) -> int:
     """Return the parts of ASCII letters that are a special (``cannot``), or 0."""
     ends = (np.int64(data[start]) & 31) << 5 | np.int64(data[end - 1]) & 31
     if end - start > SPECIAL_BYTES or not tables.of_letters[ends] >> (end - start) & 1:

@@ -117,7 +117,7 @@ _SEED, _PRIME = 0xCBF29CE484222325, 0x100000001B3  # FNV-1a, 64 bits
 _NUM_SLOTS: Final = 1 << 13
 
 
-class Tables(NamedTuple):
+class SpacyTables(NamedTuple):
     """Lookup tables of the kernels."""
 
     classes: NDArray[np.uint8]  # (0x110000,) of etl.kernels.bytes.character_classes
@@ -130,7 +130,7 @@ class Tables(NamedTuple):
 
 
 @cache
-def tables() -> Tables:
+def tables() -> SpacyTables:
     """Return all tables, read-only; built once per process in about 0.2 s."""
     table = np.zeros((_NUM_SLOTS, 2), np.int64)
     lengths, of_letters = np.zeros(1 << 14, np.int32), np.zeros(1 << 10, np.int32)
@@ -147,7 +147,7 @@ def tables() -> Tables:
         while table[slot, KEY] != 0:
             slot = slot + 1 & _NUM_SLOTS - 1
         table[slot] = key, sum(len(part) << 8 * k for k, part in enumerate(parts))
-    arrays = Tables(character_classes.classes(), _flags(), table, lengths, of_letters, joined)
+    arrays = SpacyTables(character_classes.classes(), _flags(), table, lengths, of_letters, joined)
     for array in arrays:
         array.flags.writeable = False
     return arrays

@@ -100,7 +100,9 @@ class Decontaminate(Filter):
 
         Raises RecipeError if a set cannot be read or has no item that is long enough.
         """
-        hits = ngram_index.count(buffers(table["text"]), self._grams(), len(self._names)).counts
+        hits = ngram_index.count_ngrams(
+            buffers(table["text"]), self._grams(), len(self._names)
+        ).counts
         null = pc.is_null(table["text"]).to_numpy()
         columns = zip(self.columns(), hits, strict=True)
         return pa.table({name: pa.array(count, pa.float64(), mask=null) for name, count in columns})
@@ -112,7 +114,7 @@ class Decontaminate(Filter):
         if not len(rejected) or "text" not in table.column_names:
             return by_rules
         known = self._grams()
-        firsts = ngram_index.count(
+        firsts = ngram_index.count_ngrams(
             buffers(table["text"].take(rejected)), known, len(self._names)
         ).firsts
         reasons = by_rules.to_pylist()

@@ -60,5 +60,5 @@ class C4(Transform):
             policy=self.drop_policies,
             citations=self.drop_citations,
         )
-        cleaned = c4.clean(texts(table["text"]), rules)
+        cleaned = c4.clean_pages(texts(table["text"]), rules)
         return replace_text(table, cleaned.texts, dict(zip(_UNITS, cleaned.counts, strict=True)))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.kernels.bytes.control_characters import clean
+from etl.kernels.bytes.control_characters import clean_controls
 from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.kernels.bytes.utf8 import texts as buffers
@@ -56,7 +56,7 @@ class Unicode(Transform):
         if self.fix:
             text = _map(text, _fix)
         documents = buffers(text)
-        cleaned = clean(
+        cleaned = clean_controls(
             documents, line_ends=self.line_ends is not None, controls=self.controls is not None
         )
         if cleaned.line_ends.any() or cleaned.controls.any():
