@@ -26,8 +26,7 @@ from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, TableError
 from etl.lake.commit_info import to_commit_info
-from etl.lake.open_table import open_table
-from etl.lake.releases import check_not_vacuumed, version_of
+from etl.lake.releases import open_version
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.recipe.stage_list import StageList
 from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
@@ -91,9 +90,7 @@ def read_table(lake: str, name: str, version: int | str | None = None) -> dd.Dat
     exist.
     """
     url = storage.join(storage.normalize(lake), name)
-    table = open_table(url, None if version is None else version_of(url, version))
-    if version is not None:
-        check_not_vacuumed(table)
+    table = open_version(url, version)
     data_files = table.data_files()
     partitions = [n for n in data_files.column_names if n.startswith("partition.")]
     rows = data_files.select(["path", *partitions]).to_pylist()

@@ -111,6 +111,18 @@ def version_of(table_url: str, version: int | str) -> int:
     return release.versions[name]
 
 
+def open_version(table_url: str, version: int | str | None) -> Table:
+    """Open a table of a lake at a version number, at a release, or, for None, at its newest version.
+
+    Raises the errors of ``open_table``, ``version_of`` and ``check_not_vacuumed``.
+    """
+    if version is None:
+        return open_table(table_url)
+    table = open_table(table_url, version_of(table_url, version))
+    check_not_vacuumed(table)
+    return table
+
+
 def check_not_vacuumed(table: Table) -> None:
     """Raise TableError if a vacuum has deleted data files of the table's version."""
     if table.is_vacuumed:

@@ -37,7 +37,7 @@ def commit_lineage(place):
     lake = make_lake(place, FRAMED, framed=True)
 
     def commit(tokenizer: TokenizerRecord, action: str = "append") -> str:
-        lineage = {"format": 2, "tokenizer": tokenizer.model_dump(), "action": action}
+        lineage = {"tokenizer": tokenizer.model_dump(), "action": action}
         Table.open(f"{lake}/tokens").commit([], transactions={}, commit_info={"tokenlake": lineage})
         return lake
 

@@ -9,9 +9,10 @@ import etl
 from etl import storage
 from etl.audit.duplicates.duplicate_report import duplicates
 from etl.cli.app import app
-from etl.errors import TableError
+from etl.errors import LoaderError, TableError
 from etl.job.plan import make_plan
 from etl.lake.releases import create_release
+from etl.loader import TokenDataset
 from etl.recipe.recipe import Recipe
 from tests.helpers.paths import at
 
@@ -53,6 +54,14 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
     assert error.where.startswith(storage.normalize(old.lake))
     assert error.hint is not None
     assert "--lake NEW" in error.hint
+
+
+@pytest.mark.parametrize("version", [None, 1])
+def test_training_refuses_a_lake_of_another_format_version(
+    old: Recipe, version: int | None
+) -> None:
+    with pytest.raises(LoaderError, match="the lake has format version 3, but this release reads"):
+        TokenDataset(str(old.lake), version=version, seq_len=16)
 
 
 def test_show_refuses_a_lake_of_another_format_version(old: Recipe) -> None:

@@ -88,8 +88,8 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
 
     ``version`` is a number or the name of a release.
 
-    Raises LoaderError if the table or the version does not exist, or if it is not a token table, and
-    StorageError if a file cannot be read.
+    Raises LoaderError if the table or the version does not exist, if it is not a token table, or if the
+    lake has another format version, and StorageError if a file cannot be read.
     """
     table = _open(lake, version)
     data_files = table.data_files(("size", "max.token_end"), is_sorted=False)
@@ -159,10 +159,7 @@ def _open(lake: str, version: int | str | None) -> Table:
             hint="use the URL of a lake whose recipe ends with `tokenize`",
         )
     try:
-        number = None if version is None else releases.version_of(table_url, version)
-        table = Table.open(table_url, number)
-        if version is not None:
-            releases.check_not_vacuumed(table)
+        table = releases.open_version(table_url, version)
     except TableError as error:
         raise LoaderError(error.what, where=error.where, hint=error.hint) from error
     _check_schema(table)
