@@ -4,6 +4,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 from unicodedata import unidata_version
@@ -23,7 +24,8 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
-def library_versions() -> dict[str, str]:
+@cache  # 18 ms: several commits of a small run would take most of its time
+def library_versions() -> Mapping[str, str]:
     """Return the installed versions of Tokenlake and of the libraries that results depend on."""
     versions = {"unicode": unidata_version}  # defines letters, digits and marks
     for name in _LIBRARIES:
@@ -71,7 +73,7 @@ def run_record(recipe: Recipe, step: TableName, **fields: Any) -> dict[str, Any]
         recipe=recipe.name,
         canonical=recipe.canonical(),
         step=step,
-        versions=library_versions(),
+        versions=dict(library_versions()),
         seed=recipe.seed,
         **fields,
     )
@@ -87,7 +89,7 @@ def maintenance_record(
         "format": schemas.FORMAT_VERSION,
         "run_id": uuid.uuid4().hex[:12],
         "action": action,
-        "versions": library_versions(),
+        "versions": dict(library_versions()),
         "input_files": [],
         "num_data_files": 0,
         "counts": schemas.Counts(),

@@ -31,7 +31,7 @@ DONE, FAILED, QUARANTINED, CRASHED = 0, 1, 3, 70
 
 def scheduler(log: Path, address: Connection) -> None:
     """Run a scheduler and send its address."""
-    _settle(log, {})
+    settle(log, {})
 
     async def serve() -> None:
         async with Scheduler(host="127.0.0.1", dashboard=False) as server:
@@ -43,7 +43,7 @@ def scheduler(log: Path, address: Connection) -> None:
 
 def worker(log: Path, environment: Mapping[str, str], address: str, folder: Path) -> None:
     """Run a worker with one thread."""
-    _settle(log, environment)
+    settle(log, environment)
 
     async def serve() -> None:
         server = Worker(
@@ -57,7 +57,7 @@ def worker(log: Path, environment: Mapping[str, str], address: str, folder: Path
 
 def driver(log: Path, environment: Mapping[str, str], address: str, recipe: Path) -> None:
     """Do the same as ``etl run RECIPE --cluster ADDRESS``, with a commit after every result."""
-    _settle(log, environment)
+    settle(log, environment)
     etl.job.commit_policy._MOST_RESULTS = 1
     try:
         report = etl.job.run.run(Recipe.load(recipe), cluster=Cluster(address))
@@ -76,7 +76,7 @@ def _end(text: str, code: int) -> None:
     os._exit(code)
 
 
-def _settle(log: Path, environment: Mapping[str, str]) -> None:
+def settle(log: Path, environment: Mapping[str, str]) -> None:
     """Redirect output to a log, set the environment, and end when the test does."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, sys.stdout.fileno())

@@ -1,0 +1,80 @@
+"""Parts of the chaos tests, and the number of faults that they inject.
+
+With ``CHAOS_PART=2/8`` only the tests of one of eight parts run, chosen by a hash of their names.
+"""
+
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.drivers import Driver, drivers
+from tests.chaos.small_site import SmallSite
+
+_SEEDS = [int(os.environ["CHAOS_SEED"])] if os.environ.get("CHAOS_SEED") else range(4, 204)
+MANY = [pytest.param(seed, marks=pytest.mark.chaos) for seed in _SEEDS]
+"""The seeds of tests that take a few seconds each."""
+
+_FAULTS = pytest.StashKey[Counter[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_FAULTS] = Counter()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, _, parts = os.environ.get("CHAOS_PART", "").partition("/")
+    if not part:
+        return
+    selected = [
+        item for item in items if zlib.crc32(item.nodeid.encode()) % int(parts) == int(part) - 1
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
+    items[:] = selected
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    faults = config.stash[_FAULTS]
+    if faults:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
+        terminalreporter.write_line(f"{faults.total()} faults injected: {kinds}")
+
+
+@pytest.fixture(scope="session")
+def faults(pytestconfig: pytest.Config) -> Counter[str]:
+    """The faults injected so far, by kind."""
+    return pytestconfig.stash[_FAULTS]
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, Driver]]:
+    """Two driver processes, for all tests; one that fails leaves them paused or dead."""
+    with drivers(tmp_path_factory.mktemp("drivers")) as both:
+        yield both
+
+
+@pytest.fixture
+def first(both: tuple[Driver, Driver]) -> Iterator[Driver]:
+    yield from _idle(both[0])
+
+
+@pytest.fixture
+def second(both: tuple[Driver, Driver]) -> Iterator[Driver]:
+    yield from _idle(both[1])
+
+
+def _idle(driver: Driver) -> Iterator[Driver]:
+    yield driver
+    if driver.is_busy:  # a failed test has left it paused
+        driver.kill()
+
+
+@pytest.fixture
+def small(tmp_path, tiny_tokenizer) -> SmallSite:
+    site = SmallSite(tmp_path, tiny_tokenizer)
+    site.clear()
+    return site

@@ -1,0 +1,88 @@
+"""Drivers that a test starts, pauses, resumes and kills: see ``pauses`` for their processes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import pauses
+from tests.chaos.pauses import Ended, Job, Kind, Paused, Stop
+from tests.chaos.processes import CRASHED
+from tests.chaos.small_site import SmallSite
+
+_LIMIT_SECONDS = 300
+_CONTEXT = get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.chaos.processes", "tests.chaos.pauses"])
+
+
+class Driver:
+    """A driver process, which does one job after the other."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._logs = (folder / f"{name}-{number}.log" for number in count())
+        self._log = folder
+        self.is_busy = False
+        self._start()
+
+    def start(self, kind: Kind, site: SmallSite, stop: Stop | None = None) -> Paused | Ended:
+        """Start a job, and return when it pauses or ends."""
+        assert not self.is_busy
+        self.is_busy = True
+        return self._send(Job(kind, site.file, stop))
+
+    def resume(self, stop: Stop | None = None) -> Paused | Ended:
+        """Continue a paused job to its next pause or its end."""
+        assert self.is_busy
+        return self._send(stop)
+
+    def run(self, kind: Kind, site: SmallSite) -> Ended:
+        """Do a job without a pause."""
+        ended = self.start(kind, site)
+        assert isinstance(ended, Ended)
+        return ended
+
+    def kill(self) -> None:
+        """Kill the process, wherever it is, and start another one."""
+        self.end()
+        self._start()
+
+    def end(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+        self.is_busy = False
+
+    def _start(self) -> None:
+        self._pipe, theirs = _CONTEXT.Pipe()
+        self._log = next(self._logs)
+        self._process = _CONTEXT.Process(target=pauses.serve, args=(self._log, theirs))
+        self._process.start()
+        theirs.close()
+
+    def _send(self, message: Job | Stop | None) -> Paused | Ended:
+        self._pipe.send(message)
+        if not self._pipe.poll(_LIMIT_SECONDS):
+            self.kill()
+            pytest.fail(f"the driver hangs:\n{self._log.read_text()}")
+        answer: Paused | Ended = self._pipe.recv()
+        if isinstance(answer, Ended):
+            self.is_busy = False
+            if answer.code == CRASHED:
+                pytest.fail(f"the driver crashed:\n{answer.output}")
+        return answer
+
+
+@contextmanager
+def drivers(folder: Path) -> Iterator[tuple[Driver, Driver]]:
+    """Yield two drivers that end with the context."""
+    folder.mkdir(parents=True, exist_ok=True)
+    both = Driver(folder, "first"), Driver(folder, "second")
+    try:
+        yield both
+    finally:
+        for driver in both:
+            driver.end()

@@ -1,0 +1,132 @@
+"""What must hold for a lake after any disturbance: no text is lost, and none is there twice."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
+from etl.job.plan import make_plan
+from tests.chaos.drivers import Driver
+from tests.chaos.pauses import Kind
+from tests.chaos.processes import DONE, FAILED, QUARANTINED
+from tests.chaos.small_site import SmallSite
+from tests.chaos.texts import Row as InputRow
+from tests.chaos.texts import Text
+from tests.helpers.lake_rows import Row, addresses, names, rows
+
+_HINTS: Mapping[str, Kind] = {"--replace-changed": "replace_changed", "etl repair": "repair"}
+_MAX_JOBS = 8
+
+_GROUP: Mapping[str, Callable[[Row, Text], Hashable]] = {
+    "near": lambda _, text: text.family,
+    "exact": lambda _, text: text,
+    "fused": lambda row, _: (row["source"], row["row"]),
+}
+"""By the duplicates that a recipe removes: the group of a kept row, of which it keeps one."""
+
+
+def settle(site: SmallSite, driver: Driver, *, is_damaged: bool = False) -> None:
+    """Run the recipe until nothing remains to be done, following the hints of errors.
+
+    A lake is repaired only if it may be damaged, or if a run asks for it.
+    """
+    outputs: list[str] = []
+    kind: Kind = "repair" if is_damaged else "plain"
+    for _ in range(_MAX_JOBS):
+        ended = driver.run(kind, site)
+        outputs.append(f"{kind} ended with {ended.code}: {ended.output}")
+        hints = [then for hint, then in _HINTS.items() if hint in ended.output]
+        if kind == "plain" and ended.code == DONE:
+            return
+        if ended.code == FAILED:
+            assert hints, "\n".join(outputs)
+        if is_damaged and kind == "replace_changed" and verify(str(site.lake)):
+            kind = "repair"
+        elif ended.code == DONE and kind != "repair":
+            kind = "plain"
+        elif kind == "repair":
+            kind = "replace_changed"
+        else:
+            assert ended.code != QUARANTINED, "\n".join(outputs)
+            kind = hints[0]
+    raise AssertionError("\n".join(outputs))
+
+
+def check_sound(site: SmallSite) -> None:
+    """Check that a lake has no damage, however many of its jobs are in progress."""
+    if Table.exists(site.recipe.table_url("documents")):
+        assert verify(str(site.lake)) == []
+
+
+def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
+    """Check that a lake holds exactly the rows of its input files, and each text once.
+
+    ``ids`` are those of the rows, if the addresses that they must have are unknown.
+    """
+    assert not make_plan(site.recipe).has_work()
+    assert verify(str(site.lake)) == []
+    tables = {step: names(rows(str(site.lake), step)) for step in site.recipe.steps}
+    documents, tokens = tables["documents"], tables["tokens"]
+    duplicates = tables.get("duplicates", [])
+    if ids is None:
+        _check_documents(site, documents)
+    else:
+        assert sorted(str(row["id"]) for row in documents) == sorted(ids)
+    texts = {(row["source"], row["row"]): site.known[str(row["id"])].text for row in documents}
+    kept = {address for address, text in texts.items() if text.family is not None}
+    dropped = addresses(duplicates)
+    assert len(set(dropped)) == len(dropped)
+    assert set(dropped) <= kept
+    assert addresses(tokens) == sorted(kept - set(dropped))
+    known = {str(text): text for text in (row.text for row in site.known.values())}
+    decode = _decoder(site.tokenizer)
+    decoded = {
+        address: known.get(decode(tuple(row["tokens"])))
+        for address, row in zip(addresses(tokens), tokens, strict=True)
+    }
+    assert decoded == {address: texts[address] for address in decoded}
+    for row in duplicates:
+        text, keeper = texts[row["source"], row["row"]], (row["keeper_source"], row["keeper_row"])
+        assert keeper in set(addresses(tokens)), row
+        assert texts[keeper].family == text.family, row
+        assert row["kind"] != "exact" or site.stages == "near" or texts[keeper] == text, row
+    groups = [_GROUP[site.stages](row, texts[row["source"], row["row"]]) for row in tokens]
+    assert len(set(groups)) == len(groups), "a text has tokens twice"
+
+
+def _check_documents(site: SmallSite, documents: list[Row]) -> None:
+    """Check that a table holds the rows of all input files as they are now.
+
+    The rows of a deleted file stay: all rows of one of the contents that it had.
+    """
+    expected = {(name, k): row for name, rows in site.inputs.items() for k, row in enumerate(rows)}
+    found = {(str(row["source"]), int(str(row["row"]))): row for row in documents}
+    assert len(found) == len(documents), "an address occurs twice"
+    for name, past in site.past.items():
+        if name not in site.inputs:
+            ids = [str(row["id"]) for (source, _), row in sorted(found.items()) if source == name]
+            contents = [rows for rows, _ in past]
+            content = next((rows for rows in contents if [row.id for row in rows] == ids), ())
+            assert bool(content) == bool(ids), f"mixed contents of the deleted file {name}: {ids}"
+            expected |= {(name, k): row for k, row in enumerate(content)}
+    assert {address: row["id"] for address, row in found.items()} == {
+        address: row.id for address, row in expected.items()
+    }
+    for address, row in found.items():
+        _check_row(row, expected[address])
+
+
+def _check_row(row: Row, expected: InputRow) -> None:
+    if expected.text.family is None:
+        assert row["reason"] == "gopher_quality.short"
+    else:
+        assert (row["reason"], row["text"]) == (None, str(expected.text))
+
+
+@cache
+def _decoder(tokenizer: Path) -> Callable[[tuple[int, ...]], str]:
+    loaded = Tokenizer.from_file(str(tokenizer))
+    return cache(lambda ids: str(loaded.decode(list(ids))))
