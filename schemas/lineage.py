@@ -22,7 +22,7 @@ class InputFile(_Record):
 
     uri: str
     size: int  # bytes
-    fingerprint: str  # etag, or size and mtime
+    fingerprint: str  # etag, or size and mtime; empty if the commit dropped all rows of the file
     rows: int  # records that the commit read from it; negative if a repair dropped them
 
 
@@ -72,7 +72,8 @@ class Lineage(_Record):
     fingerprint: str  # sha256 of everything that determines the rows of the table
     canonical: dict[str, Any]  # the recipe with all defaults filled in
     step: TableName  # the table that it wrote
-    action: Literal["append", "rebuild", "replace", "repair", "optimize"] = "append"
+    # drop: of the rows of changed input files; epoch: none, but an epoch of the lake starts
+    action: Literal["append", "rebuild", "drop", "epoch", "repair", "optimize"] = "append"
     generation: int
     versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []

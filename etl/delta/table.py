@@ -21,7 +21,6 @@ from etl import storage
 from etl.delta import checkpoint, commit_history, external, log_segment, snapshot
 from etl.delta.commit import (
     check_writable,
-    check_written,
     commit_actions,
     metadata_fields,
     table_configuration,
@@ -182,9 +181,9 @@ class Table:
             for first, last in commit_history.vacuumed_versions(self.url)
         )
 
-    def commits(self) -> Iterator[commit_history.Commit]:
-        """Yield the commits up to this version, oldest first."""
-        return commit_history.read_commits(self.url, self.version)
+    def commits(self, *, after: int = -1) -> Iterator[commit_history.Commit]:
+        """Yield the commits after a version and up to this one, oldest first."""
+        return commit_history.read_commits(self.url, self.version, after=after)
 
     def commit(
         self,
@@ -200,14 +199,14 @@ class Table:
 
         ``commit_info`` has the caller's own fields of ``commitInfo``, which ``history`` yields. ``remove``
         lists paths of live files; ``overwrite`` removes all of them and sets a new schema.
-        ``data_change=False`` marks a commit that moves the same rows to other files.
+        ``data_change=False`` marks a commit that moves the same rows to other files. Whether the data files
+        exist is not checked: see ``check_written``.
 
         Raises ConflictError if there was another commit since the table was opened (open it again, determine
-        again what to commit), TableError if the table requires a newer Delta writer, and StorageError if a
-        data file is missing or has another size, or if the log is not writable.
+        again what to commit), TableError if the table requires a newer Delta writer, and StorageError if the
+        log is not writable.
         """
         check_writable(self.url, self._protocol)
-        check_written(self.url, add)
         metadata = None
         if overwrite is not None:
             metadata = {**self._metadata, **metadata_fields(*overwrite)}

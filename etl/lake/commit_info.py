@@ -18,6 +18,11 @@ def to_commit_info(record: Mapping[str, Any]) -> dict[str, Any]:
     return {"engineInfo": _ENGINE, _FIELD: dict(record)}
 
 
+def is_ours(info: Mapping[str, Any]) -> bool:
+    """Return whether Tokenlake wrote the commit with this ``commitInfo``."""
+    return info.get("engineInfo") == _ENGINE
+
+
 def fields_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the record in a ``commitInfo`` as JSON data; empty for the commits of other programs."""
     fields = info.get(_FIELD)

@@ -29,6 +29,7 @@ class Problem:
     file: str | None  # path inside the table; None for the table as a whole
     what: str
     redo: str | None = field(default=None, compare=False)  # the table to repair, if not ``table``
+    is_foreign: bool = False  # whether it is a change of data by another program
 
     def __str__(self) -> str:
         where = self.table if self.file is None else f"{self.table}/{self.file}"
