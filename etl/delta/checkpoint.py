@@ -36,11 +36,20 @@ _METADATA = pa.struct(
     }
 )
 
-_PROTOCOL = pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()})
+_PROTOCOL = pa.struct(
+    {
+        "minReaderVersion": pa.int32(),
+        "minWriterVersion": pa.int32(),
+        "readerFeatures": pa.list_(pa.string()),
+        "writerFeatures": pa.list_(pa.string()),
+    }
+)
 
 _SCHEMA = pa.schema(
     {"protocol": _PROTOCOL, "metaData": _METADATA, "txn": TXN, "add": ADD, "remove": REMOVE}
 )
+
+_VECTOR_KIND = ("add", "deletionVector", "storageType")  # a required field of deletion vectors
 
 _KEY_FIELDS = {"add": "path", "remove": "path", "txn": "appId"}  # of reconciliation
 
@@ -86,6 +95,17 @@ def read_single_action(parts: Iterable[str], kind: str) -> dict[str, Any] | None
                 action = scalar.as_py(maps_as_pydicts="strict")
                 return {name: value for name, value in action.items() if value is not None}
     return None
+
+
+def has_deletion_vectors(parts: Iterable[str]) -> bool:
+    """Return whether an add action in the files of a checkpoint has a deletion vector."""
+    for uri in parts:
+        for batch in _batches(uri, [".".join(_VECTOR_KIND)], _BATCH_ROWS):
+            if batch.num_columns:  # most writers omit the column
+                kinds = pc.struct_field(batch[0], _VECTOR_KIND[1:])
+                if kinds.null_count < len(kinds):
+                    return True
+    return False
 
 
 def write_checkpoint(

@@ -105,6 +105,9 @@ def plan_work(
         )
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
+    for step, ledger in ledgers.items():
+        if ledger.table is not None:
+            ledger.table.check_writable(removes=step in begin or bool(changed))
     files = {split.uri for split in todo if split.first_row is None}
     return Plan(
         recipe=recipe,
@@ -141,6 +144,8 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
     unkeyed, has_stale_tokens = 0, False
     if duplicates is not None and "duplicates" not in begin:
         keys = KeysTable(duplicates)
+        if keys.ledger.table is not None:
+            keys.ledger.table.check_writable(removes=True)  # it is rebuilt when it is out of date
         decided = (unit for unit in units if duplicates.is_done(duplicates.key(unit.key)))
         unkeyed = sum(not keys.has(unit.key) for unit in decided)
     if tokens is not None and "tokens" not in begin:
