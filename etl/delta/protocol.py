@@ -5,6 +5,7 @@ anything else of a reader or a writer is refused, also if the requirement is unk
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -27,6 +28,19 @@ _COLUMN_MAPPING = "delta.columnMapping.mode"
 # Properties that switch a feature on start with this; the only one that concerns no reader and no writer:
 _ENABLE = "delta.enable"
 _HARMLESS = "delta.enableExpiredLogCleanup"
+_TOMBSTONES = "delta.deletedFileRetentionDuration"
+_MICROSECONDS = {
+    "week": 7 * 24 * 3600 * 1_000_000,
+    "day": 24 * 3600 * 1_000_000,
+    "hour": 3600 * 1_000_000,
+    "minute": 60 * 1_000_000,
+    "second": 1_000_000,
+    "millisecond": 1000,
+    "microsecond": 1,
+}
+_UNITS = "|".join(_MICROSECONDS)
+_INTERVAL = re.compile(rf"(?i)\s*(interval\s+)?(\d+\s+({_UNITS})s?(\s+|$))+")
+_INTERVAL_PART = re.compile(rf"(\d+)\s+({_UNITS})")
 _FEATURES_OF_FIELD = {
     "delta.invariants": "invariants",
     "delta.generationExpression": "generatedColumns",
@@ -67,6 +81,7 @@ def check_writable(
 ) -> None:
     """Raise TableError if a table requires more of a writer than to add plain data files.
 
+    Also raises it for a retention of tombstones that cannot be parsed.
     ``removes`` says whether the commits remove rows, which a table may forbid (``delta.appendOnly``).
     """
     version = int(protocol.get("minWriterVersion") or 0)
@@ -82,12 +97,29 @@ def check_writable(
             where=url,
             hint="another program has enabled table features: write to another table",
         )
+    tombstone_retention_ms(url, metadata)
     if removes and _is_true((metadata.get("configuration") or {}).get("delta.appendOnly")):
         raise TableError(
             "rows of the table must not be removed (delta.appendOnly)",
             where=url,
             hint="unset this property of the table, or write to another table",
         )
+
+
+def tombstone_retention_ms(url: str, metadata: Mapping[str, Any]) -> int:
+    """Return how long the log of a table keeps the tombstones of removed data files, in milliseconds.
+
+    Raises TableError if the property of the table is not an interval.
+    """
+    text = (metadata.get("configuration") or {}).get(_TOMBSTONES, "interval 1 week")
+    if not _INTERVAL.fullmatch(text):
+        raise TableError(
+            f"the table property {_TOMBSTONES} is not an interval: {text!r}",
+            where=url,
+            hint='set it to a value such as "interval 1 week" or "interval 2 days 12 hours"',
+        )
+    parts = _INTERVAL_PART.findall(text.lower())
+    return sum(int(count) * _MICROSECONDS[unit] for count, unit in parts) // 1000
 
 
 def not_plain(url: str, features: Iterable[str]) -> TableError:

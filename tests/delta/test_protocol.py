@@ -7,6 +7,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from etl.delta.data_file import DataFileWriter
@@ -200,3 +201,53 @@ def test_a_table_with_supported_features_is_written_and_keeps_them(tmp_path: Pat
     assert (after.min_reader_version, after.min_writer_version) == (3, 7)
     assert (after.reader_features, after.writer_features) == (["timestampNtz"],) * 2
     assert Table.open(table.url).commit([], transactions={}).version == 2
+
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("interval", "days"),
+    [
+        ("interval 1 week", 7),
+        ("INTERVAL 2 weeks 1 day", 15),
+        ("interval 24 hours 60 minutes 3600 seconds", 1 + 2 / 24),
+    ],
+)
+def test_tombstones_are_kept_as_long_as_the_table_says(
+    tmp_path: Path, interval: str, days: float
+) -> None:
+    ages = {"young": days - 0.01, "old": days + 0.01}
+
+    def age(action: Actions) -> None:
+        if "remove" in action:
+            name = action["remove"]["path"].split("-")[0]
+            action["remove"]["deletionTimestamp"] -= int(ages[name] * DAY_MS)
+
+    table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
+    properties = {"delta.deletedFileRetentionDuration": interval}
+    deltalake.DeltaTable(table.url).alter.set_table_properties(properties)
+    files = []
+    for name in ages:
+        writer = DataFileWriter(table.url, SCHEMA, LAYOUT, name=name)
+        writer.append(pa.table({"row": [1]}))
+        files += writer.close()
+    table = Table.open(table.url).commit(files, transactions={})
+    table = table.commit([], remove=[file.path for file in files], transactions={})
+    edit(tmp_path, table.version, age)
+    Table.open(table.url).checkpoint().commit([], transactions={}).checkpoint()
+    newest = max((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+    removed = [row for row in pq.read_table(newest)["remove"].to_pylist() if row is not None]
+    assert [row["path"].split("-")[0] for row in removed] == ["young"]
+
+
+@pytest.mark.parametrize("interval", ["7d", "interval", "interval -1 days", "interval 1 month"])
+def test_a_retention_of_tombstones_that_is_no_interval_is_reported(
+    tmp_path: Path, interval: str
+) -> None:
+    make(tmp_path)
+    configure(tmp_path, **{"delta.deletedFileRetentionDuration": interval})
+    table = Table.open(str(tmp_path))
+    for write in (table.check_writable, table.checkpoint):
+        with pytest.raises(TableError, match="is not an interval"):
+            write()
