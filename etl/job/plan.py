@@ -115,6 +115,10 @@ def plan_work(
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
     if changed or rebuild:
         _check_tables(recipe, lake)
+    for name, ledger in lake.items():
+        if ledger.table is not None:
+            removes = name in begin or bool(changed) or SPECS[name].is_index
+            ledger.table.check_writable(removes=removes)
     files = {split.uri for split in todo if split.first_row is None}
     return Plan(
         recipe=recipe,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
 from etl.delta.layout import Layout
 from etl.errors import TableError
 from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
@@ -67,9 +67,13 @@ def _tokens_layout(ledger: Ledger, path: str) -> Layout:
 
 def _read_row_groups(ledger: Ledger, path: str) -> Iterator[pa.Table]:
     """Yield the row groups of a data file; raise TableError rather than copy damaged ones."""
+    assert ledger.table is not None
+    fields = list(ledger.table.schema)
     with _open_parquet(ledger, path) as file:
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group, use_threads=False)
+            rows = file.read_row_group(group, use_threads=False)
+            own = [f for f in fields if f.nullable or f.name in rows.column_names]
+            yield fill_columns(rows, pa.schema(own))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem, verify
-from etl.delta.data_file import DataFileWriter
+from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
 from etl.lake import leases
 from etl.lake.epochs import open_lake, start_epoch
@@ -235,7 +235,7 @@ class _Undo:
             if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
             with storage.open_input(storage.join(undo.table.url, file["path"])) as source:
-                rows = pq.read_table(source)
+                rows = fill_columns(pq.read_table(source), undo.table.schema)
             remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
             if remaining.num_rows < rows.num_rows:
                 key = undo.ledger.key("repair", file["path"])

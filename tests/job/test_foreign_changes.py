@@ -23,7 +23,7 @@ from tests.helpers.paths import at
 
 
 def delta(recipe: Recipe, name: str) -> deltalake.DeltaTable:
-    url = recipe.table_url(name)  # type: ignore[arg-type]
+    url = recipe.table_url(name)
     return deltalake.DeltaTable(
         url.removeprefix("file://"), storage_options=storage.delta_options(url)
     )
@@ -97,14 +97,14 @@ def test_a_change_is_refused_and_undone_on_request(
     client: Client, grown: Recipe, name: str, change: Callable[[deltalake.DeltaTable], None]
 ) -> None:
     before = rows_by_table(grown)
-    version = Table.open(grown.table_url(name)).version  # type: ignore[arg-type]
+    version = Table.open(grown.table_url(name)).version
     change(delta(grown, name))
     with pytest.raises(MismatchError, match=r"another program(.|\n)*etl repair"):
         run(grown, cluster=client)
     assert verify(str(grown.lake)) != []
     shown = repair(str(grown.lake))
     assert shown.restored.get(name) or shown.dropped.get(name)
-    assert Table.open(grown.table_url(name)).version > version  # type: ignore[arg-type]
+    assert Table.open(grown.table_url(name)).version > version
     assert repair(str(grown.lake), drop=True).left == []
     assert run(grown, cluster=client).ok
     assert rows_by_table(grown) == before

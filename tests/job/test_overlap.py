@@ -126,13 +126,14 @@ def test_the_next_run_finishes_an_interrupted_start_of_an_epoch(
 ) -> None:
     run(small, cluster=client)
     write(folder_of(small), "b", TEXTS["new"])
-    drop, done = Ledger.drop, []
+    drop = Ledger.drop
+    done: list[str] = []
 
     def drop_some(ledger: Ledger, *args: object, **kwargs: object) -> None:
         if len(done) == stop_after:
             raise KeyboardInterrupt
         done.append(ledger.url)
-        drop(ledger, *args, **kwargs)  # type: ignore[arg-type]
+        drop(ledger, *args, **kwargs)
 
     monkeypatch.setattr(Ledger, "drop", drop_some)
     with pytest.raises(KeyboardInterrupt):
@@ -151,14 +152,14 @@ def test_a_run_that_commits_while_an_epoch_starts_makes_it_start_again(
     late = make_plan(small, replace_changed=True)
     assert late.starts_epoch
     start = epochs.start_epoch
-    calls = []
+    calls: list[object] = []
 
     def commit_first(*args: object) -> None:
         if not calls:
             ledger = Ledger(small.table_url("tokens"), fingerprint=small.fingerprint("tokens"))
             ledger.drop(Drop(), lambda _: {}, epoch=ledger.epoch)
         calls.append(args)
-        start(*args)  # type: ignore[arg-type]
+        start(*args)
 
     monkeypatch.setattr("etl.job.start.start_epoch", commit_first)
     assert run(small, cluster=client, replace_changed=True).ok

@@ -20,6 +20,7 @@ from etl.job.read_step import numbered_splits
 from etl.job.run import run
 from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
+from etl.lake.commit_info import fields_of
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python
@@ -263,7 +264,7 @@ def _limit_files(size: int) -> None:
 def test_the_counts_of_all_commits_add_up(client: Client, recipe: Recipe) -> None:
     report = run(recipe, cluster=client)
     history = Table.open(recipe.table_url("documents")).history()
-    lineages = [entry["tokenlake"] for entry in history if "tokenlake" in entry]
+    lineages = [fields for entry in history if (fields := fields_of(entry))]
     assert sum(lineage["counts"]["rows"] for lineage in lineages) == 300
     files = Counter[str]()
     for lineage in lineages:
@@ -271,7 +272,7 @@ def test_the_counts_of_all_commits_add_up(client: Client, recipe: Recipe) -> Non
         assert lineage["run_id"] == report.run_id
         assert lineage["fingerprint"] == recipe.fingerprint("documents")
     assert sorted(files.values()) == [80, 100, 120]
-    tokens = next(Table.open(recipe.table_url("tokens")).history())["tokenlake"]
+    tokens = fields_of(next(Table.open(recipe.table_url("tokens")).history()))
     assert [table["name"] for table in tokens["input_tables"]] == ["documents", "duplicates"]
     assert tokens["tokenizer"]["append_eos"] is True
 

@@ -91,7 +91,14 @@ class _DataFile:
         rows = file.metadata.num_rows
         if rows != self.entry["rows"]:
             yield f"the file has {rows} rows, but the log records {self.entry['rows']}"
-        stored = [f for f in self.schema if f"partition.{f.name}" not in self.entry]
+        names = file.schema_arrow.names
+        stored = [
+            field
+            for field in self.schema
+            if f"partition.{field.name}" not in self.entry
+            # A nullable column that was added to the table later is missing in older files.
+            and (field.name in names or not field.nullable)
+        ]
         if not file.schema_arrow.equals(pa.schema(stored), check_metadata=False):
             difference = _difference(file.schema_arrow, stored)
             yield f"its columns differ from those of the table: {difference}"
