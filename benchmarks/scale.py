@@ -151,9 +151,7 @@ def _commit(
     ledger: Ledger, recipe: Recipe, results: list[WorkResult], splits: Mapping[str, Split]
 ) -> None:
     entries = [
-        LedgerEntry(
-            result.key, result.documents, (), {result.source: splits[result.key].fingerprint}
-        )
+        LedgerEntry(result.key, result.documents, {result.source: splits[result.key].fingerprint})
         for result in results
     ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -190,8 +188,8 @@ def barrier(lake: str, count: int, workers: int) -> None:
     }
     documents, duplicates = ledgers["documents"], ledgers["duplicates"]
     layout = schemas.duplicates()
-    documents.create_or_rebuild(documents_schema(recipe.stages), DOCUMENTS.layout, lambda _: {})
-    duplicates.create_or_rebuild(layout, DUPLICATES.layout, lambda _: {})
+    documents.create(documents_schema(recipe.stages), DOCUMENTS.layout)
+    duplicates.create(layout, DUPLICATES.layout)
     rng = random.Random(0)  # noqa: S311 (no secret)
     todo = splits(count)
     while entries := [
@@ -277,7 +275,7 @@ def measure(lake: str, count: int, workers: int) -> float:
         name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["gopher_quality"]
     )
     ledger = Ledger(recipe.table_url("documents"), fingerprint=recipe.fingerprint("documents"))
-    ledger.create_or_rebuild(documents_schema(recipe.stages), DOCUMENTS.layout, lambda _: {})
+    ledger.create(documents_schema(recipe.stages), DOCUMENTS.layout)
     clock = Clock(count)
     todo = SpilledList(splits(count))
     clock.tell("list the splits")

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, TableError
@@ -194,7 +194,7 @@ def _read_data_file(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> p
         if name.startswith("partition."):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
             table = table.append_column(name.removeprefix("partition."), column)
-    return to_pandas(table.select(schema.names).cast(schema))
+    return to_pandas(fill_columns(table, schema))
 
 
 def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The lineage record of a commit, stored under ``tokenlake`` in the Delta log.
+"""The lineage record of a commit, stored as JSON under ``tokenlake`` in the Delta log.
 
 It contains no credentials and no signed URLs, only the plain URIs that the recipe names.
 """
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from etl.schemas.tables import TableName
 
-FORMAT_VERSION: Literal[4] = 4
+FORMAT_VERSION: Literal[5] = 5
 """The version of the tables and records of a lake. A release reads and writes one version."""
 
 
@@ -22,7 +22,7 @@ class InputFile(_Record):
 
     uri: str
     size: int  # bytes
-    fingerprint: str  # etag, or size and mtime
+    fingerprint: str  # etag, or size and mtime; empty if the commit dropped all rows of the file
     rows: int  # records that the commit read from it; negative if a repair dropped them
 
 
@@ -64,15 +64,16 @@ class TokenizerRecord(_Record):
 
 
 class Lineage(_Record):
-    """The record of one commit, which ``Table.history`` yields under ``tokenlake``."""
+    """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
-    format: Literal[4] = FORMAT_VERSION
+    format: Literal[5] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table
     canonical: dict[str, Any]  # the recipe with all defaults filled in
     step: TableName  # the table that it wrote
-    action: Literal["append", "rebuild", "replace", "repair", "optimize"] = "append"
+    # drop: of the rows of changed input files; epoch: none, but an epoch of the lake starts
+    action: Literal["append", "rebuild", "drop", "epoch", "repair", "optimize"] = "append"
     generation: int
     versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []

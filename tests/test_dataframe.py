@@ -12,6 +12,7 @@ import etl
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, TableError
 from etl.job.run import run
+from etl.lake.commit_info import fields_of
 from etl.recipe.recipe import Recipe
 from etl.stages import STAGES, Filter, Transform
 from tests.helpers.lake_rows import rows
@@ -33,7 +34,7 @@ def test_a_notebook_computes_the_same_rows_as_a_run(
     version = etl.write(frame, url, lineage={"note": "by hand"})
     table = Table.open(url)
     assert table.version == version == 1
-    assert next(table.history())["tokenlake"] == {"note": "by hand"}
+    assert fields_of(next(table.history())) == {"note": "by hand"}
     assert rows(str(place / "notebook"), "documents") == rows(recipe.lake, "documents")
     assert table.schema == Table.open(recipe.table_url("documents")).schema
 

@@ -55,7 +55,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
             for step, version in plan.versions.items()
         },
         "begin": list(plan.begin),
-        "is_rebuild": plan.is_rebuild,
+        "is_rebuild": bool(plan.rebuilt),
         "splits": {
             "to_read": len(plan.splits),
             "bytes": sum(split.bytes for split in plan.splits),

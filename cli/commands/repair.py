@@ -1,4 +1,4 @@
-"""`etl repair`: drop damaged data, so that the next run rebuilds it."""
+"""`etl repair`: undo changes by other programs, and drop damaged data for the next run to rebuild."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ app = typer.Typer()
 def repair(
     lake: options.LakeArgument, *, yes: options.Yes = False, as_json: options.AsJson = False
 ) -> None:
-    """Drop damaged data, so that the next run rebuilds it.
+    """Undo changes by other programs, and drop damaged data, so that the next run rebuilds it.
 
     Drops the data files that `etl verify` reports; without --yes it only prints them. Exits with 1 if a
     problem cannot be repaired.
@@ -41,6 +41,9 @@ def lines(repair: "Repair") -> Iterator[str]:
     yield from verify.lines(repair.problems)
     for left in repair.left:
         yield f"not repaired: {left.problem.table}/{left.problem.file or ''}: {left.why}"
+    verb = "restored" if repair.done else "would restore"
+    for kind, paths in repair.restored.items():
+        yield f"{verb} {output.many(len(paths), 'file')} of {kind}"
     verb = "dropped" if repair.done else "would drop"
     for kind, paths in repair.dropped.items():
         yield f"{verb} {output.many(len(paths), 'file')} of {kind}"

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
+from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
 
@@ -83,9 +84,8 @@ def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = No
     for entry in table.data_files().to_pylist():
         if missing <= 0:
             break
-        rows = _read_rows(table.url, entry, names, missing)
-        parts.append(rows.select(names).cast(schema))
-        missing -= rows.num_rows
+        parts.append(fill_columns(_read_rows(table.url, entry, names, missing), schema))
+        missing -= parts[-1].num_rows
     return pa.concat_tables(parts)
 
 
@@ -160,7 +160,7 @@ def _read_rows(url: str, entry: Mapping[str, Any], names: list[str], limit: int)
                 break
     rows = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in names:
-        if name not in stored:
+        if f"partition.{name}" in entry:
             rows = rows.append_column(name, pa.repeat(entry[f"partition.{name}"], num_rows))
     return rows
 

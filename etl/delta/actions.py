@@ -1,5 +1,6 @@
 """Arrow layouts of the actions of a Delta log, and action reconciliation."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -48,6 +49,18 @@ def parse_actions(content: bytes, partition: Sequence[str]) -> pa.Table:
     columns = {kind: actions[kind].combine_chunks() for kind in LAYOUTS}
     columns["add"] = _with_partition_map(columns["add"])
     return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+def has_deletion_vectors(content: bytes) -> bool:
+    """Return whether an add action of a log entry has a deletion vector.
+
+    >>> has_deletion_vectors(b'{"add":{"path":"a","deletionVector":{"storageType":"u"}}}')
+    True
+    """
+    if b"deletionVector" not in content:
+        return False
+    adds = (json.loads(line).get("add") for line in content.splitlines())
+    return any(add is not None and add.get("deletionVector") is not None for add in adds)
 
 
 def reconcile(actions: Sequence[pa.Table]) -> Mapping[str, pa.StructArray]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from etl import storage
 from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN
 from etl.delta.log_segment import LogSegment
+from etl.delta.protocol import tombstone_retention_ms
 from etl.errors import TableError, error_line
 
 _BATCH_ROWS = 1 << 16
@@ -19,9 +20,6 @@ _BATCH_ROWS = 1 << 16
 # them all, and the open table holds them in memory.
 _MAX_ENTRIES = 100
 _MAX_ENTRY_BYTES = 16 << 20
-
-# How long tombstones are kept: the default of delta.deletedFileRetentionDuration.
-_TOMBSTONE_MS = 7 * 24 * 3600 * 1000
 
 _METADATA = pa.struct(
     {
@@ -36,11 +34,20 @@ _METADATA = pa.struct(
     }
 )
 
-_PROTOCOL = pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()})
+_PROTOCOL = pa.struct(
+    {
+        "minReaderVersion": pa.int32(),
+        "minWriterVersion": pa.int32(),
+        "readerFeatures": pa.list_(pa.string()),
+        "writerFeatures": pa.list_(pa.string()),
+    }
+)
 
 _SCHEMA = pa.schema(
     {"protocol": _PROTOCOL, "metaData": _METADATA, "txn": TXN, "add": ADD, "remove": REMOVE}
 )
+
+_VECTOR_KIND = ("add", "deletionVector", "storageType")  # a required field of deletion vectors
 
 _KEY_FIELDS = {"add": "path", "remove": "path", "txn": "appId"}  # of reconciliation
 
@@ -88,6 +95,17 @@ def read_single_action(parts: Iterable[str], kind: str) -> dict[str, Any] | None
     return None
 
 
+def has_deletion_vectors(parts: Iterable[str]) -> bool:
+    """Return whether an add action in the files of a checkpoint has a deletion vector."""
+    for uri in parts:
+        for batch in _batches(uri, [".".join(_VECTOR_KIND)], _BATCH_ROWS):
+            if batch.num_columns:  # most writers omit the column
+                kinds = pc.struct_field(batch[0], _VECTOR_KIND[1:])
+                if kinds.null_count < len(kinds):
+                    return True
+    return False
+
+
 def write_checkpoint(
     log: str,
     version: int,
@@ -100,9 +118,11 @@ def write_checkpoint(
     """Write the checkpoint of a version to the folder of a log, and point ``_last_checkpoint`` to it.
 
     ``before`` lists the files of an older checkpoint; ``changes`` has the reconciled actions since then:
-    ``add``, ``remove`` and ``txn``. Raises WriteError if the log is not writable.
+    ``add``, ``remove`` and ``txn``. Tombstones older than the table's retention are left out. Raises
+    WriteError if the log is not writable, TableError if the retention is not an interval.
     """
     uri = storage.join(log, f"{version:020}.checkpoint.parquet")
+    retention_ms = tombstone_retention_ms(log, metadata)
     num_actions = num_files = 0
     with (
         storage.convert_write_errors(uri),
@@ -122,15 +142,15 @@ def write_checkpoint(
         put("metaData", pa.array([metadata], _METADATA))
         for kind in _KEY_FIELDS:
             for old in unchanged_actions(before, kind, changes):
-                put(kind, _unexpired(old) if kind == "remove" else old)
+                put(kind, _unexpired(old, retention_ms) if kind == "remove" else old)
             put(kind, changes[kind])
     pointer = {"version": version, "size": num_actions, "numOfAddFiles": num_files}
     storage.write_bytes(storage.join(log, "_last_checkpoint"), json.dumps(pointer).encode())
 
 
-def _unexpired(tombstones: pa.StructArray) -> pa.StructArray:
+def _unexpired(tombstones: pa.StructArray, retention_ms: int) -> pa.StructArray:
     """Return the tombstones that are within the retention period."""
-    oldest = pa.scalar(int(time.time() * 1000) - _TOMBSTONE_MS)
+    oldest = pa.scalar(max(int(time.time() * 1000) - retention_ms, 0))
     return tombstones.filter(pc.greater(tombstones.field("deletionTimestamp"), oldest))
 
 

@@ -18,9 +18,8 @@ from etl import storage
 from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.log_segment import LogSegment, commit_file_name, log_folder
-from etl.errors import ConflictError, StorageError, TableError
+from etl.errors import ConflictError, StorageError
 
-_WRITER_VERSION = 2  # of the Delta protocol: append and overwrite, no further features
 _THREADS = 16  # they wait for storage
 _CONFIGURATION: Mapping[str, str] = {
     # The log is the table's history: keep it for years. Only the owner decides to delete it.
@@ -83,17 +82,6 @@ def check_written(url: str, files: Sequence[DataFile]) -> None:
                 where=uri,
                 hint="write the file again: nothing was committed",
             )
-
-
-def check_writable(url: str, protocol: Mapping[str, Any]) -> None:
-    """Raise TableError if the table requires a newer Delta writer."""
-    required = int(protocol.get("minWriterVersion", 0))
-    if required > _WRITER_VERSION:
-        raise TableError(
-            f"the table requires Delta writer version {required}, newer than {_WRITER_VERSION}",
-            where=url,
-            hint="another program has enabled table features: write to another table",
-        )
 
 
 def metadata_fields(schema: pa.Schema, layout: Layout) -> dict[str, Any]:

@@ -45,9 +45,9 @@ def read_commit_infos(url: str, version: int) -> Iterator[dict[str, Any]]:
         yield {"timestamp": 0, **info, "version": version_of_commit_file(name)}
 
 
-def read_commits(url: str, version: int) -> Iterator[Commit]:
-    """Yield the commits up to a version, oldest first; deleted log entries are skipped."""
-    names = _commit_files(url, version)
+def read_commits(url: str, version: int, *, after: int = -1) -> Iterator[Commit]:
+    """Yield the commits ``after`` a version and up to one, oldest first; deleted entries are skipped."""
+    names = [name for name in _commit_files(url, version) if version_of_commit_file(name) > after]
     for name, content in zip(names, read_commit_files(url, names), strict=True):
         with raise_if_damaged(url, name):
             yield _parse_entry(version_of_commit_file(name), content)

@@ -37,6 +37,21 @@ def is_data_file(path: str) -> bool:
     return _FILE_NAME.fullmatch(path.rsplit("/", 1)[-1]) is not None
 
 
+def fill_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of a data file with the columns of its table, null where the file has none.
+
+    A column that was added to a table later is missing in older data files. Raises KeyError for a missing
+    column that is not nullable.
+    """
+    columns = [
+        pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+        if field.nullable and field.name not in rows.column_names
+        else rows[field.name]
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema.names).cast(schema)
+
+
 class DataFileWriter:
     """A writer that appends Arrow tables to new data files, invisible to readers until a commit.
 

@@ -1,16 +1,18 @@
-"""Open Delta tables of any writer with delta-rs, and refuse features that plain readers ignore."""
+"""Open Delta tables of any writer with delta-rs."""
 
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import deltalake
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from etl import storage
+from etl.delta import protocol
 from etl.errors import StorageError, TableError, error_line
+
+# Those that delta-rs handles, or that concern only writers.
+_READER_FEATURES = protocol.READER_FEATURES | {"v2Checkpoint", "vacuumProtocolCheck"}
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,16 @@ def open_external(url: str, version: int | None = None) -> ExternalTable:
     """
     url = storage.normalize(url)
     delta = open_delta_rs(url, version)
-    features = set(delta.protocol().reader_features or ())
-    check_supported_features(url, delta.metadata().configuration, features - {"v2Checkpoint"})
-    try:
-        delta.to_pyarrow_dataset()  # refuses tables that plain Parquet readers would read wrongly
-    except Exception as error:
-        raise _not_plain(url, error_line(error)) from error
+    required = delta.protocol()
+    protocol.check_readable(
+        url,
+        {
+            "minReaderVersion": required.min_reader_version,
+            "readerFeatures": required.reader_features,
+        },
+        {"configuration": delta.metadata().configuration},
+        features=_READER_FEATURES,
+    )
     actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
     actions = actions.rename_columns({"size_bytes": "size"})
     names = [n for n in actions.column_names if n in ("path", "size") or n.startswith("partition.")]
@@ -60,25 +66,6 @@ def open_delta_rs(url: str, version: int | None) -> deltalake.DeltaTable:
         what = "cannot be opened" if version is None else f"has no version {version}"
         raise TableError(f"{what} ({error_line(error)})", where=url) from error
     return delta
-
-
-def check_supported_features(
-    url: str, properties: Mapping[str, Any], features: Iterable[str]
-) -> None:
-    """Raise TableError if data files and classic checkpoints alone would give wrong rows."""
-    unsupported = {"deletionVectors", "v2Checkpoint"} & set(features)
-    if properties.get("delta.columnMapping.mode", "none") != "none":
-        unsupported |= {"columnMapping"}
-    if unsupported:
-        raise _not_plain(url, ", ".join(sorted(unsupported)))
-
-
-def _not_plain(url: str, why: str) -> TableError:
-    return TableError(
-        f"the table uses unsupported Delta features ({why})",
-        where=url,
-        hint="rewrite the table without these features",
-    )
 
 
 def delta_rs_location(url: str) -> str:

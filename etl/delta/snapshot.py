@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from etl import storage
-from etl.delta import checkpoint, log_segment
-from etl.delta.actions import TXN, parse_actions, reconcile
+from etl.delta import checkpoint, log_segment, protocol
+from etl.delta.actions import TXN, has_deletion_vectors, parse_actions, reconcile
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.statistics import column_types, file_table
 from etl.errors import TableError, error_line
@@ -68,13 +68,15 @@ class Snapshot:
 def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
     """Read the actions since the last checkpoint, and the table's metadata and protocol.
 
-    Raises TableError if the log is damaged, StorageError if it cannot be read.
+    Raises TableError if the log is damaged or the table requires a feature of readers that is not
+    supported, StorageError if the log cannot be read.
     """
     kinds = ("metaData", "protocol")
     single = {
         kind: checkpoint.read_single_action(_checkpoint_files(head), kind) or {} for kind in kinds
     }
     actions = []
+    has_vectors = checkpoint.has_deletion_vectors(_checkpoint_files(head))
     for name, content in zip(
         head.entries, log_segment.read_commit_files(head.url, head.entries), strict=True
     ):
@@ -82,9 +84,13 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
             partition = single["metaData"].get("partitionColumns") or ()
             actions.append(parse_actions(content, partition))
+            has_vectors = has_vectors or has_deletion_vectors(content)
     for kind, action in single.items():
         if not action:
             raise TableError(f"the log has no {kind}", where=head.url)
+    protocol.check_readable(head.url, single["protocol"], single["metaData"])
+    if has_vectors:  # although the protocol of the table does not permit them
+        raise protocol.not_plain(head.url, [protocol.DELETION_VECTORS])
     changes = reconcile(actions)
     del actions
     _release_memory()

@@ -18,10 +18,8 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties, Transaction
 
 from etl import storage
-from etl.delta import checkpoint, commit_history, external, log_segment, snapshot
+from etl.delta import checkpoint, commit_history, external, log_segment, protocol, snapshot
 from etl.delta.commit import (
-    check_writable,
-    check_written,
     commit_actions,
     metadata_fields,
     table_configuration,
@@ -78,18 +76,14 @@ class Table:
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
         """Open the newest version, the given version, or the newest version at a point in time (UTC).
 
-        Raises TableError if the table or version does not exist, or if another program has enabled
-        features that change the meaning of data files (deletion vectors, column mapping);
-        StorageError if the store does not respond.
+        Raises TableError if the table or version does not exist, or if it requires a feature of readers
+        that is not supported (deletion vectors, column mapping); StorageError if the store does not
+        respond.
         """
         url = storage.normalize(url)
         if isinstance(version, datetime):
             version = _version_of(url, version)
         state = snapshot.read_snapshot(log_segment.read_log_segment(url, version))
-        properties = state.metadata.get("configuration") or {}
-        external.check_supported_features(
-            url, properties, state.protocol.get("readerFeatures") or ()
-        )
         return cls(state.head, state.metadata, state.protocol, state)
 
     @classmethod
@@ -182,9 +176,16 @@ class Table:
             for first, last in commit_history.vacuumed_versions(self.url)
         )
 
-    def commits(self) -> Iterator[commit_history.Commit]:
-        """Yield the commits up to this version, oldest first."""
-        return commit_history.read_commits(self.url, self.version)
+    def commits(self, *, after: int = -1) -> Iterator[commit_history.Commit]:
+        """Yield the commits after a version and up to this one, oldest first."""
+        return commit_history.read_commits(self.url, self.version, after=after)
+
+    def check_writable(self, *, removes: bool = False) -> None:
+        """Raise TableError if the table requires a feature of writers that is not supported.
+
+        ``removes`` says whether commits are to remove rows, which the table may forbid.
+        """
+        protocol.check_writable(self.url, self._protocol, self._metadata, removes=removes)
 
     def commit(
         self,
@@ -200,14 +201,15 @@ class Table:
 
         ``commit_info`` has the caller's own fields of ``commitInfo``, which ``history`` yields. ``remove``
         lists paths of live files; ``overwrite`` removes all of them and sets a new schema.
-        ``data_change=False`` marks a commit that moves the same rows to other files.
+        ``data_change=False`` marks a commit that moves the same rows to other files. Whether the data files
+        exist is not checked: see ``check_written``.
 
         Raises ConflictError if there was another commit since the table was opened (open it again, determine
-        again what to commit), TableError if the table requires a newer Delta writer, and StorageError if a
-        data file is missing or has another size, or if the log is not writable.
+        again what to commit), TableError as ``check_writable`` does, and StorageError if the log is not
+        writable.
         """
-        check_writable(self.url, self._protocol)
-        check_written(self.url, add)
+        remove = list(remove)
+        self.check_writable(removes=data_change and (overwrite is not None or bool(remove)))
         metadata = None
         if overwrite is not None:
             metadata = {**self._metadata, **metadata_fields(*overwrite)}
@@ -231,9 +233,9 @@ class Table:
         """Write a checkpoint of this version, which makes the table faster to open.
 
         Commits write checkpoints automatically. Raises WriteError if the log is not writable, TableError
-        if the table requires a newer Delta writer.
+        as ``check_writable`` does.
         """
-        check_writable(self.url, self._protocol)
+        self.check_writable()
         self._snapshot.write_checkpoint()
         return type(self)(
             log_segment.read_log_segment(self.url, self.version), self._metadata, self._protocol

@@ -9,9 +9,11 @@ from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.errors import MismatchError
 from etl.lake.commit_info import find_record
+from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
-from etl.lake.work_units import WorkUnit, kept_units, split_key, stale_data_files
+from etl.lake.table_specs import SPECS
+from etl.lake.work_units import WorkUnit, kept_units, split_key
 from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split, list_splits
@@ -24,7 +26,6 @@ class UnitsToDo:
     undecided: int = 0  # not deduplicated
     unkeyed: int = 0  # deduplicated, but their keys are not written
     untokenized: int = 0
-    has_stale_tokens: bool = False  # whether ``tokens`` holds rows of replaced documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,23 +33,29 @@ class Plan:
     """The work of one run of a recipe, as the lake was when the plan was made."""
 
     recipe: Recipe
+    epoch: int | None  # of the lake; None if the start of an epoch was interrupted
     versions: Mapping[Step, int | None]  # of the tables, by step; None: does not exist
     begin: tuple[Step, ...]  # tables to create or rebuild
     splits: SpilledList[Split]  # splits to read
     uncounted: SpilledList[Split]  # all splits of the files whose records must be counted first
     done: int  # number of splits that were read by earlier runs
-    changed: frozenset[str]  # input files whose rows are replaced
+    changed: frozenset[str]  # input files whose rows are dropped, and read again if they exist
     units: UnitsToDo
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
 
     @property
-    def is_rebuild(self) -> bool:
-        """Whether the run rebuilds an existing table."""
-        return any(self.versions[step] is not None for step in self.begin)
+    def rebuilt(self) -> tuple[Step, ...]:
+        """The existing tables that the run rebuilds."""
+        return tuple(step for step in self.begin if self.versions[step] is not None)
+
+    @property
+    def starts_epoch(self) -> bool:
+        """Whether the run drops rows first, or finishes what another process began to drop."""
+        return self.epoch is None or bool(self.rebuilt or self.changed)
 
     def has_work(self) -> bool:
         """Return whether a run would change anything."""
-        return bool(self.begin) or len(self.splits) > 0 or self.units != UnitsToDo()
+        return bool(self.begin or self.changed or len(self.splits)) or self.units != UnitsToDo()
 
 
 def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = False) -> Plan:
@@ -84,13 +91,14 @@ def plan_work(
 ) -> Plan:
     """Return the remaining work of a recipe, given the ledgers of its tables.
 
-    Raises MismatchError if the lake was written by a different recipe (unless ``rebuild``) or if input
-    files have changed since their rows were committed (unless ``replace_changed``), and SourceError if
-    the source matches no files.
+    Raises MismatchError if the lake was written by a different recipe (unless ``rebuild``), if input
+    files have changed since their rows were committed (unless ``replace_changed``), or if another program
+    has changed the data of a table; and SourceError if the source matches no files.
     """
     others = open_reference_lakes(recipe)
+    lake = open_lake(str(recipe.lake), ledgers.values())
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
-    _check_files(ledgers, begin)
+    _check_foreign_changes(ledgers, begin)
     splits = SpilledList(list_splits(recipe.source))
     documents = ledgers["documents"]
     todo, changed = splits, frozenset[str]()
@@ -105,9 +113,16 @@ def plan_work(
         )
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
+    if changed or rebuild:
+        _check_tables(recipe, lake)
+    for name, ledger in lake.items():
+        if ledger.table is not None:
+            removes = name in begin or bool(changed) or SPECS[name].is_index
+            ledger.table.check_writable(removes=removes)
     files = {split.uri for split in todo if split.first_row is None}
     return Plan(
         recipe=recipe,
+        epoch=epoch_of(lake),
         versions={s: led.table.version if led.table else None for s, led in ledgers.items()},
         begin=begin,
         splits=todo,
@@ -119,15 +134,21 @@ def plan_work(
     )
 
 
-def _check_files(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> None:
-    """Raise MismatchError if another program wrote a data file of a table that is not rebuilt."""
+def _check_foreign_changes(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> None:
+    """Raise MismatchError if another program changed the data of a table that is not rebuilt."""
     for step, ledger in ledgers.items():
-        if step not in begin and (external := ledger.external_files()):
+        if step not in begin and (changes := ledger.foreign_changes()) is not None:
+            raise changes.error(ledger.url)
+
+
+def _check_tables(recipe: Recipe, lake: Mapping[str, Ledger]) -> None:
+    """Raise MismatchError if rows of tables that the recipe does not fill depend on the dropped rows."""
+    for name, ledger in lake.items():
+        if name not in recipe.steps and not SPECS[name].is_index:
             raise MismatchError(
-                f"{len(external)} data files of {step!r} were written by another program (OPTIMIZE?)",
-                where=storage.join(ledger.url, external[0]),
-                hint="their rows cannot be traced to input files: restore the previous version, or "
-                "pass --rebuild",
+                f"the lake has the table {name!r}, which this recipe does not fill",
+                where=ledger.url,
+                hint="use another --lake, or the recipe that filled all tables",
             )
 
 
@@ -138,20 +159,32 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
         return UnitsToDo()  # no unit exists
     units = SpilledList(kept_units(table))
     duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
-    unkeyed, has_stale_tokens = 0, False
+    unkeyed = 0
     if duplicates is not None and "duplicates" not in begin:
         keys = KeysTable(duplicates)
         decided = (unit for unit in units if duplicates.is_done(duplicates.key(unit.key)))
         unkeyed = sum(not keys.has(unit.key) for unit in decided)
     if tokens is not None and "tokens" not in begin:
-        live = PackedKeySet(tokens.key(unit.key) for unit in units)
-        has_stale_tokens = bool(stale_data_files(tokens, live))
+        _check_origins(tokens, units)
     return UnitsToDo(
         undecided=_count_open(units, duplicates, is_new="duplicates" in begin),
         unkeyed=unkeyed,
         untokenized=_count_open(units, tokens, is_new="tokens" in begin),
-        has_stale_tokens=has_stale_tokens,
     )
+
+
+def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
+    """Raise MismatchError if the table holds tokens of documents that do not exist."""
+    assert tokens.table is not None
+    live = PackedKeySet(tokens.key(unit.key) for unit in units)
+    paths = [file["path"] for file in tokens.table.files("path")]
+    for path, keys in zip(paths, tokens.units_of(paths), strict=True):
+        if any(key not in live for key in keys):
+            raise MismatchError(
+                "the file holds tokens of documents that do not exist",
+                where=storage.join(tokens.url, path),
+                hint="run `etl repair LAKE`, then run again",
+            )
 
 
 def _count_open(units: SpilledList[WorkUnit], ledger: Ledger | None, *, is_new: bool) -> int:

@@ -10,11 +10,10 @@ from etl.compact_collections import SpilledList, index_of
 from etl.compute.submit import map_unordered
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
-from etl.job.replacements import FileReplacements
 from etl.job.run_context import RunContext
 from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger, LedgerEntry
-from etl.lake.work_units import WorkResult, data_files_of, split_key
+from etl.lake.work_units import WorkResult, split_key
 from etl.sources import Split, count_records, number_splits
 
 
@@ -22,44 +21,35 @@ def read_splits(run: RunContext) -> None:
     """Read splits into ``documents``; without deduplication also into ``tokens``."""
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
-    splits = SpilledList(numbered_splits(run))
+    todo = SpilledList(numbered_splits(run))
 
     def arguments() -> Iterator[tuple[Split, str, str]]:
-        for split in splits:
+        for split in todo:
             key = split_key(documents, split)
             yield split, key, "" if fused is None else fused.key(key)
 
-    old_files = data_files_of(documents, run.plan.changed)
-    replaced = FileReplacements(old_files, (split.uri for split in splits))
     work = Work(
         step="documents",
         task=ReadSplit(run.recipe, with_tokens=fused is not None),
         arguments=arguments(),
-        count=len(splits),
+        count=len(todo),
         label="-".join(stage.kind for stage in run.recipe.documents_stages) or "read",
     )
-    uncommitted: dict[str, Split] = {}  # key -> split, for finished units
     for finished in batch_for_commits(run_units(run, work)):
-        uncommitted |= {unit.key: unit.unit for unit in finished}
-        results = replaced.add(finished)
-        _commit_documents(run, results, replaced, uncommitted)
+        splits = {unit.key: unit.unit for unit in finished}
+        results = [unit.result for unit in finished if unit.result is not None]
+        _commit_documents(run, results, splits)
         if fused is not None:
-            _commit_fused_tokens(run, results, replaced, fused)
-        for result in results:
-            del uncommitted[result.key]
+            _commit_fused_tokens(run, results, fused)
 
 
 def _commit_documents(
-    run: RunContext,
-    results: Sequence[WorkResult],
-    replaced: FileReplacements,
-    splits: Mapping[str, Split],
+    run: RunContext, results: Sequence[WorkResult], splits: Mapping[str, Split]
 ) -> None:
     entries = [
         LedgerEntry(
             result.key,
             result.documents,
-            replaced.paths(result.source),
             {result.source: splits[result.key].fingerprint},
         )
         for result in results
@@ -67,15 +57,8 @@ def _commit_documents(
     run.commits.commit("documents", entries, results, splits=splits)
 
 
-def _commit_fused_tokens(
-    run: RunContext, results: Sequence[WorkResult], replaced: FileReplacements, tokens: Ledger
-) -> None:
-    """Commit the tokens of new files; the second pass tokenizes files that replace old rows."""
-    new = [
-        replace(result, key=tokens.key(result.key), costs={})
-        for result in results
-        if not replaced.paths(result.source)
-    ]
+def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens: Ledger) -> None:
+    new = [replace(result, key=tokens.key(result.key), costs={}) for result in results]
     entries = [LedgerEntry(result.key, result.token_files) for result in new]
     run.commits.commit("tokens", entries, new)
 

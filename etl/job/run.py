@@ -12,15 +12,16 @@ from distributed import Client
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost
 from etl.compute.time_limit import TIME_LIMIT
 from etl.job.dedup_step import deduplicate
-from etl.job.plan import check_stages, open_ledgers, plan_work
+from etl.job.plan import check_stages
 from etl.job.progress import Progress, RunReport
 from etl.job.read_step import read_splits
-from etl.job.run_commits import RunCommits, load_reference_tokenizer
+from etl.job.run_commits import load_reference_tokenizer
 from etl.job.run_context import RunContext
+from etl.job.start import Start
 from etl.job.tokenize_step import tokenize_units
 from etl.lake import leases
 from etl.lake.table_specs import SPECS
-from etl.recipe.recipe import Recipe, Step
+from etl.recipe.recipe import Recipe
 
 
 def run(
@@ -41,30 +42,29 @@ def run(
     """
     started = time.monotonic()
     check_stages(recipe)
-    ledgers = open_ledgers(recipe)
-    plan = plan_work(recipe, ledgers, rebuild=rebuild, replace_changed=replace_changed)
-    commits = RunCommits(plan, ledgers)
-    if plan.has_work():
+    start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
+    if start.plan.has_work():
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
         with _connect(cluster if cluster is not None else Cluster()) as (client, time_limit):
             if on_client is not None:
                 on_client(client)
-            context = RunContext(
-                plan=plan,
-                ledgers=ledgers,
-                commits=commits,
-                client=client,
-                time_limit=time_limit,
-                on_progress=on_progress,
-            )
             # The lease protects the files of the run from a vacuum.
             with leases.hold_lease(str(recipe.lake), "run"), raise_if_scheduler_lost(client):
+                start.drop_rows()
+                context = RunContext(
+                    plan=start.plan,
+                    ledgers=start.ledgers,
+                    commits=start.commits,
+                    client=client,
+                    time_limit=time_limit,
+                    on_progress=on_progress,
+                )
                 _run_steps(context)
-    report = commits.report
-    report.costs = commits.costs()
+    report = start.commits.report
+    report.costs = start.commits.costs()
     report.seconds = time.monotonic() - started
-    report.versions = {s: led.table.version for s, led in ledgers.items() if led.table}
+    report.versions = {s: led.table.version for s, led in start.ledgers.items() if led.table}
     return report
 
 
@@ -80,17 +80,14 @@ def _connect(cluster: Cluster | Client) -> Iterator[tuple[Client, float | None]]
 
 def _run_steps(context: RunContext) -> None:
     """Run all steps, in the order in which a document passes them."""
-    for step in reversed(context.plan.begin):  # downstream first, so no row outlives its origin
-        _begin(context, step)
+    plan = context.plan
+    for step in reversed(plan.begin):
+        spec = SPECS[step]
+        schema = spec.schema(context.recipe)
+        context.ledgers[step].create(schema, spec.layout, epoch=plan.epoch or 0)
     read_splits(context)
     if "duplicates" in context.ledgers:
         deduplicate(context)
     if "tokens" in context.ledgers:
         tokenize_units(context)
-
-
-def _begin(context: RunContext, step: Step) -> None:
-    spec, lineage = SPECS[step], context.commits.lineage(step, action="rebuild")
-    context.ledgers[step].create_or_rebuild(
-        spec.schema(context.recipe), spec.layout, lambda generation: lineage([], generation)
-    )
+    context.refresh(*plan.recipe.steps)  # raises if another program has changed data meanwhile

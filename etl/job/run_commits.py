@@ -9,11 +9,12 @@ from typing import Any, Final, Literal
 from distributed import KilledWorker
 
 from etl import schemas
+from etl.delta.table import Table
 from etl.errors import TokenlakeError
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
-from etl.lake.ledger import Describe, Ledger, LedgerEntry
-from etl.lake.lineage_record import count_results, input_files, run_record
+from etl.lake.ledger import Describe, Drop, Ledger, LedgerEntry
+from etl.lake.lineage_record import count_results, input_files, maintenance_record, run_record
 from etl.lake.quarantine import Quarantine
 from etl.lake.stage_costs import StageCost, stage_costs
 from etl.lake.table_specs import SPECS
@@ -83,12 +84,29 @@ class RunCommits:
         stages = [stage.model_dump(mode="json") for stage in self._recipe.stages]
         return stage_costs(stages, self._counts["documents"], self._counts["tokens"])
 
+    def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
+        """Return the lineage record of the commit with which a table starts an epoch."""
+        name = table.url.rsplit("/", 1)[-1]
+        if drop.rebuild is not None:
+            (step,) = (step for step in STEPS if step == name)
+            return self._record(step, [], generation, action="rebuild")
+        forgotten = [
+            schemas.InputFile(uri=uri, size=0, fingerprint="", rows=0) for uri in sorted(drop.files)
+        ]
+        return maintenance_record(
+            table,
+            "drop" if drop.paths else "epoch",
+            run_id=self.report.run_id,
+            generation=generation,
+            input_files=forgotten,
+        )
+
     def lineage(
         self,
         step: Step | Literal["keys"],
         counts: schemas.Counts = _NO_COUNTS,
         *,
-        action: Literal["append", "rebuild", "optimize"] = "append",
+        action: Literal["append", "rebuild"] = "append",
         fingerprint: str | None = None,
     ) -> Describe:
         """Return a function that describes a commit with these counts, called once its entries are known.
@@ -109,11 +127,10 @@ class RunCommits:
     ) -> dict[str, Any]:
         """Return the lineage record of a commit; ``fields`` override the usual values."""
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
-        removes = any(entry.remove for entry in entries)
         usual = {
             "run_id": self.report.run_id,
             "fingerprint": None if step == "keys" else self._recipe.fingerprint(step),
-            "action": "replace" if removes else "append",
+            "action": "append",
             "generation": generation,
             "input_files": [],
             "input_tables": self._input_tables(step),

@@ -1,5 +1,10 @@
-"""The lineage record in the Delta log: a field of ``commitInfo``; refuses other format versions."""
+"""The lineage record in the Delta log: one JSON string in ``commitInfo``; refuses other format versions.
 
+It is a string because some readers infer one schema for ``commitInfo`` from all entries of a log, and fail if
+a value is a string in one entry and a list in another. The settings of a recipe are such values.
+"""
+
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,16 +16,34 @@ from etl.errors import TableError
 
 _ENGINE = "tokenlake"
 _FIELD = "tokenlake"  # of commitInfo
+_FOREIGN = "another program may have written it"
 
 
 def to_commit_info(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a commit adds to ``commitInfo``: the writer, and the record of the commit as JSON data."""
-    return {"engineInfo": _ENGINE, _FIELD: dict(record)}
+    return {"engineInfo": _ENGINE, _FIELD: json.dumps(dict(record), separators=(",", ":"))}
+
+
+def is_ours(info: Mapping[str, Any]) -> bool:
+    """Return whether Tokenlake wrote the commit with this ``commitInfo``."""
+    return info.get("engineInfo") == _ENGINE
 
 
 def fields_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the record in a ``commitInfo`` as JSON data; empty for the commits of other programs."""
+    """Return the record in a ``commitInfo`` as JSON data; empty for the commits of other programs.
+
+    Raises TableError if the record is not JSON.
+    """
     fields = info.get(_FIELD)
+    if isinstance(fields, str):
+        try:
+            fields = json.loads(fields)
+        except ValueError as error:
+            raise TableError(
+                f"the lineage record of version {info.get('version')} is not valid JSON",
+                hint=_FOREIGN,
+            ) from error
+    # Earlier format versions stored an object instead of a string; ``parse_record`` refuses them.
     return fields if isinstance(fields, dict) else {}
 
 
@@ -52,7 +75,7 @@ def parse_record(info: Mapping[str, Any], url: str) -> schemas.Lineage | None:
         raise TableError(
             f"the lineage record of version {info['version']} has {error.error_count()} invalid fields",
             where=url,
-            hint="another program may have written it",
+            hint=_FOREIGN,
         ) from error
 
 

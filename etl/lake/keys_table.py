@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.lake.ledger import Ledger
+from etl.lake.ledger import Drop, Ledger
 from etl.lake.table_specs import KEYS
 
 Kind = Literal["exact", "near"]
@@ -27,11 +27,22 @@ class KeysTable:
         lake, _, _ = duplicates.url.rpartition("/")
         self.ledger = Ledger(storage.join(lake, KEYS.name), fingerprint=duplicates.key(KEYS.name))
         is_other = self.ledger.table is None or self.ledger.is_other_recipe
-        self.fits = not is_other and not self.ledger.external_files()
+        self.fits = not is_other and self.ledger.foreign_changes() is None
+        self._epoch = duplicates.epoch
 
-    def create_or_rebuild(self, lineage: Callable[[int], Mapping[str, Any]]) -> None:
-        """Create or rebuild the table as the ledger does; create a new KeysTable afterwards."""
-        self.ledger.create_or_rebuild(schemas.KEYS, KEYS.layout, lineage)
+    def create_or_rebuild(self, describe: Callable[[int], Mapping[str, Any]]) -> None:
+        """Create or rebuild the table; create a new KeysTable afterwards.
+
+        Nothing is derived from its rows, so that rebuilding it starts no epoch. Raises MismatchError if the
+        lake is in another epoch than ``duplicates`` was when it was opened.
+        """
+        if self.ledger.table is None:
+            self.ledger.create(schemas.KEYS, KEYS.layout, epoch=self._epoch)
+            return
+        if self.ledger.epoch != self._epoch:
+            raise self.ledger.other_epoch()
+        drop = Drop(rebuild=(schemas.KEYS, KEYS.layout))
+        self.ledger.drop(drop, describe, epoch=self._epoch)
 
     def has(self, unit: str) -> bool:
         """Return whether the table holds the keys of a unit of ``documents``, given the unit's key."""

@@ -5,13 +5,19 @@ rows of a unit and the record that it is done become visible together. A key has
 determines the rows: the table's generation, the recipe's fingerprint, and the identity of the input. The
 log has these kinds of ``txn``:
 
+- ``epoch``               increases before rows are dropped; within an epoch, tables only grow
 - ``generation``          the generation of the table, which increases with each rebuild
 - ``recipe``              the fingerprint of the recipe that produced the rows (its first 63 bits)
-- ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI
-- ``edition:<hash>``      how often the rows of that file were replaced
+- ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI;
+                          0: its rows were dropped
 - ``<key>``               a unit of work that is done; 0: its rows were dropped, it must be done again
 - ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
                           the file's own key
+- ``live_files``          a hash of the set of live data files, which commits of other programs do not update
+
+A ledger is opened for one epoch. Whenever it reads the log again, it checks that the epoch is the same and
+that only Tokenlake has changed data; a commit succeeds only on the state that was checked last. The rules,
+and why they keep overlapping runs from harm, are in docs/exactly-once.md.
 """
 
 import hashlib
@@ -22,24 +28,26 @@ from typing import Any
 
 import pyarrow as pa
 
+from etl.delta.commit import check_written
 from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record, to_commit_info
+from etl.lake.foreign_changes import ForeignChanges, find_foreign_changes, foreign_commits
 from etl.lake.open_table import open_table
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
+_HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A finished unit of work: its key, its new data files, and the data files that they replace."""
+    """A finished unit of work: its key, its data files, and the input files that they were read from."""
 
     key: str
     data_files: Sequence[DataFile] = ()
-    remove: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # input URI -> fingerprint
 
 
@@ -60,6 +68,19 @@ class Rewrite:
     parts: Sequence[RewrittenFile]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drop:
+    """What a table loses when an epoch starts; by default nothing."""
+
+    paths: Collection[str] = ()  # data files to remove
+    keys: Collection[str] = ()  # units of work that must be done again
+    files: Collection[str] = ()  # input files of which no content is known any more
+    add: Sequence[LedgerEntry] = ()  # data files with rows that stay
+    rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
+    is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
+    is_undo: bool = False  # whether it undoes changes by other programs
+
+
 Describe = Callable[[Sequence[LedgerEntry], int], Mapping[str, Any]]
 """A function that returns the lineage record of a commit from its entries and the generation."""
 
@@ -77,6 +98,7 @@ class Ledger:
         self.fingerprint = fingerprint
         self.table: Table | None = None
         self.generation = 1
+        self.epoch = 0
         self._transactions = SetTransactions()
         if table is None and Table.exists(url):
             table = open_table(url)
@@ -84,14 +106,36 @@ class Ledger:
             self._read(table)
 
     def refresh(self) -> None:
-        """Read the newest version of the table."""
-        if self.table is not None or Table.exists(self.url):
-            self._read(Table.open(self.url))
+        """Read the newest version of the table.
+
+        Raises MismatchError if another process has started an epoch or rebuilt the table since the ledger
+        was opened, or if another program has changed the data.
+        """
+        before = self.table
+        if before is None and not Table.exists(self.url):
+            return
+        table = Table.open(self.url)
+        if before is None:
+            self._read(table)
+        elif table.version != before.version:
+            if foreign := tuple(foreign_commits(table.commits(after=before.version))):
+                raise ForeignChanges(commits=foreign).error(self.url)
+            transactions = table.transactions()
+            if _epoch(transactions) != (self.generation, self.epoch):
+                raise self.other_epoch()
+            self.table, self._transactions = table, transactions
+
+    def other_epoch(self) -> MismatchError:
+        """Return the error for a commit of another epoch."""
+        return MismatchError(
+            "another process has dropped or rebuilt rows of this lake",
+            where=self.url,
+            hint="run again when it has ended: a run continues after the last commit",
+        )
 
     def _read(self, table: Table) -> None:
-        self.table = table
-        self._transactions = table.transactions()
-        self.generation = self._transactions.get("generation") or 1
+        self.table, self._transactions = table, table.transactions()
+        self.generation, self.epoch = _epoch(self._transactions)
 
     @property
     def is_other_recipe(self) -> bool:
@@ -108,12 +152,17 @@ class Ledger:
         """Return whether a unit of work is done, according to the log."""
         return (self._transactions.get(key) or 0) > 0
 
-    def external_files(self) -> list[str]:
-        """Return the live data files of another program, which no unit of work in the log has written."""
+    def foreign_changes(self) -> ForeignChanges | None:
+        """Return the changes of data by other programs; None if there are none.
+
+        Cost: a hash of each live path, and a pass over the log if there are changes.
+        """
         if self.table is None:
-            return []
+            return None
         paths = (file["path"] for file in self.table.files("path"))
-        return [path for path in paths if not self.is_done(key_of(path))]
+        if _hash_paths(paths) == (self._transactions.get("live_files") or 0):
+            return None
+        return find_foreign_changes(self.table)
 
     def units_of(self, paths: Iterable[str]) -> Iterator[list[str]]:
         """Yield, for each data file, the keys of the units of work whose rows it holds."""
@@ -123,47 +172,21 @@ class Ledger:
         for key in map(key_of, paths):
             yield merged.get(_int63(key), [key]) if merged else [key]
 
-    @property
-    def has_compacted_files(self) -> bool:
-        """Whether a data file may hold rows of several units of work, which ``optimize`` merged."""
-        return any(True for _ in self._transactions.of_kind("merged"))
-
     def has_changed(self, uri: str, fingerprint: str) -> bool:
         """Return whether the table holds rows of different content of this input file."""
-        committed = self._transactions.get(self._name("file", uri))
-        return committed is not None and committed != _int63(_digest(fingerprint))
+        committed = self._transactions.get(self._name_of(uri)) or 0
+        return committed not in (0, _int63(_digest(fingerprint)))
 
-    def edition(self, uri: str, fingerprint: str) -> int:
-        """Return how often a file's rows were replaced before this content: 0 for its first content.
+    def create(self, schema: pa.Schema, layout: Layout, *, epoch: int = 0) -> None:
+        """Create the table, in the epoch of its lake; another run may do so at the same time.
 
-        It is part of the keys, since a file may return to earlier content.
+        Raises MismatchError if another recipe does, or if that run is in another epoch.
         """
-        count = self._transactions.get(self._name("edition", uri)) or 0
-        return count + self.has_changed(uri, fingerprint)
-
-    def create_or_rebuild(
-        self, schema: pa.Schema, layout: Layout, lineage: Callable[[int], Mapping[str, Any]]
-    ) -> None:
-        """Create the table, or start a new generation as a new, empty version.
-
-        Older versions stay readable. Raises MismatchError if another recipe creates the table at the
-        same time.
-        """
-        state = {"generation": 1, "recipe": _int63(self.fingerprint)}
-        if self.table is None:
-            self.table = Table.create(self.url, schema, layout, transactions=state)
-            self.refresh()
-            if self.is_other_recipe:  # another run was faster
-                raise MismatchError("another recipe has just created this table", where=self.url)
-            return
-        generation = self.generation + 1
-        self.table.commit(
-            [],
-            transactions={**state, "generation": generation},
-            commit_info=to_commit_info(lineage(generation)),
-            overwrite=(schema, layout),
-        )
-        self.refresh()
+        state = {"generation": 1, "recipe": _int63(self.fingerprint), "epoch": epoch}
+        table = Table.create(self.url, schema, layout, transactions=state)
+        self._read(table)
+        if self.is_other_recipe or self.epoch != epoch:  # another run was faster
+            raise MismatchError("another run has just created this table", where=self.url)
 
     def commit(
         self, entries: Sequence[LedgerEntry], describe: Describe, *, retry: bool = True
@@ -171,23 +194,56 @@ class Ledger:
         """Commit entries in one step, and return those that this commit has completed.
 
         An entry that another run has committed concurrently is skipped, and its files remain orphans.
-        Raises MismatchError if the table was rebuilt concurrently, StorageError as ``Table.commit`` does,
-        and, without ``retry``, ConflictError if any other commit came first.
+        Raises MismatchError as ``refresh`` does, and if the table holds other content of an input file;
+        StorageError if a data file is missing or has another size; and, without ``retry``, ConflictError if
+        any other commit came first.
         """
         for attempt in range(_MAX_ATTEMPTS):
             todo = [entry for entry in entries if not self.is_done(entry.key)]
             if not todo:
                 return []
-            if attempt:
-                self._check_contents(todo)
+            self._check_contents(todo)
+            transactions = {entry.key: 1 for entry in todo}
+            for entry in todo:
+                for uri, fingerprint in entry.files.items():
+                    transactions[self._name_of(uri)] = _int63(_digest(fingerprint))
+            data_files = [file for entry in todo for file in entry.data_files]
+            check_written(self.url, data_files)
             try:
-                self._commit_on_head(todo, describe)
-                return todo
+                self._commit(data_files, transactions, describe(todo, self.generation))
             except ConflictError:
                 if not retry:
                     raise
                 self._back_off(attempt)
+            else:
+                return todo
         raise self._too_many_conflicts()
+
+    def drop(self, drop: Drop, describe: Callable[[int], Mapping[str, Any]], *, epoch: int) -> None:
+        """Drop rows and start an epoch in one commit; ``epoch`` is its number.
+
+        ``describe`` gets the generation. Raises ConflictError if any commit came since the ledger was opened
+        or refreshed: what to drop must be determined again.
+        """
+        generation = self.generation + (drop.rebuild is not None)
+        transactions = dict.fromkeys(sorted(drop.keys), 0)
+        transactions |= {self._name_of(uri): 0 for uri in sorted(drop.files)}
+        transactions |= {entry.key: 1 for entry in drop.add}
+        transactions |= {"epoch": epoch, "generation": generation}
+        if drop.is_undo:  # the files are again those that our commits have made
+            transactions["live_files"] = self._transactions.get("live_files") or 0
+        if drop.is_void:
+            transactions |= {"recipe": 0, "live_files": 0}
+        if drop.rebuild is not None:
+            transactions |= {"recipe": _int63(self.fingerprint), "live_files": 0}
+        self._commit(
+            [file for entry in drop.add for file in entry.data_files],
+            transactions,
+            describe(generation),
+            remove=sorted(drop.paths),
+            overwrite=drop.rebuild,
+        )
+        self.generation, self.epoch = generation, epoch
 
     def rewrite(
         self, rewrites: Sequence[Rewrite], describe: Callable[[int], Mapping[str, Any]]
@@ -208,20 +264,47 @@ class Ledger:
             transactions = {part.key: 1 for part in parts}
             for part in parts:
                 transactions |= {f"merged:{unit}": _int63(part.key) for unit in part.units}
+            remove = [path for rewrite in todo for path in rewrite.remove]
+            check_written(self.url, data_files)
             try:
-                self.table = self.table.commit(
+                self._commit(
                     data_files,
-                    remove=[path for rewrite in todo for path in rewrite.remove],
-                    transactions=transactions,
-                    commit_info=to_commit_info(describe(len(data_files))),
+                    transactions,
+                    describe(len(data_files)),
+                    remove=remove,
                     data_change=False,
                 )
             except ConflictError:
                 self._back_off(attempt)
             else:
-                self._transactions.update(transactions)
                 return todo
         raise self._too_many_conflicts()
+
+    def _commit(
+        self,
+        add: Sequence[DataFile],
+        transactions: Mapping[str, int],
+        record: Mapping[str, Any],
+        *,
+        remove: Sequence[str] = (),
+        overwrite: tuple[pa.Schema, Layout] | None = None,
+        data_change: bool = True,
+    ) -> None:
+        """Commit on the state that was read last; raise ConflictError if the table has a newer version."""
+        assert self.table is not None
+        if "live_files" not in transactions:
+            live = self._transactions.get("live_files") or 0
+            live += _hash_paths(file.path for file in add) - _hash_paths(remove)
+            transactions = {**transactions, "live_files": live % _HASHES}
+        self.table = self.table.commit(
+            add,
+            remove=remove,
+            transactions=transactions,
+            commit_info=to_commit_info(record),
+            overwrite=overwrite,
+            data_change=data_change,
+        )
+        self._transactions.update(transactions)
 
     def _too_many_conflicts(self) -> ConflictError:
         return ConflictError(
@@ -232,58 +315,22 @@ class Ledger:
 
     def _back_off(self, attempt: int) -> None:
         """Wait longer after each failed attempt, then read the newest version of the table."""
-        generation = self.generation
         time.sleep(min(0.01 * 2**attempt, 1.0))
         self.refresh()
-        if self.generation != generation or self.is_other_recipe:
-            raise MismatchError("the table was rebuilt by another run", where=self.url)
-
-    def _commit_on_head(self, entries: Sequence[LedgerEntry], describe: Describe) -> None:
-        assert self.table is not None
-        transactions = {entry.key: 1 for entry in entries}
-        for entry in entries:
-            for uri, fingerprint in entry.files.items():
-                transactions[self._name("edition", uri)] = self.edition(uri, fingerprint)
-                transactions[self._name("file", uri)] = _int63(_digest(fingerprint))
-        remove = {path for entry in entries for path in entry.remove}
-        if remove:
-            # Look up the live files: another run may have committed since the entries were created.
-            files = {uri for entry in entries if entry.remove for uri in entry.files}
-            live = {
-                file["path"]: file["min.source"] for file in self.table.files("path", "min.source")
-            }
-            self._check_removed(entries, live)
-            remove = {path for path, source in live.items() if path in remove or source in files}
-        self.table = self.table.commit(
-            [file for entry in entries for file in entry.data_files],
-            remove=sorted(remove),
-            transactions=transactions,
-            commit_info=to_commit_info(describe(entries, self.generation)),
-        )
-        self._transactions.update(transactions)
-
-    def _check_removed(self, entries: Sequence[LedgerEntry], live: Collection[str]) -> None:
-        """Refuse to replace rows whose current files are unknown: they would be in the table twice."""
-        for entry in entries:
-            if not entry.files and not set(entry.remove).issubset(live):
-                raise MismatchError(
-                    "data files that this run replaces were removed concurrently, perhaps by `etl optimize`",
-                    where=self.url,
-                    hint="run again: it continues after the last commit",
-                )
 
     def _check_contents(self, entries: Sequence[LedgerEntry]) -> None:
+        """Raise MismatchError if the table holds rows of other content of an input file."""
         for entry in entries:
             for uri, fingerprint in entry.files.items():
-                if not entry.remove and self.has_changed(uri, fingerprint):
+                if self.has_changed(uri, fingerprint):
                     raise MismatchError(
                         "another run has committed different content of this input file",
                         where=uri,
                         hint="run again when the file no longer changes",
                     )
 
-    def _name(self, kind: str, uri: str) -> str:
-        return f"{kind}:{_digest(self.generation, uri)[:32]}"
+    def _name_of(self, uri: str) -> str:
+        return f"file:{_digest(self.generation, uri)[:32]}"
 
 
 def find_ledger(table: Table) -> Ledger | None:
@@ -299,12 +346,23 @@ def open_ledger(table: Table) -> Ledger:
     return Ledger(table.url, fingerprint=read_record(table).fingerprint, table=table)
 
 
+def _epoch(transactions: SetTransactions) -> tuple[int, int]:
+    """Return the generation and the epoch of a table."""
+    return transactions.get("generation") or 1, transactions.get("epoch") or 0
+
+
 def _digest(*parts: object) -> str:
     return hashlib.sha256("\x00".join(str(part) for part in parts).encode()).hexdigest()
 
 
 def _int63(hexdigest: str) -> int:
     return int(hexdigest[:16], 16) >> 1
+
+
+def _hash_paths(paths: Iterable[str]) -> int:
+    """Return a hash of a set of paths: a sum, from which paths can be subtracted again."""
+    hashes = (hashlib.blake2b(path.encode(), digest_size=8).digest() for path in paths)
+    return sum(int.from_bytes(each) for each in hashes) % _HASHES
 
 
 def key_of(path: str) -> str:

@@ -11,7 +11,7 @@ from unicodedata import unidata_version
 
 from etl import schemas
 from etl.delta.table import Table
-from etl.lake.commit_info import read_record
+from etl.lake.commit_info import find_record
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
@@ -81,9 +81,15 @@ def run_record(recipe: Recipe, step: TableName, **fields: Any) -> dict[str, Any]
 
 
 def maintenance_record(
-    table: Table, action: Literal["repair", "optimize"], **fields: Any
+    table: Table, action: Literal["drop", "epoch", "repair", "optimize"], **fields: Any
 ) -> dict[str, Any]:
-    """Return the record as JSON data; ``fields`` override fields of ``schemas.Lineage``."""
+    """Return the record as JSON data; ``fields`` override fields of ``schemas.Lineage``.
+
+    It is empty for a table without a record, which has no rows yet.
+    """
+    newest = find_record(table)
+    if newest is None:
+        return {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     update = {
         "format": schemas.FORMAT_VERSION,
@@ -97,4 +103,4 @@ def maintenance_record(
         "committed": now,
         **fields,
     }
-    return read_record(table).model_copy(update=update).model_dump(mode="json")
+    return newest.model_copy(update=update).model_dump(mode="json")

@@ -1,25 +1,23 @@
-"""Merge data files, and split merged files again when only some of their rows are replaced.
+"""Merge small data files into larger ones.
 
 Rows do not change, only the files that hold them. All rows of a unit of work are in one file, so the log can
 name the file of each unit (see ``etl.lake.ledger``).
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
 from etl.delta.layout import Layout
 from etl.errors import TableError
 from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
-from etl.lake.work_units import WorkUnit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,53 +56,6 @@ def merge_files(ledger: Ledger, group: FileGroup, layout: Layout) -> Rewrite:
     return Rewrite(group.paths, [RewrittenFile(key, data_files, group.units)])
 
 
-def split_files(ledger: Ledger, live: Container[str], units: Iterable[WorkUnit]) -> list[Rewrite]:
-    """Split the files of ``tokens`` that hold rows of removed units together with other rows.
-
-    Returns the rewrites, which are not committed yet. Rows of live units stay together. Rows of removed
-    units get one file per input file, as before merging, so they can be replaced one input file at a time.
-    """
-    if ledger.table is None or not ledger.has_compacted_files:
-        return []
-    mixed: dict[str, list[str]] = {}  # file -> its live units
-    files = list(ledger.table.files("path", "min.source", "max.source"))
-    for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
-        live_keys = [key for key in keys if key in live]
-        is_separate = not live_keys and file["min.source"] == file["max.source"]
-        if len(live_keys) < len(keys) and not is_separate:
-            mixed[file["path"]] = live_keys
-    wanted = {key for live_keys in mixed.values() for key in live_keys}
-    keyed = ((ledger.key(unit.key), unit.source) for unit in units) if wanted else ()
-    sources = {key: source for key, source in keyed if key in wanted}
-    return [
-        _split_file(ledger, path, {key: sources[key] for key in live_keys})
-        for path, live_keys in mixed.items()
-    ]
-
-
-def _split_file(ledger: Ledger, path: str, live: Mapping[str, str]) -> Rewrite:
-    """Rewrite one file; ``live`` maps its live units to their input files."""
-    live_sources = pa.array(set(live.values()), pa.string())
-    all_sources: dict[str, None] = {}
-    for table in _read_row_groups(ledger, path):
-        all_sources |= dict.fromkeys(table["source"].unique().to_pylist())
-    parts, layout = [], _tokens_layout(ledger, path)
-    if live:
-        key = ledger.key("merged", path)
-        rows = (
-            t.filter(pc.is_in(t["source"], live_sources)) for t in _read_row_groups(ledger, path)
-        )
-        parts.append(RewrittenFile(key, _write_files(ledger, rows, layout, key), list(live)))
-    for source in all_sources.keys() - set(live_sources.to_pylist()):
-        key = ledger.key("merged", path, source)
-        rows = (
-            table.filter(pc.equal(table["source"], source))
-            for table in _read_row_groups(ledger, path)
-        )
-        parts.append(RewrittenFile(key, _write_files(ledger, rows, layout, key)))
-    return Rewrite([path], parts)
-
-
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:
     """Return the layout of a data file of tokens, so that rewriting keeps an archive compressed."""
     with _open_parquet(ledger, path) as file:
@@ -116,9 +67,13 @@ def _tokens_layout(ledger: Ledger, path: str) -> Layout:
 
 def _read_row_groups(ledger: Ledger, path: str) -> Iterator[pa.Table]:
     """Yield the row groups of a data file; raise TableError rather than copy damaged ones."""
+    assert ledger.table is not None
+    fields = list(ledger.table.schema)
     with _open_parquet(ledger, path) as file:
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group, use_threads=False)
+            rows = file.read_row_group(group, use_threads=False)
+            own = [f for f in fields if f.nullable or f.name in rows.column_names]
+            yield fill_columns(rows, pa.schema(own))
 
 
 @contextmanager

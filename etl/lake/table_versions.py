@@ -58,17 +58,17 @@ def current_versions(versions: Sequence[Version]) -> list[Version]:
 def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:
     """Return the input files behind the rows of a table by URI, each with all rows read from it.
 
-    ``versions`` are newest first. The rows of a file add up over the commits that added its splits; newer
-    content of a file replaces the older.
+    ``versions`` are newest first. The rows of a file add up over the commits that added its splits, until a
+    commit drops them all.
     """
     inputs: dict[str, schemas.InputFile] = {}
     for version in current_versions(versions):
         assert version.lineage is not None
         for file in version.lineage.input_files:
-            before = inputs.get(file.uri)
-            is_same = before is not None and before.fingerprint == file.fingerprint
-            rows = file.rows + (before.rows if before is not None and is_same else 0)
-            inputs[file.uri] = file.model_copy(update={"rows": rows})
+            before = inputs.pop(file.uri, None)
+            if file.fingerprint:
+                rows = file.rows + (before.rows if before is not None else 0)
+                inputs[file.uri] = file.model_copy(update={"rows": rows})
     return dict(sorted(inputs.items()))
 
 

@@ -1,12 +1,12 @@
 """Units of work, their keys, and what workers report of them."""
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, tee
+from itertools import groupby
 
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
-from etl.lake.ledger import Ledger, key_of
+from etl.lake.ledger import Drop, Ledger, key_of
 from etl.sources import Split
 
 
@@ -23,8 +23,7 @@ class WorkUnit:
 
 def split_key(ledger: Ledger, split: Split) -> str:
     """Return the key of a split in ``documents``."""
-    edition = ledger.edition(split.uri, split.fingerprint)
-    return ledger.key(split.uri, split.fingerprint, edition, split.start, split.stop)
+    return ledger.key(split.uri, split.fingerprint, split.start, split.stop)
 
 
 def kept_units(documents: Table) -> Iterator[WorkUnit]:
@@ -43,17 +42,27 @@ def kept_units(documents: Table) -> Iterator[WorkUnit]:
         )
 
 
-def stale_data_files(ledger: Ledger, live: Container[str]) -> dict[str, list[str]]:
-    """Return the live data files with rows of units that are not in ``live``, by (first) input file."""
-    if ledger.table is None:
-        return {}
-    stale: dict[str, list[str]] = {}
-    files, same_files = tee(ledger.table.files("path", "min.source"))
-    units = ledger.units_of(file["path"] for file in same_files)
-    for file, keys in zip(files, units, strict=True):
-        if any(key not in live for key in keys):
-            stale.setdefault(file["min.source"], []).append(file["path"])
-    return stale
+def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
+    """Return what ``documents`` drops so that input files are read again, whatever their content is."""
+    assert documents.table is not None
+    files = documents.table.files("path", "min.source")
+    paths = [file["path"] for file in files if file["min.source"] in sources]
+    return Drop(paths=paths, keys={key_of(path) for path in paths}, files=sources)
+
+
+def drop_units(ledger: Ledger, keys: Collection[str]) -> Drop:
+    """Return what a table drops so that units of work are done again: all data files with rows of them.
+
+    ``keys`` are those of the table. Other units in the same files are dropped as well.
+    """
+    assert ledger.table is not None
+    wanted, undone, removed = set(keys), set(keys), list[str]()
+    paths = [file["path"] for file in ledger.table.files("path")]
+    for path, held in zip(paths, ledger.units_of(paths), strict=True):
+        if not wanted.isdisjoint(held):
+            removed.append(path)
+            undone.update(held)
+    return Drop(paths=removed, keys=undone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +83,3 @@ class WorkResult:
     documents: Sequence[DataFile] = ()
     token_files: Sequence[DataFile] = ()
     costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
-
-
-def data_files_of(ledger: Ledger, sources: Collection[str]) -> dict[str, list[str]]:
-    """Return the live data files with rows of the given input files, by input file."""
-    if ledger.table is None or not sources:
-        return {}
-    paths: dict[str, list[str]] = {}
-    for file in ledger.table.files("path", "min.source"):
-        if file["min.source"] in sources:
-            paths.setdefault(file["min.source"], []).append(file["path"])
-    return paths

@@ -1,11 +1,13 @@
-"""Repair a lake: drop damaged data, so that the next run rebuilds it from the input files.
+"""Repair a lake: undo changes by other programs, and drop damaged data for the next run to rebuild.
+
+Changes of data by other programs are undone first: data files that they added are removed, and those that
+they removed are added again. Files that no longer exist are then damage.
 
 `etl verify` names the damaged data files. Repair undoes the units of work behind them and all that was
 derived from these units. A split of documents is dropped with its decisions and its tokens; a data file of
 duplicates is dropped with the decisions on the input files it covers, and with their tokens. The next run
 reads, deduplicates and tokenizes only these units; earlier decisions take precedence, as in any run. The
-table ``keys`` is rebuilt. Repair makes at most four commits, downstream first, so that no row outlives its
-origin.
+table ``keys`` is rebuilt. A repair starts an epoch of the lake: see ``etl.lake.epochs``.
 
 The next run restores the same rows if the recipe's libraries have not changed. If equal texts from several
 runs are all decided again, it keeps the one that a single run would keep, which may be a different one.
@@ -13,6 +15,7 @@ runs are all decided again, it keeps the one that a single run would keep, which
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,15 +25,16 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem, verify
-from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
 from etl.lake import leases
-from etl.lake.commit_info import to_commit_info
-from etl.lake.ledger import Ledger, find_ledger, key_of, open_ledger
+from etl.lake.epochs import open_lake, start_epoch
+from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of, open_ledger
 from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.maintenance.undo_foreign import ForeignUndo, undo_foreign_changes
 
 _NOT_REPAIRABLE = (
     "cannot be repaired automatically: restore it from a backup, or run the recipe with --rebuild"
@@ -51,6 +55,7 @@ class Repair:
 
     lake: str
     problems: list[Problem]
+    restored: dict[str, list[str]]  # table -> data files that another program had removed
     dropped: dict[str, list[str]]  # table -> data files
     sources: list[str]  # input files to read again, in part or as a whole
     left: list[UnrepairedProblem]
@@ -58,21 +63,30 @@ class Repair:
 
 
 def repair(lake: str, *, drop: bool = False) -> Repair:
-    """Find damaged data that can be rebuilt, and drop it if ``drop`` is set.
+    """Find what can be repaired, and repair it if ``drop`` is set.
 
-    Raises TableError if the lake has no documents or no recipe made them, ConflictError if another process
-    commits concurrently.
+    Without it, damage is not looked for in a lake that another program has changed. Raises TableError if the
+    lake has no documents or no recipe made them, ConflictError if another process commits concurrently.
     """
     url = storage.normalize(lake)
-    problems = verify(url)
-    undo = _Undo(url, problems)
-    if drop and undo.has_any:
-        with leases.hold_lease(url, "repair"):
+    undone = ForeignUndo()
+    with leases.hold_lease(url, "repair") if drop else nullcontext():
+        problems = verify(url)
+        foreign = [problem for problem in problems if problem.is_foreign]
+        if foreign:
+            undone = undo_foreign_changes(url, commit=drop)
+            problems = verify(url) if drop else []
+        undo = _Undo(url, problems)
+        if drop and undo.has_any:
             undo.commit()
+    dropped = {name: {*paths} for name, paths in undone.dropped.items()}
+    for name, table in undo.tables.items():
+        dropped.setdefault(name, set()).update(table.remove)
     return Repair(
         lake=url,
-        problems=problems,
-        dropped={name: sorted(table.remove) for name, table in undo.tables.items() if table.remove},
+        problems=foreign + problems,
+        restored=undone.restored,
+        dropped={name: sorted(paths) for name, paths in dropped.items() if paths},
         sources=sorted(undo.sources),
         left=undo.left,
         done=drop,
@@ -104,6 +118,7 @@ class _Undo:
         self.sources: set[str] = set()
         self.left: list[UnrepairedProblem] = []
         self._damaged: list[Problem] = []
+        self._lake: dict[str, Ledger] = {}
         if any(problem.file is not None for problem in problems):
             self._open(lake)
         live = {f"{name}/{file['path']}" for name, t in self.tables.items() for file in t.files()}
@@ -121,10 +136,9 @@ class _Undo:
         return any(table.has_any for table in self.tables.values())
 
     def commit(self) -> None:
-        """Undo the units in each table, downstream first."""
-        for name in reversed(self.tables):
-            if self.tables[name].has_any:
-                self._commit(name)
+        """Undo the units in each table."""
+        drops = {name: self._drop(name) for name, undo in self.tables.items() if undo.has_any}
+        start_epoch(self._lake, drops, self._describe)
 
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
@@ -133,6 +147,7 @@ class _Undo:
             ledger = documents if name == "documents" else find_ledger(table)
             if ledger is not None:
                 self.tables[name] = _TableUndo(ledger, table)
+        self._lake = open_lake(lake, (undo.ledger for undo in self.tables.values()))
         self._inputs = live_inputs(read_versions(tables["documents"]))
         self._units = {unit.key: unit for unit in kept_units(tables["documents"])}
 
@@ -188,37 +203,39 @@ class _Undo:
                 undo.remove.add(path)
                 undo.units |= {units[key] for key in keys if key in units}
 
-    def _commit(self, name: str) -> None:
+    def _drop(self, name: str) -> Drop:
         undo = self.tables[name]
+        if SPECS[name].is_index:  # no recipe's table any more: the next run rebuilds it
+            return Drop(paths=undo.remove, is_void=True)
         is_documents = name == "documents"  # the keys of other tables are derived from its keys
-        keys = undo.units if is_documents else map(undo.ledger.key, undo.units)
-        inputs = self._negative_inputs() if is_documents else []
-        rewritten = self._rewrite_duplicates() if name == "duplicates" else []
-        transactions = dict.fromkeys(sorted(keys), 0)
-        if SPECS[name].is_index:
-            transactions = {"recipe": 0}  # no recipe's table any more: the next run rebuilds it
-        data_files = [file for each in rewritten for file in each.data_files]
-        record = maintenance_record(
-            undo.table, "repair", num_data_files=len(data_files), input_files=inputs
-        )
-        undo.table.commit(
-            data_files,
-            remove=sorted(undo.remove | {each.path for each in rewritten}),
-            transactions=transactions | {each.key: 1 for each in rewritten},
-            commit_info=to_commit_info(record),
+        rewritten = self._rewrite_duplicates() if name == "duplicates" else {}
+        return Drop(
+            paths=undo.remove | rewritten.keys(),
+            keys=undo.units if is_documents else {undo.ledger.key(key) for key in undo.units},
+            add=list(rewritten.values()),
         )
 
-    def _rewrite_duplicates(self) -> list["_RewrittenFile"]:
-        """Rewrite sound data files of duplicates without the rows of undone units."""
+    def _describe(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
+        is_documents = table.url.endswith("/documents")
+        return maintenance_record(
+            table,
+            "repair" if drop.paths else "epoch",
+            generation=generation,
+            num_data_files=sum(len(entry.data_files) for entry in drop.add),
+            input_files=self._negative_inputs() if is_documents else [],
+        )
+
+    def _rewrite_duplicates(self) -> dict[str, LedgerEntry]:
+        """Rewrite sound data files of duplicates without the rows of undone units; return them by path."""
         undo = self.tables["duplicates"]
         units = [unit for key, unit in self._units.items() if key in undo.units]
         paths = pa.array([path for unit in units for path in unit.paths], pa.string())
-        rewritten = []
+        rewritten = {}
         for file in undo.files():
             if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
             with storage.open_input(storage.join(undo.table.url, file["path"])) as source:
-                rows = pq.read_table(source)
+                rows = fill_columns(pq.read_table(source), undo.table.schema)
             remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
             if remaining.num_rows < rows.num_rows:
                 key = undo.ledger.key("repair", file["path"])
@@ -226,7 +243,7 @@ class _Undo:
                     undo.table.url, undo.table.schema, DUPLICATES.layout, name=key
                 )
                 writer.append(remaining)
-                rewritten.append(_RewrittenFile(file["path"], key, writer.close()))
+                rewritten[str(file["path"])] = LedgerEntry(key, writer.close())
         return rewritten
 
     def _negative_inputs(self) -> list[schemas.InputFile]:
@@ -240,15 +257,6 @@ class _Undo:
             self._inputs[uri].model_copy(update={"rows": remaining[uri] - self._inputs[uri].rows})
             for uri in sorted(self.sources)
         ]
-
-
-@dataclass(frozen=True)
-class _RewrittenFile:
-    """A data file without some of its rows: the path of the old file, the key and files of the new one."""
-
-    path: str
-    key: str
-    data_files: list[DataFile]
 
 
 def _may_hold(file: Mapping[str, Any], units: Iterable[WorkUnit]) -> bool:

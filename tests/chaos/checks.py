@@ -5,6 +5,7 @@ from collections import Counter
 from etl.audit.verify.verify import verify
 from etl.delta.table import Table
 from etl.job.plan import make_plan
+from etl.lake.commit_info import fields_of
 from etl.recipe.recipe import Recipe
 from etl.storage.urls import join
 from tests.chaos.corpus import Record
@@ -75,7 +76,7 @@ def _check_lineage(lake: str, tables: Outcome) -> None:
     sums: Counter[tuple[str, str]] = Counter()
     for name in tables:
         for entry in Table.open(join(lake, name)).history():
-            counts = entry.get("tokenlake", {}).get("counts", {})
+            counts = fields_of(entry).get("counts", {})
             fields = ("rows", "kept", "duplicates", "tokens")
             sums.update({(name, field): counts.get(field, 0) for field in fields})
     documents, duplicates, tokens = (tables[name] for name in ("documents", "duplicates", "tokens"))

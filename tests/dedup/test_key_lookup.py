@@ -28,6 +28,7 @@ from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import keys_table as keys_table_module
 from etl.lake import table_specs
+from etl.lake.commit_info import fields_of
 from etl.lake.keys_table import KeyFile, file_id
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
@@ -197,7 +198,7 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
 
 def counts(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the counts of the commits of ``keys``, newest first."""
-    lineages = [entry.get("tokenlake") for entry in keys_table(recipe).history()]
+    lineages = map(fields_of, keys_table(recipe).history())
     return [entry["counts"] for entry in lineages if entry and entry["num_data_files"]]
 
 

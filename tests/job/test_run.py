@@ -20,6 +20,7 @@ from etl.job.read_step import numbered_splits
 from etl.job.run import run
 from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
+from etl.lake.commit_info import fields_of
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python
@@ -160,8 +161,10 @@ def test_another_tokenizer_rebuilds_only_the_tokens(client: Client, recipe: Reci
     changed = recipe.model_copy(update={"stages": tuple(stages)})
     with pytest.raises(MismatchError, match="append_eos"):
         run(changed, cluster=client)
+    documents = rows(recipe.lake, "documents")
     report = run(changed, cluster=client, rebuild=True)
-    assert report.versions["documents"] == first.versions["documents"]
+    assert report.rows == 0
+    assert rows(recipe.lake, "documents") == documents
     num_documents = len(rows(recipe.lake, "tokens"))
     assert report.tokens == first.tokens - num_documents
 
@@ -261,7 +264,7 @@ def _limit_files(size: int) -> None:
 def test_the_counts_of_all_commits_add_up(client: Client, recipe: Recipe) -> None:
     report = run(recipe, cluster=client)
     history = Table.open(recipe.table_url("documents")).history()
-    lineages = [entry["tokenlake"] for entry in history if "tokenlake" in entry]
+    lineages = [fields for entry in history if (fields := fields_of(entry))]
     assert sum(lineage["counts"]["rows"] for lineage in lineages) == 300
     files = Counter[str]()
     for lineage in lineages:
@@ -269,7 +272,7 @@ def test_the_counts_of_all_commits_add_up(client: Client, recipe: Recipe) -> Non
         assert lineage["run_id"] == report.run_id
         assert lineage["fingerprint"] == recipe.fingerprint("documents")
     assert sorted(files.values()) == [80, 100, 120]
-    tokens = next(Table.open(recipe.table_url("tokens")).history())["tokenlake"]
+    tokens = fields_of(next(Table.open(recipe.table_url("tokens")).history()))
     assert [table["name"] for table in tokens["input_tables"]] == ["documents", "duplicates"]
     assert tokens["tokenizer"]["append_eos"] is True
 
@@ -280,6 +283,16 @@ def test_tables_that_another_program_rewrote_are_refused(client: Client, recipe:
     deltalake.DeltaTable(url, storage_options=storage.delta_options(url)).optimize.compact()
     with pytest.raises(MismatchError, match="another program"):
         run(recipe, cluster=client)
+
+
+def test_a_lake_with_tables_that_the_recipe_does_not_fill_drops_no_rows(
+    client: Client, recipe: Recipe
+) -> None:
+    run(recipe, cluster=client)
+    part = recipe.model_copy(update={"stages": recipe.stages[:1]})
+    assert not make_plan(part).has_work()
+    with pytest.raises(MismatchError, match="the table 'duplicates', which this recipe does not"):
+        run(part, cluster=client, rebuild=True)
 
 
 def test_a_missing_function_is_reported_before_any_work(recipe: Recipe) -> None:

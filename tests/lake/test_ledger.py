@@ -1,6 +1,5 @@
 """Each unit of work is in a table exactly once, with any number of writers and commits."""
 
-import json
 import multiprocessing
 from dataclasses import replace
 
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 from upath import UPath
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFile, DataFileWriter
-from etl.errors import ConflictError, MismatchError
-from etl.lake.ledger import Ledger, LedgerEntry
+from etl.delta.data_file import DataFileWriter
+from etl.errors import ConflictError, MismatchError, StorageError
+from etl.lake.ledger import Drop, Ledger, LedgerEntry
 from etl.lake.table_specs import SPECS
 from tests.helpers.paths import NewPlace, at
 
@@ -42,9 +41,14 @@ def entry(ledger: Ledger, unit: str, rows: int = 1) -> LedgerEntry:
 
 def open_ledger(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
     ledger = Ledger(str(folder), fingerprint=fingerprint)
-    if ledger.table is None or ledger.is_other_recipe:
-        ledger.create_or_rebuild(SCHEMA, LAYOUT, lambda generation: {"generation": generation})
+    if ledger.table is None:
+        ledger.create(SCHEMA, LAYOUT)
     return ledger
+
+
+def rebuild(ledger: Ledger) -> None:
+    drop = Drop(rebuild=(SCHEMA, LAYOUT))
+    ledger.drop(drop, lambda generation: {"generation": generation}, epoch=ledger.epoch + 1)
 
 
 def describe(entries: object, generation: int) -> dict[str, int]:
@@ -136,33 +140,38 @@ def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath
     other = Ledger(str(place), fingerprint="b" * 64)
     assert other.is_other_recipe
     bystander = open_ledger(place)
-    other.create_or_rebuild(SCHEMA, LAYOUT, lambda generation: {"generation": generation})
+    rebuild(other)
     assert not other.is_other_recipe
     assert not other.is_done(other.key("one"))
     assert sources(place) == []
     assert other.table is not None
-    with pytest.raises(MismatchError, match="rebuilt by another run"):
+    with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
         bystander.commit([entry(bystander, "two")], describe)
     back = Ledger(str(place), fingerprint="a" * 64)
     assert back.is_other_recipe
-    back.create_or_rebuild(SCHEMA, LAYOUT, lambda generation: {})
+    rebuild(back)
     assert not back.is_done(back.key("one")), (
         "units of the first generation are not done in the third"
     )
 
 
-def test_a_changed_file_is_detected_until_its_rows_are_replaced(place: UPath) -> None:
+def test_a_changed_file_is_detected_until_its_rows_are_dropped(place: UPath) -> None:
     ledger = open_ledger(place)
     unit = entry(ledger, "old")
-    ledger.commit([LedgerEntry(unit.key, unit.data_files, files={"s3://raw/a": "etag1"})], describe)
+    ledger.commit([replace(unit, files={"s3://raw/a": "etag1"})], describe)
     ledger = open_ledger(place)
     assert not ledger.has_changed("s3://raw/a", "etag1")
     assert not ledger.has_changed("s3://raw/b", "etag1")
     assert ledger.has_changed("s3://raw/a", "etag2")
-    new, old_paths = entry(ledger, "new", rows=2), [f.path for f in unit.data_files]
-    ledger.commit(
-        [LedgerEntry(new.key, new.data_files, old_paths, {"s3://raw/a": "etag2"})], describe
-    )
+    new = replace(entry(ledger, "new", rows=2), files={"s3://raw/a": "etag2"})
+    with pytest.raises(MismatchError, match="different content"):
+        ledger.commit([new], describe)
+    paths = [file.path for file in unit.data_files]
+    drop = Drop(paths=paths, keys=[unit.key], files=["s3://raw/a"])
+    ledger.drop(drop, lambda _: {}, epoch=1)
+    assert sources(place) == []
+    assert not ledger.is_done(unit.key)
+    ledger.commit([new], describe)
     assert sources(place) == ["new", "new"]
     assert not open_ledger(place).has_changed("s3://raw/a", "etag2")
 
@@ -171,44 +180,52 @@ def test_two_contents_of_one_file_are_not_mixed(place: UPath) -> None:
     stale = open_ledger(place)
     slow, fast = entry(stale, "first content"), entry(stale, "second content")
     fast_ledger = open_ledger(place)
-    fast_ledger.commit(
-        [LedgerEntry(fast.key, fast.data_files, files={"s3://raw/a": "2"})], describe
-    )
+    fast_ledger.commit([replace(fast, files={"s3://raw/a": "2"})], describe)
     with pytest.raises(MismatchError, match="different content"):
-        stale.commit([LedgerEntry(slow.key, slow.data_files, files={"s3://raw/a": "1"})], describe)
+        stale.commit([replace(slow, files={"s3://raw/a": "1"})], describe)
     assert sources(place) == ["second content"]
 
 
-def test_a_replacement_removes_rows_committed_concurrently(place: UPath) -> None:
+def test_a_missing_data_file_is_not_committed(place: UPath) -> None:
     ledger = open_ledger(place)
-    uri = "s3://raw/a"  # the source of all rows of this file
-    first, late, new = (entry(ledger, f"{name} of a") for name in ("first", "late", "new"))
-    ledger.commit([LedgerEntry(first.key, _with_source(first, uri), files={uri: "1"})], describe)
-    replacing, other = open_ledger(place), open_ledger(place)
-    other.commit([LedgerEntry(late.key, _with_source(late, uri), files={uri: "1"})], describe)
-    old_paths = [file.path for file in _with_source(first, uri)]
-    assert replacing.has_changed(uri, "2")
-    replacing.commit([LedgerEntry(new.key, new.data_files, old_paths, {uri: "2"})], describe)
-    assert sources(place) == ["new of a"]
+    unit = entry(ledger, "one")
+    (place / unit.data_files[0].path).unlink()
+    with pytest.raises(StorageError, match="is missing, but"):
+        ledger.commit([unit], describe)
+    assert not open_ledger(place).is_done(unit.key)
 
 
-def _with_source(unit: LedgerEntry, uri: str) -> list[DataFile]:
-    """Return the data files of a unit with another input file as the source in their statistics."""
-    return [
-        replace(f, statistics=f.statistics.replace(json.dumps(_source_of(f)), json.dumps(uri)))
-        for f in unit.data_files
-    ]
+def test_a_drop_fails_after_any_other_commit(place: UPath) -> None:
+    ledger, other = open_ledger(place), open_ledger(place)
+    other.commit([entry(other, "one")], describe)
+    with pytest.raises(ConflictError):
+        ledger.drop(Drop(), lambda _: {}, epoch=1)
 
 
-def _source_of(file: DataFile) -> str:
-    return str(json.loads(file.statistics)["minValues"]["source"])
+def test_a_ledger_is_valid_for_one_epoch(place: UPath) -> None:
+    open_ledger(place)
+    late, reader = open_ledger(place), open_ledger(place)
+    first = open_ledger(place)
+    first.drop(Drop(), lambda _: {}, epoch=first.epoch + 1)
+    with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
+        late.commit([entry(late, "one")], describe)
+    for _ in range(2):  # it stays so
+        with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
+            reader.refresh()
+    assert first.commit([entry(first, "one")], describe)
+    assert sources(place) == ["one"]
 
 
 def test_files_of_another_program_are_detected(place: UPath) -> None:
     ledger = open_ledger(place)
     ledger.commit([entry(ledger, name) for name in ("one", "two")], describe)
-    assert ledger.external_files() == []
+    late = open_ledger(place)
+    assert late.foreign_changes() is None
     deltalake.DeltaTable(
         str(place), storage_options=storage.delta_options(str(place))
     ).optimize.compact()
-    assert len(open_ledger(place).external_files()) == 1
+    changes = open_ledger(place).foreign_changes()
+    assert changes is not None
+    assert (len(changes.added), len(changes.removed), len(changes.commits)) == (1, 2, 1)
+    with pytest.raises(MismatchError, match="version 2 was written by another program: OPTIMIZE"):
+        late.commit([entry(late, "three")], describe)

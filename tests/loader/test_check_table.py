@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 
 from etl.delta.table import Table
 from etl.errors import LoaderError
+from etl.lake.commit_info import to_commit_info
 from etl.loader import Expect, Format, TokenDataset
 from etl.loader.check_table import sample_ends
 from etl.schemas import TokenizerRecord
@@ -38,7 +39,9 @@ def commit_lineage(place):
 
     def commit(tokenizer: TokenizerRecord, action: str = "append") -> str:
         lineage = {"tokenizer": tokenizer.model_dump(), "action": action}
-        Table.open(f"{lake}/tokens").commit([], transactions={}, commit_info={"tokenlake": lineage})
+        Table.open(f"{lake}/tokens").commit(
+            [], transactions={}, commit_info=to_commit_info(lineage)
+        )
         return lake
 
     return commit

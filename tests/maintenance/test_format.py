@@ -38,9 +38,9 @@ COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
 
 @pytest.fixture
 def old(recipe: Recipe) -> Recipe:
-    """A recipe with a lake of format version 3."""
+    """A recipe with a lake of format version 4."""
     for entry in at(recipe.lake).glob("*/_delta_log/*.json"):
-        entry.write_bytes(entry.read_bytes().replace(b'"format":4,', b'"format":3,'))
+        entry.write_bytes(entry.read_bytes().replace(rb"\"format\":5,", rb"\"format\":4,"))
     return recipe
 
 
@@ -49,7 +49,7 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
     with pytest.raises(TableError) as caught:
         COMMANDS[command](old, str(old.lake))
     error = caught.value
-    assert error.what == "the lake has format version 3, but this release reads format version 4"
+    assert error.what == "the lake has format version 4, but this release reads format version 5"
     assert error.where is not None
     assert error.where.startswith(storage.normalize(old.lake))
     assert error.hint is not None
@@ -60,14 +60,14 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
 def test_training_refuses_a_lake_of_another_format_version(
     old: Recipe, version: int | None
 ) -> None:
-    with pytest.raises(LoaderError, match="the lake has format version 3, but this release reads"):
+    with pytest.raises(LoaderError, match="the lake has format version 4, but this release reads"):
         TokenDataset(str(old.lake), version=version, seq_len=16)
 
 
 def test_show_refuses_a_lake_of_another_format_version(old: Recipe) -> None:
     result = CliRunner().invoke(app, ["show", f"{old.lake}/documents"])
     assert result.exit_code != 0
-    assert "the lake has format version 3" in result.stderr
+    assert "the lake has format version 4" in result.stderr
 
 
 def test_a_lake_to_compare_with_is_refused_too(old: Recipe) -> None:
@@ -76,5 +76,5 @@ def test_a_lake_to_compare_with_is_refused_too(old: Recipe) -> None:
         for stage in old.stages
     ]
     other = Recipe(name="other", source=old.source, lake=f"{old.lake}-other", stages=stages)
-    with pytest.raises(TableError, match="format version 3"):
+    with pytest.raises(TableError, match="format version 4"):
         make_plan(other)

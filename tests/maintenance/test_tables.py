@@ -15,6 +15,7 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake import releases
+from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.table_specs import SPECS, TableSpec
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
@@ -42,8 +43,12 @@ def scores(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> Table:
     """The table ``scores`` of a lake, with one row, after its spec was added."""
     monkeypatch.setitem(SPECS, SCORES.name, SCORES)
     monkeypatch.setattr(schemas, "RELEASED_TABLES", (*schemas.RELEASED_TABLES, SCORES.name))
-    table = Table.create(f"{recipe.lake}/scores", SCHEMA, SCORES.layout)
-    return table.commit([write_file(table, "a")], transactions={})
+    ledger = Ledger(f"{recipe.lake}/scores", fingerprint="f" * 64)
+    ledger.create(SCHEMA, SCORES.layout)
+    assert ledger.table is not None
+    file = write_file(ledger.table, "a")
+    ledger.commit([LedgerEntry("a" * 32, [file])], lambda _, __: {})
+    return ledger.table
 
 
 def test_specs_and_names_agree() -> None:

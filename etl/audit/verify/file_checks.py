@@ -29,6 +29,7 @@ class Problem:
     file: str | None  # path inside the table; None for the table as a whole
     what: str
     redo: str | None = field(default=None, compare=False)  # the table to repair, if not ``table``
+    is_foreign: bool = False  # whether it is a change of data by another program
 
     def __str__(self) -> str:
         where = self.table if self.file is None else f"{self.table}/{self.file}"
@@ -90,7 +91,14 @@ class _DataFile:
         rows = file.metadata.num_rows
         if rows != self.entry["rows"]:
             yield f"the file has {rows} rows, but the log records {self.entry['rows']}"
-        stored = [f for f in self.schema if f"partition.{f.name}" not in self.entry]
+        names = file.schema_arrow.names
+        stored = [
+            field
+            for field in self.schema
+            if f"partition.{field.name}" not in self.entry
+            # A nullable column that was added to the table later is missing in older files.
+            and (field.name in names or not field.nullable)
+        ]
         if not file.schema_arrow.equals(pa.schema(stored), check_metadata=False):
             difference = _difference(file.schema_arrow, stored)
             yield f"its columns differ from those of the table: {difference}"

@@ -20,6 +20,7 @@ from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.delta.table import Table
 from etl.lake import releases
 from etl.lake.commit_info import find_record
+from etl.lake.epochs import open_lake
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, find_ledger
 from etl.lake.table_specs import open_tables
@@ -32,13 +33,19 @@ __all__ = ["Problem", "verify"]
 def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     """Return all problems in a lake, sorted by table and data file.
 
-    Data files are checked only if the logs are sound, and rows are compared only if every data file is
-    sound. Unfinished work is not a problem. Raises TableError if the lake has no documents.
+    Data files are checked only if the logs are sound and no other program has changed data, and rows are
+    compared only if every data file is sound. Unfinished work is not a problem. Raises TableError if the
+    lake has no documents.
     """
     url = storage.normalize(lake)
     if problems := check_logs(url):
         return sorted(problems, key=_sort_key)
     tables = open_tables(url)
+    for name, opened in open_lake(url).items():
+        if changes := opened.foreign_changes():
+            problems.append(Problem(name, None, changes.what, is_foreign=True))
+    if problems:
+        return problems
     documents, duplicates = tables["documents"], tables.get("duplicates")
     tokens = tables.get("tokens")
     for table in tables.values():
@@ -126,7 +133,7 @@ def _check_units(
             yield Problem("documents", path, what, redo="tokens")
     for file, keys in zip(files, units_of_files, strict=True):
         if any(key not in live for key in keys):
-            what = "its documents no longer exist: run the recipe again"
+            what = "its documents no longer exist"
             yield Problem("tokens", str(file["path"]), what)
 
 

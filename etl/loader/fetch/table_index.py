@@ -20,6 +20,7 @@ from etl import storage
 from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.lake import releases
+from etl.lake.commit_info import fields_of
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file, read_footer
 from etl.schemas import TOKENS, TokenizerRecord
 
@@ -139,7 +140,7 @@ def read_tokenizers(index: TableIndex) -> list[TokenizerRecord]:
     """
     records: list[TokenizerRecord] = []
     for entry in Table.open(index.url, index.version).history():
-        lineage = entry.get("tokenlake") or {}
+        lineage = fields_of(entry)
         if lineage.get("tokenizer") is not None:
             record = TokenizerRecord.model_validate(lineage["tokenizer"])
             records += [] if record in records else [record]

@@ -1,0 +1,83 @@
+"""The start of a run: plan it, and drop the rows of rebuilt tables and changed input files first.
+
+Rows are dropped in the commits that start an epoch of the lake (``etl.lake.epochs``). They succeed only on
+the versions that were planned from. If another run commits at the same moment, all is planned again.
+"""
+
+from collections.abc import Mapping
+
+from etl.errors import ConflictError
+from etl.job.plan import Plan, open_ledgers, plan_work
+from etl.job.run_commits import RunCommits
+from etl.lake.epochs import open_lake, start_epoch
+from etl.lake.ledger import Drop, Ledger
+from etl.lake.table_specs import SPECS
+from etl.lake.work_units import drop_sources, drop_units
+from etl.recipe.recipe import Recipe
+
+_MAX_ATTEMPTS = 20  # each failure means that another run's commit succeeded
+
+
+class Start:
+    """The plan of a run, with the ledgers that it was made from and the commits that will follow."""
+
+    def __init__(self, recipe: Recipe, *, rebuild: bool, replace_changed: bool) -> None:
+        """Plan the run; raises the errors of ``plan_work``."""
+        self._recipe = recipe
+        self._rebuild = rebuild
+        self._replace_changed = replace_changed
+        self._plan()
+
+    def _plan(self) -> None:
+        self.ledgers = open_ledgers(self._recipe)
+        self.plan = plan_work(
+            self._recipe,
+            self.ledgers,
+            rebuild=self._rebuild,
+            replace_changed=self._replace_changed,
+        )
+        self.commits = RunCommits(self.plan, self.ledgers)
+
+    def drop_rows(self) -> None:
+        """Drop the rows that the plan drops, and plan the rest of the work; without such rows do nothing.
+
+        Raises the errors of ``plan_work``, and ConflictError if other runs keep committing.
+        """
+        for _ in range(_MAX_ATTEMPTS):
+            if not self.plan.starts_epoch:
+                return
+            lake = open_lake(str(self._recipe.lake), self.ledgers.values())
+            try:
+                start_epoch(lake, find_drops(self.plan, lake), self.commits.describe_drop)
+            except ConflictError:
+                pass  # what to drop may have changed
+            else:
+                self._rebuild = False
+            self._plan()
+        raise ConflictError(
+            f"{_MAX_ATTEMPTS} attempts to drop rows conflicted with commits of other runs",
+            where=str(self._recipe.lake),
+            hint="run again when the other runs have ended",
+        )
+
+
+def find_drops(plan: Plan, lake: Mapping[str, Ledger]) -> dict[str, Drop]:
+    """Return what each table of a lake drops before a run; tables that do not occur drop nothing.
+
+    ``lake`` has the ledgers that the plan was made from, and those of the other tables.
+    """
+    drops: dict[str, Drop] = {}
+    for step in plan.rebuilt:
+        spec = SPECS[step]
+        drops[step] = Drop(rebuild=(spec.schema(plan.recipe), spec.layout))
+    if plan.changed and "documents" not in drops:
+        documents = drop_sources(lake["documents"], plan.changed)
+        drops["documents"] = documents
+        if "tokens" in lake and "tokens" not in plan.begin:
+            tokens = lake["tokens"]
+            drops["tokens"] = drop_units(tokens, [tokens.key(key) for key in documents.keys])
+    for name, ledger in lake.items():
+        if SPECS[name].is_index and drops and ledger.table is not None:
+            paths = [file["path"] for file in ledger.table.files("path")]
+            drops[name] = Drop(paths=paths, is_void=True)
+    return drops

@@ -1,0 +1,52 @@
+"""Epochs of a lake: rows are dropped only when one starts; within an epoch, tables only grow.
+
+All tables of a lake have the same epoch number, and whatever a run has planned or decided is valid for that
+epoch: no row that it has seen can vanish. A process that drops rows starts a new epoch, and every later
+commit of a run that was planned before fails. The commits that start an epoch are made downstream first, so
+that no row outlives its origin. If the process dies between them, the numbers differ, and the next run starts
+another epoch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from etl.delta.table import Table
+from etl.lake.ledger import Drop, Ledger
+from etl.lake.open_table import find_table
+from etl.lake.table_specs import SPECS
+
+DescribeDrop = Callable[[Table, Drop, int], Mapping[str, Any]]
+"""A function that returns the lineage record of a commit: of which table, what it drops, the generation."""
+
+
+def open_lake(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
+    """Return the ledgers that are open already and those of the other tables, in the order of ``SPECS``."""
+    ledgers = {ledger.url.rpartition("/")[2]: ledger for ledger in opened}
+    for name in SPECS:
+        if name not in ledgers and (table := find_table(lake, name)) is not None:
+            ledgers[name] = Ledger(table.url, fingerprint="", table=table)
+    return {name: ledgers[name] for name in SPECS if name in ledgers}
+
+
+def epoch_of(ledgers: Mapping[str, Ledger]) -> int | None:
+    """Return the epoch of a lake, 0 for one without tables; None if the start of an epoch was interrupted."""
+    epochs = {ledger.epoch for ledger in ledgers.values() if ledger.table is not None}
+    return epochs.pop() if len(epochs) == 1 else None if epochs else 0
+
+
+def start_epoch(
+    ledgers: Mapping[str, Ledger], drops: Mapping[str, Drop], describe: DescribeDrop
+) -> None:
+    """Start an epoch in all tables of a lake, and drop rows in the same commits.
+
+    ``ledgers`` are those of ``open_lake``; what to drop must have been determined from the versions they have
+    open. Raises ConflictError if a table has a newer version: then that must be done again.
+    """
+    tables = {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
+    epoch = 1 + max(ledger.epoch for ledger in tables.values())
+    for name in reversed(SPECS):
+        ledger = tables.get(name)
+        if ledger is not None and ledger.table is not None:
+            drop = drops.get(name, Drop())
+            ledger.drop(drop, partial(describe, ledger.table, drop), epoch=epoch)

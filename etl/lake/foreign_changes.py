@@ -1,0 +1,69 @@
+"""Changes of a table's data by other programs: found in its log, and described.
+
+A commit without our record that adds or removes data files is foreign, whether it changes rows or only moves
+them: our keys cannot name the rows of its files.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from etl.delta.commit_history import Commit
+from etl.delta.table import Table
+from etl.errors import MismatchError
+from etl.lake.commit_info import is_ours
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignChanges:
+    """The commits of other programs that changed data, and what they have left changed.
+
+    ``added`` and ``removed`` are the data files by which the table differs from what our commits made.
+    """
+
+    commits: tuple[Commit, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """What has happened, in one line."""
+        if not self.commits:
+            return "the data files in the log differ from those that were committed"
+        newest = self.commits[-1]
+        operation = newest.info.get("operation") or "an unknown operation"
+        writer = newest.info.get("engineInfo") or "another program"
+        return f"version {newest.version} was written by another program: {operation} by {writer}"
+
+    def error(self, url: str) -> MismatchError:
+        """Return the error for a run on the table at a URL."""
+        lake = url.rpartition("/")[0]
+        return MismatchError(
+            self.what,
+            where=url,
+            hint=f"`etl repair {lake} --yes` undoes the change, or pass --rebuild",
+        )
+
+
+def foreign_commits(commits: Iterable[Commit]) -> Iterator[Commit]:
+    """Yield the commits of other programs that add or remove data files."""
+    for commit in commits:
+        if (commit.add or commit.remove) and not is_ours(commit.info):
+            yield commit
+
+
+def find_foreign_changes(table: Table) -> ForeignChanges:
+    """Return the changes of data by other programs, by one pass over the log."""
+    expected: set[str] = set()
+    foreign: list[Commit] = []
+    for commit in table.commits():
+        if is_ours(commit.info):
+            expected.difference_update(commit.remove)
+            expected.update(commit.add)
+        elif commit.add or commit.remove:
+            foreign.append(commit)
+    live = {file["path"] for file in table.files("path")}
+    return ForeignChanges(
+        commits=tuple(foreign),
+        added=tuple(sorted(live - expected)),
+        removed=tuple(sorted(expected - live)),
+    )

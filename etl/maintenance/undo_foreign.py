@@ -1,0 +1,63 @@
+"""Undo the changes of a lake's data by other programs, such as RESTORE, DELETE or OPTIMIZE.
+
+Afterwards the log of each table names the data files that Tokenlake's commits made, and no others. A file
+that no longer exists, since a vacuum has deleted it, is then missing like any other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from etl.delta.added_files import read_added_files
+from etl.delta.data_file import DataFile
+from etl.delta.table import Table
+from etl.lake.epochs import open_lake, start_epoch
+from etl.lake.foreign_changes import ForeignChanges
+from etl.lake.ledger import Drop, Ledger, LedgerEntry, key_of
+from etl.lake.lineage_record import maintenance_record
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignUndo:
+    """The data files that are added again and those that are removed, by table."""
+
+    restored: dict[str, list[str]] = field(default_factory=dict)
+    dropped: dict[str, list[str]] = field(default_factory=dict)
+
+
+def undo_foreign_changes(lake: str, *, commit: bool) -> ForeignUndo:
+    """Find the changes by other programs, and undo them if ``commit`` is set.
+
+    Raises ConflictError if another process commits concurrently.
+    """
+    ledgers = open_lake(lake)
+    undo = ForeignUndo()
+    drops: dict[str, Drop] = {}
+    for name, ledger in ledgers.items():
+        changes = ledger.foreign_changes()
+        if changes is None:
+            continue
+        drops[name] = _drop(ledger, changes)
+        undo.restored[name] = [file.path for entry in drops[name].add for file in entry.data_files]
+        undo.dropped[name] = list(changes.added)
+    if commit and drops:
+        start_epoch(ledgers, drops, _describe)
+    return undo
+
+
+def _drop(ledger: Ledger, changes: ForeignChanges) -> Drop:
+    """Return what undoes the changes of one table."""
+    files: dict[str, list[DataFile]] = {}
+    for file in read_added_files(ledger.url, changes.removed):
+        files.setdefault(key_of(file.path), []).append(file)
+    add = [LedgerEntry(key, own) for key, own in files.items()]
+    return Drop(paths=changes.added, add=add, is_undo=True)
+
+
+def _describe(table: Table, drop: Drop, generation: int) -> Mapping[str, Any]:
+    return maintenance_record(
+        table,
+        "repair" if drop.paths or drop.add else "epoch",
+        generation=generation,
+        num_data_files=sum(len(entry.data_files) for entry in drop.add),
+    )
