@@ -106,12 +106,27 @@ def add_constraint(table: DeltaTable, _: random.Random) -> None:
     table.alter.add_constraint({"known": f"{column} IS NOT NULL"})
 
 
-def add_feature(table: DeltaTable, rng: random.Random) -> None:
-    features = [TableFeatures.AppendOnly, TableFeatures.DeletionVectors, TableFeatures.RowTracking]
-    table.alter.add_feature(rng.choice(features), allow_protocol_versions_increase=True)
+def allow_append_only(table: DeltaTable, _: random.Random) -> None:
+    """Add a feature that only a property would switch on."""
+    table.alter.add_feature(TableFeatures.AppendOnly, allow_protocol_versions_increase=True)
 
 
-HARMLESS: tuple[Operation, ...] = (append_nothing, checkpoint, add_column, set_property, describe)
+def allow_deletion_vectors(table: DeltaTable, _: random.Random) -> None:
+    table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+
+
+def track_rows(table: DeltaTable, _: random.Random) -> None:
+    table.alter.add_feature(TableFeatures.RowTracking, allow_protocol_versions_increase=True)
+
+
+HARMLESS: tuple[Operation, ...] = (
+    append_nothing,
+    checkpoint,
+    add_column,
+    set_property,
+    describe,
+    allow_append_only,
+)
 """Operations that change neither data nor what writers must know."""
 
 CHANGES: tuple[Operation, ...] = (
@@ -131,7 +146,7 @@ CHANGES: tuple[Operation, ...] = (
 WITHOUT_TRACE: tuple[Operation, ...] = (restore_twice, vacuum)
 """Operations that leave the newest version as it was, but may harm a run in progress."""
 
-PROTOCOL: tuple[Operation, ...] = (add_constraint, add_feature)
+PROTOCOL: tuple[Operation, ...] = (add_constraint, allow_deletion_vectors, track_rows)
 """Operations after which a writer must know more of the protocol."""
 
 

