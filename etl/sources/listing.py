@@ -91,7 +91,7 @@ def _list_files(path: str, source: Source) -> Iterator[Split]:
 def _is_table(path: str) -> bool:
     url = storage.normalize(path)
     log = storage.join(url, "_delta_log")
-    return not storage.is_glob(url) and bool(storage.filesystem(url).isdir(log))
+    return not storage.is_glob(url) and storage.is_folder(log)
 
 
 def _hint_for_missing(path: str) -> str:
