@@ -22,8 +22,9 @@ class InputFile(_Record):
 
     uri: str
     size: int  # bytes
-    fingerprint: str  # etag, or size and mtime
+    fingerprint: str  # etag, or size and mtime; the table's id for a data file of a Delta table
     rows: int  # records that the commit read from it; negative if a repair dropped them
+    version: int | None = None  # version of the Delta table that it is a data file of
 
 
 class InputTable(_Record):

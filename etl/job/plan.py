@@ -1,5 +1,6 @@
 """Compare a recipe with its lake: a ``Plan`` of the tables to create and the splits to read."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +15,9 @@ from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit, kept_units, split_key, stale_data_files
 from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
-from etl.sources import Split, list_splits
+from etl.sources import ReadBefore, Split, list_source
+
+_CHANGED = "have changed since their rows were committed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +94,18 @@ def plan_work(
     others = open_reference_lakes(recipe)
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
     _check_files(ledgers, begin)
-    splits = SpilledList(list_splits(recipe.source))
     documents = ledgers["documents"]
-    todo, changed = splits, frozenset[str]()
-    if "documents" not in begin:
-        changed = frozenset(s.uri for s in splits if documents.has_changed(s.uri, s.fingerprint))
+    is_new = "documents" in begin
+    listing = list_source(recipe.source, None if is_new else _read_before(documents))
+    splits = SpilledList(listing.splits)
+    todo, changed = splits, dict(listing.removed)
+    if not is_new:
+        changed |= {s.uri: _CHANGED for s in splits if documents.has_changed(s.uri, s.fingerprint)}
         todo = SpilledList(s for s in splits if not documents.is_done(split_key(documents, s)))
     if changed and not replace_changed:
+        counts = sorted(Counter(changed.values()).items())
         raise MismatchError(
-            f"{len(changed)} input files have changed since their rows were committed",
+            "; ".join(f"{count} input files {what}" for what, count in counts),
             where=min(changed),
             hint="pass --replace-changed to replace the old rows with the new ones",
         )
@@ -113,10 +119,24 @@ def plan_work(
         splits=todo,
         uncounted=SpilledList(split for split in splits if split.uri in files),
         done=len(splits) - len(todo),
-        changed=changed,
+        changed=frozenset(changed),
         units=_count_units(ledgers, begin),
         others=tuple(others),
     )
+
+
+def _read_before(documents: Ledger) -> ReadBefore:
+    """Return what the lake holds of its source."""
+
+    def rows_below(url: str) -> Mapping[str, int]:
+        rows: Counter[str] = Counter()
+        if documents.table is not None:
+            for file in documents.table.files("path", "min.source", "rows"):
+                if file["rows"] and file["min.source"].startswith(url + "/"):
+                    rows[file["min.source"]] += file["rows"]
+        return rows
+
+    return ReadBefore(rows_below, documents.has_changed)
 
 
 def _check_files(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> None:
