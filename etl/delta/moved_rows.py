@@ -3,8 +3,8 @@
 Such a commit (compaction, Z-order) marks all its actions with ``dataChange: false``. The data files that it
 removed and those that it added hold exactly the same rows. As data files are immutable, this is true forever,
 also after a restore or the deletion of some of these files. A set of data files can therefore be replaced
-by an older set with the same rows, one move after the other. Checkpoints do not tell which files were moved
-together; only log entries do.
+by an older set with the same rows, one move after the other. Only log entries say which files were moved
+together; checkpoints do not.
 """
 
 import json
@@ -23,21 +23,21 @@ from etl.delta.log_segment import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Move:
     """Data files that one commit replaced by others with exactly the same rows."""
 
     version: int
     origins: frozenset[str]  # URIs
-    targets: Mapping[str, int | None]  # URI -> rows, None: unknown
+    targets: Mapping[str, int | None] = field(hash=False)  # URI -> rows, None: unknown
 
 
 @dataclass
 class FileHistory:
-    """What the log entries read so far say of a table's data files, newest first."""
+    """What the log entries read so far say of a table's data files."""
 
     version: int  # of the oldest entry read
-    moves: list[Move] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)  # newest first
     deleted: set[str] = field(default_factory=set)  # URIs of files whose rows were deleted
 
     @property
@@ -47,37 +47,41 @@ class FileHistory:
 
 
 def trace_moves(
-    url: str, version: int, live: AbstractSet[str], wanted: AbstractSet[str]
+    url: str,
+    version: int,
+    live: AbstractSet[str],
+    wanted: AbstractSet[str],
+    known: Sequence[Move] = (),
 ) -> FileHistory:
     """Read the log backward from a version until older files with the same rows include all wanted ones.
 
-    ``live`` are the URIs of the data files of that version. Stops early at the first entry that has been
-    deleted. Raises TableError if an entry is damaged, StorageError if the log cannot be read.
+    ``live`` are the URIs of the data files of that version, and ``known`` moves that need not be read again.
+    Stops early at the first entry that has been deleted. Raises TableError if an entry is damaged,
+    StorageError if the log cannot be read.
     """
-    history = FileHistory(version + 1)
-    files, missing = set(live), set(wanted - live)
+    history = FileHistory(version + 1, list(known))
+    if wanted <= undo_moves(live, wanted, known)[0]:
+        return history
     for entry_version, content in _entries(url, version):
         history.version = entry_version
         with raise_if_damaged(url, commit_file_name(entry_version)):
             moves, deleted = _parse_entry(url, entry_version, content)
         history.deleted |= deleted
-        for move in moves:
-            history.moves.append(move)
-            if _is_applicable(move.targets.keys(), move.origins, files):
-                _exchange(files, move.targets.keys(), move.origins)
-                missing -= move.origins
-        if not missing:
-            break
+        if moves:
+            every = {*history.moves, *moves}
+            history.moves = sorted(every, key=lambda move: move.version, reverse=True)
+            if wanted <= undo_moves(live, wanted, history.moves)[0]:
+                break
     return history
 
 
 def undo_moves(
     live: AbstractSet[str], wanted: AbstractSet[str], moves: Sequence[Move]
 ) -> tuple[set[str], list[Move]]:
-    """Return older files with the same rows as live files, and the moves that lead from one to the other.
+    """Return older files with the same rows as live files, and the moves undone to find them.
 
-    Only moves whose origins include wanted files, directly or through other moves, are undone. ``moves``
-    are newest first.
+    Only moves whose origins include wanted files, directly or through other moves, are undone. Moves are
+    ordered from the newest to the oldest.
 
     >>> move = Move(3, frozenset({"a", "b"}), {"ab": 2})
     >>> sorted(undo_moves({"ab", "c"}, {"a"}, [move])[0])
@@ -98,7 +102,7 @@ def undo_moves(
             _exchange(files, move.origins, move.targets.keys())
         else:
             useful.append(move)
-    return files, useful
+    return files, useful[::-1]
 
 
 def _is_applicable(old: AbstractSet[str], new: AbstractSet[str], files: AbstractSet[str]) -> bool:

@@ -2,16 +2,19 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
+from etl.delta.moved_rows import Move
 from etl.errors import MismatchError
 from etl.lake.commit_info import find_record
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
+from etl.lake.source_moves import read_moves
 from etl.lake.work_units import WorkUnit, kept_units, split_key, stale_data_files
 from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
@@ -43,6 +46,7 @@ class Plan:
     changed: frozenset[str]  # input files whose rows are replaced
     units: UnitsToDo
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
+    moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
 
     @property
     def is_rebuild(self) -> bool:
@@ -96,7 +100,7 @@ def plan_work(
     _check_files(ledgers, begin)
     documents = ledgers["documents"]
     is_new = "documents" in begin
-    listing = list_source(recipe.source, None if is_new else _read_before(documents))
+    listing = list_source(recipe.source, None if is_new else _read_before(recipe, documents))
     splits = SpilledList(listing.splits)
     todo, changed = splits, dict(listing.removed)
     if not is_new:
@@ -122,10 +126,11 @@ def plan_work(
         changed=frozenset(changed),
         units=_count_units(ledgers, begin),
         others=tuple(others),
+        moves=listing.moves,
     )
 
 
-def _read_before(documents: Ledger) -> ReadBefore:
+def _read_before(recipe: Recipe, documents: Ledger) -> ReadBefore:
     """Return what the lake holds of its source."""
 
     def rows_below(url: str) -> Mapping[str, int]:
@@ -136,7 +141,7 @@ def _read_before(documents: Ledger) -> ReadBefore:
                     rows[file["min.source"]] += file["rows"]
         return rows
 
-    return ReadBefore(rows_below, documents.has_changed)
+    return ReadBefore(rows_below, documents.has_changed, partial(read_moves, str(recipe.lake)))
 
 
 def _check_files(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> None:

@@ -19,6 +19,7 @@ from etl.job.run_commits import RunCommits, load_reference_tokenizer
 from etl.job.run_context import RunContext
 from etl.job.tokenize_step import tokenize_units
 from etl.lake import leases
+from etl.lake.source_moves import write_moves
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe, Step
 
@@ -43,6 +44,7 @@ def run(
     check_stages(recipe)
     ledgers = open_ledgers(recipe)
     plan = plan_work(recipe, ledgers, rebuild=rebuild, replace_changed=replace_changed)
+    write_moves(str(recipe.lake), plan.moves)
     commits = RunCommits(plan, ledgers)
     if plan.has_work():
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer

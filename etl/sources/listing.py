@@ -5,12 +5,13 @@ The data files of a Delta table are those of one version, and the lake's rows mu
 version: ``list_source`` compares what the lake holds with the table and its log.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from etl import storage
+from etl.delta.moved_rows import Move
 from etl.errors import SourceError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
@@ -25,11 +26,13 @@ _FILES_PER_CHUNK = 1024
 class SourceListing:
     """The splits of a source, and the files read before whose rows are no longer in a Delta table.
 
-    ``removed`` has, by URI, what happened to each of these files: "were removed from ...".
+    ``removed`` has, by URI, what happened to each of these files: "were removed from ...". ``moves`` has, by
+    the id of a Delta table, moves of rows to be kept for the next listing.
     """
 
     splits: Iterator[Split]
     removed: Mapping[str, str]
+    moves: Mapping[str, Sequence[Move]]
 
 
 def list_splits(source: Source) -> Iterator[Split]:
@@ -50,12 +53,14 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
     """
     files: dict[str, Split] = {}  # by URI: a file that two paths name is read once
     removed: dict[str, str] = {}
+    moves: dict[str, Sequence[Move]] = {}
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
             table, tables = delta.list_table(path, source, before), tables + 1
             listed: Iterable[Split] = table.files
             removed |= table.removed
+            moves |= table.moves
         else:
             listed = _list_files(path, source)
         files |= {split.uri: split for split in listed}
@@ -65,7 +70,8 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
             where=source.paths[0],
             hint="remove source.version, or set source.path to the URL of a Delta table",
         )
-    return SourceListing(_cut_files(iter(files.values()), source.split_bytes), removed)
+    removed = {uri: what for uri, what in removed.items() if uri not in files}
+    return SourceListing(_cut_files(iter(files.values()), source.split_bytes), removed, moves)
 
 
 def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.delta.external import delta_rs_location
+from etl.delta.moved_rows import Move
 from etl.sources import ReadBefore, Source, Split, list_source, read_split
 
 SCHEMA = pa.schema({"text": pa.string(), "n": pa.int64()})
@@ -114,6 +115,7 @@ class HeldRows:
         self._texts: dict[str, list[str]] = {}  # URI -> texts
         self._fingerprints: dict[str, str] = {}  # URI -> fingerprint
         self._done: set[tuple[str, int, int | None]] = set()
+        self._moves: dict[str, Sequence[Move]] = {}  # by table id
 
     @property
     def texts(self) -> Counter[str]:
@@ -150,7 +152,11 @@ class HeldRows:
         return new
 
     def _list(self, source: Source) -> tuple[list[Split], dict[str, str]]:
-        listing = list_source(source, ReadBefore(self._rows_below, self._has_changed))
+        before = ReadBefore(
+            self._rows_below, self._has_changed, lambda table_id: self._moves.get(table_id, ())
+        )
+        listing = list_source(source, before)
+        self._moves |= listing.moves
         splits = list(listing.splits)
         changed = {s.uri: "changed" for s in splits if self._has_changed(s.uri, s.fingerprint)}
         return splits, {**listing.removed, **changed}

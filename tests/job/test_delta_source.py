@@ -11,7 +11,7 @@ from etl.audit.trace import trace
 from etl.audit.trace_records import TracedTable
 from etl.cli.commands.trace import lines
 from etl.delta.table import Table
-from etl.errors import MismatchError
+from etl.errors import MismatchError, SourceError
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake.table_versions import history, live_inputs
@@ -19,6 +19,7 @@ from etl.maintenance.optimize import optimize
 from etl.recipe.recipe import Recipe
 from tests.helpers.delta_source import SourceTable
 from tests.helpers.lake_rows import rows
+from tests.helpers.paths import at
 
 
 @pytest.fixture
@@ -59,6 +60,24 @@ def test_a_compacted_table_is_not_read_again(
     assert texts(recipe) == table.texts()
     assert len(rows(recipe.lake, "tokens")) == 9
     assert not make_plan(recipe).has_work()
+
+
+def test_a_run_keeps_the_moves_that_the_log_will_lose(
+    client: Client, recipe: Recipe, table: SourceTable
+) -> None:
+    table.append(2)
+    table.append(2)
+    run(recipe, cluster=client)
+    table.compact()
+    assert run(recipe, cluster=client).rows == 0
+    table.append(2)
+    table.delete_log_entries()
+    assert run(recipe, cluster=client).rows == 2
+    assert texts(recipe) == table.texts()
+    [moves] = (at(recipe.lake) / "source_moves").glob("*.json")
+    moves.write_text("{")
+    with pytest.raises(SourceError, match=r"is damaged.*\n  hint: delete the file"):
+        make_plan(recipe)
 
 
 def test_the_lineage_has_the_version_of_each_input_file(

@@ -4,14 +4,18 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.layout import Layout
+from etl.delta.table import Table
 from etl.sources import Source
-from tests.helpers.delta_source import HeldRows, RefusedError, SourceTable
+from tests.helpers.delta_source import SCHEMA, HeldRows, RefusedError, SourceTable
 
 
 @pytest.fixture
@@ -185,7 +189,28 @@ def test_a_table_that_was_dropped_and_created_again_is_another_one(table: Source
     assert held.texts == table.texts()
 
 
-def test_deleted_log_entries_are_reported(table: SourceTable) -> None:
+def test_log_entries_are_needed_once(table: SourceTable) -> None:
+    held = held_rows(table)
+    for _ in range(2):
+        table.append(2)
+        held.read()
+        table.compact()
+        table.vacuum()
+        assert held.read() == []
+        table.append(2)
+        table.delete_log_entries()
+        assert len(held.read()) == 1
+    assert held.texts == table.texts()
+    table.delete("text 0")
+    with pytest.raises(RefusedError, match="removed from the Delta table"):
+        held.read()
+    held.read(replace=True)
+    assert held.texts == table.texts()
+
+
+def test_log_entries_that_were_deleted_before_they_were_needed_are_reported(
+    table: SourceTable,
+) -> None:
     held = held_rows(table)
     table.append(2)
     table.append(2)
@@ -193,14 +218,42 @@ def test_deleted_log_entries_are_reported(table: SourceTable) -> None:
     table.delete_log_entries()
     assert held.read() == [], "all files are live: no log entry is needed"
     table.compact()
-    table.delete_log_entries()
-    assert held.read() == [], "the entry that explains the new file is the newest"
     table.append(2)
     table.delete_log_entries()
     with pytest.raises(RefusedError, match="log entries of that time were deleted"):
         held.read()
     held.read(replace=True)
     assert held.texts == table.texts()
+
+
+@pytest.mark.parametrize("partition_by", [(), ("n",)])
+def test_a_table_of_our_own_that_was_compacted_is_not_read_again(
+    place, partition_by: tuple[str, ...]
+) -> None:
+    layout = Layout(partition_by=partition_by, statistics=())
+    table = Table.create(str(place / "own"), SCHEMA, layout)
+
+    def write(texts: list[str], n: int) -> list[DataFile]:
+        partition = dict.fromkeys(partition_by, str(n))
+        writer = DataFileWriter(table.url, SCHEMA, layout, name="part", partition=partition)
+        columns = {"text": texts, "n": pa.array([n] * len(texts), pa.int64())}
+        writer.append(pa.table({k: v for k, v in columns.items() if k not in partition_by}))
+        return writer.close()
+
+    small = [*write(["a"], 0), *write(["b"], 0), *write(["c"], 1)]
+    table = table.commit(small, transactions={})
+    held = HeldRows(Source(path=table.url))
+    held.read()
+    table = table.commit(
+        [*write(["a", "b"], 0), *write(["c"], 1)],
+        remove=[file.path for file in small],
+        transactions={},
+        data_change=False,
+    )
+    assert held.read() == []
+    table.commit(write(["d"], 1), transactions={})
+    assert len(held.read()) == 1
+    assert held.texts == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
 class Histories(RuleBasedStateMachine):

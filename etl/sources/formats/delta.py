@@ -3,12 +3,12 @@
 A table is a folder and is recognized by its ``_delta_log``, so the format has no extension.
 
 Data files are immutable, so that the table's id and the path identify the content of a file. When files that
-were read before are no longer in the table, the log tells why. If their rows were moved to other files
+were read before are no longer in the table, the log says why. If their rows were moved to other files
 (compaction), the new files are not read: the lake keeps the addresses of the old ones, and an old file that
 was not read yet is read although it is no longer live. Otherwise the rows were removed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -44,21 +44,25 @@ class ReadBefore:
 
     ``rows_below`` returns the rows held of each input file below a URL, by URI, without files of no rows.
     ``has_changed`` returns whether rows of other content of a file are held, by its URI and fingerprint.
+    ``moves`` returns the moves that earlier listings of a Delta table relied on, by the table's id.
     """
 
     rows_below: Callable[[str], Mapping[str, int]]
     has_changed: Callable[[str, str], bool]
+    moves: Callable[[str], Sequence[Move]]
 
 
 @dataclass(frozen=True)
 class TableListing:
     """The files of a Delta table to read, some of them before, and those whose rows it lacks by now.
 
-    ``removed`` has, by URI, what happened to each of these files.
+    ``removed`` has, by URI, what happened to each of these files. ``moves`` are new moves, by the table's id,
+    to be kept for the next listing; empty if they are those of ``ReadBefore``.
     """
 
     files: Iterable[Split]
     removed: Mapping[str, str] = field(default_factory=dict)
+    moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)
 
 
 def list_table(url: str, source: Source, before: ReadBefore | None) -> TableListing:
@@ -81,11 +85,13 @@ def list_table(url: str, source: Source, before: ReadBefore | None) -> TableList
         removed = dict.fromkeys(gone - same.keys(), _OTHER_TABLE)
         if gone.isdisjoint(same):
             return TableListing(live.values(), removed)
-        history = trace_moves(table.url, table.version, live.keys(), same.keys())
+        known = before.moves(table.id)
+        history = trace_moves(table.url, table.version, live.keys(), same.keys(), known)
         listing = _OlderFiles(table, live, same, history).listing()
     except TableError as error:
         raise SourceError(error.what, where=error.where, hint=error.hint) from error
-    return TableListing(listing.files, {**removed, **listing.removed})
+    moves = {} if listing.moves == {table.id: list(known)} else listing.moves
+    return TableListing(listing.files, {**removed, **listing.removed}, moves)
 
 
 class _OlderFiles:
@@ -120,6 +126,7 @@ class _OlderFiles:
         return TableListing(
             sorted(splits, key=lambda split: split.uri),
             {uri: self._fate(uri, was_merged=was_lost) for uri in gone},
+            {self._table.id: undone},
         )
 
     def _unread_origins(
