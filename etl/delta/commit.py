@@ -19,7 +19,7 @@ from etl import storage
 from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.log_segment import LogSegment, commit_file_name, log_folder
-from etl.errors import ConflictError, StorageError
+from etl.errors import ConflictError, StorageError, TableError
 
 _THREADS = 16  # they wait for storage
 _CONFIGURATION: Mapping[str, str] = {
@@ -57,7 +57,7 @@ def creation_actions(
     }
     info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}}
     yield {"commitInfo": {**info, "commit": uuid.uuid4().hex}}
-    yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": _WRITER_VERSION}}
+    yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     yield {"metaData": metadata}
     yield from _txn_actions(transactions)
 

@@ -23,12 +23,15 @@ _UNSUPPORTED = {
 
 @dataclass(frozen=True)
 class ExternalTable:
-    """The schema and data files of a Delta table that any program wrote.
+    """A version of a Delta table that any program wrote: its id, its schema and its data files.
 
-    ``files`` has ``path`` (string, as in the log), ``size`` (int64, bytes) and ``partition.NAME``.
+    ``files`` has ``path`` (string, as in the log), ``size`` (int64, bytes), ``rows`` (int64, null if unknown)
+    and ``partition.NAME``.
     """
 
     url: str
+    version: int
+    id: str  # another table at the same URL has another id
     schema: pa.Schema
     files: pa.Table
 
@@ -52,10 +55,16 @@ def open_external(url: str, version: int | None = None) -> ExternalTable:
         features=_READER_FEATURES,
     )
     actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
-    actions = actions.rename_columns({"size_bytes": "size"})
-    names = [n for n in actions.column_names if n in ("path", "size") or n.startswith("partition.")]
-    files = actions.select(names).sort_by("path")
-    return ExternalTable(url, pa.schema(delta.schema().to_arrow()), files)
+    actions = actions.rename_columns({"size_bytes": "size", "num_records": "rows"})
+    own = ("path", "size", "rows")
+    names = [n for n in actions.column_names if n in own or n.startswith("partition.")]
+    return ExternalTable(
+        url,
+        delta.version(),
+        str(delta.metadata().id),
+        pa.schema(delta.schema().to_arrow()),
+        actions.select(names).sort_by("path"),
+    )
 
 
 def open_delta_rs(url: str, version: int | None) -> deltalake.DeltaTable:
