@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-wheel chaos fuzz lint docs bench dist audit clean
+.PHONY: help demo test test-s3 test-slow test-stores test-wheel chaos fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -27,6 +27,11 @@ test-s3: $(INSTALLED)  ## run the tests of lakes with each lake on a real S3 ser
 
 test-slow: $(INSTALLED)  ## run the tests that take more than a few seconds each
 	$(BIN)/python -m pytest -m slow
+
+test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage and Azure; needs npm
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[stores]'
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix .azurite azurite@3.37.0
+	$(BIN)/python -m pytest tests/storage/test_stores.py -m "slow or not slow"
 
 test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environment, and try it
 	$(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"

@@ -3,6 +3,7 @@
 The commands import the library when they run, so `etl --help` starts fast.
 """
 
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
@@ -32,6 +33,7 @@ from etl.cli.commands import (
     verify,
 )
 from etl.cli.output import FAILED
+from etl.cli.progress import WaitingLines
 from etl.errors import TokenlakeError
 
 COMMANDS: Final = (
@@ -64,8 +66,11 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; exit with 1 on a TokenlakeError, or raise it with ``--debug``."""
+        from etl.storage.time_limit import reporting_waits
+
         try:
-            return super().invoke(ctx)
+            with reporting_waits(WaitingLines(sys.stderr).write):
+                return super().invoke(ctx)
         except TokenlakeError as error:
             if ctx.params.get("debug"):
                 raise

@@ -1,8 +1,14 @@
-"""The progress of a run: one line rewritten on a terminal, one line every few seconds elsewhere."""
+"""The progress of a run: one line rewritten on a terminal, one line every few seconds elsewhere.
+
+Lines that name a store which does not answer come between them.
+"""
 
 import shutil
+import threading
 import time
 from typing import TYPE_CHECKING, Self, TextIO
+
+from etl.errors import one_line
 
 if TYPE_CHECKING:
     from etl.job.progress import Progress
@@ -53,6 +59,27 @@ class ProgressLine:
         if self._open:
             self._stream.write("\n")
             self._open = False
+
+
+class WaitingLines:
+    """Lines that name a store which does not answer; at most one every few seconds for all threads."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._written = -float("inf")
+        self._lock = threading.Lock()
+
+    def write(self, endpoint: str, seconds: float) -> None:
+        """Write a line unless one has just been written."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._written < _PLAIN_SECONDS - 1:
+                return
+            self._written = now
+            text = one_line(f"waiting for {endpoint}: no answer for {duration(seconds)}")
+            # On a terminal, the line replaces that of the progress, which is written again.
+            self._stream.write(f"\r{text}\x1b[K\n" if self._stream.isatty() else f"{text}\n")
+            self._stream.flush()
 
 
 def line(progress: "Progress") -> str:

@@ -22,8 +22,10 @@ class InputFile(_Record):
 
     uri: str
     size: int  # bytes
-    fingerprint: str  # etag, or size and mtime; empty if the commit dropped all rows of the file
+    # etag, or size and mtime; for a file of a Delta table the table's id; empty if all its rows were dropped
+    fingerprint: str
     rows: int  # records that the commit read from it; negative if a repair dropped them
+    version: int | None = None  # version of the Delta table that it is a data file of
 
 
 class InputTable(_Record):

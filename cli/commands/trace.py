@@ -9,7 +9,8 @@ from etl.cli import options, output
 
 if TYPE_CHECKING:
     from etl.audit.lineage_graph import Trace
-    from etl.audit.trace_records import Cut, RowLocation, TracedDuplicate
+    from etl.audit.trace_records import Cut, RowLocation, TracedDuplicate, TracedTable
+    from etl.schemas import InputFile
 
 app = typer.Typer()
 
@@ -65,8 +66,7 @@ def _document(trace: "Trace") -> Iterator[str]:
     if trace.lang is not None:
         yield f"  lang        {trace.lang}"
     if trace.input is not None:
-        size, records = f"{trace.input.size:,} bytes", f"{trace.input.rows:,} records"
-        yield f"  input file  {size}, {records}, fingerprint {trace.input.fingerprint}"
+        yield from _input(trace.input, trace.table)
     yield f"  document    {_location(trace.document)}"
     if trace.duplicate is not None:
         yield from _duplicate(trace.duplicate)
@@ -80,6 +80,15 @@ def _document(trace: "Trace") -> Iterator[str]:
         yield f"  signal      {name} = {value:g}"
     if trace.text is not None:
         yield f"  text        {output.cell(trace.text)}"
+
+
+def _input(file: "InputFile", table: "TracedTable | None") -> Iterator[str]:
+    origin = f"fingerprint {file.fingerprint}"
+    if table is not None:
+        origin = f"from version {table.version} of {table.url}"
+    yield f"  input file  {file.size:,} bytes, {file.rows:,} records, {origin}"
+    if table is not None and table.is_stored is False:
+        yield "              no longer stored: the table was vacuumed since"
 
 
 def _duplicate(duplicate: "TracedDuplicate") -> Iterator[str]:

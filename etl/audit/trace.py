@@ -12,11 +12,12 @@ from etl.audit.trace_records import (
     Trace,
     TracedCommit,
     TracedDuplicate,
+    TracedTable,
     TracedTokens,
     cut_of,
 )
 from etl.delta.table import Table
-from etl.errors import TableError, one_line
+from etl.errors import StorageError, TableError, one_line
 from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import open_tables
@@ -110,6 +111,7 @@ class _Lake:
             cut=cut,
             tokens=tokens,
             input=self._inputs.get(values["source"]),
+            table=self._source_table(values["source"]),
         )
 
     def missing(self, wanted: dict[str, str | int]) -> TableError:
@@ -145,6 +147,21 @@ class _Lake:
             if version.lineage and any(file.uri == source for file in version.lineage.input_files)
         ]
         return _as_commit(added_in(self.documents, path, candidates or self._versions[::-1]))
+
+    def _source_table(self, source: str) -> TracedTable | None:
+        """Return the Delta table that an input file belongs to, by the recipe that read it."""
+        file = self._inputs.get(source)
+        if file is None or file.version is None:
+            return None
+        try:
+            is_stored = storage.file_size(source) == file.size
+        except StorageError:
+            is_stored = None
+        records = (version.lineage for version in self._versions if version.lineage is not None)
+        paths = (record.canonical["source"]["path"] for record in records)
+        urls = (storage.normalize(url) for each in paths for url in _as_list(each))
+        url = next((url for url in urls if source.startswith(f"{url}/")), source)
+        return TracedTable(url=url, version=file.version, is_stored=is_stored)
 
     def _decision(
         self, address: dict[str, Any], *, done: bool
@@ -220,6 +237,10 @@ class _Lake:
         for note in Quarantine(self.url).notes():
             if note.step == "tokens" and note.source == source:
                 yield note.error
+
+
+def _as_list(path: str | list[str]) -> list[str]:
+    return [path] if isinstance(path, str) else path
 
 
 def _as_commit(version: Version | None) -> TracedCommit | None:

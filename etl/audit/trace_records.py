@@ -100,6 +100,17 @@ class TracedTokens:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TracedTable:
+    """The Delta table that an input file belongs to, at the version at which it was read."""
+
+    url: str
+    version: int
+    is_stored: (
+        bool | None
+    )  # whether the file is still stored, if not live; None: the store is not reachable
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """The complete record of one document in a lake."""
 
@@ -118,3 +129,4 @@ class Trace:
     cut: Cut | None  # its units that occur in other documents
     tokens: TracedTokens | None
     input: schemas.InputFile | None
+    table: TracedTable | None = None  # None if the input file does not belong to a Delta table

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import deltalake
 import pyarrow as pa
@@ -13,16 +14,24 @@ from etl.errors import StorageError, TableError, error_line
 
 # Those that delta-rs handles, or that concern only writers.
 _READER_FEATURES = protocol.READER_FEATURES | {"v2Checkpoint", "vacuumProtocolCheck"}
+_UNSUPPORTED = {
+    False: re.compile(r"%[0-9A-Fa-f]{2}|\\|[\x00-\x1f\x7f]"),
+    True: re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|\x00-\x1f\x7f]"),  # a local path
+}
+"""Whether a URL is local -> what delta-rs 1.6 cannot open in its path."""
 
 
 @dataclass(frozen=True)
 class ExternalTable:
-    """The schema and data files of a Delta table that any program wrote.
+    """A version of a Delta table that any program wrote: its id, its schema and its data files.
 
-    ``files`` has ``path`` (string, as in the log), ``size`` (int64, bytes) and ``partition.NAME``.
+    ``files`` has ``path`` (string, as in the log), ``size`` (int64, bytes), ``rows`` (int64, null if unknown)
+    and ``partition.NAME``.
     """
 
     url: str
+    version: int
+    id: str  # another table at the same URL has another id
     schema: pa.Schema
     files: pa.Table
 
@@ -46,10 +55,16 @@ def open_external(url: str, version: int | None = None) -> ExternalTable:
         features=_READER_FEATURES,
     )
     actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
-    actions = actions.rename_columns({"size_bytes": "size"})
-    names = [n for n in actions.column_names if n in ("path", "size") or n.startswith("partition.")]
-    files = actions.select(names).sort_by("path")
-    return ExternalTable(url, pa.schema(delta.schema().to_arrow()), files)
+    actions = actions.rename_columns({"size_bytes": "size", "num_records": "rows"})
+    own = ("path", "size", "rows")
+    names = [n for n in actions.column_names if n in own or n.startswith("partition.")]
+    return ExternalTable(
+        url,
+        delta.version(),
+        str(delta.metadata().id),
+        pa.schema(delta.schema().to_arrow()),
+        actions.select(names).sort_by("path"),
+    )
 
 
 def open_delta_rs(url: str, version: int | None) -> deltalake.DeltaTable:
@@ -69,13 +84,19 @@ def open_delta_rs(url: str, version: int | None) -> deltalake.DeltaTable:
 
 
 def delta_rs_location(url: str) -> str:
-    """Return the URL or local path of a table for delta-rs: in a path, # and ? are ordinary characters."""
-    if not storage.is_local(url):
-        return url
-    if re.search("%[0-9A-Fa-f]{2}", url):
+    """Return the location of a table for delta-rs, which expects a percent-encoded URL.
+
+    >>> delta_rs_location("s3://bucket/table #1")
+    's3://bucket/table%20%231'
+
+    Raises StorageError for the few paths that delta-rs 1.6 cannot open: it decodes a path twice.
+    """
+    protocol, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    if match := _UNSUPPORTED[protocol == "file"].search(path):
         raise StorageError(
-            "a local path must not contain a percent escape like %20",
+            f"delta-rs cannot open a table whose path contains {match[0]!r}",
             where=url,
-            hint="rename the folder",
+            hint="copy the table to another folder",
         )
-    return str(storage.local_path(url))
+    return f"{protocol}://{authority}{slash}{quote(path)}"

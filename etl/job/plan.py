@@ -1,22 +1,28 @@
 """Compare a recipe with its lake: a ``Plan`` of the tables to create and the splits to read."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
+from etl.delta.moved_rows import Move
 from etl.errors import MismatchError
 from etl.lake.commit_info import find_record
 from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
+from etl.lake.source_moves import read_moves
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkUnit, kept_units, split_key
 from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
-from etl.sources import Split, list_splits
+from etl.sources import ReadBefore, Split, list_source
+
+_CHANGED = "have changed since their rows were committed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,7 @@ class Plan:
     changed: frozenset[str]  # input files whose rows are dropped, and read again if they exist
     units: UnitsToDo
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
+    moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
 
     @property
     def rebuilt(self) -> tuple[Step, ...]:
@@ -99,15 +106,18 @@ def plan_work(
     lake = open_lake(str(recipe.lake), ledgers.values())
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
     _check_foreign_changes(ledgers, begin)
-    splits = SpilledList(list_splits(recipe.source))
     documents = ledgers["documents"]
-    todo, changed = splits, frozenset[str]()
-    if "documents" not in begin:
-        changed = frozenset(s.uri for s in splits if documents.has_changed(s.uri, s.fingerprint))
+    is_new = "documents" in begin
+    listing = list_source(recipe.source, None if is_new else _read_before(recipe, documents))
+    splits = SpilledList(listing.splits)
+    todo, changed = splits, dict(listing.removed)
+    if not is_new:
+        changed |= {s.uri: _CHANGED for s in splits if documents.has_changed(s.uri, s.fingerprint)}
         todo = SpilledList(s for s in splits if not documents.is_done(split_key(documents, s)))
     if changed and not replace_changed:
+        counts = sorted(Counter(changed.values()).items())
         raise MismatchError(
-            f"{len(changed)} input files have changed since their rows were committed",
+            "; ".join(f"{count} input files {what}" for what, count in counts),
             where=min(changed),
             hint="pass --replace-changed to replace the old rows with the new ones",
         )
@@ -128,10 +138,25 @@ def plan_work(
         splits=todo,
         uncounted=SpilledList(split for split in splits if split.uri in files),
         done=len(splits) - len(todo),
-        changed=changed,
+        changed=frozenset(changed),
         units=_count_units(ledgers, begin),
         others=tuple(others),
+        moves=listing.moves,
     )
+
+
+def _read_before(recipe: Recipe, documents: Ledger) -> ReadBefore:
+    """Return what the lake holds of its source."""
+
+    def rows_below(url: str) -> Mapping[str, int]:
+        rows: Counter[str] = Counter()
+        if documents.table is not None:
+            for file in documents.table.files("path", "min.source", "rows"):
+                if file["rows"] and file["min.source"].startswith(url + "/"):
+                    rows[file["min.source"]] += file["rows"]
+        return rows
+
+    return ReadBefore(rows_below, documents.has_changed, partial(read_moves, str(recipe.lake)))
 
 
 def _check_foreign_changes(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from distributed import Client
 
+from etl import storage
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost
 from etl.compute.time_limit import TIME_LIMIT
 from etl.job.dedup_step import deduplicate
@@ -49,6 +50,7 @@ def run(
         with _connect(cluster if cluster is not None else Cluster()) as (client, time_limit):
             if on_client is not None:
                 on_client(client)
+            storage.check_conditional_writes(str(recipe.lake))
             # The lease protects the files of the run from a vacuum.
             with leases.hold_lease(str(recipe.lake), "run"), raise_if_scheduler_lost(client):
                 start.drop_rows()

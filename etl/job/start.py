@@ -11,6 +11,7 @@ from etl.job.plan import Plan, open_ledgers, plan_work
 from etl.job.run_commits import RunCommits
 from etl.lake.epochs import open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger
+from etl.lake.source_moves import write_moves
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import drop_sources, drop_units
 from etl.recipe.recipe import Recipe
@@ -36,6 +37,7 @@ class Start:
             rebuild=self._rebuild,
             replace_changed=self._replace_changed,
         )
+        write_moves(str(self._recipe.lake), self.plan.moves)
         self.commits = RunCommits(self.plan, self.ledgers)
 
     def drop_rows(self) -> None:

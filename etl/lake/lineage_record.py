@@ -61,9 +61,13 @@ def input_files(
         files[result.source] = splits[result.key]
     return [
         schemas.InputFile(
-            uri=uri, size=files[uri].size, fingerprint=files[uri].fingerprint, rows=rows[uri]
+            uri=uri,
+            size=split.size,
+            fingerprint=split.fingerprint,
+            rows=rows[uri],
+            version=split.version,
         )
-        for uri in sorted(files)
+        for uri, split in sorted(files.items())
     ]
 
 

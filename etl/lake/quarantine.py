@@ -43,7 +43,7 @@ class Quarantine:
         """Delete the note of a unit, if there is one."""
         uri = self._uri(step, source, part)
         if uri in self._known:
-            storage.filesystem(uri).rm(uri)
+            storage.remove(uri)
             self._known.discard(uri)
 
     def notes(self) -> list[Quarantined]:

@@ -271,6 +271,10 @@ def _why_unreadable(source: str, inputs: Mapping[str, schemas.InputFile]) -> str
     info = storage.file_info(source)
     if info is None:
         return f"its input file no longer exists: {source}"
-    if info.fingerprint != inputs[source].fingerprint:
+    recorded = inputs[source]
+    is_same = info.fingerprint == recorded.fingerprint
+    if recorded.version is not None:  # data files of Delta tables do not change
+        is_same = info.size == recorded.size
+    if not is_same:
         return f"its input file has changed: {source} (run the recipe with --replace-changed)"
     return None

@@ -1,13 +1,20 @@
-"""Splits of a source: list its files, cut the large ones, and number their records."""
+"""Splits of a source: list its files, cut the large ones, and number their records.
 
-from collections.abc import Iterable, Iterator
+Files that are not in a Delta table are independent: a file that no longer exists keeps its rows in a lake.
+The data files of a Delta table are those of one version, and the lake's rows must be the rows of that
+version: ``list_source`` compares what the lake holds with the table and its log.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from etl import storage
+from etl.delta.moved_rows import Move
 from etl.errors import SourceError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
+from etl.sources.formats.delta import ReadBefore
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -15,8 +22,29 @@ _CONCURRENT_FOOTERS = 16
 _FILES_PER_CHUNK = 1024
 
 
+@dataclass(frozen=True)
+class SourceListing:
+    """The splits of a source, and the files read before whose rows are no longer in a Delta table.
+
+    ``removed`` has, by URI, what happened to each of these files: "were removed from ...". ``moves`` has, by
+    the id of a Delta table, moves of rows to be kept for the next listing.
+    """
+
+    splits: Iterator[Split]
+    removed: Mapping[str, str]
+    moves: Mapping[str, Sequence[Move]]
+
+
 def list_splits(source: Source) -> Iterator[Split]:
-    """Return all splits of a source, in the order of its paths, then by URI and position in the file.
+    """Return all splits of a source that no file was read from; see ``list_source``."""
+    return list_source(source).splits
+
+
+def list_source(source: Source, before: ReadBefore | None = None) -> SourceListing:
+    """Return the splits of a source, in the order of its paths, then by URI and position in the file.
+
+    Of a Delta table, these are the splits of its data files, or of older files with the same rows if files
+    read before were compacted since; the splits of files that were read completely may be left out.
 
     Every path is listed before the first split is returned; the footers of files larger than
     ``split_bytes`` are read as the splits are consumed. Raises SourceError if a path matches no file, if
@@ -24,10 +52,15 @@ def list_splits(source: Source) -> Iterator[Split]:
     listed.
     """
     files: dict[str, Split] = {}  # by URI: a file that two paths name is read once
+    removed: dict[str, str] = {}
+    moves: dict[str, Sequence[Move]] = {}
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
-            listed, tables = delta.list_data_files(path, source), tables + 1
+            table, tables = delta.list_table(path, source, before), tables + 1
+            listed: Iterable[Split] = table.files
+            removed |= table.removed
+            moves |= table.moves
         else:
             listed = _list_files(path, source)
         files |= {split.uri: split for split in listed}
@@ -37,7 +70,8 @@ def list_splits(source: Source) -> Iterator[Split]:
             where=source.paths[0],
             hint="remove source.version, or set source.path to the URL of a Delta table",
         )
-    return _cut_files(iter(files.values()), source.split_bytes)
+    removed = {uri: what for uri, what in removed.items() if uri not in files}
+    return SourceListing(_cut_files(iter(files.values()), source.split_bytes), removed, moves)
 
 
 def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
@@ -91,7 +125,7 @@ def _list_files(path: str, source: Source) -> Iterator[Split]:
 def _is_table(path: str) -> bool:
     url = storage.normalize(path)
     log = storage.join(url, "_delta_log")
-    return not storage.is_glob(url) and bool(storage.filesystem(url).isdir(log))
+    return not storage.is_glob(url) and storage.is_folder(log)
 
 
 def _hint_for_missing(path: str) -> str:

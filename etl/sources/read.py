@@ -38,25 +38,17 @@ def count_records(split: Split) -> int:
 
 @contextmanager
 def _listed_file(split: Split) -> Iterator[None]:
-    """Check that the file has not changed since it was listed; name the file in every error."""
+    """Check, after it was read, that the file has not changed since it was listed; name it in every error.
+
+    A change explains any error before it.
+    """
     try:
-        now = storage.file_info(split.uri)
-        if now is None:
-            raise SourceError(
-                "the file no longer exists",
-                where=split.uri,
-                hint="restore it: it existed when the source was listed",
-            )
-        same = now.size == split.size and (
-            split.format == "delta" or now.fingerprint == split.fingerprint
-        )
-        if not same:
-            raise SourceError(
-                f"the file has changed since it was listed ({split.size} bytes then, {now.size} now)",
-                where=split.uri,
-                hint="run again when no other process writes to it",
-            )
-        yield
+        try:
+            yield
+        except Exception as error:
+            _check_unchanged(split, error)
+            raise
+        _check_unchanged(split)
     except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError) as error:
         what = error.what if isinstance(error, StorageError) else error_line(error)
         raise SourceError(
@@ -64,3 +56,30 @@ def _listed_file(split: Split) -> Iterator[None]:
             where=split.uri,
             hint="download the file again, set source.format if the extension is wrong, or leave it out",
         ) from error
+
+
+def _check_unchanged(split: Split, cause: Exception | None = None) -> None:
+    """Raise SourceError if the file is not the one that was listed."""
+    now = storage.file_info(split.uri)
+    if now is None and split.version is not None:
+        raise SourceError(
+            f"the file of version {split.version} of a Delta table no longer exists (VACUUM?)",
+            where=split.uri,
+            hint="run again: the table is then listed again",
+        ) from cause
+    if now is None:
+        raise SourceError(
+            "the file no longer exists",
+            where=split.uri,
+            hint="restore it: it existed when the source was listed",
+        ) from cause
+    # The log of a Delta table has no fingerprints: its data files are immutable.
+    same = now.size == split.size and (
+        split.format == "delta" or now.fingerprint == split.fingerprint
+    )
+    if not same:
+        raise SourceError(
+            f"the file has changed since it was listed ({split.size} bytes then, {now.size} now)",
+            where=split.uri,
+            hint="run again when no other process writes to it",
+        ) from cause

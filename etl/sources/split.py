@@ -41,6 +41,7 @@ class Split:
     first_row: int | None = 0  # number of the first record; None until ``number_splits`` sets it
     bytes: int = 0  # approximate size of the piece, for progress
     partition: tuple[tuple[str, Any], ...] = ()  # columns whose values are in the Delta log
+    version: int | None = None  # of the Delta table, at which the file was live
 
     @property
     def is_whole(self) -> bool:

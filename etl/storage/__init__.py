@@ -1,9 +1,11 @@
 """Reach files by URL, local or in an object store; only this package holds credentials.
 
-Callers import the package and write ``storage.join(...)``. ``referenced_files`` is imported by its own name.
+Callers import the package and write ``storage.join(...)``. ``referenced_files`` and ``time_limit`` are
+imported by their own names.
 """
 
 from etl.storage.files import (
+    check_conditional_writes,
     convert_write_errors,
     create_if_absent,
     open_atomic_output,
@@ -14,8 +16,8 @@ from etl.storage.files import (
     remove,
     write_bytes,
 )
-from etl.storage.filesystem import delta_options, filesystem
-from etl.storage.listing import FileInfo, file_info, file_size, file_sizes, find_files
+from etl.storage.filesystem import delta_options, endpoint_of, filesystem, store_timeout
+from etl.storage.listing import FileInfo, file_info, file_size, file_sizes, find_files, is_folder
 from etl.storage.urls import (
     get_protocol,
     is_glob,
@@ -24,19 +26,24 @@ from etl.storage.urls import (
     local_path,
     normalize,
     refuse_credentials,
+    refuse_unaddressable,
+    split_authority,
 )
 
 __all__ = [
     "FileInfo",
+    "check_conditional_writes",
     "convert_write_errors",
     "create_if_absent",
     "delta_options",
+    "endpoint_of",
     "file_info",
     "file_size",
     "file_sizes",
     "filesystem",
     "find_files",
     "get_protocol",
+    "is_folder",
     "is_glob",
     "is_local",
     "join",
@@ -48,6 +55,9 @@ __all__ = [
     "read_bytes",
     "read_range",
     "refuse_credentials",
+    "refuse_unaddressable",
     "remove",
+    "split_authority",
+    "store_timeout",
     "write_bytes",
 ]

@@ -4,20 +4,29 @@ Errors of the store's client become StorageError, or WriteError when writing; on
 them on, since its caller decides which request to repeat.
 """
 
+import io
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from http import HTTPStatus
 from pathlib import Path
 
 import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
 from etl.storage.filesystem import CREATE_ONLY_OPTIONS, filesystem
-from etl.storage.urls import get_protocol, is_local, local_path
+from etl.storage.time_limit import LimitedFile, call
+from etl.storage.urls import get_protocol, is_local, join, local_path, normalize
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
+_CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+_STORES = (
+    "use local disk, Amazon S3 or a server with conditional writes, Google Cloud Storage or Azure"
+)
 
 
 @contextmanager
@@ -30,8 +39,9 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
         if is_local(uri):
             file = pa.OSFile(str(local_path(uri)), "rb")
         else:
-            remote = filesystem(uri).open(uri, "rb", block_size=_READ_AHEAD_BYTES)
-            file = pa.PythonFile(remote, mode="r")
+            remote = call(filesystem(uri), "open", uri, "rb", cache_type="none")
+            reader = io.BufferedReader(LimitedFile(uri, remote), _READ_AHEAD_BYTES)
+            file = pa.PythonFile(reader, mode="r")
     except Exception as error:
         raise StorageError(f"cannot be read ({error_line(error)})", where=uri) from error
     with file:
@@ -63,9 +73,13 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = pa.OSFile(str(path), "wb")
         else:
-            file = pa.PythonFile(filesystem(uri).open(uri, "wb"), mode="w")
-    with file:
+            remote = call(filesystem(uri), "open", uri, "wb")
+            file = pa.PythonFile(io.BufferedWriter(LimitedFile(uri, remote), 1 << 20), mode="w")
+    try:
         yield file
+    finally:
+        with convert_write_errors(uri):
+            file.close()
 
 
 @contextmanager
@@ -86,7 +100,8 @@ def open_atomic_output(uri: str) -> Iterator[pa.NativeFile]:
             if is_local(uri):
                 temporary.replace(path)
             else:
-                filesystem(uri).put_file(str(temporary), uri)
+                size = temporary.stat().st_size
+                call(filesystem(uri), "put_file", str(temporary), uri, url=uri, num_bytes=size)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -109,7 +124,7 @@ def read_bytes(uri: str) -> bytes | None:
     """
     fs = filesystem(uri)
     try:
-        return bytes(fs.cat_file(uri))
+        return bytes(call(fs, "cat_file", uri))
     except FileNotFoundError:
         return None
     except Exception as error:
@@ -125,7 +140,7 @@ def write_bytes(uri: str, content: bytes) -> None:
         if is_local(uri):
             _write_local(uri, content, os.replace)
         else:  # stores create objects atomically
-            filesystem(uri).pipe_file(uri, content)
+            call(filesystem(uri), "pipe_file", uri, content, num_bytes=len(content))
     except Exception as error:
         raise _write_error(uri, error) from error
 
@@ -138,26 +153,64 @@ def create_if_absent(uri: str, content: bytes) -> bool:
     """
     protocol = get_protocol(uri)
     if not is_local(uri) and protocol not in CREATE_ONLY_OPTIONS:
-        hint = "use local disk, S3, Google Cloud Storage or Azure Blob Storage"
-        raise StorageError("the store cannot refuse a second writer", where=uri, hint=hint)
+        raise StorageError("the store cannot refuse a second writer", where=uri, hint=_STORES)
+    for pause_s in (*_CONFLICT_PAUSES_S, None):
+        try:
+            if is_local(uri):
+                _write_local(uri, content, os.link)
+            else:
+                options = CREATE_ONLY_OPTIONS[protocol]
+                call(filesystem(uri), "pipe_file", uri, content, num_bytes=len(content), **options)
+            return True
+        except Exception as error:
+            # Each store refuses with its own error, and a response may be lost: see what is stored.
+            try:
+                existing = read_bytes(uri)
+            except StorageError:
+                raise _write_error(uri, error) from error
+            if existing is not None:
+                return existing == content
+            if _http_status(error) == HTTPStatus.NOT_IMPLEMENTED:
+                what = f"conditional writes are not supported by this store ({error_line(error)})"
+                raise StorageError(what, where=uri, hint=_STORES) from error
+            if _http_status(error) != HTTPStatus.CONFLICT or pause_s is None:
+                raise _write_error(uri, error) from error
+            time.sleep(
+                pause_s
+            )  # S3 replies with a conflict while another request is being executed
+    raise AssertionError("the last attempt returns or raises")
+
+
+def check_conditional_writes(folder: str) -> None:
+    """Raise StorageError if the store lets a second writer overwrite the file of the first.
+
+    Two runs could then overwrite each other's commits. Creates a file in the folder twice, and deletes it; a
+    folder that passed is not checked again. Raises WriteError if the folder is not writable.
+    """
+    folder = normalize(folder)
+    if not is_local(folder):
+        _check_conditional_writes(folder)
+
+
+@lru_cache(maxsize=64)
+def _check_conditional_writes(folder: str) -> None:
+    uri = join(folder, f".probe-{uuid.uuid4().hex}")
     try:
-        if is_local(uri):
-            _write_local(uri, content, os.link)
-        else:
-            filesystem(uri).pipe_file(uri, content, **CREATE_ONLY_OPTIONS[protocol])
-    except Exception as error:
-        # Each store refuses with its own error, and a response may be lost: see what is stored.
-        existing = read_bytes(uri)
-        if existing is None:
-            raise _write_error(uri, error) from error
-        return existing == content
-    return True
+        if create_if_absent(uri, b"first") and create_if_absent(uri, b"second"):
+            raise StorageError(
+                "the store ignores If-None-Match, so two runs could overwrite each other's commits",
+                where=folder,
+                hint=_STORES,
+            )
+    finally:
+        with suppress(StorageError):  # the error of the check matters more
+            remove(uri)
 
 
 def remove(uri: str) -> None:
     """Delete a file if it exists; raise StorageError if it cannot be deleted."""
     try:
-        filesystem(uri).rm_file(uri)
+        call(filesystem(uri), "rm_file", uri)
     except FileNotFoundError:
         pass
     except Exception as error:
@@ -178,6 +231,18 @@ def _write_local(uri: str, content: bytes, move: Callable[[Path, Path], None]) -
 
 def _temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+
+
+def _http_status(error: BaseException) -> int | None:
+    """Return the status of an HTTP response that an error of any store's client describes."""
+    for source in (error, error.__cause__):  # s3fs converts the errors of botocore
+        response = getattr(source, "response", None)  # of botocore: a dictionary
+        if isinstance(response, dict):
+            return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        status = getattr(source, "status_code", getattr(source, "code", None))  # Azure, Google
+        if isinstance(status, int):
+            return status
+    return None
 
 
 def _write_error(uri: str, error: BaseException) -> WriteError:

@@ -1,13 +1,22 @@
-"""The fsspec filesystem and the delta-rs options of a URL, configured from the environment."""
+"""The fsspec filesystem and the delta-rs options of a URL, configured from the environment.
 
+- S3: ``AWS_ENDPOINT_URL``, ``AWS_REGION`` and what botocore reads, such as ``AWS_ACCESS_KEY_ID``.
+- Google: what gcsfs reads, such as ``GOOGLE_APPLICATION_CREDENTIALS`` or ``STORAGE_EMULATOR_HOST``.
+- Azure: ``AZURE_STORAGE_CONNECTION_STRING``, or ``AZURE_STORAGE_ACCOUNT_NAME`` with what adlfs reads, such as
+  ``AZURE_STORAGE_ACCOUNT_KEY``. A URL such as ``abfss://container@account.dfs.core.windows.net/lake`` names
+  the account itself.
+"""
+
+import json
+import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import fsspec
 
 from etl.errors import StorageError
-from etl.storage.urls import get_protocol
+from etl.storage.urls import get_protocol, is_local, split_authority
 
 CREATE_ONLY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     **{protocol: {"mode": "create"} for protocol in ("s3", "s3a", "gs", "gcs")},
@@ -15,12 +24,26 @@ CREATE_ONLY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Protocol -> the options with which the store's client creates an object, but never overwrites one."""
 
+TIMEOUT_VARIABLE: Final = "TOKENLAKE_STORE_TIMEOUT"
+"""The environment variable with the seconds that an operation on a store may take."""
+
+_DEFAULT_TIMEOUT_S = 60.0
+_AZURE_OPTIONS = {
+    "AccountName": "azure_storage_account_name",
+    "AccountKey": "azure_storage_account_key",
+    "SharedAccessSignature": "azure_storage_sas_key",
+    "BlobEndpoint": "azure_storage_endpoint",
+}
+"""Field of a connection string -> option of delta-rs."""
+
+_DELTA_REQUEST_S = 30.0  # the default of delta-rs for one request
+
 
 def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     """Return the fsspec filesystem of a URL, with the endpoint and region from the environment.
 
     The store's client repeats failed requests unless ``retry`` is false. Raises StorageError if no library
-    for the protocol is installed.
+    for the protocol is installed, or if the environment is for another account than the URL.
     """
     protocol = get_protocol(url)
     options: dict[str, Any] = {}
@@ -29,6 +52,8 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
         options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
         if not retry:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
+    if protocol in ("az", "abfs", "abfss"):
+        options = _azure_account(url)
     # A cached listing may be out of date, and the cache is not thread-safe.
     if protocol in CREATE_ONLY_OPTIONS:
         options["use_listings_cache"] = False
@@ -38,7 +63,7 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
         raise StorageError(
             f"no filesystem for {protocol}:// ({error})",
             where=url,
-            hint="local paths and s3:// work as installed; gs:// needs gcsfs, az:// needs adlfs",
+            hint="local paths and s3:// work as installed; gs:// needs tokenlake[gs], az:// tokenlake[az]",
         ) from error
     if not retry and hasattr(fs, "retries"):
         fs.retries = 1  # its options differ, so fsspec does not share this instance with others
@@ -46,8 +71,86 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
 
 
 def delta_options(url: str) -> dict[str, str]:
-    """Return the storage options of delta-rs, which reads credentials from the environment itself."""
+    """Return the storage options of delta-rs, which reads most credentials from the environment itself.
+
+    It does not know http endpoints, the emulator of Google, connection strings of Azure, or our timeout.
+    """
+    protocol = get_protocol(url)
+    if is_local(url):
+        return {}
+    timeout = store_timeout()
+    options = {
+        "timeout": f"{min(timeout, _DELTA_REQUEST_S) * 1000:.0f}ms",
+        "retry_timeout": f"{timeout * 1000:.0f}ms",
+    }
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-    if url.startswith(("s3://", "s3a://")) and endpoint.startswith("http://"):
-        return {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": endpoint}
-    return {}
+    if protocol in ("s3", "s3a") and endpoint.startswith("http://"):
+        options |= {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": endpoint}
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    if protocol in ("gs", "gcs") and emulator:
+        base = emulator if "://" in emulator else f"http://{emulator}"
+        key = {"gcs_base_url": base, "disable_oauth": True, "client_email": "", "private_key": ""}
+        options["google_service_account_key"] = json.dumps({**key, "private_key_id": ""})
+    if protocol in ("az", "abfs", "abfss"):
+        fields = _connection_string()
+        options |= {name: fields[key] for key, name in _AZURE_OPTIONS.items() if key in fields}
+        if fields.get("BlobEndpoint", "").startswith("http://"):
+            options["azure_allow_http"] = "true"
+    return options
+
+
+def store_timeout() -> float:
+    """Return the seconds that an operation on a store may take; StorageError if the setting is invalid."""
+    text = os.environ.get(TIMEOUT_VARIABLE)
+    if not text:
+        return _DEFAULT_TIMEOUT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise StorageError(
+            f"{TIMEOUT_VARIABLE} must be a positive number of seconds, not {text!r}",
+            hint=f"unset it for the default of {_DEFAULT_TIMEOUT_S:.0f}",
+        )
+    return seconds
+
+
+def endpoint_of(url: str) -> str:
+    """Return the endpoint of a URL's store if the environment names one, else the bucket.
+
+    >>> endpoint_of("gs://bucket/lake/tokens")
+    'gs://bucket'
+    """
+    protocol = get_protocol(url)
+    endpoint = None
+    if protocol in ("s3", "s3a"):
+        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    elif protocol in ("gs", "gcs"):
+        endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
+    elif protocol in ("az", "abfs", "abfss"):
+        endpoint = _connection_string().get("BlobEndpoint")
+    return endpoint or split_authority(url)[0]
+
+
+def _azure_account(url: str) -> dict[str, Any]:
+    """Return the options for the account that a URL names, if any."""
+    host = split_authority(url)[0].partition("@")[2]
+    if not host:
+        return {}
+    account = host.partition(".")[0]
+    configured = _connection_string().get("AccountName", account)
+    if configured != account:
+        raise StorageError(
+            f"AZURE_STORAGE_CONNECTION_STRING is for the account {configured!r}, not {account!r}",
+            where=url,
+            hint="set AZURE_STORAGE_ACCOUNT_KEY instead, or the connection string of this account",
+        )
+    return {"account_name": account, "account_host": host.replace(".dfs.", ".blob.")}
+
+
+def _connection_string() -> dict[str, str]:
+    """Return the fields of Azure's connection string; values such as keys may contain =."""
+    text = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
+    pairs = (part.partition("=") for part in text.split(";") if part)
+    return {name: value for name, _, value in pairs}

@@ -6,7 +6,18 @@ from typing import Any
 
 from etl.errors import StorageError, error_line
 from etl.storage.filesystem import filesystem
-from etl.storage.urls import WILDCARDS, get_protocol, is_glob, normalize
+from etl.storage.time_limit import call
+from etl.storage.urls import (
+    WILDCARDS,
+    get_protocol,
+    is_glob,
+    join,
+    normalize,
+    refuse_unaddressable,
+    split_authority,
+)
+
+_LISTING_TIMEOUTS = 10  # of a folder with all files below it: a million files take 1,000 requests
 
 
 @dataclass(frozen=True)
@@ -31,14 +42,17 @@ def find_files(pattern: str) -> list[FileInfo]:
     fs = filesystem(url)
     root = fs._strip_protocol(url)
     try:
-        if is_glob(url) and not fs.exists(url):
+        entry = _info(fs, url)
+        if entry is None and is_glob(url):
             root = root[: min(root.find(char) for char in WILDCARDS if char in root)]
             root = root.rpartition("/")[0]
-            entries = fs.glob(url, detail=True).values()
-        elif fs.isdir(url):
-            entries = fs.find(url, detail=True).values()
+            entries = call(fs, "glob", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
+        elif entry is None:
+            entries = []
+        elif entry["type"] == "directory":
+            entries = call(fs, "find", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
         else:
-            entries = [fs.info(url)] if fs.exists(url) else []
+            entries = [entry]
         entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
     except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
         raise StorageError(f"cannot be listed ({error_line(error)})", where=url) from error
@@ -58,12 +72,21 @@ def file_info(uri: str) -> FileInfo | None:
     """
     fs = filesystem(uri)
     try:
-        entry = fs.info(uri)
-    except FileNotFoundError:
-        return None
+        entry = _info(fs, uri)
     except Exception as error:
         raise StorageError(f"cannot be reached ({error_line(error)})", where=uri) from error
-    return _file_info(uri, fs._strip_protocol(uri), entry) if entry["type"] == "file" else None
+    if entry is None or entry["type"] != "file":
+        return None
+    return _file_info(uri, fs._strip_protocol(uri), entry)
+
+
+def is_folder(url: str) -> bool:
+    """Return whether a folder exists; errors as in ``file_info``."""
+    try:
+        entry = _info(filesystem(url), url)
+    except Exception as error:
+        raise StorageError(f"cannot be reached ({error_line(error)})", where=url) from error
+    return entry is not None and entry["type"] == "directory"
 
 
 def file_sizes(folder: str) -> dict[str, int]:
@@ -73,7 +96,7 @@ def file_sizes(folder: str) -> dict[str, int]:
     """
     fs = filesystem(folder)
     try:
-        entries = fs.ls(folder, detail=True)
+        entries = call(fs, "ls", folder, detail=True)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(folder) from error
     except Exception as error:
@@ -88,8 +111,21 @@ def file_size(uri: str) -> int | None:
     return None if file is None else file.size
 
 
+def _info(fs: Any, url: str) -> dict[str, Any] | None:
+    """Return the entry of a file or folder, or None if it does not exist."""
+    try:
+        return dict(call(fs, "info", url))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
+    """Return the file of an entry at a path of the client's, found below a URL."""
+    authority = split_authority(url)[0]
     uri = f"{get_protocol(url)}://{path}"
+    if "@" in authority:  # the client's path starts with the container, without the account
+        uri = join(authority, path.partition("/")[2])
+    refuse_unaddressable(uri)
     if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
         hint = "rename the file: its name is stored as text in the tables"
         raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)

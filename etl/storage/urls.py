@@ -12,11 +12,19 @@ from etl.errors import StorageError
 WILDCARDS = "*?["
 
 _USER = re.compile(r"(?<=://)[^/@]*@")
+_PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")  # in abfss://container@account it is a container
 _SIGNED = re.compile(  # signed URLs of S3, Google and Azure, and keys passed as query parameters
     r"[?&;](?:x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|sig|signature"
     r"|awsaccesskeyid|[a-z_]*(?:secret|token|password|key))=.*",
     re.IGNORECASE | re.DOTALL,
 )
+
+_AZURE = ("az", "abfs", "abfss")
+_OTHER_OBJECT = {
+    **dict.fromkeys(("s3", "s3a"), re.compile(r"\?versionId=")),
+    **dict.fromkeys(_AZURE, re.compile(r"\?versionid=|\?[^#]*#|[?#]$|[\\\t\r\n]")),
+}
+"""Protocol -> characters for which the store's client would use another object: it parses them."""
 
 
 def normalize(url: str | os.PathLike[str]) -> str:
@@ -25,10 +33,12 @@ def normalize(url: str | os.PathLike[str]) -> str:
     >>> normalize("s3://lake/web/")
     's3://lake/web'
 
-    Raises StorageError if it contains a user name, a key or a signature.
+    Raises StorageError if it contains a user name, a key or a signature, or if the store's client cannot
+    address it.
     """
     text = os.fspath(url)
     refuse_credentials(text)
+    refuse_unaddressable(text)
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "://" in text:
@@ -44,14 +54,30 @@ def refuse_credentials(url: str) -> None:
     etl.errors.StorageError: https://store/a.parquet[...]: a URL must not contain credentials
       hint: set environment variables instead, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
     """
-    if is_local(url) or not (_USER.search(url) or _SIGNED.search(url)):
+    user = _PASSWORD if get_protocol(url) in _AZURE else _USER
+    if is_local(url) or not (user.search(url) or _SIGNED.search(url)):
         return
-    shown = _SIGNED.sub("[...]", _USER.sub("[...]@", url))
+    shown = _SIGNED.sub("[...]", user.sub("[...]@", url))
     raise StorageError(
         "a URL must not contain credentials",
         where=shown,
         hint="set environment variables instead, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     )
+
+
+def refuse_unaddressable(url: str) -> None:
+    """Raise StorageError if the client of the store would read or write another object.
+
+    >>> refuse_unaddressable("s3://bucket/a?versionId=7")
+    Traceback (most recent call last):
+    etl.errors.StorageError: s3://bucket/a?versionId=7: the client of s3:// cannot address '?versionId='
+      hint: use another name
+    """
+    protocol = get_protocol(url)
+    pattern = _OTHER_OBJECT.get(protocol)
+    if pattern is not None and (match := pattern.search(url.rstrip("/"))):
+        what = f"the client of {protocol}:// cannot address {match[0]!r}"
+        raise StorageError(what, where=url, hint="use another name")
 
 
 def join(url: str, *parts: str) -> str:
@@ -66,6 +92,17 @@ def join(url: str, *parts: str) -> str:
 def get_protocol(url: str) -> str:
     """Return the protocol of a URL, such as s3; that of a local path is file."""
     return url.split("://", 1)[0] if "://" in url else "file"
+
+
+def split_authority(url: str) -> tuple[str, str]:
+    """Split a URL after its bucket, or its container and account, if it has any.
+
+    >>> split_authority("abfss://raw@account.dfs.core.windows.net/lake/web")
+    ('abfss://raw@account.dfs.core.windows.net', 'lake/web')
+    """
+    protocol, _, rest = url.partition("://")
+    authority, _, path = rest.partition("/")
+    return f"{protocol}://{authority}", path
 
 
 def is_local(url: str) -> bool:

@@ -24,8 +24,8 @@ from etl.errors import TableError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import write_jsonl
-from tests.helpers.damage import open_table, rewrite
-from tests.helpers.lake_rows import rows
+from tests.helpers.damage import open_table, read, rewrite
+from tests.helpers.lake_rows import Row, rows
 from tests.helpers.near_duplicates import changed, words
 from tests.helpers.paths import NewPlace, at, copy
 
@@ -213,6 +213,35 @@ def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, place: U
     (path,) = [file["path"] for file in files if file["min.kind"] == "cut"]
     rewrite(lake, "duplicates", change, path)
     assert any(problem in other.what for other in verify(str(lake.lake)))
+
+
+@pytest.mark.parametrize("kind", ["exact", "near"])
+def test_a_keeper_with_another_text_is_found(made: Recipe, kind: str, place: UPath) -> None:
+    lake = made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})
+    decided = rows(lake.lake, "duplicates")
+    gone = {(row["source"], row["row"]) for row in decided}
+    wrong = next(row for row in decided if row["kind"] == kind)
+    keeper = wrong["keeper_source"], wrong["keeper_row"]
+    kept = (row for row in rows(lake.lake, "documents") if row["verdict"] == "kept")
+    other = next(
+        row for row in kept if (a := (row["source"], row["row"])) not in gone and a != keeper
+    )
+
+    def change(table: pa.Table) -> pa.Table:
+        changed_rows = table.to_pylist()
+        for row in changed_rows:
+            if (row["source"], row["row"]) == (wrong["source"], wrong["row"]):
+                row |= {"keeper_source": other["source"], "keeper_row": other["row"]}
+        return pa.Table.from_pylist(changed_rows, table.schema)
+
+    files = open_table(lake, "duplicates").data_files()["path"].to_pylist()
+    rewrite(lake, "duplicates", change, next(f for f in files if _holds(lake, f, wrong)))
+    assert any("whose keeper has another text" in other.what for other in verify(str(lake.lake)))
+
+
+def _holds(recipe: Recipe, file: str, row: Row) -> bool:
+    table = read(recipe, "duplicates", file).select(["source", "row"])
+    return {"source": row["source"], "row": row["row"]} in table.to_pylist()
 
 
 batch = st.lists(

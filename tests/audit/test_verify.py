@@ -20,7 +20,7 @@ from etl.job.run import run
 from etl.lake.table_specs import DUPLICATES, KEYS, TOKENS
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl, write_parquet
-from tests.helpers.damage import file_of, live, open_table, read, rewrite
+from tests.helpers.damage import commit_damage, file_of, live, open_table, read, rewrite
 from tests.helpers.paths import at, copy, opened
 
 Damage = Callable[[Recipe], None]
@@ -180,7 +180,7 @@ def test_a_rejected_row_without_a_reason_is_found(lake: Recipe) -> None:
     path = live(lake, "documents", "rejected")[0]
     table = open_table(lake, "documents")
     others = [p for p in live(lake, "documents") if p != path]
-    table.commit([], remove=others, transactions={})
+    commit_damage(table, remove=others)
     new = rewrite(lake, "documents", lambda rows: _change(rows, "reason", [None] * rows.num_rows))
     problems = verify(str(lake.lake))
     assert any(p.file == new and "rejected rows have no reason" in p.what for p in problems)
@@ -202,7 +202,7 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
     }
     partition = {"verdict": "kept"} if folder else {}
     fragment = DataFile(twin, row["size"], row["rows"], partition, json.dumps(statistics))
-    table.commit([fragment], transactions={})
+    commit_damage(table, [fragment])
     problems = verify(str(lake.lake))
     repeated = {p.file for p in problems if "whose address occurs more than once" in p.what}
     assert repeated == {path, twin}
@@ -214,7 +214,7 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
 
 def test_missing_tokens_are_found(lake: Recipe) -> None:
     path = live(lake, "tokens")[0]
-    open_table(lake, "tokens").commit([], remove=[path], transactions={})
+    commit_damage(open_table(lake, "tokens"), remove=[path])
     (problem,) = verify(str(lake.lake))
     assert problem.file in live(lake, "documents", "kept")
     assert problem.what.startswith("0 of its rows have tokens")
@@ -222,7 +222,7 @@ def test_missing_tokens_are_found(lake: Recipe) -> None:
 
 def test_missing_documents_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
-    open_table(lake, "documents").commit([], remove=[path], transactions={})
+    commit_damage(open_table(lake, "documents"), remove=[path])
     descriptions = {problem.what for problem in verify(str(lake.lake))}
     assert any("whose document is not kept" in what for what in descriptions)
     assert any("its documents no longer exist" in what for what in descriptions)
@@ -241,7 +241,7 @@ def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) 
         "file": row["file"],
     }
     writer.append(pa.Table.from_pylist([duplicate], schemas.DUPLICATES))
-    table.commit(writer.close(), transactions={})
+    commit_damage(table, writer.close())
 
 
 def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
@@ -271,7 +271,7 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
     )
     writer.append(damaged)
     written = writer.close()
-    table.commit(written, remove=[path], transactions={})
+    commit_damage(table, written, remove=[path])
     problems = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
     assert problems == {
         ("keys", "its keys are not sorted"),
@@ -335,7 +335,7 @@ def test_tokens_without_a_document_are_found(lake: Recipe) -> None:
     }
     writer.append(pa.Table.from_pylist([row], pa.schema(list(schemas.TOKENS)[:5])))
     (fragment,) = writer.close()
-    table.commit([dataclasses.replace(fragment)], transactions={})
+    commit_damage(table, [fragment])
     problems = verify(str(lake.lake))
     assert {problem.file for problem in problems} == {fragment.path}
     assert any("whose document is not kept" in problem.what for problem in problems)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from etl.cli.app import app
+from etl.storage.filesystem import TIMEOUT_VARIABLE
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -20,7 +21,11 @@ def etl(*words: object, env: Mapping[str, str] | None = None) -> Result:
 
 def start(*words: object) -> subprocess.Popen[str]:
     """Start a command in a separate process."""
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("TOKENLAKE_")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TOKENLAKE_") or name == TIMEOUT_VARIABLE
+    }
     return subprocess.Popen(
         [sys.executable, "-c", "from etl.cli import main; main()", *map(str, words)],
         env={**environment, "PYTHONPATH": str(ROOT)},

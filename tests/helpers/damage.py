@@ -1,7 +1,7 @@
 """Damage to the data files of a lake."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +10,7 @@ from upath import UPath
 
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
+from etl.lake.ledger import Drop, Ledger, LedgerEntry, key_of
 from etl.recipe.recipe import Recipe
 from tests.helpers.paths import at, opened
 
@@ -33,6 +34,15 @@ def file_of(recipe: Recipe, name: str, path: str) -> UPath:
 
 def read(recipe: Recipe, name: str, path: str) -> pa.Table:
     return opened(file_of(recipe, name, path)).read()
+
+
+def commit_damage(
+    table: Table, add: Sequence[DataFile] = (), *, remove: Collection[str] = ()
+) -> None:
+    """Add and remove data files as a faulty release would do, and not as another program."""
+    ledger = Ledger(table.url, fingerprint="f" * 64, table=table)
+    entries = [LedgerEntry(key_of(file.path), [file]) for file in add]
+    ledger.drop(Drop(add=entries, paths=remove), lambda _: {}, epoch=ledger.epoch)
 
 
 def rewrite(
@@ -61,7 +71,7 @@ def rewrite(
     }
     size = file_of(recipe, name, new).stat().st_size
     fragment = DataFile(new, size, before["rows"], partition, json.dumps(statistics))
-    table.commit([fragment], remove=[path], transactions={})
+    commit_damage(table, [fragment], remove=[path])
     return new
 
 

@@ -19,13 +19,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-Fault = Literal["500", "503", "stall", "cut", "slow", "drop"]
-"""Status 500 or 503; no response; only half of the response; the response in eight parts with pauses; no
-response although the request is executed."""
+import s3fs
+
+Fault = Literal["500", "503", "409", "501", "stall", "cut", "slow", "drop", "unconditional"]
+"""Status 500 or 503; the errors ConditionalRequestConflict (409) and NotImplemented (501) of S3; no response;
+only half of the response; the response in eight parts with pauses; no response although the request is
+executed; a request that is executed without If-None-Match."""
 
 FAULTS: tuple[Fault, ...] = ("500", "503", "stall", "cut", "slow")
+_S3_ERRORS = {"409": "ConditionalRequestConflict", "501": "NotImplemented"}
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault in ("500", "503"):
             self.answer(int(fault), [], b"")
+        elif fault in _S3_ERRORS:
+            message = f"<Error><Code>{_S3_ERRORS[fault]}</Code><Message>Injected</Message></Error>"
+            self.answer(int(fault), [("Content-Type", "application/xml")], message.encode())
+        elif fault == "unconditional" and "If-None-Match" in self.headers:
+            # The header is signed: send another request instead of this one without it.
+            store = s3fs.S3FileSystem(endpoint_url=f"http://{self.server.upstream}")
+            store.pipe_file(unquote(self.path), body)
+            self.answer(200, [("ETag", '"1"')], b"")
         else:
             with closing(http.client.HTTPConnection(self.server.upstream)) as connection:
                 connection.putrequest(

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,8 @@ import pytest
 import s3fs
 
 
-def new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
-    """Create a bucket, configure the environment for it, and return its URL."""
+def new_environment(endpoint: str, patch: pytest.MonkeyPatch) -> None:
+    """Configure the environment for an S3 server, with credentials."""
     environment = {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test-secret",
@@ -32,6 +33,11 @@ def new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
         patch.delenv(name, raising=False)
     for name, value in environment.items():
         patch.setenv(name, value)
+
+
+def new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
+    """Create a bucket, configure the environment for it, and return its URL."""
+    new_environment(endpoint, patch)
     bucket = f"test-{uuid.uuid4().hex[:12]}"
     s3fs.S3FileSystem(endpoint_url=endpoint).mkdir(bucket)
     return f"s3://{bucket}"
@@ -47,7 +53,7 @@ def seaweedfs(program: str, folder: Path) -> Iterator[str]:
     """Start a SeaweedFS server on free loopback ports, and yield its URL."""
     roles = ("master", "volume", "filer", "s3")
     names = [f"{role}.{kind}" for role in roles for kind in ("port", "port.grpc")]
-    ports = dict(zip(names, _free_ports(len(names)), strict=True))
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     identity = {
         "name": "test",
         "credentials": [{"accessKey": "test", "secretKey": "test-secret"}],
@@ -76,7 +82,7 @@ def seaweedfs(program: str, folder: Path) -> Iterator[str]:
     try:
         with guarded(command, folder):
             endpoint = f"http://127.0.0.1:{ports['s3.port']}"
-            _wait_until_ready(f"{endpoint}/healthz", folder / "output.log")
+            wait_until_ready(f"{endpoint}/healthz", folder / "output.log")
             yield endpoint
     finally:
         for role in roles:  # sockets that it creates in /tmp regardless of its options
@@ -103,7 +109,7 @@ def guarded(command: Sequence[str], folder: Path) -> Iterator[None]:
         process.communicate(b"\n")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return ports that were free a moment ago; they are held together so that they differ."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -112,12 +118,15 @@ def _free_ports(count: int) -> list[int]:
         return [int(free.getsockname()[1]) for free in sockets]
 
 
-def _wait_until_ready(url: str, log: Path) -> None:
+def wait_until_ready(url: str, log: Path) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
+        except urllib.error.HTTPError as error:  # an OSError
+            if error.code < 500:  # it responds, to a request without credentials
+                return
         except OSError:
             time.sleep(0.2)
-    raise RuntimeError(f"the S3 server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    raise RuntimeError(f"the server did not start:\n{log.read_text(errors='replace')[-3000:]}")

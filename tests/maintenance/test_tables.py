@@ -20,6 +20,7 @@ from etl.lake.table_specs import SPECS, TableSpec
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
+from tests.helpers.damage import commit_damage
 from tests.helpers.paths import at
 
 SCHEMA = pa.schema({"source": pa.string(), "row": pa.int64()})
@@ -82,7 +83,7 @@ def test_a_release_keeps_a_further_table_from_a_vacuum(recipe: Recipe, scores: T
     lake = str(recipe.lake)
     assert releases.create_release(lake, "first").versions["scores"] == 1
     old = scores.data_files()["path"].to_pylist()
-    scores.commit([write_file(scores, "b")], remove=old, transactions={})
+    commit_damage(scores, [write_file(scores, "b")], remove=old)
     orphan = write_file(scores, "c")
     unneeded = vacuum(lake, retain=timedelta(0)).files
     assert [(file.table, file.file) for file in unneeded] == [("scores", orphan.path)]

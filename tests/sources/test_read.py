@@ -187,6 +187,31 @@ def test_a_file_rewritten_with_the_same_size_is_refused(tmp_path) -> None:
         list(read_split(split, source))
 
 
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path) -> None:
+    source = Source(path=_write_lines(tmp_path / "a.jsonl", ["one"] * 2 * MAX_ROWS))
+    [split] = list_splits(source)
+    batches = read_split(split, source)
+    next(batches)
+    _write_lines(tmp_path / "a.jsonl", ["two"] * 2 * MAX_ROWS)
+    os.utime(tmp_path / "a.jsonl", ns=(1, 1_000_000_000))
+    with pytest.raises(SourceError, match="has changed"):
+        list(batches)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 not Parquet PAR1"])
+def test_a_change_explains_the_error_that_it_causes(tmp_path, content: bytes) -> None:
+    table = pa.table({"text": [random.Random(n).randbytes(40_000).hex() for n in range(40)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=10)
+    source = Source(path=str(tmp_path / "a.parquet"))
+    [split] = list_splits(source)
+    batches = read_split(split, source, batch_bytes=200_000)
+    next(batches)
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(SourceError, match=r"has changed since it was listed") as changed:
+        list(batches)
+    assert isinstance(changed.value.__cause__, pa.ArrowException | OSError)
+
+
 def test_other_filesystems_are_supported() -> None:
     memory = fsspec.filesystem("memory")
     lines = b"".join(b'{"text": "%d"}\n' % number for number in range(100))

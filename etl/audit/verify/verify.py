@@ -6,13 +6,14 @@ verified; ``quick`` reads only the logs and the footers.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import polars as pl
 import pyarrow as pa
 
 from etl import storage
+from etl.audit.verify.decision_checks import check_decisions
 from etl.audit.verify.file_checks import Problem, check_files
 from etl.audit.verify.key_checks import check_keys
 from etl.audit.verify.log_checks import check_logs
@@ -22,10 +23,11 @@ from etl.lake import releases
 from etl.lake.commit_info import find_record
 from etl.lake.epochs import open_lake
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import Ledger, find_ledger
+from etl.lake.ledger import Ledger, find_ledger, open_ledger
 from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import latest_record, live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.recipe.recipe import Recipe
 
 __all__ = ["Problem", "verify"]
 
@@ -40,28 +42,40 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     url = storage.normalize(lake)
     if problems := check_logs(url):
         return sorted(problems, key=_sort_key)
-    tables = open_tables(url)
-    for name, opened in open_lake(url).items():
-        if changes := opened.foreign_changes():
-            problems.append(Problem(name, None, changes.what, is_foreign=True))
+    problems = list(_foreign_changes(url))
     if problems:
         return problems
-    documents, duplicates = tables["documents"], tables.get("duplicates")
-    tokens = tables.get("tokens")
+    tables = open_tables(url)
     for table in tables.values():
         problems += _check_table(table, quick=quick)
     if not problems and not quick:
-        left_out = read_duplicates(duplicates)
-        problems += check_rows(documents, tokens, left_out)
-        if tokens is not None and (ledger := find_ledger(tokens)) is not None:
-            problems += _check_units(documents, tokens, left_out, ledger)
-        decided = find_ledger(duplicates) if duplicates is not None else None
-        if decided is not None:
-            problems += check_keys(documents, left_out.filter(SAME), KeysTable(decided))
-    problems += _check_lineage(documents)
+        problems += _compare_tables(tables)
+    problems += _check_lineage(tables["documents"])
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
     return sorted(problems, key=_sort_key)
+
+
+def _foreign_changes(lake: str) -> Iterator[Problem]:
+    for name, ledger in open_lake(lake).items():
+        if changes := ledger.foreign_changes():
+            yield Problem(name, None, changes.what, is_foreign=True)
+
+
+def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
+    """Compare the rows of the tables with each other."""
+    documents, duplicates = tables["documents"], tables.get("duplicates")
+    tokens = tables.get("tokens")
+    left_out = read_duplicates(duplicates)
+    yield from check_rows(documents, tokens, left_out)
+    if tokens is not None and (ledger := find_ledger(tokens)) is not None:
+        yield from _check_units(documents, tokens, left_out, ledger)
+    record = find_record(duplicates) if duplicates is not None else None
+    if duplicates is not None and record is not None:
+        same = left_out.filter(SAME)
+        stages = Recipe.recorded(record.canonical, where=duplicates.url).dedup_stages
+        yield from check_decisions(documents, same, stages)
+        yield from check_keys(documents, same, KeysTable(open_ledger(duplicates)))
 
 
 def _check_table(table: Table, *, quick: bool) -> list[Problem]:

@@ -1,0 +1,104 @@
+"""Check the decisions in `duplicates` against the documents: a duplicate has the text of its keeper.
+
+Exact duplicates must have the content hash of their keepers, near-duplicates signatures that agree well
+enough. Memory: the hashes or signatures of the duplicates and their keepers.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import sqrt
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.audit.verify.file_checks import Problem
+from etl.delta.table import Table
+from etl.stages.dedup import DedupStage, find_dedup_stage
+from etl.stages.dedup_minhash import DedupMinhash
+
+_THREADS = 8
+_STANDARD_ERRORS = 6  # an estimate this far below the limit is not due to chance
+
+
+def check_decisions(
+    documents: Table, duplicates: pl.DataFrame, stages: Sequence[DedupStage]
+) -> Iterator[Problem]:
+    """Yield a problem for decisions that name a keeper with another text.
+
+    ``duplicates`` are the rows of ``read_duplicates`` with a kind in ``schemas.WHOLE``; those with a keeper
+    in another lake are left out. ``stages`` are the deduplication stages that decided.
+    """
+    pairs = duplicates.filter(pl.col("keeper_lake").is_null())
+    exact = pairs.filter(pl.col("kind") == "exact")
+    both = _with_both(documents, exact, "content_hash")
+    yield from _problems(both.filter(pl.col("content_hash") != pl.col("content_hash_keeper")))
+    stage = find_dedup_stage(stages, DedupMinhash)
+    near = pairs.filter(pl.col("kind") == "near")
+    if stage is not None and not near.is_empty():
+        both = _with_both(documents, near, "signature")
+        yield from _problems(both.filter(pl.Series(_differ(both, stage), dtype=pl.Boolean)))
+
+
+def _differ(pairs: pl.DataFrame, stage: DedupMinhash) -> list[bool]:
+    """Return for each pair whether its signatures agree in too few numbers."""
+    limit, count = stage.min_similarity, stage.permutations
+    least = limit - _STANDARD_ERRORS * sqrt(limit * (1 - limit) / count)
+    signatures = (pairs[name].to_list() for name in ("signature", "signature_keeper"))
+    return [_agreement(one, other) < least for one, other in zip(*signatures, strict=True)]
+
+
+def _agreement(one: bytes | None, other: bytes | None) -> float:
+    """Return the share of equal numbers in two signatures; their first number is the length."""
+    if one is None or other is None:
+        return 0.0
+    first, second = (np.frombuffer(signature, "<u4")[1:] for signature in (one, other))
+    return float(np.mean(first == second)) if len(first) == len(second) else 0.0
+
+
+def _with_both(documents: Table, pairs: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Return pairs with a column of their documents, and as ``COLUMN_keeper`` of their keepers."""
+    ends = [
+        pairs.select("source", "row"),
+        pairs.select(source="keeper_source", row="keeper_row"),
+    ]
+    values = _read_rows(documents, pl.concat(ends).unique(), column)
+    keepers = values.rename({"source": "keeper_source", "row": "keeper_row"})
+    return pairs.join(values, on=["source", "row"]).join(
+        keepers, on=["keeper_source", "keeper_row"], suffix="_keeper"
+    )
+
+
+def _read_rows(documents: Table, addresses: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Return the addresses of kept documents with a column, reading the data files that hold any."""
+    schema = {"source": pl.String, "row": pl.Int64, column: pl.Binary}
+    rows = {str(key): part["row"] for (key,), part in addresses.group_by("source")}
+    files = documents.files("path", "min.source", "partition.verdict")
+    wanted = (
+        (file["path"], file["min.source"])
+        for file in files
+        if file["partition.verdict"] == "kept" and file["min.source"] in rows
+    )
+
+    def read(file: tuple[str, str]) -> pl.DataFrame:
+        path, source = file
+        with storage.open_input(storage.join(documents.url, path)) as stored:
+            table = pq.read_table(stored, columns=["row", column], use_threads=False)
+        frame = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("row").is_in(rows[source]))
+        return frame.select(pl.lit(source).alias("source"), "row", pl.col(column).cast(pl.Binary))
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return pl.concat([pl.DataFrame(schema=schema), *pool.map(read, wanted)])
+
+
+def _problems(pairs: pl.DataFrame) -> Iterator[Problem]:
+    """Yield one problem per data file of ``duplicates``, with the first of its pairs."""
+    for (file,), part in pairs.sort("source", "row").group_by("stored_in", maintain_order=True):
+        first = part.row(0, named=True)
+        yield Problem(
+            "duplicates",
+            str(file),
+            f"{part.height} rows whose keeper has another text (the first: {first['source']} "
+            f"row {first['row']}, keeper {first['keeper_source']} row {first['keeper_row']})",
+        )

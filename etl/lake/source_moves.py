@@ -1,0 +1,48 @@
+"""The moves of rows in Delta sources that a lake relies on: one JSON file in ``LAKE/source_moves`` per table.
+
+A lake holds rows of files that were compacted later. Only the log of the source says that the new files
+hold the same rows, and its entries are deleted after some weeks. Moves are facts about immutable files: if
+an update is lost, the next run reads the log again.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from etl import storage
+from etl.delta.moved_rows import Move
+from etl.errors import TableError, error_line
+
+_FOLDER = "source_moves"
+
+
+def read_moves(lake: str, table_id: str) -> list[Move]:
+    """Return the moves in a source table that were written last, newest first.
+
+    Raises TableError if they are damaged, StorageError if they cannot be read.
+    """
+    uri = _uri(lake, table_id)
+    content = storage.read_bytes(uri)
+    try:
+        return [
+            Move(int(move["version"]), frozenset(move["origins"]), dict(move["targets"]))
+            for move in json.loads(content or "[]")
+        ]
+    except (ValueError, LookupError, TypeError) as error:
+        hint = "delete the file: it is written again from the log of the source"
+        raise TableError(f"is damaged ({error_line(error)})", where=uri, hint=hint) from error
+
+
+def write_moves(lake: str, moves: Mapping[str, Sequence[Move]]) -> None:
+    """Replace the moves of source tables, given by table id; raise WriteError if that fails."""
+    for table_id, table_moves in moves.items():
+        records = [
+            {"version": move.version, "origins": sorted(move.origins), "targets": move.targets}
+            for move in table_moves
+        ]
+        storage.write_bytes(_uri(lake, table_id), json.dumps(records, indent=1).encode())
+
+
+def _uri(lake: str, table_id: str) -> str:
+    name = hashlib.sha256(table_id.encode()).hexdigest()[:24]
+    return storage.join(storage.normalize(lake), _FOLDER, f"{name}.json")
