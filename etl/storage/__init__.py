@@ -12,6 +12,7 @@ from etl.storage.files import (
     read_bytes,
     read_range,
     remove,
+    start_writing,
     write_bytes,
 )
 from etl.storage.filesystem import delta_options, filesystem
@@ -49,5 +50,6 @@ __all__ = [
     "read_range",
     "refuse_credentials",
     "remove",
+    "start_writing",
     "write_bytes",
 ]

@@ -1,5 +1,8 @@
 """Open, read, write, create and remove files.
 
+A file that was written is durable, so that what refers to it can be written next: on local disk, its content
+and its entry in its folder are synced before the function or context that writes it ends.
+
 Errors of the store's client become StorageError, or WriteError when writing; only ``read_range`` passes
 them on, since its caller decides which request to repeat.
 """
@@ -15,6 +18,7 @@ import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
 from etl.storage.filesystem import CREATE_ONLY_OPTIONS, filesystem
+from etl.storage.sync import make_folder, start_sync, sync_file, sync_folder
 from etl.storage.urls import get_protocol, is_local, local_path
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store
@@ -57,15 +61,28 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
     Raises WriteError if the file cannot be written.
     """
+    if is_local(uri):
+        path = local_path(uri)
+        with _open_local(uri, path) as file:
+            yield file
+        with convert_write_errors(uri):
+            sync_folder(path.parent)
+        return
     with convert_write_errors(uri):
-        if is_local(uri):
-            path = local_path(uri)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = pa.OSFile(str(path), "wb")
-        else:
-            file = pa.PythonFile(filesystem(uri).open(uri, "wb"), mode="w")
+        file = pa.PythonFile(filesystem(uri).open(uri, "wb"), mode="w")
     with file:
         yield file
+
+
+def start_writing(output: pa.NativeFile, start: int) -> int:
+    """Start to write to the disk what was appended to an open output since a position; return the end.
+
+    The end of the output's context then waits less for the disk.
+    """
+    stop = int(output.tell())
+    if isinstance(output, pa.OSFile):
+        start_sync(output.fileno(), start, stop)
+    return stop
 
 
 @contextmanager
@@ -77,18 +94,33 @@ def open_atomic_output(uri: str) -> Iterator[pa.NativeFile]:
     path = local_path(uri) if is_local(uri) else Path(tempfile.gettempdir(), "complete")
     temporary = _temporary_path(path)
     try:
-        with convert_write_errors(uri):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = pa.OSFile(str(temporary), "wb")
-        with file:
-            yield file
-        with convert_write_errors(uri):
-            if is_local(uri):
+        if is_local(uri):
+            with _open_local(uri, temporary) as file:
+                yield file
+            with convert_write_errors(uri):
                 temporary.replace(path)
-            else:
+                sync_folder(path.parent)
+        else:
+            with convert_write_errors(uri):
+                file = pa.OSFile(str(temporary), "wb")
+            with file:
+                yield file
+            with convert_write_errors(uri):
                 filesystem(uri).put_file(str(temporary), uri)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open_local(uri: str, path: Path) -> Iterator[pa.OSFile]:
+    """Open a local file for writing, and sync its content at the end of the context."""
+    with convert_write_errors(uri):
+        make_folder(path.parent)
+        file = pa.OSFile(str(path), "wb")
+    with file:
+        yield file
+        with convert_write_errors(uri):
+            sync_file(file.fileno())
 
 
 @contextmanager
@@ -121,13 +153,11 @@ def write_bytes(uri: str, content: bytes) -> None:
 
     Raises WriteError if the file cannot be written.
     """
-    try:
+    with convert_write_errors(uri):
         if is_local(uri):
             _write_local(uri, content, os.replace)
         else:  # stores create objects atomically
             filesystem(uri).pipe_file(uri, content)
-    except Exception as error:
-        raise _write_error(uri, error) from error
 
 
 def create_if_absent(uri: str, content: bytes) -> bool:
@@ -145,6 +175,8 @@ def create_if_absent(uri: str, content: bytes) -> bool:
             _write_local(uri, content, os.link)
         else:
             filesystem(uri).pipe_file(uri, content, **CREATE_ONLY_OPTIONS[protocol])
+    except TokenlakeError:  # the entry is there, but it is not known to be durable
+        raise
     except Exception as error:
         # Each store refuses with its own error, and a response may be lost: see what is stored.
         existing = read_bytes(uri)
@@ -167,13 +199,18 @@ def remove(uri: str) -> None:
 def _write_local(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None:
     """Write a temporary file next to the target, then move it there."""
     path = local_path(uri)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = _temporary_path(path)
     try:
-        temporary.write_bytes(content)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            sync_file(file.fileno())
         move(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+    with convert_write_errors(uri):
+        sync_folder(path.parent)
 
 
 def _temporary_path(path: Path) -> Path:
