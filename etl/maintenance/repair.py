@@ -24,6 +24,7 @@ from etl import schemas, storage
 from etl.audit.verify.verify import Problem, verify
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.table import Table
+from etl.delta.torn_entries import TornFile, find_torn_files, remove_torn_files
 from etl.lake import leases
 from etl.lake.commit_info import to_commit_info
 from etl.lake.ledger import Ledger, find_ledger, key_of, open_ledger
@@ -54,17 +55,25 @@ class Repair:
     dropped: dict[str, list[str]]  # table -> data files
     sources: list[str]  # input files to read again, in part or as a whole
     left: list[UnrepairedProblem]
+    torn: list[TornFile]  # what a power failure left of the newest log entries
     done: bool
 
 
 def repair(lake: str, *, drop: bool = False) -> Repair:
     """Find damaged data that can be rebuilt, and drop it if ``drop`` is set.
 
+    Torn log entries are removed first; without ``drop``, nothing else is checked if there are any.
     Raises TableError if the lake has no documents or no recipe made them, ConflictError if another process
     commits concurrently.
     """
     url = storage.normalize(lake)
-    problems = verify(url)
+    torn = [file for name in reversed(SPECS) for file in find_torn_files(storage.join(url, name))]
+    if torn and drop:
+        with leases.hold_lease(url, "repair"):
+            remove_torn_files(torn)
+    # The rest can be verified only without the torn files, and if version 0 of documents is not among them.
+    can_verify = not torn or (drop and Table.exists(storage.join(url, "documents")))
+    problems = verify(url) if can_verify else []
     undo = _Undo(url, problems)
     if drop and undo.has_any:
         with leases.hold_lease(url, "repair"):
@@ -75,6 +84,7 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
         dropped={name: sorted(table.remove) for name, table in undo.tables.items() if table.remove},
         sources=sorted(undo.sources),
         left=undo.left,
+        torn=torn,
         done=drop,
     )
 
