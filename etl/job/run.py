@@ -61,6 +61,7 @@ def run(
             # The lease protects the files of the run from a vacuum.
             with leases.hold_lease(str(recipe.lake), "run"), raise_if_scheduler_lost(client):
                 _run_steps(context)
+                commits.report.checkpoint_errors = commits.checkpoint_errors()
     report = commits.report
     report.costs = commits.costs()
     report.seconds = time.monotonic() - started
