@@ -11,10 +11,10 @@ from etl import storage
 from etl.delta.log_segment import (
     last_action,
     list_log_files,
-    raise_if_damaged,
     read_commit_files,
     version_of_commit_file,
 )
+from etl.delta.torn_entries import raise_if_damaged
 
 _VACUUMED = "_vacuumed.json"  # next to the data files
 

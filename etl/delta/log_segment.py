@@ -4,12 +4,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from etl import storage
-from etl.errors import StorageError, TableError, error_line
+from etl.errors import StorageError, TableError
 
 _THREADS = 16  # I/O-bound
 
@@ -76,7 +75,7 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
         for name, size in sizes.items()
         if version_of_commit_file(name) >= 0
     }
-    checkpoints = _checkpoints(sizes)
+    checkpoints = find_checkpoints(sizes)
     newest = max([*entry_sizes, *checkpoints], default=None)
     if newest is None:
         raise TableError("no Delta table at this URL", where=url, hint="check the URL")
@@ -123,20 +122,7 @@ def last_action(content: bytes, kind: str) -> dict[str, Any] | None:
     return action
 
 
-@contextmanager
-def raise_if_damaged(url: str, name: str) -> Iterator[None]:
-    """Turn errors raised while a log entry is parsed into a TableError that names the entry."""
-    try:
-        yield
-    except (ValueError, LookupError, AttributeError) as error:  # Arrow's errors are ValueErrors
-        raise TableError(
-            f"a log entry is damaged ({error_line(error)})",
-            where=storage.join(log_folder(url), name),
-            hint="restore the log entry from a backup",
-        ) from error
-
-
-def _checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+def find_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Return the file names of complete checkpoints by version."""
     parts: dict[tuple[int, int], list[str]] = {}
     for name in sorted(names):

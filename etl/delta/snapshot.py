@@ -14,6 +14,7 @@ from etl.delta import checkpoint, log_segment, protocol
 from etl.delta.actions import TXN, has_deletion_vectors, parse_actions, reconcile
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.statistics import column_types, file_table
+from etl.delta.torn_entries import raise_if_damaged
 from etl.errors import TableError, error_line
 
 _TRANSACTION_ROWS = 1 << 19  # read at a time
@@ -80,7 +81,7 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
     for name, content in zip(
         head.entries, log_segment.read_commit_files(head.url, head.entries), strict=True
     ):
-        with log_segment.raise_if_damaged(head.url, name):
+        with raise_if_damaged(head.url, name):
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
             partition = single["metaData"].get("partitionColumns") or ()
             actions.append(parse_actions(content, partition))

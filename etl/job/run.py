@@ -63,6 +63,7 @@ def run(
                     on_progress=on_progress,
                 )
                 _run_steps(context)
+                start.commits.report.checkpoint_errors = start.commits.checkpoint_errors()
     report = start.commits.report
     report.costs = start.commits.costs()
     report.seconds = time.monotonic() - started

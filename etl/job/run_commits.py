@@ -10,9 +10,10 @@ from distributed import KilledWorker
 
 from etl import schemas
 from etl.delta.table import Table
-from etl.errors import TokenlakeError
+from etl.errors import TokenlakeError, error_line
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
+from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Describe, Drop, Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, maintenance_record, run_record
 from etl.lake.quarantine import Quarantine
@@ -78,6 +79,15 @@ class RunCommits:
         """Quarantine a unit, with the error that its task raised."""
         text = _error_text(error, location[0])
         self.report.quarantined.append(self._notes.put(step, *location, text))
+
+    def checkpoint_errors(self) -> dict[str, str]:
+        """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""
+        ledgers: dict[str, Ledger] = dict(self._ledgers.items())
+        if "duplicates" in ledgers:
+            ledgers["keys"] = KeysTable(ledgers["duplicates"]).ledger
+        tables = {name: ledger.table for name, ledger in ledgers.items() if ledger.table}
+        errors = {name: t.checkpoint_if_due().checkpoint_error for name, t in tables.items()}
+        return {name: error_line(error) for name, error in errors.items() if error is not None}
 
     def costs(self) -> list[StageCost]:
         """Return the costs of each part of the work."""

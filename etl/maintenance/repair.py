@@ -27,6 +27,7 @@ from etl import schemas, storage
 from etl.audit.verify.verify import Problem, verify
 from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
+from etl.delta.torn_entries import TornFile, find_torn_files, remove_torn_files
 from etl.lake import leases
 from etl.lake.epochs import open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of, open_ledger
@@ -59,21 +60,29 @@ class Repair:
     dropped: dict[str, list[str]]  # table -> data files
     sources: list[str]  # input files to read again, in part or as a whole
     left: list[UnrepairedProblem]
+    torn: list[TornFile]  # what a power failure left of the newest log entries
     done: bool
 
 
 def repair(lake: str, *, drop: bool = False) -> Repair:
     """Find what can be repaired, and repair it if ``drop`` is set.
 
-    Without it, damage is not looked for in a lake that another program has changed. Raises TableError if the
-    lake has no documents or no recipe made them, ConflictError if another process commits concurrently.
+    Torn log entries are removed first, then changes by other programs are undone; without ``drop``, nothing
+    else is checked if there are any. Raises TableError if the lake has no documents or no recipe made them,
+    ConflictError if another process commits concurrently.
     """
     url = storage.normalize(lake)
-    undone = ForeignUndo()
+    undone, foreign = ForeignUndo(), list[Problem]()
     with leases.hold_lease(url, "repair") if drop else nullcontext():
-        problems = verify(url)
-        foreign = [problem for problem in problems if problem.is_foreign]
-        if foreign:
+        torn = [
+            file for name in reversed(SPECS) for file in find_torn_files(storage.join(url, name))
+        ]
+        if torn and drop:
+            remove_torn_files(torn)
+        # The rest can be verified without the torn files, if version 0 of documents is not among them.
+        can_verify = not torn or (drop and Table.exists(storage.join(url, "documents")))
+        problems = verify(url) if can_verify else []
+        if foreign := [problem for problem in problems if problem.is_foreign]:
             undone = undo_foreign_changes(url, commit=drop)
             problems = verify(url) if drop else []
         undo = _Undo(url, problems)
@@ -89,6 +98,7 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
         dropped={name: sorted(paths) for name, paths in dropped.items() if paths},
         sources=sorted(undo.sources),
         left=undo.left,
+        torn=torn,
         done=drop,
     )
 
