@@ -55,6 +55,7 @@ class Table:
         self._metadata = metadata
         self._protocol = protocol
         self._loaded = snapshot
+        self._held = {} if snapshot is None else dict(snapshot.entries)
 
     @staticmethod
     def exists(url: str) -> bool:
@@ -166,8 +167,11 @@ class Table:
         return self._snapshot.transactions()
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Yield ``commitInfo`` of each commit with its ``version`` and ``timestamp``, newest first."""
-        return commit_history.read_commit_infos(self.url, self.version)
+        """Yield ``commitInfo`` of each commit with its ``version`` and ``timestamp``, newest first.
+
+        Entries that were read when the table was opened are not read again.
+        """
+        return commit_history.read_commit_infos(self.url, self.version, self._held)
 
     @property
     def is_vacuumed(self) -> bool:
@@ -179,7 +183,7 @@ class Table:
 
     def commits(self) -> Iterator[commit_history.Commit]:
         """Yield the commits up to this version, oldest first."""
-        return commit_history.read_commits(self.url, self.version)
+        return commit_history.read_commits(self.url, self.version, self._held)
 
     def check_writable(self, *, removes: bool = False) -> None:
         """Raise TableError if the table requires a feature of writers that is not supported.

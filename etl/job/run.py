@@ -59,7 +59,11 @@ def run(
                 on_progress=on_progress,
             )
             # The lease protects the files of the run from a vacuum.
-            with leases.hold_lease(str(recipe.lake), "run"), raise_if_scheduler_lost(client):
+            with (
+                leases.hold_lease(str(recipe.lake), "run") as lease,
+                raise_if_scheduler_lost(client),
+            ):
+                commits.check_lease = lease.check
                 _run_steps(context)
     report = commits.report
     report.costs = commits.costs()

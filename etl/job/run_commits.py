@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -39,6 +39,7 @@ class RunCommits:
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
         self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
+        self.check_lease: Callable[[], None] = lambda: None
         self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 
     def commit(
@@ -107,7 +108,11 @@ class RunCommits:
         generation: int,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Return the lineage record of a commit; ``fields`` override the usual values."""
+        """Return the lineage record of a commit; ``fields`` override the usual values.
+
+        It is made right before each commit, so this is where a run stops whose lease has expired.
+        """
+        self.check_lease()
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
         removes = any(entry.remove for entry in entries)
         usual = {

@@ -67,8 +67,8 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
     problems = verify(url)
     undo = _Undo(url, problems)
     if drop and undo.has_any:
-        with leases.hold_lease(url, "repair"):
-            undo.commit()
+        with leases.hold_lease(url, "repair") as lease:
+            undo.commit(lease)
     return Repair(
         lake=url,
         problems=problems,
@@ -120,10 +120,11 @@ class _Undo:
         """Whether there is anything to undo."""
         return any(table.has_any for table in self.tables.values())
 
-    def commit(self) -> None:
+    def commit(self, lease: leases.HeldLease) -> None:
         """Undo the units in each table, downstream first."""
         for name in reversed(self.tables):
             if self.tables[name].has_any:
+                lease.check()
                 self._commit(name)
 
     def _open(self, lake: str) -> None:
