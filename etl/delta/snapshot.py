@@ -29,6 +29,7 @@ class Snapshot:
     protocol: Mapping[str, Any]
     # Reconciled add, remove and txn actions since the checkpoint: the last one of each path or appId.
     changes: Mapping[str, pa.StructArray]
+    entries: Mapping[str, bytes]  # contents of the log entries since the checkpoint, by file name
 
     def transactions(self) -> SetTransactions:
         """Return all application transactions."""
@@ -77,6 +78,7 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
         kind: checkpoint.read_single_action(_checkpoint_files(head), kind) or {} for kind in kinds
     }
     actions = []
+    entries = {}
     has_vectors = checkpoint.has_deletion_vectors(_checkpoint_files(head))
     for name, content in zip(
         head.entries, log_segment.read_commit_files(head.url, head.entries), strict=True
@@ -84,6 +86,7 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
         with raise_if_damaged(head.url, name):
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
             partition = single["metaData"].get("partitionColumns") or ()
+            entries[name] = content
             actions.append(parse_actions(content, partition))
             has_vectors = has_vectors or has_deletion_vectors(content)
     for kind, action in single.items():
@@ -95,7 +98,7 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
     changes = reconcile(actions)
     del actions
     _release_memory()
-    return Snapshot(head, single["metaData"], single["protocol"], changes)
+    return Snapshot(head, single["metaData"], single["protocol"], changes, entries)
 
 
 def _checkpoint_files(head: log_segment.LogSegment) -> list[str]:

@@ -52,6 +52,7 @@ class Table:
         self._protocol = protocol
         self._loaded = snapshot
         self.checkpoint_error: TokenlakeError | None = None
+        self._held = {} if snapshot is None else dict(snapshot.entries)
 
     @staticmethod
     def exists(url: str) -> bool:
@@ -149,8 +150,11 @@ class Table:
         return self._snapshot.transactions()
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Yield ``commitInfo`` of each commit with its ``version`` and ``timestamp``, newest first."""
-        return commit_history.read_commit_infos(self.url, self.version)
+        """Yield ``commitInfo`` of each commit with its ``version`` and ``timestamp``, newest first.
+
+        Entries that were read when the table was opened are not read again.
+        """
+        return commit_history.read_commit_infos(self.url, self.version, self._held)
 
     @property
     def is_vacuumed(self) -> bool:
@@ -162,7 +166,7 @@ class Table:
 
     def commits(self, *, after: int = -1) -> Iterator[commit_history.Commit]:
         """Yield the commits after a version and up to this one, oldest first."""
-        return commit_history.read_commits(self.url, self.version, after=after)
+        return commit_history.read_commits(self.url, self.version, self._held, after=after)
 
     def check_writable(self, *, removes: bool = False) -> None:
         """Raise TableError if the table requires a feature of writers that is not supported.

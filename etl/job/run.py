@@ -52,8 +52,11 @@ def run(
                 on_client(client)
             storage.check_conditional_writes(str(recipe.lake))
             # The lease protects the files of the run from a vacuum.
-            with leases.hold_lease(str(recipe.lake), "run"), raise_if_scheduler_lost(client):
-                start.drop_rows()
+            with (
+                leases.hold_lease(str(recipe.lake), "run") as lease,
+                raise_if_scheduler_lost(client),
+            ):
+                start.drop_rows(lease.check)
                 context = RunContext(
                     plan=start.plan,
                     ledgers=start.ledgers,

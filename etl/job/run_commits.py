@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -41,6 +41,7 @@ class RunCommits:
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
         self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
+        self.check_lease: Callable[[], None] = lambda: None
         self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 
     def commit(
@@ -96,6 +97,7 @@ class RunCommits:
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
         """Return the lineage record of the commit with which a table starts an epoch."""
+        self.check_lease()
         name = table.url.rsplit("/", 1)[-1]
         if drop.rebuild is not None:
             (step,) = (step for step in STEPS if step == name)
@@ -135,7 +137,11 @@ class RunCommits:
         generation: int,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Return the lineage record of a commit; ``fields`` override the usual values."""
+        """Return the lineage record of a commit; ``fields`` override the usual values.
+
+        It is made right before each commit, so this is where a run stops whose lease has expired.
+        """
+        self.check_lease()
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
         usual = {
             "run_id": self.report.run_id,

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -73,7 +74,7 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
     """
     url = storage.normalize(lake)
     undone, foreign = ForeignUndo(), list[Problem]()
-    with leases.hold_lease(url, "repair") if drop else nullcontext():
+    with leases.hold_lease(url, "repair") if drop else nullcontext() as lease:
         torn = [
             file for name in reversed(SPECS) for file in find_torn_files(storage.join(url, name))
         ]
@@ -83,11 +84,11 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
         can_verify = not torn or (drop and Table.exists(storage.join(url, "documents")))
         problems = verify(url) if can_verify else []
         if foreign := [problem for problem in problems if problem.is_foreign]:
-            undone = undo_foreign_changes(url, commit=drop)
+            undone = undo_foreign_changes(url, lease)
             problems = verify(url) if drop else []
         undo = _Undo(url, problems)
-        if drop and undo.has_any:
-            undo.commit()
+        if lease is not None and undo.has_any:
+            undo.commit(lease)
     dropped = {name: {*paths} for name, paths in undone.dropped.items()}
     for name, table in undo.tables.items():
         dropped.setdefault(name, set()).update(table.remove)
@@ -145,10 +146,10 @@ class _Undo:
         """Whether there is anything to undo."""
         return any(table.has_any for table in self.tables.values())
 
-    def commit(self) -> None:
+    def commit(self, lease: leases.HeldLease) -> None:
         """Undo the units in each table."""
         drops = {name: self._drop(name) for name, undo in self.tables.items() if undo.has_any}
-        start_epoch(self._lake, drops, self._describe)
+        start_epoch(self._lake, drops, partial(self._describe, lease))
 
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
@@ -225,7 +226,10 @@ class _Undo:
             add=list(rewritten.values()),
         )
 
-    def _describe(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
+    def _describe(
+        self, lease: leases.HeldLease, table: Table, drop: Drop, generation: int
+    ) -> dict[str, Any]:
+        lease.check()
         is_documents = table.url.endswith("/documents")
         return maintenance_record(
             table,
