@@ -35,7 +35,7 @@ def vacuum(
         str,
         typer.Option(
             metavar="TIME",
-            help="How long to keep old versions: 12h, 7d, 4w.",
+            help="How long to keep old versions, at least 1h: 12h, 7d, 4w.",
             default_factory=options.LibraryDefault(_retention),
         ),
     ],
@@ -44,7 +44,8 @@ def vacuum(
 ) -> None:
     """Delete data files that are no longer needed.
 
-    Keeps the files of recent versions, releases and running jobs. Without --yes it only prints the files.
+    Keeps the files of recent versions, releases and running jobs. Also aborts the uploads that killed jobs
+    left in an S3 store. Without --yes it only prints the files.
     """
     from etl.maintenance.vacuum import vacuum as delete_unneeded
 
@@ -62,7 +63,13 @@ def lines(vacuum: "Vacuum") -> Iterator[str]:
         yield f"{file.table}/{file.file}  {file.size:,} bytes  {file.why}"
     if len(vacuum.files) > _MAX_FILES_SHOWN:
         yield f"... and {len(vacuum.files) - _MAX_FILES_SHOWN:,} more (--json lists all)"
+    for upload in vacuum.uploads[:_MAX_FILES_SHOWN]:
+        yield f"{upload.uri}  unfinished upload since {upload.started:%Y-%m-%d %H:%M} UTC"
+    if len(vacuum.uploads) > _MAX_FILES_SHOWN:
+        yield f"... and {len(vacuum.uploads) - _MAX_FILES_SHOWN:,} more uploads (--json lists all)"
     count = f"{output.many(len(vacuum.files), 'file')}, {vacuum.size:,} bytes"
+    if vacuum.uploads:
+        count += f" and {output.many(len(vacuum.uploads), 'unfinished upload')}"
     yield f"deleted {count}" if vacuum.deleted else f"would delete {count}; --yes deletes them"
 
 

@@ -10,6 +10,7 @@ from etl import schemas
 from etl.audit.row_lookup import count_rules
 from etl.delta.table import Table
 from etl.errors import StorageError
+from etl.lake.open_table import open_table
 from etl.lake.table_versions import Version, latest_record, live_inputs, read_versions
 from etl.recipe.diff import differences
 
@@ -43,7 +44,7 @@ def diff(table_url: str, old: int, new: int) -> Difference:
 
     Raises TableError if the table or a version does not exist.
     """
-    tables = [Table.open(table_url, version) for version in (old, new)]
+    tables = [open_table(table_url, version) for version in (old, new)]
     files = [table.data_files() for table in tables]
     removed, added = _without(files[0], files[1]), _without(files[1], files[0])
     versions = [read_versions(table) for table in tables]

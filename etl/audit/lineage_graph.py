@@ -7,8 +7,8 @@ from etl import schemas, storage
 from etl.audit.diff import Difference, diff, sum_counts
 from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
-from etl.delta.table import Table
 from etl.errors import one_line
+from etl.lake.open_table import open_table
 from etl.lake.table_versions import Version, current_versions, history, live_inputs, read_versions
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
@@ -64,7 +64,7 @@ def graph(table_url: str, version: int | None = None) -> Node:
     └─ documents version 2  57 rows  recipe web 9e1f..., 1 commit of 1 run
        └─ s3://crawl/a.parquet  60 records, 12,345 bytes
     """
-    table = Table.open(table_url, version)
+    table = open_table(table_url, version)
     versions = read_versions(table)
     commits = tuple(current_versions(versions))
     inputs: dict[str, int] = {}  # table -> the newest version that was read

@@ -11,10 +11,10 @@ from etl import storage
 from etl.delta.log_segment import (
     last_action,
     list_log_files,
-    raise_if_damaged,
     read_commit_files,
     version_of_commit_file,
 )
+from etl.delta.torn_entries import raise_if_damaged
 
 _VACUUMED = "_vacuumed.json"  # next to the data files
 
@@ -30,25 +30,37 @@ class Commit:
     info: Mapping[str, Any]
 
 
-def read_commit_infos(url: str, version: int) -> Iterator[dict[str, Any]]:
+def read_commit_infos(
+    url: str, version: int, held: dict[str, bytes] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the ``commitInfo`` of the commits up to a version, newest first.
 
     Each has ``version``, ``timestamp`` (milliseconds, UTC), ``operation``, and the writer's own fields.
-    Deleted log entries are skipped.
+    Deleted log entries are skipped. ``held`` has the contents of entries that were read before; the newest
+    is added to it, since it is often read alone and the others later.
     """
     names = _commit_files(url, version)[::-1]
-    # Often only the newest is wanted: no others are read ahead with it.
-    contents = chain(read_commit_files(url, names[:1]), read_commit_files(url, names[1:]))
+    held = {} if held is None else held
+    held.update(zip(names[:1], read_commit_files(url, names[:1], held), strict=True))
+    contents = chain(
+        (held[name] for name in names[:1]),  # no others are read ahead with it
+        read_commit_files(url, names[1:], held),
+    )
     for name, content in zip(names, contents, strict=True):
         with raise_if_damaged(url, name):
             info = last_action(content, "commitInfo") or {}
         yield {"timestamp": 0, **info, "version": version_of_commit_file(name)}
 
 
-def read_commits(url: str, version: int, *, after: int = -1) -> Iterator[Commit]:
-    """Yield the commits ``after`` a version and up to one, oldest first; deleted entries are skipped."""
+def read_commits(
+    url: str, version: int, held: Mapping[str, bytes], *, after: int = -1
+) -> Iterator[Commit]:
+    """Yield the commits ``after`` a version and up to one, oldest first; deleted entries are skipped.
+
+    ``held`` has the contents of entries that were read before.
+    """
     names = [name for name in _commit_files(url, version) if version_of_commit_file(name) > after]
-    for name, content in zip(names, read_commit_files(url, names), strict=True):
+    for name, content in zip(names, read_commit_files(url, names, held), strict=True):
         with raise_if_damaged(url, name):
             yield _parse_entry(version_of_commit_file(name), content)
 

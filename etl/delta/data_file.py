@@ -145,10 +145,11 @@ class _OpenFile:
         self._layout = layout
         self._total = 0
         self._output = storage.open_output(uri)
-        output = self._output.__enter__()
+        self._file = self._output.__enter__()
+        self._started = 0  # how many bytes of the file the disk writes already
         with storage.convert_write_errors(uri):
             self._writer = pq.ParquetWriter(
-                output,
+                self._file,
                 schema,
                 compression=layout.compression,
                 compression_level=layout.compression_level,
@@ -164,6 +165,7 @@ class _OpenFile:
             table = self._with_total(table, *self._layout.running)
         with storage.convert_write_errors(self.uri):
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            self._started = storage.start_writing(self._file, self._started)
         self.statistics.update(table)
         self.bulk_bytes += bulk_bytes(table, self._layout.bulk)
 

@@ -2,16 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from etl import storage
-from etl.errors import StorageError, TableError, error_line
+from etl.errors import StorageError, TableError
 
 _THREADS = 16  # I/O-bound
+_NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
@@ -76,7 +77,7 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
         for name, size in sizes.items()
         if version_of_commit_file(name) >= 0
     }
-    checkpoints = _checkpoints(sizes)
+    checkpoints = find_checkpoints(sizes)
     newest = max([*entry_sizes, *checkpoints], default=None)
     if newest is None:
         raise TableError("no Delta table at this URL", where=url, hint="check the URL")
@@ -95,19 +96,24 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
     )
 
 
-def read_commit_files(url: str, names: Sequence[str]) -> Iterator[bytes]:
+def read_commit_files(
+    url: str, names: Sequence[str], held: Mapping[str, bytes] = _NOTHING
+) -> Iterator[bytes]:
     """Yield the contents of log entries in order, reading a few ahead.
 
-    Raises StorageError if an entry is missing.
+    ``held`` has the contents of entries that were read before. Raises StorageError if an entry is missing.
     """
-    uris = [storage.join(log_folder(url), name) for name in names]
+    log = log_folder(url)
+
+    def read(name: str) -> bytes:
+        content = held[name] if name in held else storage.read_bytes(storage.join(log, name))
+        if content is None:  # without it, the table would have other rows
+            raise StorageError("a log entry is missing", where=storage.join(log, name))
+        return content
+
     with ThreadPoolExecutor(_THREADS) as pool:
-        for start in range(0, len(uris), _THREADS):
-            chunk = uris[start : start + _THREADS]
-            for uri, content in zip(chunk, pool.map(storage.read_bytes, chunk), strict=True):
-                if content is None:  # without it, the table would have other rows
-                    raise StorageError("a log entry is missing", where=uri)
-                yield content
+        for start in range(0, len(names), _THREADS):
+            yield from pool.map(read, names[start : start + _THREADS])
 
 
 def last_action(content: bytes, kind: str) -> dict[str, Any] | None:
@@ -123,20 +129,7 @@ def last_action(content: bytes, kind: str) -> dict[str, Any] | None:
     return action
 
 
-@contextmanager
-def raise_if_damaged(url: str, name: str) -> Iterator[None]:
-    """Turn errors raised while a log entry is parsed into a TableError that names the entry."""
-    try:
-        yield
-    except (ValueError, LookupError, AttributeError) as error:  # Arrow's errors are ValueErrors
-        raise TableError(
-            f"a log entry is damaged ({error_line(error)})",
-            where=storage.join(log_folder(url), name),
-            hint="restore the log entry from a backup",
-        ) from error
-
-
-def _checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+def find_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Return the file names of complete checkpoints by version."""
     parts: dict[tuple[int, int], list[str]] = {}
     for name in sorted(names):

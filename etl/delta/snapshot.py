@@ -14,6 +14,7 @@ from etl.delta import checkpoint, log_segment, protocol
 from etl.delta.actions import TXN, has_deletion_vectors, parse_actions, reconcile
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.statistics import column_types, file_table
+from etl.delta.torn_entries import raise_if_damaged
 from etl.errors import TableError, error_line
 
 _TRANSACTION_ROWS = 1 << 19  # read at a time
@@ -28,6 +29,7 @@ class Snapshot:
     protocol: Mapping[str, Any]
     # Reconciled add, remove and txn actions since the checkpoint: the last one of each path or appId.
     changes: Mapping[str, pa.StructArray]
+    entries: Mapping[str, bytes]  # contents of the log entries since the checkpoint, by file name
 
     def transactions(self) -> SetTransactions:
         """Return all application transactions."""
@@ -76,13 +78,15 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
         kind: checkpoint.read_single_action(_checkpoint_files(head), kind) or {} for kind in kinds
     }
     actions = []
+    entries = {}
     has_vectors = checkpoint.has_deletion_vectors(_checkpoint_files(head))
     for name, content in zip(
         head.entries, log_segment.read_commit_files(head.url, head.entries), strict=True
     ):
-        with log_segment.raise_if_damaged(head.url, name):
+        with raise_if_damaged(head.url, name):
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
             partition = single["metaData"].get("partitionColumns") or ()
+            entries[name] = content
             actions.append(parse_actions(content, partition))
             has_vectors = has_vectors or has_deletion_vectors(content)
     for kind, action in single.items():
@@ -94,7 +98,7 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
     changes = reconcile(actions)
     del actions
     _release_memory()
-    return Snapshot(head, single["metaData"], single["protocol"], changes)
+    return Snapshot(head, single["metaData"], single["protocol"], changes, entries)
 
 
 def _checkpoint_files(head: log_segment.LogSegment) -> list[str]:

@@ -6,7 +6,6 @@ tables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +26,7 @@ from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
-from etl.errors import ConflictError, StorageError, TableError, WriteError
+from etl.errors import ConflictError, StorageError, TableError, TokenlakeError, WriteError
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pds
@@ -52,6 +51,8 @@ class Table:
         self._metadata = metadata
         self._protocol = protocol
         self._loaded = snapshot
+        self.checkpoint_error: TokenlakeError | None = None
+        self._held = {} if snapshot is None else dict(snapshot.entries)
 
     @staticmethod
     def exists(url: str) -> bool:
@@ -149,8 +150,11 @@ class Table:
         return self._snapshot.transactions()
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Yield ``commitInfo`` of each commit with its ``version`` and ``timestamp``, newest first."""
-        return commit_history.read_commit_infos(self.url, self.version)
+        """Yield ``commitInfo`` of each commit with its ``version`` and ``timestamp``, newest first.
+
+        Entries that were read when the table was opened are not read again.
+        """
+        return commit_history.read_commit_infos(self.url, self.version, self._held)
 
     @property
     def is_vacuumed(self) -> bool:
@@ -162,7 +166,7 @@ class Table:
 
     def commits(self, *, after: int = -1) -> Iterator[commit_history.Commit]:
         """Yield the commits after a version and up to this one, oldest first."""
-        return commit_history.read_commits(self.url, self.version, after=after)
+        return commit_history.read_commits(self.url, self.version, self._held, after=after)
 
     def check_writable(self, *, removes: bool = False) -> None:
         """Raise TableError if the table requires a feature of writers that is not supported.
@@ -207,17 +211,27 @@ class Table:
             data_change=data_change,
         )
         head = write_commit(self._head, actions)
-        table = type(self)(head, metadata or self._metadata, self._protocol)
-        if checkpoint.is_due(head):
-            with suppress(StorageError, TableError):  # the commit is done; the next one retries
-                table = table.checkpoint()
-        return table
+        return type(self)(head, metadata or self._metadata, self._protocol).checkpoint_if_due()
+
+    def checkpoint_if_due(self) -> Self:
+        """Write a checkpoint if so many commits have none; return the table with it.
+
+        A failure loses nothing, and the next commit tries again: the returned table has the error as
+        ``checkpoint_error``.
+        """
+        if not checkpoint.is_due(self._head):
+            return self
+        try:
+            return self.checkpoint()
+        except (StorageError, TableError) as error:
+            self.checkpoint_error = error
+            return self
 
     def checkpoint(self) -> Self:
         """Write a checkpoint of this version, which makes the table faster to open.
 
-        Commits write checkpoints automatically. Raises WriteError if the log is not writable, TableError
-        as ``check_writable`` does.
+        Commits write checkpoints automatically when they are due. Raises WriteError if the log is not
+        writable, TableError as ``check_writable`` does.
         """
         self.check_writable()
         self._snapshot.write_checkpoint()

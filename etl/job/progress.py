@@ -51,6 +51,7 @@ class RunReport:
     costs: list[StageCost] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
+    checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure
 
     @property
     def ok(self) -> bool:

@@ -52,8 +52,11 @@ def run(
                 on_client(client)
             storage.check_conditional_writes(str(recipe.lake))
             # The lease protects the files of the run from a vacuum.
-            with leases.hold_lease(str(recipe.lake), "run"), raise_if_scheduler_lost(client):
-                start.drop_rows()
+            with (
+                leases.hold_lease(str(recipe.lake), "run") as lease,
+                raise_if_scheduler_lost(client),
+            ):
+                start.drop_rows(lease.check)
                 context = RunContext(
                     plan=start.plan,
                     ledgers=start.ledgers,
@@ -63,6 +66,7 @@ def run(
                     on_progress=on_progress,
                 )
                 _run_steps(context)
+                start.commits.report.checkpoint_errors = start.commits.checkpoint_errors()
     report = start.commits.report
     report.costs = start.commits.costs()
     report.seconds = time.monotonic() - started

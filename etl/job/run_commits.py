@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -10,9 +10,10 @@ from distributed import KilledWorker
 
 from etl import schemas
 from etl.delta.table import Table
-from etl.errors import TokenlakeError
+from etl.errors import TokenlakeError, error_line
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
+from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Describe, Drop, Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, maintenance_record, run_record
 from etl.lake.quarantine import Quarantine
@@ -40,6 +41,7 @@ class RunCommits:
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
         self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
+        self.check_lease: Callable[[], None] = lambda: None
         self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 
     def commit(
@@ -79,6 +81,15 @@ class RunCommits:
         text = _error_text(error, location[0])
         self.report.quarantined.append(self._notes.put(step, *location, text))
 
+    def checkpoint_errors(self) -> dict[str, str]:
+        """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""
+        ledgers: dict[str, Ledger] = dict(self._ledgers.items())
+        if "duplicates" in ledgers:
+            ledgers["keys"] = KeysTable(ledgers["duplicates"]).ledger
+        tables = {name: ledger.table for name, ledger in ledgers.items() if ledger.table}
+        errors = {name: t.checkpoint_if_due().checkpoint_error for name, t in tables.items()}
+        return {name: error_line(error) for name, error in errors.items() if error is not None}
+
     def costs(self) -> list[StageCost]:
         """Return the costs of each part of the work."""
         stages = [stage.model_dump(mode="json") for stage in self._recipe.stages]
@@ -86,6 +97,7 @@ class RunCommits:
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
         """Return the lineage record of the commit with which a table starts an epoch."""
+        self.check_lease()
         name = table.url.rsplit("/", 1)[-1]
         if drop.rebuild is not None:
             (step,) = (step for step in STEPS if step == name)
@@ -125,7 +137,11 @@ class RunCommits:
         generation: int,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Return the lineage record of a commit; ``fields`` override the usual values."""
+        """Return the lineage record of a commit; ``fields`` override the usual values.
+
+        It is made right before each commit, so this is where a run stops whose lease has expired.
+        """
+        self.check_lease()
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
         usual = {
             "run_id": self.report.run_id,

@@ -4,7 +4,7 @@ Rows are dropped in the commits that start an epoch of the lake (``etl.lake.epoc
 the versions that were planned from. If another run commits at the same moment, all is planned again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from etl.errors import ConflictError
 from etl.job.plan import Plan, open_ledgers, plan_work
@@ -40,12 +40,15 @@ class Start:
         write_moves(str(self._recipe.lake), self.plan.moves)
         self.commits = RunCommits(self.plan, self.ledgers)
 
-    def drop_rows(self) -> None:
+    def drop_rows(self, check_lease: Callable[[], None]) -> None:
         """Drop the rows that the plan drops, and plan the rest of the work; without such rows do nothing.
+
+        Each commit of the run first calls ``check_lease``.
 
         Raises the errors of ``plan_work``, and ConflictError if other runs keep committing.
         """
         for _ in range(_MAX_ATTEMPTS):
+            self.commits.check_lease = check_lease
             if not self.plan.starts_epoch:
                 return
             lake = open_lake(str(self._recipe.lake), self.ledgers.values())

@@ -4,6 +4,8 @@ from datetime import datetime
 
 from etl import storage
 from etl.delta.table import Table
+from etl.delta.torn_entries import find_torn_files
+from etl.errors import TableError
 from etl.lake.commit_info import check_format
 
 
@@ -12,7 +14,14 @@ def open_table(url: str, version: int | datetime | None = None) -> Table:
 
     Raises TableError also if the table was written in another format version.
     """
-    table = Table.open(url, version)
+    try:
+        table = Table.open(url, version)
+    except TableError as error:
+        if not find_torn_files(url):
+            raise
+        lake, _, _ = storage.normalize(url).rpartition("/")
+        hint = f"`etl repair {lake} --yes` removes them; `etl run` continues"
+        raise TableError(error.what, where=error.where, hint=hint) from error
     check_format(table)
     return table
 

@@ -34,8 +34,7 @@ class Quarantine:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         note = Quarantined(step, source, part, error, now)
         uri = self._uri(step, source, part)
-        with storage.open_output(uri) as file:
-            file.write(json.dumps(asdict(note), indent=1).encode())
+        storage.write_bytes(uri, json.dumps(asdict(note), indent=1).encode())
         self._known.add(uri)
         return note
 

@@ -15,7 +15,7 @@ from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.commit_info import input_versions
-from etl.lake.leases import active_leases
+from etl.lake.leases import active_leases, store_time
 from etl.lake.open_table import open_table
 
 _FOLDER = "releases"
@@ -57,7 +57,8 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
     ):
         raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
     # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
-    if any(lease.kind == "vacuum" for lease in active_leases(url)):
+    leases = active_leases(url, store_time(_uri(url, name)))
+    if any(lease.kind == "vacuum" for lease in leases):
         storage.remove(_uri(url, name))
         raise TableError(
             "a vacuum of this lake is under way", where=url, hint="retry when it has finished"

@@ -11,6 +11,7 @@ from typing import Any
 from etl import schemas
 from etl.delta.table import Table
 from etl.lake.commit_info import fields_of, parse_record
+from etl.lake.open_table import open_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ def history(table_url: str) -> list[Version]:
 
     Raises TableError if the table does not exist, or was written in another format version.
     """
-    return read_versions(Table.open(table_url))
+    return read_versions(open_table(table_url))
 
 
 def read_versions(table: Table) -> list[Version]:

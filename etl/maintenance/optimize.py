@@ -54,11 +54,11 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     """
     url = storage.normalize(lake)
     results = []
-    with leases.hold_lease(url, "optimize"):
+    with leases.hold_lease(url, "optimize") as lease:
         for spec in SPECS.values():
             if (ledger := _find_ledger(url, spec)) is not None:
                 groups = _group_files(url, spec, ledger, target_bytes)
-                results.append(_compact(ledger, groups, spec.layout))
+                results.append(_compact(ledger, groups, spec.layout, lease))
     if not results:
         raise TableError("no tables to compact", where=url, hint="check the URL")
     return results
@@ -156,7 +156,9 @@ def _merge_neighbours(blocks: Iterable[_Block], target_bytes: int) -> Iterator[F
             pending.append(block)
 
 
-def _compact(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout) -> Optimized:
+def _compact(
+    ledger: Ledger, groups: Sequence[FileGroup], layout: Layout, lease: leases.HeldLease
+) -> Optimized:
     """Merge the groups in parallel, and commit them in batches."""
     assert ledger.table is not None
     before = ledger.table.data_files()
@@ -164,7 +166,7 @@ def _compact(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout) -> Opt
         for start in range(0, len(groups), _PER_COMMIT):
             batch = groups[start : start + _PER_COMMIT]
             rewrites = list(pool.map(lambda group: merge_files(ledger, group, layout), batch))
-            ledger.rewrite(rewrites, partial(_record, ledger.table))
+            ledger.rewrite(rewrites, partial(_record, ledger.table, lease))
     after = ledger.table.data_files()
     return Optimized(
         table=ledger.url.rsplit("/", 1)[-1],
@@ -176,5 +178,6 @@ def _compact(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout) -> Opt
     )
 
 
-def _record(table: Table, num_files: int) -> dict[str, Any]:
+def _record(table: Table, lease: leases.HeldLease, num_files: int) -> dict[str, Any]:
+    lease.check()
     return maintenance_record(table, "optimize", num_data_files=num_files)

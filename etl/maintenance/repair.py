@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from etl import schemas, storage
 from etl.audit.verify.verify import Problem, verify
 from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
+from etl.delta.torn_entries import TornFile, find_torn_files, remove_torn_files
 from etl.lake import leases
 from etl.lake.epochs import open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of, open_ledger
@@ -59,26 +61,34 @@ class Repair:
     dropped: dict[str, list[str]]  # table -> data files
     sources: list[str]  # input files to read again, in part or as a whole
     left: list[UnrepairedProblem]
+    torn: list[TornFile]  # what a power failure left of the newest log entries
     done: bool
 
 
 def repair(lake: str, *, drop: bool = False) -> Repair:
     """Find what can be repaired, and repair it if ``drop`` is set.
 
-    Without it, damage is not looked for in a lake that another program has changed. Raises TableError if the
-    lake has no documents or no recipe made them, ConflictError if another process commits concurrently.
+    Torn log entries are removed first, then changes by other programs are undone; without ``drop``, nothing
+    else is checked if there are any. Raises TableError if the lake has no documents or no recipe made them,
+    ConflictError if another process commits concurrently.
     """
     url = storage.normalize(lake)
-    undone = ForeignUndo()
-    with leases.hold_lease(url, "repair") if drop else nullcontext():
-        problems = verify(url)
-        foreign = [problem for problem in problems if problem.is_foreign]
-        if foreign:
-            undone = undo_foreign_changes(url, commit=drop)
+    undone, foreign = ForeignUndo(), list[Problem]()
+    with leases.hold_lease(url, "repair") if drop else nullcontext() as lease:
+        torn = [
+            file for name in reversed(SPECS) for file in find_torn_files(storage.join(url, name))
+        ]
+        if torn and drop:
+            remove_torn_files(torn)
+        # The rest can be verified without the torn files, if version 0 of documents is not among them.
+        can_verify = not torn or (drop and Table.exists(storage.join(url, "documents")))
+        problems = verify(url) if can_verify else []
+        if foreign := [problem for problem in problems if problem.is_foreign]:
+            undone = undo_foreign_changes(url, lease)
             problems = verify(url) if drop else []
         undo = _Undo(url, problems)
-        if drop and undo.has_any:
-            undo.commit()
+        if lease is not None and undo.has_any:
+            undo.commit(lease)
     dropped = {name: {*paths} for name, paths in undone.dropped.items()}
     for name, table in undo.tables.items():
         dropped.setdefault(name, set()).update(table.remove)
@@ -89,6 +99,7 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
         dropped={name: sorted(paths) for name, paths in dropped.items() if paths},
         sources=sorted(undo.sources),
         left=undo.left,
+        torn=torn,
         done=drop,
     )
 
@@ -135,10 +146,10 @@ class _Undo:
         """Whether there is anything to undo."""
         return any(table.has_any for table in self.tables.values())
 
-    def commit(self) -> None:
+    def commit(self, lease: leases.HeldLease) -> None:
         """Undo the units in each table."""
         drops = {name: self._drop(name) for name, undo in self.tables.items() if undo.has_any}
-        start_epoch(self._lake, drops, self._describe)
+        start_epoch(self._lake, drops, partial(self._describe, lease))
 
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
@@ -215,7 +226,10 @@ class _Undo:
             add=list(rewritten.values()),
         )
 
-    def _describe(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
+    def _describe(
+        self, lease: leases.HeldLease, table: Table, drop: Drop, generation: int
+    ) -> dict[str, Any]:
+        lease.check()
         is_documents = table.url.endswith("/documents")
         return maintenance_record(
             table,

@@ -6,6 +6,7 @@ that no longer exists, since a vacuum has deleted it, is then missing like any o
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from etl.delta.added_files import read_added_files
@@ -13,6 +14,7 @@ from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.lake.epochs import open_lake, start_epoch
 from etl.lake.foreign_changes import ForeignChanges
+from etl.lake.leases import HeldLease
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, key_of
 from etl.lake.lineage_record import maintenance_record
 
@@ -25,8 +27,8 @@ class ForeignUndo:
     dropped: dict[str, list[str]] = field(default_factory=dict)
 
 
-def undo_foreign_changes(lake: str, *, commit: bool) -> ForeignUndo:
-    """Find the changes by other programs, and undo them if ``commit`` is set.
+def undo_foreign_changes(lake: str, lease: HeldLease | None) -> ForeignUndo:
+    """Find the changes by other programs, and undo them if a lease is held.
 
     Raises ConflictError if another process commits concurrently.
     """
@@ -40,8 +42,8 @@ def undo_foreign_changes(lake: str, *, commit: bool) -> ForeignUndo:
         drops[name] = _drop(ledger, changes)
         undo.restored[name] = [file.path for entry in drops[name].add for file in entry.data_files]
         undo.dropped[name] = list(changes.added)
-    if commit and drops:
-        start_epoch(ledgers, drops, _describe)
+    if lease is not None and drops:
+        start_epoch(ledgers, drops, partial(_describe, lease))
     return undo
 
 
@@ -54,7 +56,8 @@ def _drop(ledger: Ledger, changes: ForeignChanges) -> Drop:
     return Drop(paths=changes.added, add=add, is_undo=True)
 
 
-def _describe(table: Table, drop: Drop, generation: int) -> Mapping[str, Any]:
+def _describe(lease: HeldLease, table: Table, drop: Drop, generation: int) -> Mapping[str, Any]:
+    lease.check()
     return maintenance_record(
         table,
         "repair" if drop.paths or drop.add else "epoch",

@@ -1,35 +1,44 @@
-"""Vacuum a lake: find the data files that are no longer needed, and delete them on request.
+"""Vacuum a lake: find the files that are no longer needed, and delete them on request.
 
-A file is needed by the newest version, by every version that was the newest within the retention, and by each
-release. A running job needs all files written or removed since it started, regardless of the retention.
+A data file is needed by the newest version, by every version that was the newest within the retention, and by
+each release. A running job needs all files written or removed since it started, regardless of the retention.
 Unneeded files are those that a failed job never committed, and those that a replacement, rebuild, repair or
-optimize removed longer ago than the retention. Only files with Tokenlake's names are considered. Cost: one
-listing of the lake, and one pass over each log.
+optimize removed longer ago than the retention. The parts of uploads that a killed job never completed are
+not needed either. Only files with Tokenlake's names are considered.
+
+All times are those of the store: when a file was written, when the log entry that removed it was written,
+when a job began, and the present, which is when the vacuum has written its own lease. Cost: one listing of
+the lake, and one pass over each log. Memory: the paths of the data files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from etl import storage
-from etl.delta import commit_history
+from etl.delta import commit_history, log_segment
 from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
 from etl.errors import ConflictError, TableError
 from etl.lake import leases, releases
 from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
+from etl.storage import uploads
 
 RETAIN: Final = timedelta(days=7)
 """How long files removed from the newest version are retained: the default of Delta's VACUUM."""
 
+MIN_RETAIN: Final = timedelta(hours=1)
+"""The least retention: a reader or writer without a lease, such as a notebook, may need files for a while.
+Chosen here."""
+
 _THREADS = 16  # they wait for storage
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Unneeded:
     """An unneeded data file: the reason, and the versions that cannot be read without it."""
 
@@ -42,13 +51,14 @@ class Unneeded:
 
 @dataclass(frozen=True, kw_only=True)
 class Vacuum:
-    """The data files that a vacuum deleted, or would delete."""
+    """The files that a vacuum deleted and the uploads that it aborted, or would."""
 
     lake: str
     horizon: datetime  # files unneeded since before this time are deleted
     jobs: list[str]  # running on the lake; they limit the horizon
     releases: list[str]
     files: list[Unneeded]
+    uploads: list[uploads.Upload]
     deleted: bool
 
     @property
@@ -58,77 +68,103 @@ class Vacuum:
 
 
 def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Vacuum:
-    """Find unneeded data files, and delete them if ``delete`` is set.
+    """Find unneeded files, and delete them if ``delete`` is set.
 
     Versions that lose files are first recorded beside their table, and opening one raises an error that
-    names the vacuum. Raises TableError if the lake does not exist, ConflictError if another vacuum of it is
-    running.
+    names the vacuum. Raises TableError if the lake does not exist or the retention is too short,
+    ConflictError if another vacuum of it is running.
     """
     url = storage.normalize(lake)
-    names = [name for name in SPECS if find_table(url, name) is not None]
+    if retain < MIN_RETAIN:
+        raise TableError(
+            f"files must be retained for at least {_minutes(MIN_RETAIN)} minutes, not {_minutes(retain)}",
+            where=url,
+            hint="jobs that read or write the lake without a lease may still need them",
+        )
+    names = [name for name in SPECS if Table.exists(storage.join(url, name))]
     if not names:
         raise TableError("no lake at this URL", where=url, hint="check the URL")
     # The order matters. The lease is taken before the releases are listed: see etl/lake/releases.py. The
     # files are listed before the leases and the logs, so the job that wrote a listed file holds a lease, has
     # committed the file, or is dead.
     with leases.hold_lease(url, "vacuum") if delete else nullcontext() as own:
-        listed = {name: storage.find_files(storage.join(url, name)) for name in names}
+        listed = {name: _list_data_files(storage.join(url, name)) for name in names}
+        # Without a lease nothing is deleted, so that this machine's clock is good enough.
+        now = datetime.now(UTC) if own is None else own.now()
         others = [
-            other for other in leases.active_leases(url) if own is None or other.key != own.key
+            other for other in leases.active_leases(url, now) if own is None or other.key != own.key
         ]
         if own is not None and any(other.kind == own.kind for other in others):
             raise ConflictError("another vacuum of this lake is running", where=url)
         jobs = [other for other in others if other.kind != "vacuum"]
-        horizon = min([datetime.now(UTC) - retain, *(job.since for job in jobs)])
+        horizon = min([now - retain, *(job.since for job in jobs)])
         retained = releases.list_releases(url)
         files = [
-            file for name in names for file in _unneeded(url, name, listed[name], horizon, retained)
+            file
+            for name in names
+            for file in _unneeded(url, name, listed.pop(name), horizon, retained)
         ]
-        if delete:
+        unfinished = uploads.unfinished_uploads(url, before=horizon)
+        if own is not None:
             for name in names:
+                own.check()
                 _delete(storage.join(url, name), [file for file in files if file.table == name])
+            _in_threads(uploads.abort_upload, unfinished)
     return Vacuum(
         lake=url,
         horizon=horizon,
-        jobs=[f"{job.kind} since {job.started}" for job in jobs],
+        jobs=[f"{job.kind} since {job.started:%Y-%m-%d %H:%M:%S} UTC" for job in jobs],
         releases=[release.name for release in retained],
         files=files,
+        uploads=unfinished,
         deleted=delete,
     )
+
+
+def _list_data_files(url: str) -> dict[str, tuple[int, datetime | None]]:
+    """Return the size and the time of each file with a data file's name, by its path in the table."""
+    files = ((file.uri.removeprefix(f"{url}/"), file) for file in storage.find_files(url))
+    return {path: (file.size, file.modified) for path, file in files if is_data_file(path)}
 
 
 def _unneeded(
     lake: str,
     name: str,
-    listed: list[storage.FileInfo],
+    listed: Mapping[str, tuple[int, datetime | None]],
     horizon: datetime,
-    retained: list[releases.Release],
+    retained: Sequence[releases.Release],
 ) -> Iterator[Unneeded]:
-    url = storage.join(lake, name)
-    table = Table.open(url)
+    table = find_table(lake, name)
+    if table is None:
+        return
+    versions = sorted({r.versions[name] for r in retained if name in r.versions})
     removed = _removed(table)
-    needed = set(table.data_files()["path"].to_pylist())
-    needed.update(path for path, last in removed.items() if last.time >= horizon)
-    for version in {r.versions[name] for r in retained if name in r.versions}:
-        needed.update(Table.open(url, version).data_files()["path"].to_pylist())
-    for file in listed:
-        path = file.uri.removeprefix(f"{table.url}/")
-        is_old = file.modified is not None and file.modified < horizon
-        if is_data_file(path) and is_old and path not in needed:
-            last = removed.get(path)
-            why, versions = "never committed", None
-            if last is not None:
-                why = f"removed by version {last.version}"
-                versions = (last.since, last.version - 1)
-            yield Unneeded(table=name, file=path, size=file.size, why=why, versions=versions)
+    times = _entry_times(table.url, horizon)
+    needed = set(table.data_files(()).column("path").to_pylist())
+    for path, last in removed.items():
+        is_recent = times.get(last.version, horizon) >= horizon
+        if is_recent or any(last.since <= version < last.version for version in versions):
+            needed.add(path)
+    if 0 not in times:  # another program has deleted old entries: the checkpoints have their files
+        for version in versions:
+            needed.update(Table.open(table.url, version).data_files(()).column("path").to_pylist())
+    for path, (size, modified) in sorted(listed.items()):
+        if path not in needed and modified is not None and modified < horizon:
+            gone = removed.get(path)
+            yield Unneeded(
+                table=name,
+                file=path,
+                size=size,
+                why="never committed" if gone is None else f"removed by version {gone.version}",
+                versions=None if gone is None else (gone.since, gone.version - 1),
+            )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Removal:
-    """The removal of a file: the version and time, and the version that added the file."""
+    """The removal of a file: the version, and the version that added the file."""
 
     version: int
-    time: datetime
     since: int
 
 
@@ -138,17 +174,32 @@ def _removed(table: Table) -> dict[str, _Removal]:
     removed: dict[str, _Removal] = {}
     for entry in table.commits():
         for path in entry.remove:
-            removed[path] = _Removal(entry.version, entry.time, since.pop(path, 0))
+            removed[path] = _Removal(entry.version, since.pop(path, 0))
         for path in entry.add:
             removed.pop(path, None)
             since[path] = entry.version
     return removed
 
 
-def _delete(url: str, files: list[Unneeded]) -> None:
+def _entry_times(url: str, unknown: datetime) -> dict[int, datetime]:
+    """Return when the store has written each log entry, by version."""
+    entries = storage.find_files(log_segment.log_folder(url))
+    named = ((log_segment.version_of_commit_file(e.uri.rsplit("/", 1)[-1]), e) for e in entries)
+    return {version: entry.modified or unknown for version, entry in named if version >= 0}
+
+
+def _delete(url: str, files: Sequence[Unneeded]) -> None:
     lost = [file.versions for file in files if file.versions is not None]
     if lost:
         commit_history.record_vacuumed(url, lost)
+    _in_threads(storage.remove, [storage.join(url, file.file) for file in files])
+
+
+def _in_threads(work: Callable[[Any], None], items: Sequence[Any]) -> None:
     with ThreadPoolExecutor(_THREADS) as pool:
-        for _ in pool.map(lambda file: storage.remove(storage.join(url, file.file)), files):
+        for _ in pool.map(work, items):
             pass
+
+
+def _minutes(time: timedelta) -> str:
+    return f"{time.total_seconds() / 60:g}"

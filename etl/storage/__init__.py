@@ -14,6 +14,7 @@ from etl.storage.files import (
     read_bytes,
     read_range,
     remove,
+    start_writing,
     write_bytes,
 )
 from etl.storage.filesystem import delta_options, endpoint_of, filesystem, store_timeout
@@ -58,6 +59,7 @@ __all__ = [
     "refuse_unaddressable",
     "remove",
     "split_authority",
+    "start_writing",
     "store_timeout",
     "write_bytes",
 ]

@@ -1,5 +1,8 @@
 """Open, read, write, create and remove files.
 
+A file that was written is durable, so that what refers to it can be written next: on local disk, its content
+and its entry in its folder are synced before the function or context that writes it ends.
+
 Errors of the store's client become StorageError, or WriteError when writing; only ``read_range`` passes
 them on, since its caller decides which request to repeat.
 """
@@ -19,6 +22,7 @@ import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
 from etl.storage.filesystem import CREATE_ONLY_OPTIONS, filesystem
+from etl.storage.sync import make_folder, start_sync, sync_file, sync_folder
 from etl.storage.time_limit import LimitedFile, call
 from etl.storage.urls import get_protocol, is_local, join, local_path, normalize
 
@@ -67,19 +71,32 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
     Raises WriteError if the file cannot be written.
     """
+    if is_local(uri):
+        path = local_path(uri)
+        with _open_local(uri, path) as file:
+            yield file
+        with convert_write_errors(uri):
+            sync_folder(path.parent)
+        return
     with convert_write_errors(uri):
-        if is_local(uri):
-            path = local_path(uri)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = pa.OSFile(str(path), "wb")
-        else:
-            remote = call(filesystem(uri), "open", uri, "wb")
-            file = pa.PythonFile(io.BufferedWriter(LimitedFile(uri, remote), 1 << 20), mode="w")
+        remote = call(filesystem(uri), "open", uri, "wb")
+        file = pa.PythonFile(io.BufferedWriter(LimitedFile(uri, remote), 1 << 20), mode="w")
     try:
         yield file
     finally:
         with convert_write_errors(uri):
             file.close()
+
+
+def start_writing(output: pa.NativeFile, start: int) -> int:
+    """Start to write to the disk what was appended to an open output since a position; return the end.
+
+    The end of the output's context then waits less for the disk.
+    """
+    stop = int(output.tell())
+    if isinstance(output, pa.OSFile):
+        start_sync(output.fileno(), start, stop)
+    return stop
 
 
 @contextmanager
@@ -91,19 +108,34 @@ def open_atomic_output(uri: str) -> Iterator[pa.NativeFile]:
     path = local_path(uri) if is_local(uri) else Path(tempfile.gettempdir(), "complete")
     temporary = _temporary_path(path)
     try:
-        with convert_write_errors(uri):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = pa.OSFile(str(temporary), "wb")
-        with file:
-            yield file
-        with convert_write_errors(uri):
-            if is_local(uri):
+        if is_local(uri):
+            with _open_local(uri, temporary) as file:
+                yield file
+            with convert_write_errors(uri):
                 temporary.replace(path)
-            else:
+                sync_folder(path.parent)
+        else:
+            with convert_write_errors(uri):
+                file = pa.OSFile(str(temporary), "wb")
+            with file:
+                yield file
+            with convert_write_errors(uri):
                 size = temporary.stat().st_size
                 call(filesystem(uri), "put_file", str(temporary), uri, url=uri, num_bytes=size)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open_local(uri: str, path: Path) -> Iterator[pa.OSFile]:
+    """Open a local file for writing, and sync its content at the end of the context."""
+    with convert_write_errors(uri):
+        make_folder(path.parent)
+        file = pa.OSFile(str(path), "wb")
+    with file:
+        yield file
+        with convert_write_errors(uri):
+            sync_file(file.fileno())
 
 
 @contextmanager
@@ -136,13 +168,11 @@ def write_bytes(uri: str, content: bytes) -> None:
 
     Raises WriteError if the file cannot be written.
     """
-    try:
+    with convert_write_errors(uri):
         if is_local(uri):
             _write_local(uri, content, os.replace)
         else:  # stores create objects atomically
             call(filesystem(uri), "pipe_file", uri, content, num_bytes=len(content))
-    except Exception as error:
-        raise _write_error(uri, error) from error
 
 
 def create_if_absent(uri: str, content: bytes) -> bool:
@@ -163,6 +193,8 @@ def create_if_absent(uri: str, content: bytes) -> bool:
                 call(filesystem(uri), "pipe_file", uri, content, num_bytes=len(content), **options)
             return True
         except Exception as error:
+            if is_local(uri) and isinstance(error, TokenlakeError):
+                raise  # the file is there, but it is not known to be durable
             # Each store refuses with its own error, and a response may be lost: see what is stored.
             try:
                 existing = read_bytes(uri)
@@ -220,13 +252,18 @@ def remove(uri: str) -> None:
 def _write_local(uri: str, content: bytes, move: Callable[[Path, Path], None]) -> None:
     """Write a temporary file next to the target, then move it there."""
     path = local_path(uri)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = _temporary_path(path)
     try:
-        temporary.write_bytes(content)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            sync_file(file.fileno())
         move(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+    with convert_write_errors(uri):
+        sync_folder(path.parent)
 
 
 def _temporary_path(path: Path) -> Path:

@@ -300,6 +300,26 @@ def test_trace_prints_what_happened_to_a_document(made: Recipe) -> None:
     assert f"duplicate of {storage.normalize(made.source.path)}/" in text
 
 
+@pytest.mark.local_only
+def test_failed_checkpoints_are_reported_once_per_table(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etl.delta.checkpoint._MAX_ENTRIES", 1)
+    (recipe_file.parent / "crawl" / "broken.parquet").unlink()
+    for name in ("documents", "keys"):
+        for number in range(9):  # no file can have these names
+            log = recipe_file.parent / "lake" / name / "_delta_log"
+            (log / f"{number:020}.checkpoint.parquet").mkdir(parents=True)
+    result = etl("run", recipe_file)
+    assert result.exit_code == 0, result.output
+    warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert [line.partition(" was written: ")[0] for line in warnings] == [
+        "warning: no checkpoint of documents",
+        "warning: no checkpoint of keys",
+    ]
+    assert all("cannot be written" in line for line in warnings)
+
+
 def test_verify_exits_with_1_for_problems(lake: Recipe) -> None:
     assert facts("verify", lake.lake) == []
     assert etl("verify", lake.lake).stdout == "no problems found\n"
@@ -322,6 +342,27 @@ def test_repair_drops_files_only_with_yes(lake: Recipe) -> None:
     assert "dropped 1 file of tokens\n" in result.stdout
     assert result.stdout.endswith("`etl run` rebuilds the dropped data\n")
     assert etl("verify", lake.lake).exit_code == 0
+
+
+@pytest.mark.local_only
+def test_a_torn_log_entry_is_removed_only_with_yes(lake: Recipe) -> None:
+    entry = max((at(lake.lake) / "tokens" / "_delta_log").glob("*.json"))
+    entry.write_bytes(b"")
+    result = etl("history", f"{lake.lake}/tokens")
+    assert result.exit_code == 1
+    assert f"hint: `etl repair {storage.normalize(lake.lake)} --yes` removes" in result.stderr
+    name = f"tokens/_delta_log/{entry.name}"
+    result = etl("repair", lake.lake)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"would remove {name}, which is torn",
+        "--yes drops the files; `etl run` then rebuilds the data",
+    ]
+    assert entry.exists()
+    result = etl("repair", lake.lake, "--yes")
+    assert result.stdout.startswith(f"removed {name}, which is torn\n")
+    assert not entry.exists()
+    assert etl("history", f"{lake.lake}/tokens").exit_code == 0
 
 
 def test_vacuum_deletes_files_only_with_yes(lake: Recipe) -> None:

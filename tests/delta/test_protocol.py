@@ -192,7 +192,8 @@ def test_rows_of_an_append_only_table_are_not_removed(tmp_path: Path) -> None:
 
 def test_a_table_with_supported_features_is_written_and_keeps_them(tmp_path: Path) -> None:
     schema = pa.schema({"row": pa.int64(), "time": pa.timestamp("us")})
-    table = Table.create(str(tmp_path), schema, LAYOUT)
+    deltalake.DeltaTable.create(tmp_path, schema)
+    table = Table.open(str(tmp_path))
     before = deltalake.DeltaTable(table.url).protocol()
     assert before.writer_features == ["timestampNtz"]
     table = table.commit([], transactions={}).checkpoint()

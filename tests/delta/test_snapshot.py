@@ -167,10 +167,11 @@ def test_a_commit_succeeds_without_its_checkpoint(
 
     monkeypatch.setattr(checkpoint, "write_checkpoint", refuse)
     table = table.commit([], transactions={"a": 1})
+    assert str(table.checkpoint_error) == "disk full"
     assert Table.open(table.url).transactions().get("a") == 1
     monkeypatch.undo()
     monkeypatch.setattr("etl.delta.checkpoint._MAX_ENTRIES", 1)
-    table.commit([], transactions={"b": 1})
+    assert table.commit([], transactions={"b": 1}).checkpoint_error is None
     assert [name for name in log_segment.list_log_files(table.url) if ".checkpoint" in name]
     assert Table.open(table.url).transactions().get("a") == 1
 
@@ -211,9 +212,9 @@ def test_a_multi_part_checkpoint_needs_all_its_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b'{"add":{"path":', "is damaged"),
+        (b'{"add":{"path":', "were not written completely"),
         (b'{"add":{"path":"a","size":"many"}}', "is damaged"),
-        (b"", "is damaged"),
+        (b"", "were not written completely"),
         (b'{"metaData":[]}', "is damaged"),
         (b"\xff\xfe", "is damaged"),
     ],

@@ -5,7 +5,6 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import deltalake
@@ -93,7 +92,7 @@ class SourceTable:
 
     def drop(self) -> None:
         """Delete the table with its files; only of local tables."""
-        shutil.rmtree(Path(self._location))
+        shutil.rmtree(storage.local_path(self.url))
 
     @property
     def version(self) -> int:

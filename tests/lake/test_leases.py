@@ -1,39 +1,85 @@
 """A lease is held while its job runs, is renewed, and expires after its job has died."""
 
+import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from upath import UPath
 
-from etl.errors import StorageError
+from etl.errors import StorageError, TableError
 from etl.lake import leases
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
 
 
 def test_a_lease_is_held_inside_its_block(place: UPath) -> None:
     lake = str(place)
     with leases.hold_lease(lake, "run") as first, leases.hold_lease(lake, "optimize") as second:
-        assert leases.active_leases(lake) == [first, second]
-        assert (first.kind, second.kind) == ("run", "optimize")
-    assert leases.active_leases(lake) == []
+        active = leases.active_leases(lake, first.now())
+        assert [lease.key for lease in active] == [first.key, second.key]
+        assert [lease.kind for lease in active] == ["run", "optimize"]
+    assert leases.active_leases(lake, now()) == []
 
 
-def test_a_lease_is_renewed(place: UPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_and_keeps_its_start(
+    place: UPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leases, "_RENEW_SECONDS", 0.01)
     with leases.hold_lease(str(place), "run") as held:
-        while (current := leases.active_leases(str(place))[0]).renewed == held.renewed:
+        (first,) = leases.active_leases(str(place), now())
+        while (current := leases.active_leases(str(place), now())[0]).renewed == first.renewed:
             pass
-        assert current.since == held.since < datetime.fromisoformat(held.started)
+        assert current.since == first.since < held.started == current.started < current.renewed
 
 
-def test_the_lease_of_a_dead_job_expires(place: UPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lease_of_a_dead_job_expires(place: UPath) -> None:
     with leases.hold_lease(str(place), "run") as held:
-        renewed = datetime.fromisoformat(held.renewed)
-        assert held.is_alive(renewed + leases.LIFETIME / 2)
-        assert not held.is_alive(renewed + leases.LIFETIME)
-        long_ago = datetime.now(UTC) - timedelta(hours=1)
-        monkeypatch.setattr(leases, "_now", long_ago.isoformat)
-        with leases.hold_lease(str(place), "run"):
-            assert leases.active_leases(str(place)) == [held]
+        renewed = held.now()
+        assert leases.active_leases(str(place), renewed + leases.LIFETIME / 2)
+        assert leases.active_leases(str(place), renewed + leases.LIFETIME) == []
+
+
+@pytest.mark.parametrize("minutes", [-20, 20])
+def test_the_clock_of_a_job_does_not_matter(
+    place: UPath, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    wrong, right = timedelta(minutes=minutes), time.time
+    monkeypatch.setattr(time, "time", lambda: right() + wrong.total_seconds())
+    with leases.hold_lease(str(place), "run") as held:
+        monkeypatch.undo()
+        (lease,) = leases.active_leases(str(place), now())
+        assert lease.started == held.started
+        assert abs(lease.started - now()) < timedelta(minutes=10)
+
+
+def test_a_lease_is_valid_from_its_first_write(place: UPath) -> None:
+    """A job that is killed before its second write has no start in its file."""
+    folder = place / "leases"
+    folder.mkdir(parents=True)
+    content = {"kind": "run", "key": "a", "process": 1, "started": None}
+    (folder / "run-a.json").write_text(json.dumps(content))
+    (lease,) = leases.active_leases(str(place), now())
+    assert lease.started == lease.renewed
+
+
+def test_a_job_whose_lease_has_expired_may_not_commit(
+    place: UPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine slept: the clock that counts then has advanced, but nothing was renewed."""
+    with leases.hold_lease(str(place), "run") as held:
+        held.check()
+        clock = time.clock_gettime
+        slept = leases.LIFETIME.total_seconds()
+        monkeypatch.setattr(time, "clock_gettime", lambda name: clock(name) + slept)
+        for action in (held.check, held.renew):
+            with pytest.raises(TableError, match="the lease of this run was not renewed"):
+                action()
+        monkeypatch.undo()
+        with pytest.raises(TableError):  # for good
+            held.check()
 
 
 @pytest.mark.local_only  # in an object store, a file cannot block a folder

@@ -1,14 +1,22 @@
 """Fixtures: a small lake of two runs over three files in many splits, and copies of it to damage."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from distributed import Client
 from upath import UPath
 
+from etl.maintenance import vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.lakes import make_sound_lake, with_copied_input, with_copied_lake
 from tests.helpers.paths import NewPlace
+
+
+@pytest.fixture(autouse=True)
+def _no_least_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a vacuum delete what was removed just now."""
+    monkeypatch.setattr(vacuum, "MIN_RETAIN", timedelta(0))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A nullable column that another engine adds to a table is no problem, and the lake stays writable."""
+"""A nullable column that another engine adds to a table is not a problem, and the lake stays writable."""
 
 import deltalake
 import pyarrow as pa

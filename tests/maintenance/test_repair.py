@@ -10,6 +10,7 @@ from upath import UPath
 
 from etl.audit.verify.verify import verify
 from etl.delta.table import Table
+from etl.errors import TableError
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import releases
@@ -152,3 +153,45 @@ def test_a_file_that_only_a_release_needs_is_reported_and_kept(
         assert str(problem) == f"tokens/{old[0].name}: in release 'first': the file is missing"
     done = repair(changing.lake, drop=True)
     assert ([left.problem for left in done.left], done.dropped) == ([problem], {})
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_torn_newest_log_entry_is_removed(client: Client, recipe: Recipe, size: int) -> None:
+    before = rows(recipe)
+    entries = {}
+    names = ("documents", "duplicates", "keys", "tokens")
+    for kind in names:
+        newest = Table.open(recipe.table_url(kind)).version
+        entries[kind] = at(recipe.table_url(kind)) / "_delta_log" / f"{newest:020}.json"
+        entries[kind].write_bytes(entries[kind].read_bytes()[:size])
+    with pytest.raises(
+        TableError, match=rf"not written completely.*\n.*`etl repair .*{recipe.lake} "
+    ):
+        run(recipe, cluster=client)
+    with pytest.raises(TableError, match="not written completely"):
+        run(recipe, cluster=client, rebuild=True)
+    found = verify(recipe.lake)
+    assert {problem.table for problem in found} == {*names}
+    assert all("`etl repair` removes it" in problem.what for problem in found)
+    shown = repair(recipe.lake)
+    assert [file.name for file in shown.torn] == [entries[k].name for k in names[::-1]]
+    assert all(entry.exists() for entry in entries.values())
+    done = repair(recipe.lake, drop=True)
+    assert (done.torn, done.left) == (shown.torn, [])
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
+
+
+def test_a_lake_of_torn_entries_only_starts_again(client: Client, changing: Recipe) -> None:
+    run(changing, cluster=client)
+    before = rows(changing)
+    for kind in (*changing.steps, "keys"):
+        for path in (at(changing.lake) / kind / "_delta_log").iterdir():
+            path.write_bytes(b"")
+    shown = repair(changing.lake)
+    done = repair(changing.lake, drop=True)
+    assert ({*done.torn}, done.problems, repair(changing.lake).torn) == ({*shown.torn}, [], [])
+    assert run(changing, cluster=client).ok
+    assert rows(changing) == before
+    assert verify(changing.lake) == []

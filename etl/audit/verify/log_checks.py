@@ -15,6 +15,7 @@ from etl import storage
 from etl.audit.verify.file_checks import Problem
 from etl.delta import commit_history, log_segment, snapshot
 from etl.delta.table import Table
+from etl.delta.torn_entries import TornFile, find_torn_files
 from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake import releases
 from etl.lake.commit_info import input_versions
@@ -42,7 +43,10 @@ def check_logs(lake: str) -> list[Problem]:
         except FileNotFoundError:
             continue
         newest[table_name] = max(map(log_segment.version_of_commit_file, names), default=-1)
-        problems = [*_check_entries(url, names), *_check_checkpoints(url, names, pointer)]
+        torn = [file for file in find_torn_files(url) if file.is_entry]
+        names = [name for name in names if name not in {file.name for file in torn}]
+        problems = [describe_torn(file) for file in torn]
+        problems += [*_check_entries(url, names), *_check_checkpoints(url, names, pointer)]
         if not problems:
             problems = list(_check_newest(url, newest[table_name]))
         if not problems:
@@ -53,6 +57,14 @@ def check_logs(lake: str) -> list[Problem]:
                 ]
         result += [Problem(table_name, None, what) for what in problems]
     return result + list(_check_ends(newest, named))
+
+
+def describe_torn(file: TornFile) -> str:
+    """Return the problem of a file of a log that was not written completely."""
+    version = log_segment.version_of_commit_file(file.name)
+    name = f"the log entry of version {version}" if file.is_entry else file.name
+    repair = f"it is kept: {file.why_kept}" if file.why_kept else "`etl repair` removes it"
+    return f"{name} was not written completely: {repair}"
 
 
 def _check_newest(url: str, newest: int) -> Iterator[str]:
