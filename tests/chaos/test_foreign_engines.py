@@ -84,6 +84,16 @@ def test_a_change_of_data_is_refused_and_repaired(operation, table, lake, first,
     check_complete(lake)
 
 
+def test_a_repair_forgets_what_was_changed_before_a_rebuild(lake, first, faults) -> None:
+    rng = random.Random(1)
+    assert foreign.apply(foreign.compact_and_vacuum, lake.lake / "tokens", rng)
+    assert first.run("rebuild", lake).code == DONE
+    assert foreign.apply(foreign.delete_files, lake.lake / "tokens", rng)
+    faults["changes by another engine"] += 2
+    settle(lake, first)
+    check_complete(lake)
+
+
 @pytest.mark.parametrize(("operation", "table"), cases(foreign.WITHOUT_TRACE))
 def test_a_change_that_leaves_no_trace_does_no_harm(operation, table, lake, first, faults) -> None:
     foreign.apply(operation, lake.lake / table, random.Random(1))

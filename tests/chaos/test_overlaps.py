@@ -74,6 +74,15 @@ def test_a_run_overlaps_the_replacement_of_a_keeper(small, first, second) -> Non
     check_complete(small)
 
 
+def test_a_file_is_rewritten_while_its_records_are_counted(small, first) -> None:
+    small.write("a.jsonl", content("old", 1, 2, 3, 4))
+    assert isinstance(first.start("plain", small, Stop("worker", 0, "open_input raw")), Paused)
+    small.write("a.jsonl", content("new", 5, 6, 7))
+    first.resume()
+    settle(small, first)
+    check_complete(small)
+
+
 @pytest.mark.parametrize("seed", [*range(4), *MANY])
 def test_random_overlaps_do_no_harm(
     seed: int, small: SmallSite, first: Driver, second: Driver, faults: Counter[str]
