@@ -13,10 +13,6 @@ import pytest
 from tests.chaos.drivers import Driver, drivers
 from tests.chaos.small_site import SmallSite
 
-_SEEDS = [int(os.environ["CHAOS_SEED"])] if os.environ.get("CHAOS_SEED") else range(4, 204)
-MANY = [pytest.param(seed, marks=pytest.mark.chaos) for seed in _SEEDS]
-"""The seeds of tests that take a few seconds each."""
-
 _FAULTS = pytest.StashKey[Counter[str]]()
 
 

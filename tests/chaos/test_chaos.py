@@ -18,11 +18,11 @@ import pytest
 from etl.lake.quarantine import Quarantine
 from tests.chaos import corpus
 from tests.chaos.checks import Outcome, differences, outcome
-from tests.chaos.conftest import MANY
 from tests.chaos.place import Site
 from tests.chaos.processes import DONE, FAILED, QUARANTINED
 from tests.chaos.runner import Injection, Machines, Outage, is_commit, machines
 from tests.chaos.schedule import Case, Fault, case
+from tests.chaos.seeds import MANY
 from tests.helpers.s3_proxy import Proxy, faulty
 
 _FEW = MANY[:32]  # of four faults each

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.chaos.conftest import MANY
 from tests.chaos.drivers import Driver
 from tests.chaos.oracle import check_complete, settle
 from tests.chaos.overlap import random_stop
 from tests.chaos.pauses import Paused
+from tests.chaos.seeds import MANY
 from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import Row, random_rows
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.chaos import foreign
-from tests.chaos.conftest import MANY
 from tests.chaos.drivers import Driver
 from tests.chaos.oracle import check_complete, settle
 from tests.chaos.overlap import random_site, random_stop
 from tests.chaos.pauses import Paused
 from tests.chaos.processes import DONE, FAILED
+from tests.chaos.seeds import MANY
 from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import EDITS, Text, rows
 

@@ -11,11 +11,11 @@ from itertools import count, product
 
 import pytest
 
-from tests.chaos.conftest import MANY
 from tests.chaos.drivers import Driver
 from tests.chaos.oracle import check_complete, check_sound, settle
 from tests.chaos.overlap import Overlap, random_overlap, random_site, run_overlap
 from tests.chaos.pauses import Kind, Paused, Stop
+from tests.chaos.seeds import MANY
 from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import Rows, Text, rows
 

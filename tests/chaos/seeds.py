@@ -1,0 +1,9 @@
+"""The seeds of the tests that run only with ``make chaos``."""
+
+import os
+
+import pytest
+
+_SEEDS = [int(os.environ["CHAOS_SEED"])] if os.environ.get("CHAOS_SEED") else range(4, 204)
+MANY = [pytest.param(seed, marks=pytest.mark.chaos) for seed in _SEEDS]
+"""Those of tests that take a few seconds each, or the one of ``make chaos SEED=123``."""
