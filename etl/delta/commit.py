@@ -5,6 +5,7 @@ commit since the table was opened. Its cost depends on what it adds and removes,
 """
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,27 @@ def write_commit(head: LogSegment, actions: Iterable[Mapping[str, Any]]) -> LogS
     return head.after(len(entry))
 
 
+def creation_actions(
+    schema: pa.Schema, layout: Layout, *, transactions: Mapping[str, int]
+) -> Iterator[dict[str, Any]]:
+    """Yield the actions of version 0: an empty table that every Delta reader and writer can open.
+
+    Raises TableError as ``metadata_fields`` does.
+    """
+    now = int(time.time() * 1000)
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "createdTime": now,
+        **metadata_fields(schema, layout),
+    }
+    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}}
+    yield {"commitInfo": {**info, "commit": uuid.uuid4().hex}}
+    yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": _WRITER_VERSION}}
+    yield {"metaData": metadata}
+    yield from _txn_actions(transactions)
+
+
 def commit_actions(
     add: Iterable[DataFile],
     *,
@@ -62,8 +84,7 @@ def commit_actions(
     yield {"commitInfo": info}
     if metadata is not None:
         yield {"metaData": metadata}
-    for name, version in transactions.items():
-        yield {"txn": {"appId": name, "version": version}}
+    yield from _txn_actions(transactions)
     for path in remove:
         yield {"remove": {"path": path, "deletionTimestamp": now, "dataChange": data_change}}
     for file in add:
@@ -97,18 +118,27 @@ def check_writable(url: str, protocol: Mapping[str, Any]) -> None:
 
 
 def metadata_fields(schema: pa.Schema, layout: Layout) -> dict[str, Any]:
-    """Return the fields of ``metaData`` that depend on the schema and the layout."""
+    """Return the fields of ``metaData`` that depend on the schema and the layout.
+
+    Raises TableError if a column is a timestamp without a time zone, which requires a table feature.
+    """
+    schema_string = deltalake.Schema.from_arrow(schema).to_json()
+    if re.search('[tT]ype": ?"timestamp_ntz"', schema_string):
+        raise TableError(
+            "the schema has a timestamp without a time zone, which plain Delta readers do not know",
+            hint="convert the column to UTC",
+        )
+    statistics = ",".join(name for name in layout.statistics if name in schema.names)
     return {
-        "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
+        "schemaString": schema_string,
         "partitionColumns": list(layout.partition_by),
-        "configuration": table_configuration(schema, layout),
+        "configuration": {**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics},
     }
 
 
-def table_configuration(schema: pa.Schema, layout: Layout) -> dict[str, str]:
-    """Return the table properties: retention of the log, and the columns with statistics."""
-    statistics = ",".join(name for name in layout.statistics if name in schema.names)
-    return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": statistics}
+def _txn_actions(transactions: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    for name, version in transactions.items():
+        yield {"txn": {"appId": name, "version": version}}
 
 
 def _file_fields(file: DataFile) -> dict[str, Any]:

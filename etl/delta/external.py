@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import deltalake
 import pyarrow as pa
@@ -11,6 +12,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from etl import storage
 from etl.errors import StorageError, TableError, error_line
+
+_UNSUPPORTED = {
+    False: re.compile(r"%[0-9A-Fa-f]{2}|\\|[\x00-\x1f\x7f]"),
+    True: re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|\x00-\x1f\x7f]"),  # a local path
+}
+"""Whether a URL is local -> what delta-rs 1.6 cannot open in its path."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +89,19 @@ def _not_plain(url: str, why: str) -> TableError:
 
 
 def delta_rs_location(url: str) -> str:
-    """Return the URL or local path of a table for delta-rs: in a path, # and ? are ordinary characters."""
-    if not storage.is_local(url):
-        return url
-    if re.search("%[0-9A-Fa-f]{2}", url):
+    """Return the location of a table for delta-rs, which expects a percent-encoded URL.
+
+    >>> delta_rs_location("s3://bucket/table #1")
+    's3://bucket/table%20%231'
+
+    Raises StorageError for the few paths that delta-rs 1.6 cannot open: it decodes a path twice.
+    """
+    protocol, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    if match := _UNSUPPORTED[protocol == "file"].search(path):
         raise StorageError(
-            "a local path must not contain a percent escape like %20",
+            f"delta-rs cannot open a table whose path contains {match[0]!r}",
             where=url,
-            hint="rename the folder",
+            hint="copy the table to another folder",
         )
-    return str(storage.local_path(url))
+    return f"{protocol}://{authority}{slash}{quote(path)}"

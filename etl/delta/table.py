@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Self
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
-from deltalake.transaction import CommitProperties, Transaction
 
 from etl import storage
 from etl.delta import checkpoint, commit_history, external, log_segment, snapshot
@@ -22,15 +20,15 @@ from etl.delta.commit import (
     check_writable,
     check_written,
     commit_actions,
+    creation_actions,
     metadata_fields,
-    table_configuration,
     write_commit,
 )
 from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
-from etl.errors import StorageError, TableError, TokenlakeError, error_line
+from etl.errors import ConflictError, StorageError, TableError, TokenlakeError, WriteError
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pds
@@ -101,35 +99,21 @@ class Table:
         *,
         transactions: Mapping[str, int] | None = None,
     ) -> Self:
-        """Create an empty table (version 0), or open it if another writer has just created it.
+        """Create an empty table (version 0), or open it if it exists.
 
-        Raises StorageError if the URL is not writable.
+        Raises StorageError if the URL is not writable, TableError if the schema has types that plain Delta
+        readers do not know.
         """
         url = storage.normalize(url)
-        commit_properties = CommitProperties(
-            app_transactions=[Transaction(n, v) for n, v in (transactions or {}).items()]
-        )
-        try:
-            if storage.is_local(url):
-                # delta-rs needs the folder; creating it here gives a clear error.
-                storage.local_path(url).mkdir(parents=True, exist_ok=True)
-            deltalake.DeltaTable.create(
-                external.delta_rs_location(url),
-                schema,
-                mode="ignore",
-                partition_by=list(layout.partition_by),
-                configuration=table_configuration(schema, layout),
-                storage_options=storage.delta_options(url),
-                commit_properties=commit_properties,
-            )
-        except (DeltaError, OSError) as error:
-            if cls.exists(url):  # another writer created it at the same time
-                return cls.open(url)
-            raise StorageError(
-                f"the table cannot be created ({error_line(error)})",
-                where=url,
-                hint="check the permissions",
-            ) from error
+        if not cls.exists(url):
+            actions = creation_actions(schema, layout, transactions=transactions or {})
+            try:
+                write_commit(log_segment.LogSegment(url, -1), actions)
+            except ConflictError:
+                pass
+            except WriteError as error:
+                what = f"the table cannot be created ({error.what})"
+                raise StorageError(what, where=url, hint=error.hint) from error
         return cls.open(url)
 
     @property

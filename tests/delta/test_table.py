@@ -2,8 +2,10 @@
 
 import json
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import deltalake
 import duckdb
 import numpy as np
 import polars as pl
@@ -202,15 +204,75 @@ def test_an_unwritable_url_is_a_storage_error(tmp_path: Path) -> None:
         Table.create(str(tmp_path / "file" / "tokens"), schemas.TOKENS, TOKENS)
 
 
-def test_a_path_may_contain_special_characters(tmp_path: Path) -> None:
-    url = storage.normalize(tmp_path / "a lake? #1 ü=x")
-    table = Table.create(url, schemas.TOKENS, TOKENS)
-    table.commit(write(url, [token_rows([1, 2])]), transactions={"a": 1})
-    assert Table.open(url).dataset().count_rows() == 2
-    assert Table.open(url).transactions().get("a") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["a lake? #1 ü=x"]
-    with pytest.raises(StorageError, match="escape"):
-        Table.create(str(tmp_path / "a%20lake"), schemas.TOKENS, TOKENS)
+@pytest.mark.parametrize(
+    "name", ["l#1", "q?x=1", "a b", "a+b", "a*", "ü=日", "a%b", "a&b;c", "a%20b", "a[1]", "b\\c"]
+)
+def test_a_path_may_contain_special_characters(place: UPath, name: str) -> None:
+    url = f"{storage.normalize(str(place))}/{name}/table"
+    table = Table.create(f"{url}/", schemas.TOKENS, TOKENS)
+    table = table.commit(write(url, [token_rows([1, 2])]), transactions={"a": 1})
+    table.checkpoint()
+    opened = Table.open(url)
+    assert opened.url == url
+    assert opened.transactions().get("a") == 1
+    with storage.open_input(storage.join(url, opened.data_files()["path"][0].as_py())) as file:
+        assert pq.read_table(file).num_rows == 2
+    names = {file.uri.removeprefix(f"{url}/") for file in storage.find_files(f"{url}/_delta_log")}
+    assert names >= {f"_delta_log/{version:020}.json" for version in (0, 1)}
+    if name in ("a%20b", "b\\c") or (name == "a[1]" and storage.is_local(url)):
+        with pytest.raises(StorageError, match="delta-rs cannot open .*(.|\n)*copy the table"):
+            opened.dataset()
+    else:
+        assert opened.dataset().count_rows() == 2
+
+
+def test_other_engines_open_a_new_table(tmp_path: Path) -> None:
+    folder = tmp_path / "tokens"
+    table = Table.create(str(folder), schemas.TOKENS, TOKENS, transactions={"generation": 3})
+    delta = deltalake.DeltaTable(str(folder))
+    protocol, metadata = delta.protocol(), delta.metadata()
+    assert (delta.version(), protocol.min_reader_version, protocol.min_writer_version) == (0, 1, 2)
+    assert metadata.id
+    assert metadata.created_time
+    assert pa.schema(delta.schema().to_arrow()).names == schemas.TOKENS.names
+    assert delta.transaction_version("generation") == 3
+    assert pl.read_delta(str(folder)).schema["tokens"] == pl.List(pl.Int32)
+    table.commit(write(table.url, [token_rows([1, 2])]), transactions={})
+    assert delta.to_pyarrow_dataset().count_rows() == 0
+    delta.update_incremental()
+    assert delta.to_pyarrow_dataset().count_rows() == 2
+    with duckdb.connect() as connection:  # it would download its extension for Delta
+        uris = delta.file_uris()
+        assert connection.execute("SELECT count(*) FROM read_parquet(?)", [uris]).fetchone() == (2,)
+
+
+def test_creating_a_table_that_exists_opens_it(place: UPath) -> None:
+    first = Table.create(str(place), schemas.TOKENS, TOKENS, transactions={"a": 1})
+    first = first.commit(write(first.url, [token_rows([1])]), transactions={}).checkpoint()
+    (place / "_delta_log" / f"{0:020}.json").unlink()  # as a clean-up of the log leaves it
+    second = Table.create(str(place), schemas.TOKENS, TOKENS, transactions={"a": 2})
+    assert (second.version, second.transactions().get("a")) == (1, 1)
+    assert not (place / "_delta_log" / f"{0:020}.json").exists()
+
+
+def test_concurrent_creations_create_one_table(place: UPath) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(
+            pool.map(
+                lambda n: Table.create(str(place), schemas.TOKENS, TOKENS, transactions={"a": n}),
+                range(4),
+            )
+        )
+    assert len({table.transactions().get("a") for table in tables}) == 1
+    assert {table.version for table in tables} == {0}
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.list_(pa.timestamp("us"))])
+def test_a_timestamp_without_a_time_zone_is_refused(tmp_path: Path, kind: pa.DataType) -> None:
+    with pytest.raises(TableError, match="without a time zone(.|\n)*convert the column to UTC"):
+        Table.create(str(tmp_path), pa.schema({"when": kind}), Layout(statistics=()))
+    utc = pa.schema({"timestamp_ntz": pa.timestamp("us", "UTC")})
+    assert Table.create(str(tmp_path), utc, Layout(statistics=())).version == 0
 
 
 def test_a_long_source_keeps_its_statistics(place: UPath) -> None:
