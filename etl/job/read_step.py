@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.work_units import WorkResult, split_key
 from etl.sources import Split, count_records, number_splits
+
+_UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could not be counted
 
 
 def read_splits(run: RunContext) -> None:
@@ -79,7 +82,7 @@ def numbered_splits(run: RunContext) -> Iterator[Split]:
 def _count_records(run: RunContext) -> tuple["_FirstRows", set[str]]:
     """Count the records of the files cut by bytes; return their first rows and the failed files."""
     uncounted = run.plan.uncounted
-    counts = np.zeros(len(uncounted), np.int64)
+    counts = np.full(len(uncounted), _UNKNOWN)
     failed: set[str] = set()
     units = ((split, index) for index, split in enumerate(uncounted))
     for (split, index), answer in map_unordered(
@@ -105,8 +108,9 @@ class _FirstRows:
         self, documents: Ledger, splits: SpilledList[Split], counts: npt.NDArray[np.int64]
     ) -> None:
         self._documents = documents
-        numbered = number_splits(splits, map(int, counts))
-        rows = (split.known_first_row for split in numbered)
+        known = (None if count == _UNKNOWN else int(count) for count in counts)
+        numbered = number_splits(splits, known)
+        rows = (_UNKNOWN if s.first_row is None else s.first_row for s in numbered)
         self._keys = np.fromiter(map(self._key, splits), "S16", len(splits))
         order = np.argsort(self._keys)
         self._rows = np.fromiter(rows, np.int64, len(splits))[order]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from etl.errors import ConflictError
 from etl.job.plan import Plan, open_ledgers, plan_work
 from etl.job.run_commits import RunCommits
-from etl.lake.epochs import open_lake, start_epoch
+from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.source_moves import write_moves
 from etl.lake.table_specs import SPECS
@@ -82,7 +82,6 @@ def find_drops(plan: Plan, lake: Mapping[str, Ledger]) -> dict[str, Drop]:
             tokens = lake["tokens"]
             drops["tokens"] = drop_units(tokens, [tokens.key(key) for key in documents.keys])
     for name, ledger in lake.items():
-        if SPECS[name].is_index and drops and ledger.table is not None:
-            paths = [file["path"] for file in ledger.table.files("path")]
-            drops[name] = Drop(paths=paths, is_void=True)
+        if SPECS[name].is_index and drops:
+            drops[name] = drop_all(ledger)
     return drops

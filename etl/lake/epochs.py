@@ -35,6 +35,12 @@ def epoch_of(ledgers: Mapping[str, Ledger]) -> int | None:
     return epochs.pop() if len(epochs) == 1 else None if epochs else 0
 
 
+def drop_all(index: Ledger) -> Drop:
+    """Return what a table drops that the next run rebuilds from the others."""
+    assert index.table is not None
+    return Drop(paths=[file["path"] for file in index.table.files("path")], is_void=True)
+
+
 def start_epoch(
     ledgers: Mapping[str, Ledger], drops: Mapping[str, Drop], describe: DescribeDrop
 ) -> None:

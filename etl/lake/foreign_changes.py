@@ -57,6 +57,9 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
     foreign: list[Commit] = []
     for commit in table.commits():
         if is_ours(commit.info):
+            if _replaces_all(commit):
+                expected.clear()
+                foreign.clear()
             expected.difference_update(commit.remove)
             expected.update(commit.add)
         elif commit.add or commit.remove:
@@ -67,3 +70,9 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
         added=tuple(sorted(live - expected)),
         removed=tuple(sorted(expected - live)),
     )
+
+
+def _replaces_all(commit: Commit) -> bool:
+    """Return whether a commit of ours replaced all data files, whoever had added them."""
+    parameters = commit.info.get("operationParameters") or {}
+    return bool(parameters.get("mode") == "Overwrite")

@@ -12,11 +12,12 @@ from typing import Any
 from etl.delta.added_files import read_added_files
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
-from etl.lake.epochs import open_lake, start_epoch
+from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.foreign_changes import ForeignChanges
 from etl.lake.leases import HeldLease
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, key_of
 from etl.lake.lineage_record import maintenance_record
+from etl.lake.table_specs import SPECS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +40,9 @@ def undo_foreign_changes(lake: str, lease: HeldLease | None) -> ForeignUndo:
         changes = ledger.foreign_changes()
         if changes is None:
             continue
-        drops[name] = _drop(ledger, changes)
+        drops[name] = drop_all(ledger) if SPECS[name].is_index else _drop(ledger, changes)
         undo.restored[name] = [file.path for entry in drops[name].add for file in entry.data_files]
-        undo.dropped[name] = list(changes.added)
+        undo.dropped[name] = list(drops[name].paths)
     if lease is not None and drops:
         start_epoch(ledgers, drops, partial(_describe, lease))
     return undo

@@ -151,3 +151,15 @@ def test_commits_that_change_no_data_are_accepted(client: Client, grown: Recipe)
     assert run(grown, cluster=client).ok
     assert verify(str(grown.lake)) == []
     assert not make_plan(grown).has_work()
+
+
+@pytest.mark.local_only
+def test_changes_before_a_rebuild_are_not_undone(client: Client, grown: Recipe) -> None:
+    compact_and_vacuum(delta(grown, "tokens"))
+    assert run(grown, cluster=client, rebuild=True).ok
+    before = rows_by_table(grown)
+    delete_a_file(delta(grown, "tokens"))
+    done = repair(str(grown.lake), drop=True)
+    assert (done.left, done.dropped) == ([], {})
+    assert run(grown, cluster=client).ok
+    assert rows_by_table(grown) == before

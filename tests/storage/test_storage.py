@@ -52,6 +52,83 @@ def test_normalize_returns_one_spelling_per_url(written: str, normal: str) -> No
     assert storage.normalize(normal) == normal
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfss://raw@account.dfs.core.windows.net/lake",
+        "abfs://raw@account.dfs.core.windows.net/lake",
+        "az://raw@account.blob.core.windows.net/lake",
+    ],
+)
+def test_a_container_before_an_account_is_not_a_credential(url: str) -> None:
+    assert storage.normalize(f"{url}/") == url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("abfss://key:secret@account.dfs.core.windows.net/lake", "abfss://[...]@account.dfs."),
+        ("s3://key@bucket/lake", "s3://[...]@bucket/lake"),
+        ("s3://key:secret@bucket/lake", "s3://[...]@bucket/lake"),
+        ("az://raw/lake?sig=c2Vj", "az://raw/lake[...]"),
+    ],
+)
+def test_a_credential_in_a_url_is_refused_and_not_shown(url: str, shown: str) -> None:
+    with pytest.raises(StorageError, match="must not contain credentials") as error:
+        storage.normalize(url)
+    assert str(error.value).startswith(shown)
+    assert "secret" not in str(error.value).partition("hint")[0]
+
+
+def test_a_connection_string_for_another_account_is_refused(monkeypatch) -> None:
+    text = "AccountName=one;AccountKey=a2V5;BlobEndpoint=http://127.0.0.1:1/one"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    with pytest.raises(
+        StorageError, match="for the account 'one', not 'two'(.|\n)*hint: set AZURE"
+    ):
+        storage.filesystem("abfss://raw@two.dfs.core.windows.net/lake")
+    options = storage.delta_options("az://raw/lake")
+    assert options["azure_storage_account_key"] == "a2V5"
+    assert options["azure_allow_http"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("s3://bucket/v?versionId=1", "?versionId="),
+        ("az://raw/l#", "#"),
+        ("az://raw/q?/", "?"),
+        ("abfss://raw@a.dfs.core.windows.net/q?x#y", "?x#"),
+        ("az://raw/v?versionid=1", "?versionid="),
+        ("az://raw/b\\c", "\\\\"),
+    ],
+)
+def test_a_name_that_a_client_takes_for_another_is_refused(url: str, found: str) -> None:
+    with pytest.raises(StorageError) as error:
+        storage.normalize(url)
+    assert f"cannot address '{found}'" in error.value.what
+
+
+def test_a_listed_name_that_a_client_takes_for_another_is_refused(s3: str) -> None:
+    storage.filesystem(s3).call_s3(  # s3fs would parse the name
+        "put_object", Bucket=s3.removeprefix("s3://"), Key="raw/v?versionId=1", Body=b"1"
+    )
+    with pytest.raises(StorageError, match="cannot address"):
+        storage.find_files(f"{s3}/raw")
+
+
+def test_special_characters_in_folders_are_literal_where_they_exist(tmp_path) -> None:
+    names = ("l#1", "q?x=1", "a%20b", "a b+c", "ü[1]*", "q!x=1")
+    _make(tmp_path, *(f"{name}/{name}.txt" for name in names))
+    for name in names:
+        assert _names(tmp_path, f"{name}/") == [f"{name}/{name}.txt"]
+        assert _names(tmp_path, f"{name}/{name}.txt") == [f"{name}/{name}.txt"]
+        assert storage.is_folder(f"file://{tmp_path}/{name}")
+        assert not storage.is_folder(f"file://{tmp_path}/{name}/{name}.txt")
+    assert _names(tmp_path, "q?x=1/*.txt") == ["q!x=1/q!x=1.txt", "q?x=1/q?x=1.txt"]
+    assert not storage.is_folder(f"file://{tmp_path}/none")
+
+
 def test_relative_paths_and_the_home_folder_become_absolute(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/someone")
