@@ -64,7 +64,7 @@ class OwnedTable:
             DeltaTable(self._url).restore(rng.randrange(max(newest - 3, 0), newest))
 
 
-@pytest.mark.parametrize("seed", [*range(3), *MANY])
+@pytest.mark.parametrize("seed", [0, 1, *MANY])
 def test_rows_are_read_once(
     seed: int, small: SmallSite, first: Driver, second: Driver, faults: Counter[str]
 ) -> None:

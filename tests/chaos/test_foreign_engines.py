@@ -111,7 +111,7 @@ def test_a_change_of_the_protocol_is_refused(operation, table, lake, first, faul
     assert f"lake/{table}" in ended.output
 
 
-@pytest.mark.parametrize("seed", [*range(3), *MANY])
+@pytest.mark.parametrize("seed", [0, *MANY])
 def test_changes_during_runs_lose_and_duplicate_nothing(
     seed: int, small: SmallSite, first: Driver, second: Driver, faults: Counter[str]
 ) -> None:

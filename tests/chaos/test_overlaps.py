@@ -83,7 +83,7 @@ def test_a_file_is_rewritten_while_its_records_are_counted(small, first) -> None
     check_complete(small)
 
 
-@pytest.mark.parametrize("seed", [*range(4), *MANY])
+@pytest.mark.parametrize("seed", [0, 1, *MANY])
 def test_random_overlaps_do_no_harm(
     seed: int, small: SmallSite, first: Driver, second: Driver, faults: Counter[str]
 ) -> None:
