@@ -19,7 +19,7 @@ from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs
 from etl.lake.table_specs import open_tables
-from etl.lake.table_versions import current_versions, latest_record, read_versions
+from etl.lake.table_versions import stream_versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,11 @@ def report(lake: str) -> LakeReport:
     kinds: Counter[str | None] = Counter()
     if "duplicates" in tables:
         kinds = count_values(tables["duplicates"], "kind", files["duplicates"])
-    sources = _sources(kept, rejected, tables.get("tokens"))
+    sources = _sources(kept, rejected, tables.get("tokens"), files.get("tokens"))
+    logs = {name: _read_log(name, table) for name, table in tables.items()}
     return LakeReport(
         lake=url,
-        tables=[_table(name, table, files[name]) for name, table in tables.items()],
+        tables=[_table(logs[name], table, files[name]) for name, table in tables.items()],
         rows=_sum(files["documents"], "rows"),
         kept=_sum(kept, "rows"),
         rejected=_sorted(reasons),
@@ -98,38 +99,56 @@ def report(lake: str) -> LakeReport:
         tokens=sum(source.tokens for source in sources),
         languages=_sorted(languages) if set(languages) - {None} else {},
         sources=sources,
-        costs=_costs(tables),
+        costs=_costs(logs),
         quarantined=Quarantine(url).notes(),
     )
 
 
-def _table(name: str, table: Table, files: pa.Table) -> TableReport:
-    versions = read_versions(table)
-    record = latest_record(versions)
+@dataclass
+class _Log:
+    """What the log of a table says: its last commit, and the counts behind its rows."""
+
+    name: str
+    committed: str
+    record: schemas.Lineage | None = None  # the newest, without its input files
+    counts: list[schemas.Counts] = field(default_factory=list)  # newest first
+
+
+def _read_log(name: str, table: Table) -> _Log:
+    """Read the log of a table once, newest entry first, and hold none of it."""
+    log = _Log(name, "")
+    for version in stream_versions(table):
+        log.committed = log.committed or version.time.isoformat(timespec="seconds")
+        if version.lineage is None:
+            continue
+        if log.record is None:
+            log.record = version.lineage.model_copy(update={"input_files": []})
+        if version.lineage.generation == log.record.generation:
+            log.counts.append(version.lineage.counts)
+    return log
+
+
+def _table(log: _Log, table: Table, files: pa.Table) -> TableReport:
+    record = log.record
     return TableReport(
-        name=name,
+        name=log.name,
         version=table.version,
         files=files.num_rows,
         rows=_sum(files, "rows"),
         size=_sum(files, "size"),
         recipe=record.recipe if record else None,
         fingerprint=record.fingerprint if record else None,
-        committed=versions[0].time.isoformat(timespec="seconds"),
+        committed=log.committed,
     )
 
 
-def _costs(tables: dict[str, Table]) -> list[StageCost]:
+def _costs(logs: Mapping[str, _Log]) -> list[StageCost]:
     """Sum up the cost of each stage over the commits behind the current tables."""
-    records = {
-        name: [v.lineage for v in current_versions(read_versions(table)) if v.lineage is not None]
-        for name, table in tables.items()
-    }
-    if not records["documents"]:
+    record = logs["documents"].record
+    if record is None:
         return []
-    stages = records["documents"][-1].canonical["stages"]
-    documents = [record.counts for record in records["documents"]]
-    tokens = [record.counts for record in records.get("tokens", [])]
-    return stage_costs(stages, documents, tokens)
+    tokens = logs["tokens"].counts if "tokens" in logs else []
+    return stage_costs(record.canonical["stages"], logs["documents"].counts, tokens)
 
 
 def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -140,13 +159,15 @@ def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
     return files.filter(is_kept), files.filter(pc.invert(is_kept))
 
 
-def _sources(kept: pa.Table, rejected: pa.Table, tokens: Table | None) -> list[SourceReport]:
+def _sources(
+    kept: pa.Table, rejected: pa.Table, tokens: Table | None, files: pa.Table | None
+) -> list[SourceReport]:
     """Count by input file: a data file holds rows of one, unless ``etl optimize`` wrote it."""
     parts = [
         _by_source(kept, rows="rows", kept="rows"),
         _by_source(rejected, rows="rows"),
     ]
-    if tokens is not None and (files := tokens.data_files()).num_rows:
+    if tokens is not None and files is not None and files.num_rows:
         is_one = pc.equal(files["min.source"], files["max.source"])
         one, several = files.filter(is_one), files.filter(pc.invert(is_one))
         parts.append(_by_source(one, tokenized="rows", tokens="max.token_end"))

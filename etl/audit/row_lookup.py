@@ -19,6 +19,7 @@ from etl.delta.table import Table
 from etl.errors import TableError
 
 _THREADS = 8  # they wait for storage more than they compute
+_FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
 
 Wanted = Mapping[str, str | int]
 """Column -> the value that it must have."""
@@ -89,19 +90,29 @@ def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = No
     return pa.concat_tables(parts)
 
 
+def iterate_rows(files: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file list as dictionaries, a batch of which is held at a time."""
+    for start in range(0, files.num_rows, _FILES_PER_BATCH):
+        yield from files.slice(start, _FILES_PER_BATCH).to_pylist()
+
+
 def count_values(table: Table, column: str, files: pa.Table) -> Counter[str | None]:
     """Count the values of a text column in some data files; read only that column."""
     total: Counter[str | None] = Counter()
     unresolved = []
-    for row in files.to_pylist():
+    names = [f"{kind}.{column}" for kind in ("min", "max", "null_count")]
+    files = files.select(["path", "rows", *(n for n in names if n in files.column_names)])
+    for row in iterate_rows(files):
         low, high = row.get(f"min.{column}"), row.get(f"max.{column}")
         if low is not None and low == high and row.get(f"null_count.{column}") == 0:
             total[low] += row["rows"]  # a single value in the whole file
         else:
             unresolved.append(row["path"])
     with ThreadPoolExecutor(_THREADS) as pool:
-        for values in pool.map(lambda path: _count_in_file(table.url, path, column), unresolved):
-            total.update(values)
+        for start in range(0, len(unresolved), _FILES_PER_BATCH):  # no task for each file at once
+            paths = unresolved[start : start + _FILES_PER_BATCH]
+            for values in pool.map(lambda path: _count_in_file(table.url, path, column), paths):
+                total.update(values)
     return total
 
 

@@ -15,7 +15,7 @@ from etl.delta.log_segment import LogSegment
 from etl.delta.protocol import tombstone_retention_ms
 from etl.errors import TableError, error_line
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 13
 # A checkpoint is due after this many log entries (as in delta-rs) or bytes of them: opening a table reads
 # them all, and the open table holds them in memory.
 _MAX_ENTRIES = 100

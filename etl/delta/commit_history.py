@@ -36,15 +36,12 @@ def read_commit_infos(
     """Yield the ``commitInfo`` of the commits up to a version, newest first.
 
     Each has ``version``, ``timestamp`` (milliseconds, UTC), ``operation``, and the writer's own fields.
-    Deleted log entries are skipped. ``held`` has the contents of entries that were read before; the newest
-    is added to it, since it is often read alone and the others later.
+    Deleted log entries are skipped. ``held`` is that of ``read_commit_files``.
     """
     names = _commit_files(url, version)[::-1]
-    held = {} if held is None else held
-    held.update(zip(names[:1], read_commit_files(url, names[:1], held), strict=True))
+    # Often only the newest is wanted: no others are read ahead with it.
     contents = chain(
-        (held[name] for name in names[:1]),  # no others are read ahead with it
-        read_commit_files(url, names[1:], held),
+        read_commit_files(url, names[:1], held), read_commit_files(url, names[1:], held)
     )
     for name, content in zip(names, contents, strict=True):
         with raise_if_damaged(url, name):
@@ -53,11 +50,11 @@ def read_commit_infos(
 
 
 def read_commits(
-    url: str, version: int, held: Mapping[str, bytes], *, after: int = -1
+    url: str, version: int, held: dict[str, bytes], *, after: int = -1
 ) -> Iterator[Commit]:
     """Yield the commits ``after`` a version and up to one, oldest first; deleted entries are skipped.
 
-    ``held`` has the contents of entries that were read before.
+    ``held`` is that of ``read_commit_files``.
     """
     names = [name for name in _commit_files(url, version) if version_of_commit_file(name) > after]
     for name, content in zip(names, read_commit_files(url, names, held), strict=True):

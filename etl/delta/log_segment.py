@@ -2,17 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from etl import storage
 from etl.errors import StorageError, TableError
 
 _THREADS = 16  # I/O-bound
-_NOTHING: Mapping[str, bytes] = MappingProxyType({})
+_MAX_HELD_BYTES = 4 << 20
 
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
@@ -97,13 +96,15 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
 
 
 def read_commit_files(
-    url: str, names: Sequence[str], held: Mapping[str, bytes] = _NOTHING
+    url: str, names: Sequence[str], held: dict[str, bytes] | None = None
 ) -> Iterator[bytes]:
     """Yield the contents of log entries in order, reading a few ahead.
 
-    ``held`` has the contents of entries that were read before. Raises StorageError if an entry is missing.
+    ``held`` has the contents of entries that were read before, and gets those of others up to a few
+    megabytes. Raises StorageError if an entry is missing.
     """
     log = log_folder(url)
+    held = {} if held is None else held
 
     def read(name: str) -> bytes:
         content = held[name] if name in held else storage.read_bytes(storage.join(log, name))
@@ -113,7 +114,11 @@ def read_commit_files(
 
     with ThreadPoolExecutor(_THREADS) as pool:
         for start in range(0, len(names), _THREADS):
-            yield from pool.map(read, names[start : start + _THREADS])
+            chunk = names[start : start + _THREADS]
+            contents = list(pool.map(read, chunk))
+            if sum(map(len, [*held.values(), *contents])) <= _MAX_HELD_BYTES:
+                held.update(zip(chunk, contents, strict=True))
+            yield from contents
 
 
 def last_action(content: bytes, kind: str) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """The state of a table at a version: its checkpoint, and the actions of the commits after it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -46,10 +46,16 @@ class Snapshot:
 
         Raises TableError if their statistics cannot be parsed.
         """
+        return pa.concat_tables(self.file_batches(schema, columns))
+
+    def file_batches(
+        self, schema: pa.Schema, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the live data files in batches, as ``files`` returns them."""
         to_table = partial(file_table, types=column_types(schema, self.metadata), columns=columns)
         old = checkpoint.unchanged_actions(_checkpoint_files(self.head), "add", self.changes)
         try:
-            return pa.concat_tables(map(to_table, chain(old, [self.changes["add"]])))
+            yield from map(to_table, chain(old, [self.changes["add"]]))
         except ValueError as error:  # Arrow's errors are ValueErrors
             what = f"the statistics of data files in the log are damaged ({error_line(error)})"
             raise TableError(what, where=self.head.url) from error

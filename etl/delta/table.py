@@ -6,6 +6,7 @@ tables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +27,7 @@ from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
+from etl.delta.statistics import column_types, file_table
 from etl.errors import ConflictError, StorageError, TableError, TokenlakeError, WriteError
 
 if TYPE_CHECKING:
@@ -144,6 +146,31 @@ class Table:
         order = pc.sort_indices(files, sort_keys=[(name, "ascending") for name in by])
         for start in range(0, len(order), _FILES_PER_BATCH):  # no second list of all files
             yield from files.take(order.slice(start, _FILES_PER_BATCH)).to_pylist()
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """The names of the columns that partition the table."""
+        return list(self._metadata.get("partitionColumns") or ())
+
+    @property
+    def held_entries(self) -> dict[str, bytes]:
+        """The contents of some log entries that were read before, by file name."""
+        return self._held
+
+    @property
+    def checkpoint_version(self) -> int:
+        """The version of the last checkpoint; -1 if there is none."""
+        return self._head.version - len(self._head.entries)
+
+    def checkpoint_state(self) -> Snapshot:
+        """Return the state of the table at its last checkpoint, read from that checkpoint."""
+        return snapshot.read_snapshot(
+            replace(self._head, version=self.checkpoint_version, entries=(), size=0)
+        )
+
+    def file_list(self, add: pa.StructArray) -> pa.Table:
+        """Return add actions as rows with all columns of ``data_files``."""
+        return file_table(add, types=column_types(self.schema, self._metadata), columns=None)
 
     def transactions(self) -> SetTransactions:
         """Return all application transactions up to this version."""

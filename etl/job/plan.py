@@ -105,7 +105,7 @@ def plan_work(
     others = open_reference_lakes(recipe)
     lake = open_lake(str(recipe.lake), ledgers.values())
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
-    _check_foreign_changes(ledgers, begin)
+    _check_foreign_changes(recipe, ledgers, begin)
     documents = ledgers["documents"]
     is_new = "documents" in begin
     listing = list_source(recipe.source, None if is_new else _read_before(recipe, documents))
@@ -159,11 +159,23 @@ def _read_before(recipe: Recipe, documents: Ledger) -> ReadBefore:
     return ReadBefore(rows_below, documents.has_changed, partial(read_moves, str(recipe.lake)))
 
 
-def _check_foreign_changes(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> None:
-    """Raise MismatchError if another program changed the data of a table that is not rebuilt."""
+def _check_foreign_changes(
+    recipe: Recipe, ledgers: Mapping[Step, Ledger], begin: Sequence[Step]
+) -> None:
+    """Raise MismatchError if another program changed data or columns of a table that is not rebuilt."""
     for step, ledger in ledgers.items():
-        if step not in begin and (changes := ledger.foreign_changes()) is not None:
+        if step in begin or ledger.table is None:
+            continue
+        if (changes := ledger.foreign_changes()) is not None:
             raise changes.error(ledger.url)
+        columns = {field.name: field.type for field in ledger.table.schema}
+        for column in SPECS[step].schema(recipe):
+            if columns.get(column.name) != column.type:
+                raise MismatchError(
+                    f"another program has changed or removed the column {column.name!r}",
+                    where=ledger.url,
+                    hint="pass --rebuild to make the table again",
+                )
 
 
 def _check_tables(recipe: Recipe, lake: Mapping[str, Ledger]) -> None:

@@ -4,6 +4,8 @@ Rows are dropped in the commits that start an epoch of the lake (``etl.lake.epoc
 the versions that were planned from. If another run commits at the same moment, all is planned again.
 """
 
+import random
+import time
 from collections.abc import Callable, Mapping
 
 from etl.errors import ConflictError
@@ -17,6 +19,7 @@ from etl.lake.work_units import drop_sources, drop_units
 from etl.recipe.recipe import Recipe
 
 _MAX_ATTEMPTS = 20  # each failure means that another run's commit succeeded
+_PAUSE_SECONDS = 1.0
 
 
 class Start:
@@ -47,15 +50,19 @@ class Start:
 
         Raises the errors of ``plan_work``, and ConflictError if other runs keep committing.
         """
-        for _ in range(_MAX_ATTEMPTS):
+        for attempt in range(_MAX_ATTEMPTS):
             self.commits.check_lease = check_lease
             if not self.plan.starts_epoch:
                 return
+            if self.plan.epoch is None and not attempt:  # another process may be starting an epoch
+                time.sleep(_PAUSE_SECONDS)
+                self._plan()
+                continue
             lake = open_lake(str(self._recipe.lake), self.ledgers.values())
             try:
                 start_epoch(lake, find_drops(self.plan, lake), self.commits.describe_drop)
-            except ConflictError:
-                pass  # what to drop may have changed
+            except ConflictError:  # what to drop may have changed
+                time.sleep(_PAUSE_SECONDS * random.random())  # noqa: S311 - so that one of two comes first
             else:
                 self._rebuild = False
             self._plan()

@@ -23,9 +23,12 @@ class KeysTable:
     invalidates the keys.
     """
 
-    def __init__(self, duplicates: Ledger) -> None:
+    def __init__(self, duplicates: Ledger, table: Table | None = None) -> None:
+        """Open the table at its newest version, or take an open one."""
         lake, _, _ = duplicates.url.rpartition("/")
-        self.ledger = Ledger(storage.join(lake, KEYS.name), fingerprint=duplicates.key(KEYS.name))
+        self.ledger = Ledger(
+            storage.join(lake, KEYS.name), fingerprint=duplicates.key(KEYS.name), table=table
+        )
         is_other = self.ledger.table is None or self.ledger.is_other_recipe
         self.fits = not is_other and self.ledger.foreign_changes() is None
         self._epoch = duplicates.epoch

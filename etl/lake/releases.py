@@ -57,8 +57,8 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
     ):
         raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
     # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
-    leases = active_leases(url, store_time(_uri(url, name)))
-    if any(lease.kind == "vacuum" for lease in leases):
+    written = store_time(_uri(url, name))
+    if any(lease.kind == "vacuum" for lease in active_leases(url, written)):
         storage.remove(_uri(url, name))
         raise TableError(
             "a vacuum of this lake is under way", where=url, hint="retry when it has finished"

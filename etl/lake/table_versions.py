@@ -3,7 +3,7 @@
 No data file is read. Cost: one pass over the log entries of the table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -39,7 +39,12 @@ def history(table_url: str) -> list[Version]:
 
 def read_versions(table: Table) -> list[Version]:
     """Return the versions of an open table up to its own, newest first."""
-    return [_version(info, table.url) for info in table.history()]
+    return list(stream_versions(table))
+
+
+def stream_versions(table: Table) -> Iterator[Version]:
+    """Yield the versions of an open table up to its own, newest first, without holding them."""
+    return (_version(info, table.url) for info in table.history())
 
 
 def latest_record(versions: Sequence[Version]) -> schemas.Lineage | None:
@@ -56,21 +61,49 @@ def current_versions(versions: Sequence[Version]) -> list[Version]:
     return writers[::-1]
 
 
-def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:
-    """Return the input files behind the rows of a table by URI, each with all rows read from it.
+class LiveInputs:
+    """The input files behind the rows of a table, from its lineage records, added oldest first.
 
-    ``versions`` are newest first. The rows of a file add up over the commits that added its splits, until a
-    commit drops them all.
+    The rows of a file add up over the commits that added its splits, until a commit drops them all; a rebuild
+    drops the rows of all files. Memory: a few hundred bytes per file.
     """
-    inputs: dict[str, schemas.InputFile] = {}
-    for version in current_versions(versions):
-        assert version.lineage is not None
-        for file in version.lineage.input_files:
-            before = inputs.pop(file.uri, None)
+
+    def __init__(self) -> None:
+        self.generation: int | None = None  # None: no record was added
+        self._files: dict[str, tuple[int, str, int, int | None]] = {}  # the fields after ``uri``
+
+    def add(self, record: schemas.Lineage) -> None:
+        """Add the record of the next commit."""
+        if record.generation != self.generation:
+            self.generation = record.generation
+            self._files.clear()
+        for file in record.input_files:
+            before = self._files.pop(file.uri, None)
             if file.fingerprint:
-                rows = file.rows + (before.rows if before is not None else 0)
-                inputs[file.uri] = file.model_copy(update={"rows": rows})
-    return dict(sorted(inputs.items()))
+                rows = file.rows + (before[2] if before is not None else 0)
+                self._files[file.uri] = file.size, file.fingerprint, rows, file.version
+
+    def rows(self) -> dict[str, int]:
+        """Return the rows of each input file by URI."""
+        return {uri: rows for uri, (_, _, rows, _) in self._files.items()}
+
+    def files(self) -> dict[str, schemas.InputFile]:
+        """Return the input files by URI, each with all rows read from it."""
+        return {
+            uri: schemas.InputFile(
+                uri=uri, size=size, fingerprint=fingerprint, rows=rows, version=version
+            )
+            for uri, (size, fingerprint, rows, version) in sorted(self._files.items())
+        }
+
+
+def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:
+    """Return the input files behind the rows of a table by URI; ``versions`` are newest first."""
+    inputs = LiveInputs()
+    for version in reversed(versions):
+        if version.lineage is not None:
+            inputs.add(version.lineage)
+    return inputs.files()
 
 
 def added_in(table: Table, path: str, candidates: Sequence[Version]) -> Version | None:

@@ -91,8 +91,20 @@ def grown(client: Client, recipe: Recipe, place: UPath) -> Iterator[Recipe]:
 
 
 @pytest.mark.local_only
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", ["documents", "duplicates", "tokens"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        pytest.param(
+            name,
+            change,
+            marks=()
+            if name == "tokens" or change in (restore, compact_and_vacuum)
+            else pytest.mark.slow,
+        )
+        for name in ("documents", "duplicates", "tokens")
+        for change in CHANGES
+    ],
+)
 def test_a_change_is_refused_and_undone_on_request(
     client: Client, grown: Recipe, name: str, change: Callable[[deltalake.DeltaTable], None]
 ) -> None:
@@ -163,3 +175,17 @@ def test_changes_before_a_rebuild_are_not_undone(client: Client, grown: Recipe) 
     assert (done.left, done.dropped) == ([], {})
     assert run(grown, cluster=client).ok
     assert rows_by_table(grown) == before
+
+
+@pytest.mark.local_only
+def test_a_table_with_other_columns_is_refused(client: Client, grown: Recipe) -> None:
+    table = delta(grown, "tokens")
+    rows = pa.table(table.to_pyarrow_table()).drop_columns(["id"])
+    deltalake.write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(MismatchError, match="another program"):
+        run(grown, cluster=client)
+    assert repair(str(grown.lake), drop=True).left == []
+    with pytest.raises(MismatchError, match="the column 'id'"):
+        run(grown, cluster=client)
+    assert run(grown, cluster=client, rebuild=True).ok
+    assert verify(str(grown.lake)) == []

@@ -24,7 +24,7 @@ from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_parquet
 from tests.helpers.paths import at, copy
-from tests.storage.test_uploads import begin
+from tests.helpers.uploads import begin_uploads
 
 NOTHING = timedelta(0)
 ORPHAN = "a" * 32 + "-0123456789ab-0.parquet"
@@ -244,7 +244,7 @@ def test_a_vacuum_on_s3_deletes_the_same_files(replaced: Recipe, s3: str) -> Non
 
 def test_a_vacuum_on_s3_aborts_old_uploads(recipe: Recipe, s3: str) -> None:
     copy(recipe.lake, at(f"{s3}/lake"))
-    (uri,) = begin(f"{s3}/lake", f"tokens/{ORPHAN}")
+    (uri,) = begin_uploads(f"{s3}/lake", f"tokens/{ORPHAN}")
     time.sleep(1.1)
     with leases.hold_lease(f"{s3}/lake", "run"):
         pass

@@ -19,6 +19,7 @@ from etl.delta.table import Table
 from etl.errors import error_line, one_line
 
 _THREADS = 8  # they wait for storage more than they compute
+_FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
 
 
 @dataclass(frozen=True, order=True)
@@ -55,9 +56,14 @@ def check_files(
         problems = file.problems(quick=quick, vocab_size=vocab_size)
         return [Problem(name, entry["path"], what) for what in problems]
 
+    files = table.data_files()
+    problems: list[Problem] = []
     with ThreadPoolExecutor(_THREADS) as pool:
-        files = [f for f in table.data_files().to_pylist() if f["path"] not in known]
-        return [problem for problems in pool.map(check, files) for problem in problems]
+        for start in range(0, files.num_rows, _FILES_PER_BATCH):
+            batch = files.slice(start, _FILES_PER_BATCH).to_pylist()
+            for found in pool.map(check, (f for f in batch if f["path"] not in known)):
+                problems += found
+    return problems
 
 
 @dataclass(frozen=True)

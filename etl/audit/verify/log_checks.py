@@ -4,59 +4,58 @@ Tokenlake never cleans a log, so every entry must exist. Missing newest entries 
 in releases that name a later version.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta import commit_history, log_segment, snapshot
+from etl.delta import log_segment
+from etl.delta.actions import parse_actions
 from etl.delta.table import Table
-from etl.delta.torn_entries import TornFile, find_torn_files
-from etl.errors import StorageError, TokenlakeError, error_line
+from etl.delta.torn_entries import TornFile, find_torn_files, raise_if_damaged
+from etl.errors import StorageError, TableError, TokenlakeError, error_line
 from etl.lake import releases
-from etl.lake.commit_info import input_versions
+from etl.lake.commit_info import input_versions, parse_record
 from etl.lake.table_specs import SPECS
+from etl.lake.table_versions import LiveInputs
 
 _DELETE = "delete it, the log is complete without it"
-_THREADS = 16  # they wait for storage
+_FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
 
 
-def check_logs(lake: str) -> list[Problem]:
-    """Return the problems in the logs of a lake's tables."""
-    result: list[Problem] = []
-    newest: dict[str, int] = {}
-    named = [
+@dataclass
+class Logs:
+    """The logs of a lake: their problems, the tables at their newest versions, and the lineage."""
+
+    problems: list[Problem] = field(default_factory=list)
+    tables: dict[str, Table] = field(default_factory=dict)
+    inputs: LiveInputs = field(default_factory=LiveInputs)  # of documents
+    newest: dict[str, int] = field(default_factory=dict)
+    named: list[tuple[str, int, str]] = field(default_factory=list)  # table, version, who names it
+
+
+def check_logs(lake: str) -> Logs:
+    """Check the logs of a lake's tables, and return what they contain.
+
+    Each log entry is read once. Raises TableError if the lake has another format version.
+    """
+    logs = Logs()
+    logs.named += [
         (kind, version, f"the release {release.name!r} names")
         for release in releases.list_releases(lake)
         for kind, version in release.versions.items()
     ]
     # Those made from others come first: the versions that they name exist when the others are read.
     for table_name in reversed(SPECS):
-        url = storage.join(lake, table_name)
-        pointer = storage.read_bytes(storage.join(url, "_delta_log", "_last_checkpoint"))
-        try:
-            names = log_segment.list_log_files(url)
-        except FileNotFoundError:
-            continue
-        newest[table_name] = max(map(log_segment.version_of_commit_file, names), default=-1)
-        torn = [file for file in find_torn_files(url) if file.is_entry]
-        names = [name for name in names if name not in {file.name for file in torn}]
-        problems = [describe_torn(file) for file in torn]
-        problems += [*_check_entries(url, names), *_check_checkpoints(url, names, pointer)]
-        if not problems:
-            problems = list(_check_newest(url, newest[table_name]))
-        if not problems:
-            for info in commit_history.read_commit_infos(url, newest[table_name]):
-                named += [
-                    (name, version, f"{table_name} was built from")
-                    for name, version in input_versions(info).items()
-                ]
-        result += [Problem(table_name, None, what) for what in problems]
-    return result + list(_check_ends(newest, named))
+        problems = _check_log(lake, table_name, logs)
+        logs.problems += [Problem(table_name, None, what) for what in problems]
+    logs.problems += _check_ends(logs.newest, logs.named)
+    return logs
 
 
 def describe_torn(file: TornFile) -> str:
@@ -67,51 +66,122 @@ def describe_torn(file: TornFile) -> str:
     return f"{name} was not written completely: {repair}"
 
 
-def _check_newest(url: str, newest: int) -> Iterator[str]:
+def _check_log(lake: str, table_name: str, logs: Logs) -> list[str]:
+    url = storage.join(lake, table_name)
+    pointer = storage.read_bytes(storage.join(url, "_delta_log", "_last_checkpoint"))
     try:
-        schema = Table.open(url, newest).schema
-        yield from _compare_checkpoint(log_segment.read_log_segment(url, newest), schema)
-    except TokenlakeError as error:
-        yield error.what
+        names = log_segment.list_log_files(url)
+    except FileNotFoundError:
+        return []
+    newest = max(map(log_segment.version_of_commit_file, names), default=-1)
+    logs.newest[table_name] = newest
+    torn = [file for file in find_torn_files(url) if file.is_entry]
+    names = [name for name in names if name not in {file.name for file in torn}]
+    problems = [describe_torn(file) for file in torn]
+    problems += _check_checkpoints(url, names, pointer)
+    table, error = None, None
+    try:
+        table = Table.open(url, newest)
+    except TokenlakeError as raised:
+        error = raised.what  # reported only if the reason is not
+    log = _Log(table_name, url, table, logs)
+    problems = [*log.check(names), *problems]
+    if not problems and error is not None:
+        return [error]
+    if table is not None and not problems:
+        logs.tables[table_name] = table
+    return problems
 
 
-def _compare_checkpoint(head: log_segment.LogSegment, schema: pa.Schema) -> Iterator[str]:
-    """Compare the last checkpoint with the log entries that it replaces."""
-    version = head.version - len(head.entries)
-    if version < 0:
-        return  # no checkpoint
-    entries = tuple(map(log_segment.commit_file_name, range(version + 1)))
-    by_entries = snapshot.read_snapshot(log_segment.LogSegment(head.url, version, entries=entries))
-    by_checkpoint = snapshot.read_snapshot(
-        log_segment.LogSegment(head.url, version, checkpoint=head.checkpoint)
-    )
-    files = [
-        state.files(schema).sort_by("path").combine_chunks()
-        for state in (by_entries, by_checkpoint)
-    ]
-    done = by_checkpoint.transactions()
-    names, versions = (by_entries.changes["txn"].field(name) for name in ("appId", "version"))
-    pairs = zip(names.to_pylist(), versions.to_pylist(), strict=True)
-    same = files[0] == files[1] and all(done.get(name) == number for name, number in pairs)
-    if not same:
-        what = f"the checkpoint of version {version} disagrees with the log entries"
-        yield f"{what}: {_DELETE}"
+class _Log:
+    """One pass over the log entries of a table, oldest first.
+
+    Memory: a digest for each data file, until the checkpoint was compared.
+    """
+
+    def __init__(self, name: str, url: str, table: Table | None, logs: Logs) -> None:
+        self._name = name
+        self._url = url
+        self._table = table
+        self._logs = logs
+        self._files: dict[str, bytes] = {}  # path -> digest of its add action
+        self._transactions: dict[str, int] = {}
+
+    def check(self, names: list[str]) -> Iterator[str]:
+        """Yield the problems of the entries, and those of the last checkpoint."""
+        entries = {
+            log_segment.version_of_commit_file(name): name
+            for name in names
+            if log_segment.version_of_commit_file(name) >= 0
+        }
+        missing = sorted(set(range(max(entries, default=-1) + 1)) - entries.keys())
+        if missing:
+            yield f"{len(missing)} log entries are missing, the first of version {missing[0]}"
+        held = {} if self._table is None else self._table.held_entries
+        contents = log_segment.read_commit_files(self._url, list(entries.values()), held)
+        last = -1 if self._table is None or missing else self._table.checkpoint_version
+        is_sound = True
+        for version, content in zip(entries, contents, strict=True):
+            if not _is_sound(content):
+                is_sound = False
+                yield f"the log entry of version {version} is damaged"
+                continue
+            with raise_if_damaged(self._url, entries[version]):
+                self._read_info(version, content)
+            if version <= last and is_sound:
+                try:
+                    with raise_if_damaged(self._url, entries[version]):
+                        self._fold(content)
+                    if version == last and not self._is_checkpoint_right():
+                        what = f"the checkpoint of version {last} disagrees with the log entries"
+                        yield f"{what}: {_DELETE}"
+                except TableError as error:
+                    is_sound = False
+                    yield error.what
+
+    def _read_info(self, version: int, content: bytes) -> None:
+        info = log_segment.last_action(content, "commitInfo") or {}
+        self._logs.named += [
+            (name, number, f"{self._name} was built from")
+            for name, number in input_versions(info).items()
+        ]
+        if self._name == "documents":
+            record = parse_record({**info, "version": version}, self._url)
+            if record is not None:
+                self._logs.inputs.add(record)
+
+    def _fold(self, content: bytes) -> None:
+        """Apply the actions of an entry to the digests of the live files."""
+        assert self._table is not None
+        actions = parse_actions(content, self._table.partition_columns)
+        removed = actions["remove"].combine_chunks().drop_null().field("path").to_pylist()
+        for path in removed:
+            self._files.pop(path, None)
+        add = actions["add"].combine_chunks().drop_null()
+        self._files.update(_digests(self._table.file_list(add)))
+        txn = actions["txn"].combine_chunks().drop_null()
+        names, versions = (txn.field(name).to_pylist() for name in ("appId", "version"))
+        self._transactions.update(zip(names, versions, strict=True))
+
+    def _is_checkpoint_right(self) -> bool:
+        """Compare the last checkpoint with the entries that it replaces."""
+        assert self._table is not None
+        files, self._files = self._files, {}
+        transactions, self._transactions = self._transactions, {}
+        state = self._table.checkpoint_state()
+        for batch in state.file_batches(self._table.schema):
+            for path, digest in _digests(batch):
+                if files.pop(path, None) != digest:
+                    return False
+        done = state.transactions()
+        return not files and all(done.get(name) == n for name, n in transactions.items())
 
 
-def _check_entries(url: str, names: list[str]) -> Iterator[str]:
-    entries = {
-        log_segment.version_of_commit_file(name): name
-        for name in names
-        if log_segment.version_of_commit_file(name) >= 0
-    }
-    missing = sorted(set(range(max(entries, default=-1) + 1)) - entries.keys())
-    if missing:
-        yield f"{len(missing)} log entries are missing, the first of version {missing[0]}"
-    uris = [storage.join(url, "_delta_log", name) for name in entries.values()]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for number, content in zip(entries, pool.map(storage.read_bytes, uris), strict=True):
-            if not _is_sound(content or b""):
-                yield f"the log entry of version {number} is damaged"
+def _digests(files: pa.Table) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and a digest of each row of a file list."""
+    for start in range(0, files.num_rows, _FILES_PER_BATCH):
+        for row in files.slice(start, _FILES_PER_BATCH).to_pylist():
+            yield row["path"], hashlib.blake2b(repr(row).encode(), digest_size=16).digest()
 
 
 def _is_sound(entry: bytes) -> bool:

@@ -20,12 +20,11 @@ from etl.audit.verify.log_checks import check_logs
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.delta.table import Table
 from etl.lake import releases
-from etl.lake.commit_info import find_record
-from etl.lake.epochs import open_lake
+from etl.lake.commit_info import check_format, find_record
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, find_ledger, open_ledger
-from etl.lake.table_specs import open_tables
-from etl.lake.table_versions import latest_record, live_inputs, read_versions
+from etl.lake.table_specs import SPECS, open_tables
+from etl.lake.table_versions import LiveInputs
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.recipe.recipe import Recipe
 
@@ -40,25 +39,29 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     lake has no documents.
     """
     url = storage.normalize(lake)
-    if problems := check_logs(url):
+    logs = check_logs(url)
+    if problems := logs.problems:
         return sorted(problems, key=_sort_key)
-    problems = list(_foreign_changes(url))
-    if problems:
+    tables = {name: logs.tables[name] for name in SPECS if name in logs.tables}
+    if "documents" not in tables:
+        tables = open_tables(url)  # raises the error of a missing lake
+    for table in tables.values():
+        check_format(table)
+    if problems := list(_foreign_changes(tables)):
         return problems
-    tables = open_tables(url)
     for table in tables.values():
         problems += _check_table(table, quick=quick)
     if not problems and not quick:
         problems += _compare_tables(tables)
-    problems += _check_lineage(tables["documents"])
+    problems += _check_lineage(tables["documents"], logs.inputs)
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
     return sorted(problems, key=_sort_key)
 
 
-def _foreign_changes(lake: str) -> Iterator[Problem]:
-    for name, ledger in open_lake(lake).items():
-        if changes := ledger.foreign_changes():
+def _foreign_changes(tables: Mapping[str, Table]) -> Iterator[Problem]:
+    for name, table in tables.items():
+        if changes := Ledger(table.url, fingerprint="", table=table).foreign_changes():
             yield Problem(name, None, changes.what, is_foreign=True)
 
 
@@ -75,7 +78,9 @@ def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
         same = left_out.filter(SAME)
         stages = Recipe.recorded(record.canonical, where=duplicates.url).dedup_stages
         yield from check_decisions(documents, same, stages)
-        yield from check_keys(documents, same, KeysTable(open_ledger(duplicates)))
+        yield from check_keys(
+            documents, same, KeysTable(open_ledger(duplicates), tables.get("keys"))
+        )
 
 
 def _check_table(table: Table, *, quick: bool) -> list[Problem]:
@@ -88,31 +93,30 @@ def _check_table(table: Table, *, quick: bool) -> list[Problem]:
 
 def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem]:
     """Check the data files that only releases need."""
-    known = set(table.data_files()["path"].to_pylist())
+    known = set(table.data_files(())["path"].to_pylist())
     kind = table.url.rsplit("/", 1)[-1]
     for release in releases.list_releases(lake):
         if release.versions.get(kind, table.version) != table.version:
             old = Table.open(table.url, release.versions[kind])
             for problem in check_files(old, quick=quick, known=known):
                 yield replace(problem, what=f"in release {release.name!r}: {problem.what}")
-            known.update(old.data_files()["path"].to_pylist())
+            known.update(old.data_files(())["path"].to_pylist())
 
 
 def _sort_key(problem: Problem) -> tuple[str, str, str]:
     return problem.table, problem.file or "", problem.what
 
 
-def _check_lineage(documents: Table) -> Iterator[Problem]:
+def _check_lineage(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
     """Compare the records read from each input file with its rows in the table."""
-    versions = read_versions(documents)
-    if latest_record(versions) is None:
+    if inputs.generation is None:
         return  # not made by a recipe
     rows: Counter[str] = Counter()
-    for file in _rows(documents.data_files(), "min.source", "rows"):
+    for file in documents.files("path", "min.source", "rows"):
         rows[str(file["min.source"])] += int(str(file["rows"]))
-    inputs = live_inputs(versions)
-    for uri in sorted({*rows, *inputs}):
-        expected = inputs[uri].rows if uri in inputs else 0
+    records = inputs.rows()
+    for uri in sorted({*rows, *records}):
+        expected = records.get(uri, 0)
         if rows[uri] != expected:
             what = f"{rows[uri]} rows of {uri}, but {expected} records were read from it"
             yield Problem("documents", None, what)
