@@ -46,7 +46,8 @@ class Start:
     def drop_rows(self, check_lease: Callable[[], None]) -> None:
         """Drop the rows that the plan drops, and plan the rest of the work; without such rows do nothing.
 
-        Each commit of the run first calls ``check_lease``. Raises the errors of ``plan_work``, and ConflictError if other runs keep committing.
+        Each commit of the run first calls ``check_lease``. Raises the errors of ``plan_work``, and
+        ConflictError if other runs keep committing.
         """
         for attempt in range(_MAX_ATTEMPTS):
             self.commits.check_lease = check_lease
