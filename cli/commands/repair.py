@@ -23,10 +23,11 @@ app = typer.Typer()
 def repair(
     lake: options.LakeArgument, *, yes: options.Yes = False, as_json: options.AsJson = False
 ) -> None:
-    """Undo changes by other programs, and drop damaged data, so that the next run rebuilds it.
+    """Undo foreign changes, and drop damaged data to rebuild it.
 
-    Drops the data files that `etl verify` reports; without --yes it only prints them. Exits with 1 if a
-    problem cannot be repaired.
+    Adds data files again that another program has removed, and removes those that it has added. Drops the
+    data files that `etl verify` reports, so that the next run rebuilds them. Without --yes it only prints
+    what it would do. Exits with 1 if a problem cannot be repaired.
     """
     from etl.maintenance.repair import repair as repair_lake
 

@@ -75,15 +75,15 @@ def _check_log(lake: str, table_name: str, logs: Logs) -> list[str]:
         return []
     newest = max(map(log_segment.version_of_commit_file, names), default=-1)
     logs.newest[table_name] = newest
-    torn = [file for file in find_torn_files(url) if file.is_entry]
-    names = [name for name in names if name not in {file.name for file in torn}]
-    problems = [describe_torn(file) for file in torn]
-    problems += _check_checkpoints(url, names, pointer)
-    table, error = None, None
+    table, error, torn = None, None, list[TornFile]()
     try:
         table = Table.open(url, newest)
     except TokenlakeError as raised:
         error = raised.what  # reported only if the reason is not
+        torn = [file for file in find_torn_files(url) if file.is_entry]
+        names = [name for name in names if name not in {file.name for file in torn}]
+    problems = [describe_torn(file) for file in torn]
+    problems += _check_checkpoints(url, names, pointer)
     log = _Log(table_name, url, table, logs)
     problems = [*log.check(names), *problems]
     if not problems and error is not None:
