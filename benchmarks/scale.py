@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py --splits 1000000
     python benchmarks/scale.py --splits 50000 --barrier
+    python benchmarks/scale.py --splits 100000 --commands
 
 The work is simulated: a worker writes one byte and answers as if it had read a split. The rest is real: keys
 and plan, waves of tasks on a LocalCluster, commits with lineage as often as in a run, checkpoints of the log,
@@ -11,12 +12,17 @@ scheduler. Then core-hours and cost for 4.5 trillion tokens are computed, step b
 ``--barrier``: each split is a data file of four rows, and the steps are those of deduplication, which
 reads all of them: exact duplicates are found and decided, and keys are written. Here the workers' work
 is real, and the seconds include it.
+
+``--commands``: a lake of such data files is generated, 250 per commit, and ``etl vacuum``, ``report`` and
+``verify --quick`` are run on it, each in a fresh process. ``memory`` is the largest of that process.
 """
 
 import argparse
 import json
 import random
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -36,6 +42,7 @@ from etl.dedup import key_writer, passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ComparisonSet
 from etl.delta.data_file import DataFile, DataFileWriter
+from etl.delta.table import Table
 from etl.job.commit_policy import CommitPolicy
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
@@ -47,6 +54,11 @@ from etl.recipe.recipe import Recipe
 from etl.sources import Split
 from etl.stages.document_columns import documents_schema
 
+COMMANDS = {
+    "vacuum": "etl.vacuum({lake!r})",
+    "report": "etl.report({lake!r})",
+    "verify --quick": "assert not etl.verify({lake!r}, quick=True)",
+}
 ROWS = 10_000  # of a simulated split
 TOKENS = 4.5e12  # the size of FineWeb-Edu, FineWeb2 and other current corpora: a few trillion
 BYTES_PER_TOKEN = 4.2  # English prose, Qwen3's vocabulary
@@ -233,6 +245,38 @@ def barrier(lake: str, count: int, workers: int) -> None:
     print(f"largest memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
 
 
+def commands(lake: str, count: int) -> None:
+    """Run the commands that read whole logs on generated data files of ``documents``."""
+    if not Table.exists(f"{lake}/documents"):
+        generate_documents(lake, count)
+    print("| command | seconds | memory MiB |\n|---|---|---|")
+    for name, call in COMMANDS.items():
+        before = time.monotonic()
+        # Not ru_maxrss: a new process inherits its parent's.
+        code = f"import etl; {call.format(lake=lake)}; print(open('/proc/self/status').read())"
+        result = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        peak = int(result.stdout.split("VmHWM:")[1].split()[0]) >> 10
+        print(f"| {name} | {time.monotonic() - before:.1f} | {peak} |", flush=True)
+
+
+def generate_documents(lake: str, count: int) -> None:
+    """Create ``documents`` with data files of four rows, 250 in each commit."""
+    recipe = Recipe(name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["dedup_exact"])
+    ledger = Ledger(recipe.table_url("documents"), fingerprint=recipe.fingerprint("documents"))
+    ledger.create(documents_schema(recipe.stages), DOCUMENTS.layout)
+    rng = random.Random(0)  # noqa: S311 (no secret)
+    todo = splits(count)
+    while batch := {split_key(ledger, split): split for split in islice(todo, 250)}:
+        results = [
+            WorkResult(key=key, source=split.uri, rows=4, kept=4, documents=files)
+            for key, split in batch.items()
+            for files in [_few_rows(ledger.url, key, split, rng, 4 * count)]
+        ]
+        _commit(ledger, recipe, results, batch)
+
+
 def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) -> list[DataFile]:
     """Write four documents with texts drawn from a limited number."""
     hashes = [rng.randrange(texts).to_bytes(16, "little") for _ in range(4)]
@@ -260,10 +304,16 @@ def main() -> None:
     )
     parser.add_argument("--usd-per-core-hour", type=float, default=0.04)
     parser.add_argument("--barrier", action="store_true", help="measure deduplication instead")
+    parser.add_argument(
+        "--commands", action="store_true", help="measure commands on a lake instead"
+    )
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         if given.barrier:
             barrier(given.lake or folder, given.splits, given.workers)
+            return
+        if given.commands:
+            commands(given.lake or folder, given.splits)
             return
         seconds = measure(given.lake or folder, given.splits, given.workers)
     reckon(seconds / given.splits, given.mb_per_core_second, given.usd_per_core_hour)

@@ -1,12 +1,13 @@
 """Report the contents of a lake: counts over its current tables, and the quarantined inputs.
 
 Rows, tokens and sizes come from the logs; reasons and languages are counted from their own columns. No text
-is read.
+is read. Memory: the counts of each input file.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import polars as pl
 import pyarrow as pa
@@ -78,26 +79,23 @@ def report(lake: str) -> LakeReport:
     """
     url = storage.normalize(lake)
     tables = open_tables(url)
-    files = {name: table.data_files() for name, table in tables.items()}
-    kept, rejected = _by_verdict(files["documents"])
-    reasons = count_rules(tables["documents"], rejected)
-    languages = count_values(tables["documents"], "lang", kept)
-    kinds: Counter[str | None] = Counter()
-    if "duplicates" in tables:
-        kinds = count_values(tables["duplicates"], "kind", files["duplicates"])
-    sources = _sources(kept, rejected, tables.get("tokens"), files.get("tokens"))
+    files = {name: _count_files(table) for name, table in tables.items()}
+    totals = _by_source(part for each in files.values() for part in each.by_source)
+    sources = [SourceReport(**row) for row in totals.sort("source").iter_rows(named=True)]
     logs = {name: _read_log(name, table) for name, table in tables.items()}
+    documents = files["documents"]
+    kinds = files["duplicates"].kinds if "duplicates" in files else Counter()
     return LakeReport(
         lake=url,
         tables=[_table(logs[name], table, files[name]) for name, table in tables.items()],
-        rows=_sum(files["documents"], "rows"),
-        kept=_sum(kept, "rows"),
-        rejected=_sorted(reasons),
+        rows=documents.rows,
+        kept=documents.kept,
+        rejected=_sorted(documents.reasons),
         duplicates=_sorted({kind: n for kind, n in kinds.items() if kind != schemas.CUT}),
         cut=kinds[schemas.CUT],
         tokenized=sum(source.tokenized for source in sources),
         tokens=sum(source.tokens for source in sources),
-        languages=_sorted(languages) if set(languages) - {None} else {},
+        languages=_sorted(documents.languages) if set(documents.languages) - {None} else {},
         sources=sources,
         costs=_costs(logs),
         quarantined=Quarantine(url).notes(),
@@ -128,14 +126,14 @@ def _read_log(name: str, table: Table) -> _Log:
     return log
 
 
-def _table(log: _Log, table: Table, files: pa.Table) -> TableReport:
+def _table(log: _Log, table: Table, files: "_Files") -> TableReport:
     record = log.record
     return TableReport(
         name=log.name,
         version=table.version,
-        files=files.num_rows,
-        rows=_sum(files, "rows"),
-        size=_sum(files, "size"),
+        files=files.files,
+        rows=files.rows,
+        size=files.size,
         recipe=record.recipe if record else None,
         fingerprint=record.fingerprint if record else None,
         committed=log.committed,
@@ -151,56 +149,88 @@ def _costs(logs: Mapping[str, _Log]) -> list[StageCost]:
     return stage_costs(record.canonical["stages"], logs["documents"].counts, tokens)
 
 
+@dataclass
+class _Files:
+    """Counts over the data files of a table."""
+
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    kept: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    languages: Counter[str | None] = field(default_factory=Counter)
+    kinds: Counter[str | None] = field(default_factory=Counter)  # of duplicates
+    by_source: list[pl.DataFrame] = field(default_factory=list)
+
+
+def _count_files(table: Table) -> _Files:
+    """Count over the data files of a table, a batch of which is held at a time."""
+    counts = _Files()
+    name = table.url.rsplit("/", 1)[-1]
+    for files in table.file_batches():
+        counts.files += files.num_rows
+        counts.rows += _sum(files, "rows")
+        counts.size += _sum(files, "size")
+        if name == "documents":
+            kept, rejected = _by_verdict(files)
+            counts.kept += _sum(kept, "rows")
+            counts.reasons.update(count_rules(table, rejected))
+            counts.languages.update(count_values(table, "lang", kept))
+            parts = [_counts(kept, rows="rows", kept="rows"), _counts(rejected, rows="rows")]
+        elif name == "tokens":
+            parts = _count_tokens(table, files)
+        else:
+            parts = []
+            if name == "duplicates":
+                counts.kinds.update(count_values(table, "kind", files))
+        counts.by_source = [_by_source([*counts.by_source, *parts])]
+    return counts
+
+
 def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Split the data files of ``documents`` into those with kept and those with rejected rows."""
-    if files.num_rows == 0:
-        return files, files
+    """Split data files of ``documents`` into those with kept and those with rejected rows."""
     is_kept = pc.equal(files["partition.verdict"], "kept")
     return files.filter(is_kept), files.filter(pc.invert(is_kept))
 
 
-def _sources(
-    kept: pa.Table, rejected: pa.Table, tokens: Table | None, files: pa.Table | None
-) -> list[SourceReport]:
-    """Count by input file: a data file holds rows of one, unless ``etl optimize`` wrote it."""
-    parts = [
-        _by_source(kept, rows="rows", kept="rows"),
-        _by_source(rejected, rows="rows"),
-    ]
-    if tokens is not None and files is not None and files.num_rows:
-        is_one = pc.equal(files["min.source"], files["max.source"])
-        one, several = files.filter(is_one), files.filter(pc.invert(is_one))
-        parts.append(_by_source(one, tokenized="rows", tokens="max.token_end"))
-        parts += [_read_by_source(tokens.url, path) for path in several["path"].to_pylist()]
-    total = pl.concat(parts).group_by("source").sum().sort("source")
-    return [SourceReport(**row) for row in total.iter_rows(named=True)]
+def _count_tokens(table: Table, files: pa.Table) -> list[pl.DataFrame]:
+    """Count by input file: a data file has rows of one, unless ``etl optimize`` wrote it."""
+    is_one = pc.equal(files["min.source"], files["max.source"])
+    one, several = files.filter(is_one), files.filter(pc.invert(is_one))
+    counts = _counts(one, tokenized="rows", tokens="max.token_end")
+    return [counts, *(_read_counts(table.url, path) for path in several["path"].to_pylist())]
 
 
-def _read_by_source(url: str, path: str) -> pl.DataFrame:
+_COUNTS: Final = ("rows", "kept", "tokenized", "tokens")
+_BY_SOURCE: Final = pl.Schema({"source": pl.String, **dict.fromkeys(_COUNTS, pl.Int64)})
+
+
+def _by_source(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the sums of counts by input file."""
+    return pl.concat([pl.DataFrame(schema=_BY_SOURCE), *parts]).group_by("source").sum()
+
+
+def _read_counts(url: str, path: str) -> pl.DataFrame:
     """Count the documents and tokens of a data file with rows of several input files."""
     with storage.open_input(storage.join(url, path)) as file:
         rows = pl.DataFrame(pq.read_table(file, columns=["source", "num_tokens"]))
     counts = rows.group_by("source").agg(
         tokenized=pl.len(), tokens=pl.col("num_tokens").sum().cast(pl.Int64)
     )
-    return counts.select(
-        "source", pl.lit(0).alias("rows"), pl.lit(0).alias("kept"), pl.col("tokenized", "tokens")
-    ).cast(dict.fromkeys(("rows", "kept", "tokenized", "tokens"), pl.Int64))
+    return _with_all_counts(counts)
 
 
-def _by_source(files: pa.Table, **columns: str) -> pl.DataFrame:
+def _counts(files: pa.Table, **columns: str) -> pl.DataFrame:
     """Return the source of each data file with the named counts, and 0 for the others."""
-    names = ("rows", "kept", "tokenized", "tokens")
-    schema = {"source": pl.String, **dict.fromkeys(names, pl.Int64)}
-    if files.num_rows == 0:
-        return pl.DataFrame(schema=schema)
     counts = {name: files[column].to_numpy() for name, column in columns.items()}
-    zeros = {name: 0 for name in names if name not in counts}
     sources = pl.Series("source", files["min.source"].to_pylist(), pl.String)
-    frame = pl.DataFrame({"source": sources, **counts})
-    return frame.with_columns(**{n: pl.lit(v) for n, v in zeros.items()}).select(
-        pl.col(name).cast(dtype) for name, dtype in schema.items()
-    )
+    return _with_all_counts(pl.DataFrame({"source": sources, **counts}))
+
+
+def _with_all_counts(counts: pl.DataFrame) -> pl.DataFrame:
+    """Return counts by input file with those that are missing as 0."""
+    missing = [pl.lit(0).alias(name) for name in _COUNTS if name not in counts.columns]
+    return counts.with_columns(missing).select(*_BY_SOURCE).cast(_BY_SOURCE)
 
 
 def _sorted(counts: Mapping[str, int] | Mapping[str | None, int]) -> dict[str, int]:

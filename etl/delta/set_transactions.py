@@ -1,9 +1,7 @@
 """Application transactions of a Delta table, held in 24 bytes each.
 
 A table may have millions of transactions. Names that are 128 bits in hexadecimal, alone or after a kind and a
-colon, are held as sorted bytes with an array of their versions; other names in a dictionary. New names go to
-a dictionary first, which is merged into the sorted arrays when it has grown to a sixteenth of their length,
-so that n names cost n log n. A lookup takes a few microseconds.
+colon, are held in a ``KeyMap`` for each kind; other names in a dictionary.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.compact_collections import index_of
+from etl.compact_collections import KeyMap
 
 _NUM_DIGITS = 32  # of the hexadecimal part of a name
 _NAME_PATTERN = f"(?s)^(.*[^:]:)?[0-9a-f]{{{_NUM_DIGITS}}}$"
-_MIN_MERGED = 1 << 14
 
 
 class SetTransactions:
@@ -30,7 +27,7 @@ class SetTransactions:
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[str, _Digests] = {}
+        self._kinds: dict[str, KeyMap] = {}
         self._others: dict[str, int] = {}
 
     def get(self, name: str) -> int | None:
@@ -47,7 +44,7 @@ class SetTransactions:
             if digest is None:
                 self._others[name] = version
             else:
-                self._kinds.setdefault(kind, _Digests()).put(digest, version)
+                self._kinds.setdefault(kind, KeyMap()).put(digest, version)
 
     def extend(self, names: pa.Array, versions: pa.Array) -> None:
         """Add or replace many versions: arrays of string and int64 without nulls."""
@@ -60,56 +57,20 @@ class SetTransactions:
         for kind in pc.unique(kinds).to_pylist():
             chosen = pc.equal(kinds, kind)
             keys = _pack(digests.filter(chosen))
-            self._kinds.setdefault(kind, _Digests()).merge(keys, versions.filter(chosen))
+            values = np.asarray(versions.filter(chosen))
+            self._kinds.setdefault(kind, KeyMap()).merge(keys, values)
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        """Yield all names with their versions."""
+        yield from self._others.items()
+        for kind in self._kinds:
+            prefix = f"{kind}:" if kind else ""
+            yield from ((prefix + digits, version) for digits, version in self.of_kind(kind))
 
     def of_kind(self, kind: str) -> Iterator[tuple[str, int]]:
         """Yield the hexadecimal parts of the names of one kind, with their versions."""
         if kind in self._kinds:
             yield from self._kinds[kind].items()
-
-
-class _Digests:
-    """A mapping of 128-bit keys to versions: two arrays sorted by key, and a dictionary of new keys."""
-
-    def __init__(self) -> None:
-        self._keys: npt.NDArray[np.bytes_] = np.empty(0, "S16")
-        self._versions: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self._recent: dict[bytes, int] = {}
-
-    def get(self, key: bytes) -> int | None:
-        if key in self._recent:
-            return self._recent[key]
-        index = index_of(self._keys, key)
-        return None if index is None else int(self._versions[index])
-
-    def put(self, key: bytes, version: int) -> None:
-        self._recent[key] = version
-        if len(self._recent) >= max(_MIN_MERGED, len(self._keys) // 16):
-            self._flush()
-
-    def merge(self, keys: npt.NDArray[np.bytes_], versions: pa.Array) -> None:
-        self._flush()
-        self._insert(keys, np.asarray(versions))
-
-    def items(self) -> Iterator[tuple[str, int]]:
-        self._flush()
-        for key, version in zip(self._keys, self._versions, strict=True):
-            yield bytes(key).ljust(16, b"\0").hex(), int(version)
-
-    def _flush(self) -> None:
-        recent, self._recent = self._recent, {}
-        count = len(recent)
-        self._insert(np.array(list(recent), "S16"), np.fromiter(recent.values(), np.int64, count))
-
-    def _insert(self, keys: npt.NDArray[np.bytes_], versions: npt.NDArray[np.int64]) -> None:
-        if not len(keys):
-            return
-        keys = np.concatenate([self._keys, keys])
-        order = np.argsort(keys, kind="stable")  # stable: among equal keys, the newest is last
-        keys = keys[order]
-        is_last = np.append(keys[1:] != keys[:-1], True)
-        self._keys = keys[is_last]
-        self._versions = np.concatenate([self._versions, versions])[order][is_last]
 
 
 def _split(name: str) -> tuple[str, bytes | None]:

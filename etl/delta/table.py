@@ -140,12 +140,25 @@ class Table:
     def files(self, *columns: str, by: Sequence[str] = ("path",)) -> Iterator[dict[str, Any]]:
         """Yield the live data files with ``path`` and the given columns of ``data_files``.
 
-        They are sorted by the columns ``by``, which must be among these.
+        They are sorted by the columns ``by``, which must be among these. If there are none, the order is that
+        of the log, and only some of the files are held at a time.
         """
+        if not by:
+            for batch in self.file_batches(columns):
+                for start in range(0, batch.num_rows, _FILES_PER_BATCH):
+                    yield from batch.slice(start, _FILES_PER_BATCH).to_pylist()
+            return
         files = self.data_files(columns, is_sorted=False)
         order = pc.sort_indices(files, sort_keys=[(name, "ascending") for name in by])
         for start in range(0, len(order), _FILES_PER_BATCH):  # no second list of all files
             yield from files.take(order.slice(start, _FILES_PER_BATCH)).to_pylist()
+
+    def file_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the live data files in batches, in the order of the log, with the columns of ``data_files``.
+
+        A batch has the files of a part of the checkpoint, or those that were added since.
+        """
+        return self._snapshot.file_batches(self.schema, columns)
 
     @property
     def partition_columns(self) -> Sequence[str]:

@@ -159,7 +159,7 @@ class Ledger:
         """
         if self.table is None:
             return None
-        paths = (file["path"] for file in self.table.files("path"))
+        paths = (file["path"] for file in self.table.files("path", by=()))
         if _hash_paths(paths) == (self._transactions.get("live_files") or 0):
             return None
         return find_foreign_changes(self.table)

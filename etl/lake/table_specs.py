@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -11,10 +11,11 @@ from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.open_table import find_table
-from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
-from etl.stages.dedup import duplicates_schema
-from etl.stages.document_columns import documents_schema
+
+# The stages and their kernels take 100 MB: they are imported only if a schema is needed.
+if TYPE_CHECKING:
+    from etl.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class TableSpec:
     """
 
     name: TableName
-    schema: Callable[[Recipe], pa.Schema]
+    schema: Callable[["Recipe"], pa.Schema]
     layout: Layout
     made_from: tuple[TableName, ...] = ()
     is_index: bool = (
@@ -35,10 +36,22 @@ class TableSpec:
     compact_by: Literal["address", "unit", "key"] | None = None
 
 
+def _documents_schema(recipe: "Recipe") -> pa.Schema:
+    from etl.stages.document_columns import documents_schema
+
+    return documents_schema(recipe.stages)
+
+
+def _duplicates_schema(recipe: "Recipe") -> pa.Schema:
+    from etl.stages.dedup import duplicates_schema
+
+    return duplicates_schema(recipe.dedup_stages)
+
+
 # `duplicates` names the data files of documents, which are as large as the splits of the input.
 DOCUMENTS: Final = TableSpec(
     name="documents",
-    schema=lambda recipe: documents_schema(recipe.stages),
+    schema=_documents_schema,
     layout=Layout(
         partition_by=("verdict",),
         statistics=("id", "source", "row", "reason"),
@@ -50,7 +63,7 @@ DOCUMENTS: Final = TableSpec(
 
 DUPLICATES: Final = TableSpec(
     name="duplicates",
-    schema=lambda recipe: duplicates_schema(recipe.dedup_stages),
+    schema=_duplicates_schema,
     layout=Layout(
         statistics=("source", "row", "file", "kind"),
         lookup=("source", "file"),

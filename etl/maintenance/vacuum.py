@@ -8,17 +8,22 @@ not needed either. Only files with Tokenlake's names are considered.
 
 All times are those of the store: when a file was written, when the log entry that removed it was written,
 when a job began, and the present, which is when the vacuum has written its own lease. Cost: one listing of
-the lake, and one pass over each log. Memory: the paths of the data files.
+the lake, and one pass over each log. Memory: 16 bytes for each live data file, and 25 for each time that the
+log adds or removes one; the listing is on disk.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from etl import storage
+from etl.compact_collections import DigestSet, SpilledList, digest, index_of
 from etl.delta import commit_history, log_segment
 from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
@@ -121,16 +126,26 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     )
 
 
-def _list_data_files(url: str) -> dict[str, tuple[int, datetime | None]]:
-    """Return the size and the time of each file with a data file's name, by its path in the table."""
-    files = ((file.uri.removeprefix(f"{url}/"), file) for file in storage.find_files(url))
-    return {path: (file.size, file.modified) for path, file in files if is_data_file(path)}
+class _Listed(NamedTuple):
+    """A file with a data file's name: its path in the table, size, and last write."""
+
+    path: str
+    size: int
+    modified: datetime | None
+
+
+def _list_data_files(url: str) -> SpilledList[_Listed]:
+    """Return the files of a table that have a data file's name."""
+    files = ((file.uri.removeprefix(f"{url}/"), file) for file in storage.walk_files(url))
+    return SpilledList(
+        _Listed(path, file.size, file.modified) for path, file in files if is_data_file(path)
+    )
 
 
 def _unneeded(
     lake: str,
     name: str,
-    listed: Mapping[str, tuple[int, datetime | None]],
+    listed: SpilledList[_Listed],
     horizon: datetime,
     retained: Sequence[releases.Release],
 ) -> Iterator[Unneeded]:
@@ -138,52 +153,74 @@ def _unneeded(
     if table is None:
         return
     versions = sorted({r.versions[name] for r in retained if name in r.versions})
-    removed = _removed(table)
+    removals = _Removals(table)
     times = _entry_times(table.url, horizon)
-    needed = set(table.data_files(()).column("path").to_pylist())
-    for path, last in removed.items():
-        is_recent = times.get(last.version, horizon) >= horizon
-        if is_recent or any(last.since <= version < last.version for version in versions):
-            needed.add(path)
+    live = DigestSet(_paths(table))
     if 0 not in times:  # another program has deleted old entries: the checkpoints have their files
         for version in versions:
-            needed.update(Table.open(table.url, version).data_files(()).column("path").to_pylist())
-    for path, (size, modified) in sorted(listed.items()):
-        if path not in needed and modified is not None and modified < horizon:
-            gone = removed.get(path)
-            yield Unneeded(
-                table=name,
-                file=path,
-                size=size,
-                why="never committed" if gone is None else f"removed by version {gone.version}",
-                versions=None if gone is None else (gone.since, gone.version - 1),
-            )
+            live.update(_paths(Table.open(table.url, version)))
+    found = []
+    for path, size, modified in listed:
+        if modified is None or modified >= horizon or path in live:
+            continue
+        gone = removals.of(path)
+        if gone is not None:
+            is_recent = times.get(gone.version, horizon) >= horizon
+            if is_recent or any(gone.since <= version < gone.version for version in versions):
+                continue
+        why = "never committed" if gone is None else f"removed by version {gone.version}"
+        lost = None if gone is None else (gone.since, gone.version - 1)
+        found.append(Unneeded(table=name, file=path, size=size, why=why, versions=lost))
+    yield from sorted(found, key=lambda file: file.file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Removal:
+def _paths(table: Table) -> Iterator[str]:
+    return (file["path"] for file in table.files("path", by=()))
+
+
+class _Removal(NamedTuple):
     """The removal of a file: the version, and the version that added the file."""
 
     version: int
     since: int
 
 
-def _removed(table: Table) -> dict[str, _Removal]:
-    """Return the files that were removed and not added again."""
-    since: dict[str, int] = {}
-    removed: dict[str, _Removal] = {}
-    for entry in table.commits():
-        for path in entry.remove:
-            removed[path] = _Removal(entry.version, since.pop(path, 0))
-        for path in entry.add:
-            removed.pop(path, None)
-            since[path] = entry.version
-    return removed
+class _Removals:
+    """The files of a table that were removed and not added again."""
+
+    def __init__(self, table: Table) -> None:
+        """Read the log once."""
+        digests, versions, is_add = bytearray(), array("q"), array("b")
+        for commit in table.commits():
+            for paths, kind in ((commit.remove, 0), (commit.add, 1)):
+                for path in paths:
+                    digests += digest(path)
+                    versions.append(commit.version)
+                    is_add.append(kind)
+        keys = np.frombuffer(digests, "S16")
+        # Sorted by path, and by version for each path: the last two actions of a path say what became of it.
+        order = np.argsort(keys, kind="stable")
+        self._keys = keys[order]
+        self._versions = np.asarray(versions, np.int64)[order]
+        self._is_add = np.asarray(is_add, np.bool_)[order]
+
+    def of(self, path: str) -> _Removal | None:
+        """Return the removal of a file; None if it was not removed."""
+        key = digest(path)
+        first = index_of(self._keys, key)
+        if first is None:
+            return None
+        last = int(np.searchsorted(self._keys, key, side="right")) - 1
+        if self._is_add[last]:
+            return None
+        has_add = last > first and self._is_add[last - 1]
+        since = int(self._versions[last - 1]) if has_add else 0
+        return _Removal(int(self._versions[last]), since)
 
 
 def _entry_times(url: str, unknown: datetime) -> dict[int, datetime]:
     """Return when the store has written each log entry, by version."""
-    entries = storage.find_files(log_segment.log_folder(url))
+    entries = storage.walk_files(log_segment.log_folder(url))
     named = ((log_segment.version_of_commit_file(e.uri.rsplit("/", 1)[-1]), e) for e in entries)
     return {version: entry.modified or unknown for version, entry in named if version >= 0}
 

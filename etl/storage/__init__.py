@@ -18,7 +18,15 @@ from etl.storage.files import (
     write_bytes,
 )
 from etl.storage.filesystem import delta_options, endpoint_of, filesystem, store_timeout
-from etl.storage.listing import FileInfo, file_info, file_size, file_sizes, find_files, is_folder
+from etl.storage.listing import (
+    FileInfo,
+    file_info,
+    file_size,
+    file_sizes,
+    find_files,
+    is_folder,
+    walk_files,
+)
 from etl.storage.urls import (
     get_protocol,
     is_glob,
@@ -61,5 +69,6 @@ __all__ = [
     "split_authority",
     "start_writing",
     "store_timeout",
+    "walk_files",
     "write_bytes",
 ]

@@ -1,5 +1,8 @@
 """List files by URL, folder or glob, with their sizes and fingerprints."""
 
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,12 +14,14 @@ from etl.storage.urls import (
     WILDCARDS,
     get_protocol,
     is_glob,
+    is_local,
     join,
     normalize,
     refuse_unaddressable,
     split_authority,
 )
 
+_PAGE = 1000  # the most that S3 returns at once
 _LISTING_TIMEOUTS = 10  # of a folder with all files below it: a million files take 1,000 requests
 
 
@@ -56,13 +61,31 @@ def find_files(pattern: str) -> list[FileInfo]:
         entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
     except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
         raise StorageError(f"cannot be listed ({error_line(error)})", where=url) from error
-    files = []
-    for entry in entries:
-        path = fs._strip_protocol(entry["name"])
-        hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
-        if entry["type"] == "file" and not hidden:
-            files.append(_file_info(url, path, entry))
-    return sorted(files, key=lambda file: file.uri)
+    return sorted(_visible_files(url, root, entries), key=lambda file: file.uri)
+
+
+def walk_files(folder: str) -> Iterator[FileInfo]:
+    """Yield the files of ``find_files`` below a folder, in any order.
+
+    Those of a local folder or of S3 are not held; a file of another store takes a kilobyte of memory.
+    Raises as ``find_files`` does.
+    """
+    url = normalize(folder)
+    fs = filesystem(url)
+    root = fs._strip_protocol(url)
+    if is_local(url):
+        entries = _local_entries(fs, root)
+    elif get_protocol(url) in ("s3", "s3a"):
+        entries = _s3_entries(fs, url)
+    else:
+        yield from find_files(url)
+        return
+    try:
+        yield from _visible_files(url, root, entries)
+    except StorageError:
+        raise
+    except Exception as error:
+        raise StorageError(f"cannot be listed ({error_line(error)})", where=url) from error
 
 
 def file_info(uri: str) -> FileInfo | None:
@@ -109,6 +132,47 @@ def file_size(uri: str) -> int | None:
     """Return the size of a file in bytes, or None if it does not exist; errors as in ``file_info``."""
     file = file_info(uri)
     return None if file is None else file.size
+
+
+def _visible_files(url: str, root: str, entries: Iterable[dict[str, Any]]) -> Iterator[FileInfo]:
+    """Yield the files among entries below a root, except hidden ones."""
+    fs = filesystem(url)
+    for entry in entries:
+        path = fs._strip_protocol(entry["name"])
+        hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
+        if entry["type"] == "file" and not hidden:
+            yield _file_info(url, path, entry)
+
+
+def _local_entries(fs: Any, folder: str) -> Iterator[dict[str, Any]]:
+    """Yield the entries below a folder, except those that are removed during the listing."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for found in entries:
+            with suppress(FileNotFoundError):
+                entry = fs.info(found)
+                if entry["type"] == "directory" and not entry.get("islink"):
+                    yield from _local_entries(fs, entry["name"])
+                else:
+                    yield fs.info(entry["name"]) if entry.get("islink") else entry
+
+
+def _s3_entries(fs: Any, url: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects below a prefix, page by page."""
+    bucket, path, _ = fs.split_path(f"{url}/x")
+    wanted = {"Bucket": bucket, "Prefix": path.removesuffix("x"), "MaxKeys": _PAGE}
+    while True:
+        page = call(fs, "call_s3", "list_objects_v2", url=url, **wanted)
+        for entry in page.get("Contents") or ():
+            kind = "directory" if entry["Key"].endswith("/") else "file"
+            yield {
+                **entry,
+                "name": f"{bucket}/{entry['Key']}",
+                "size": entry["Size"],
+                "type": kind,
+            }
+        if not page.get("IsTruncated"):
+            return
+        wanted["ContinuationToken"] = page["NextContinuationToken"]
 
 
 def _info(fs: Any, url: str) -> dict[str, Any] | None:

@@ -271,6 +271,31 @@ def test_other_filesystems_are_supported() -> None:
         memory.rm("/lake", recursive=True)
 
 
+def test_walking_a_folder_yields_the_files_of_a_listing(tmp_path) -> None:
+    _make(tmp_path, "b.txt", "a/c/d.txt", "_log/x.txt", ".git/y.txt", "a/_SUCCESS", "a/e.txt")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
+    (tmp_path / "folder").symlink_to(tmp_path / "a")
+    for folder in (tmp_path, tmp_path / "_log", tmp_path / "none"):
+        files = storage.find_files(folder)
+        assert {*storage.walk_files(f"file://{folder}")} == {*files}
+    walked = {file.uri: file.modified for file in storage.walk_files(f"file://{tmp_path}")}
+    assert walked == {file.uri: file.modified for file in storage.find_files(tmp_path)}
+    assert len(walked) == 4
+
+
+def test_walking_a_prefix_of_an_object_store_reads_it_page_by_page(s3: str, monkeypatch) -> None:
+    monkeypatch.setattr("etl.storage.listing._PAGE", 2)
+    for name in ("lake/a/b.txt", "lake/_c/d.txt", "lake/e.txt", "lake/f.txt", "lakes/g.txt"):
+        storage.write_bytes(f"{s3}/{name}", name.encode())
+    files = storage.find_files(f"{s3}/lake")
+    assert [*storage.walk_files(f"{s3}/lake")] == files
+    assert [file.modified for file in storage.walk_files(f"{s3}/lake")] == [
+        file.modified for file in files
+    ]
+    assert len(files) == 3
+    assert [*storage.walk_files(f"{s3}/none")] == []
+
+
 def test_files_in_an_object_store_are_listed_written_and_read(s3: str) -> None:
     for name in ("a/b.txt", "a/_c/d.txt", "e.txt"):
         with storage.open_output(f"{s3}/{name}") as file:

@@ -4,9 +4,10 @@ Every page of every column is decoded after its checksum is verified, and the st
 compared with the values. ``quick`` reads the footers only.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
+from etl.audit.row_lookup import iterate_rows
 from etl.delta.table import Table
 from etl.errors import error_line, one_line
 
 _THREADS = 8  # they wait for storage more than they compute
-_FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
+_FILES_PER_BATCH = 1024  # as Python objects, a few kilobytes each
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +44,7 @@ def check_files(
     *,
     quick: bool = False,
     vocab_size: int | None = None,
-    known: Collection[str] = (),
+    known: Container[str] = (),
 ) -> list[Problem]:
     """Check each data file of a table's version, except those in ``known``; return the problems.
 
@@ -56,12 +58,12 @@ def check_files(
         problems = file.problems(quick=quick, vocab_size=vocab_size)
         return [Problem(name, entry["path"], what) for what in problems]
 
-    files = table.data_files()
+    every = (file for batch in table.file_batches() for file in iterate_rows(batch))
+    files = (file for file in every if file["path"] not in known)
     problems: list[Problem] = []
     with ThreadPoolExecutor(_THREADS) as pool:
-        for start in range(0, files.num_rows, _FILES_PER_BATCH):
-            batch = files.slice(start, _FILES_PER_BATCH).to_pylist()
-            for found in pool.map(check, (f for f in batch if f["path"] not in known)):
+        while batch := list(islice(files, _FILES_PER_BATCH)):
+            for found in pool.map(check, batch):
                 problems += found
     return problems
 

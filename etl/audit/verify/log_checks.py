@@ -4,7 +4,6 @@ Tokenlake never cleans a log, so every entry must exist. Missing newest entries 
 in releases that name a later version.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,9 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
+from etl.audit.row_lookup import iterate_rows
 from etl.audit.verify.file_checks import Problem
+from etl.compact_collections import KeyMap, digest
 from etl.delta import log_segment
 from etl.delta.actions import parse_actions
+from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.delta.torn_entries import TornFile, find_torn_files, raise_if_damaged
 from etl.errors import StorageError, TableError, TokenlakeError, error_line
@@ -25,7 +27,8 @@ from etl.lake.table_specs import SPECS
 from etl.lake.table_versions import LiveInputs
 
 _DELETE = "delete it, the log is complete without it"
-_FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
+_REMOVED = -1
+_BATCH_ROWS = 1 << 13
 
 
 @dataclass
@@ -96,7 +99,7 @@ def _check_log(lake: str, table_name: str, logs: Logs) -> list[str]:
 class _Log:
     """One pass over the log entries of a table, oldest first.
 
-    Memory: a digest for each data file, until the checkpoint was compared.
+    Memory: 24 bytes for each data file and transaction, until the checkpoint was compared.
     """
 
     def __init__(self, name: str, url: str, table: Table | None, logs: Logs) -> None:
@@ -104,8 +107,8 @@ class _Log:
         self._url = url
         self._table = table
         self._logs = logs
-        self._files: dict[str, bytes] = {}  # path -> digest of its add action
-        self._transactions: dict[str, int] = {}
+        self._files = KeyMap()  # digest of a path -> hash of its add action, or _REMOVED
+        self._transactions = SetTransactions()
 
     def check(self, names: list[str]) -> Iterator[str]:
         """Yield the problems of the entries, and those of the last checkpoint."""
@@ -156,32 +159,35 @@ class _Log:
         actions = parse_actions(content, self._table.partition_columns)
         removed = actions["remove"].combine_chunks().drop_null().field("path").to_pylist()
         for path in removed:
-            self._files.pop(path, None)
+            self._files.put(digest(path), _REMOVED)
         add = actions["add"].combine_chunks().drop_null()
-        self._files.update(_digests(self._table.file_list(add)))
+        for key, value in _hashes(self._table.file_list(add)):
+            self._files.put(key, value)
         txn = actions["txn"].combine_chunks().drop_null()
         names, versions = (txn.field(name).to_pylist() for name in ("appId", "version"))
-        self._transactions.update(zip(names, versions, strict=True))
+        self._transactions.update(dict(zip(names, versions, strict=True)))
 
     def _is_checkpoint_right(self) -> bool:
         """Compare the last checkpoint with the entries that it replaces."""
         assert self._table is not None
-        files, self._files = self._files, {}
-        transactions, self._transactions = self._transactions, {}
+        files, self._files = self._files, KeyMap()
+        transactions, self._transactions = self._transactions, SetTransactions()
         state = self._table.checkpoint_state()
         for batch in state.file_batches(self._table.schema):
-            for path, digest in _digests(batch):
-                if files.pop(path, None) != digest:
+            for key, value in _hashes(batch):
+                if files.get(key) != value:
                     return False
+                files.put(key, _REMOVED)  # a second entry of the path is wrong
         done = state.transactions()
-        return not files and all(done.get(name) == n for name, n in transactions.items())
+        return all(value == _REMOVED for _, value in files.items()) and all(
+            done.get(name) == version for name, version in transactions.items()
+        )
 
 
-def _digests(files: pa.Table) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and a digest of each row of a file list."""
-    for start in range(0, files.num_rows, _FILES_PER_BATCH):
-        for row in files.slice(start, _FILES_PER_BATCH).to_pylist():
-            yield row["path"], hashlib.blake2b(repr(row).encode(), digest_size=16).digest()
+def _hashes(files: pa.Table) -> Iterator[tuple[bytes, int]]:
+    """Yield a digest of the path and a hash, not negative, of each row of a file list."""
+    for row in iterate_rows(files):
+        yield digest(row["path"]), int.from_bytes(digest(repr(row))[:8]) >> 1
 
 
 def _is_sound(entry: bytes) -> bool:
@@ -205,8 +211,10 @@ def _check_checkpoints(url: str, names: list[str], pointer: bytes | None) -> Ite
     for name in checkpoints:
         try:
             with storage.open_input(storage.join(url, "_delta_log", name)) as source:
-                parquet = pq.ParquetFile(source, page_checksum_verification=True)
-                for _ in parquet.iter_batches(use_threads=False):
+                parquet = pq.ParquetFile(
+                    source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+                )
+                for _ in parquet.iter_batches(_BATCH_ROWS, use_threads=False):
                     pass
         except (pa.ArrowException, OSError, StorageError) as error:
             yield f"the checkpoint {name} cannot be read ({error_line(error)}): {_DELETE}"

@@ -18,6 +18,7 @@ from etl.audit.verify.file_checks import Problem, check_files
 from etl.audit.verify.key_checks import check_keys
 from etl.audit.verify.log_checks import check_logs
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
+from etl.compact_collections import DigestSet
 from etl.delta.table import Table
 from etl.lake import releases
 from etl.lake.commit_info import check_format, find_record
@@ -93,14 +94,20 @@ def _check_table(table: Table, *, quick: bool) -> list[Problem]:
 
 def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem]:
     """Check the data files that only releases need."""
-    known = set(table.data_files(())["path"].to_pylist())
     kind = table.url.rsplit("/", 1)[-1]
+    known: DigestSet | None = None
     for release in releases.list_releases(lake):
         if release.versions.get(kind, table.version) != table.version:
+            if known is None:
+                known = DigestSet(_paths(table))
             old = Table.open(table.url, release.versions[kind])
             for problem in check_files(old, quick=quick, known=known):
                 yield replace(problem, what=f"in release {release.name!r}: {problem.what}")
-            known.update(old.data_files(())["path"].to_pylist())
+            known.update(_paths(old))
+
+
+def _paths(table: Table) -> Iterator[str]:
+    return (file["path"] for file in table.files("path", by=()))
 
 
 def _sort_key(problem: Problem) -> tuple[str, str, str]:
@@ -112,7 +119,7 @@ def _check_lineage(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
     if inputs.generation is None:
         return  # not made by a recipe
     rows: Counter[str] = Counter()
-    for file in documents.files("path", "min.source", "rows"):
+    for file in documents.files("min.source", "rows", by=()):
         rows[str(file["min.source"])] += int(str(file["rows"]))
     records = inputs.rows()
     for uri in sorted({*rows, *records}):
