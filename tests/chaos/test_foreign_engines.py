@@ -71,6 +71,7 @@ def test_a_harmless_change_is_accepted(operation, table, lake, first, faults) ->
     check_complete(lake)
 
 
+@pytest.mark.chaos  # tests/job/test_foreign_changes.py has those that always run
 @pytest.mark.parametrize(("operation", "table"), cases(foreign.CHANGES))
 def test_a_change_of_data_is_refused_and_repaired(operation, table, lake, first, faults) -> None:
     if not foreign.apply(operation, lake.lake / table, random.Random(1)):

@@ -47,7 +47,9 @@ _MANY = [
     ("tokens", 3),
 ]
 MOMENTS = [("documents", 3), *(pytest.param(*each, marks=pytest.mark.chaos) for each in _MANY)]
-SCRATCH_MOMENTS = [("documents", 3), pytest.param("tokens", 2, marks=pytest.mark.chaos)]
+SCRATCH_MOMENTS = [
+    pytest.param(*each, marks=pytest.mark.chaos) for each in (("documents", 3), ("tokens", 2))
+]
 """Tables, and the versions from which on the power is cut."""
 
 
@@ -140,7 +142,8 @@ def test_a_run_continues_after_a_power_failure(
 ) -> None:
     before = site.cut_during_run(name, version)
     after = {name: site.newest(name) for name in SPECS}
-    assert all(after[name] >= before[name] for name in SPECS), "a commit was lost"
+    lost = [before[name] - after[name] for name in SPECS if after[name] < before[name]]
+    assert lost in ([], [1]), "more was lost than the entry whose commit had not returned"
     recipe = site.recipe
     problems = verify(str(recipe.lake)) if after["documents"] >= 0 else []
     assert [problem for problem in problems if problem.file is not None] == []

@@ -75,6 +75,17 @@ CHANGES = (
 )
 
 
+OFTEN = [
+    ("documents", restore),
+    ("documents", compact_and_vacuum),
+    ("duplicates", delete_rows),
+    ("tokens", restore),
+    ("tokens", append),
+    ("tokens", compact),
+]
+"""Tables and changes that `make test` tries; `make test-slow` tries all."""
+
+
 @pytest.fixture
 def grown(client: Client, recipe: Recipe, place: UPath) -> Iterator[Recipe]:
     """A lake that two runs have filled, so that each table has several data files and versions."""
@@ -97,9 +108,7 @@ def grown(client: Client, recipe: Recipe, place: UPath) -> Iterator[Recipe]:
         pytest.param(
             name,
             change,
-            marks=()
-            if name == "tokens" or change in (restore, compact_and_vacuum)
-            else pytest.mark.slow,
+            marks=() if (name, change) in OFTEN else pytest.mark.slow,
         )
         for name in ("documents", "duplicates", "tokens")
         for change in CHANGES

@@ -61,6 +61,7 @@ def test_a_conflict_of_requests_is_tried_again(proxy: Proxy, s3: str) -> None:
     assert storage.read_bytes(f"{s3}/entry") == b"1"
 
 
+@pytest.mark.slow
 def test_a_conflict_that_remains_is_an_error(proxy: Proxy, s3: str) -> None:
     proxy.schedule = _first(100, "409")
     with pytest.raises(WriteError, match="cannot be written .*Injected"):

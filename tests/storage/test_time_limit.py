@@ -19,7 +19,9 @@ from tests.helpers.silent_server import silent_server
 URL = "s3://bucket/lake"
 
 
-@pytest.fixture(params=[True, False], ids=["accepts", "never accepts"])
+@pytest.fixture(
+    params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["accepts", "never accepts"]
+)
 def endpoint(request, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The endpoint of a silent server, which the environment names, with a limit of a second."""
     with silent_server(accepts=request.param) as endpoint:
@@ -82,6 +84,7 @@ def test_delta_rs_has_the_same_limit(endpoint: str) -> None:
         open_external(URL)
 
 
+@pytest.mark.slow
 def test_a_read_that_stalls_has_a_limit(
     s3: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,9 @@ def _read_rows(documents: Table, addresses: pl.DataFrame, column: str) -> pl.Dat
         path, source = file
         with storage.open_input(storage.join(documents.url, path)) as stored:
             table = pq.read_table(stored, columns=["row", column], use_threads=False)
-        frame = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("row").is_in(rows[source]))
+        frame = pl.DataFrame(pl.from_arrow(table)).filter(
+            pl.col("row").is_in(rows[source].implode())
+        )
         return frame.select(pl.lit(source).alias("source"), "row", pl.col(column).cast(pl.Binary))
 
     with ThreadPoolExecutor(_THREADS) as pool:
