@@ -1,6 +1,6 @@
 """Overlapping runs: whatever another run does between plan and commit, no row is lost or duplicated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from distributed import Client
@@ -14,6 +14,7 @@ from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import epochs
 from etl.lake.ledger import Drop, Ledger
+from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_parquet
 from tests.helpers.lake_rows import rows, rows_by_table
@@ -42,16 +43,27 @@ def folder_of(recipe: Recipe) -> UPath:
     return UPath(recipe.source.paths[0])
 
 
-def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], object]) -> None:
-    """Do something once, before the next run calls a function of its first pass."""
+def before(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    action: Callable[[], object],
+    is_now: Callable[..., bool] = lambda *_: True,
+) -> None:
+    """Do something once, before the next run calls a function of its first pass in a certain way."""
     function = getattr(read_step, name)
 
     def act_first(*args: object, **kwargs: object) -> object:
-        monkeypatch.setattr(read_step, name, function)
-        action()
+        if is_now(*args):
+            monkeypatch.setattr(read_step, name, function)
+            action()
         return function(*args, **kwargs)
 
     monkeypatch.setattr(read_step, name, act_first)
+
+
+def has_b(_run: object, results: Sequence[WorkResult], *_: object) -> bool:
+    """Return whether rows of b.parquet are about to be committed."""
+    return any(result.source.endswith("b.parquet") for result in results)
 
 
 def check(recipe: Recipe, client: Client, texts: list[str]) -> None:
@@ -74,8 +86,7 @@ def test_plain_runs_that_saw_different_contents(
         write(folder_of(small), "b", TEXTS["new"])
         run(small, cluster=client)
 
-    # Small runs commit once, when all files have been read.
-    before(monkeypatch, "_commit_documents", rewrite_and_run)
+    before(monkeypatch, "_commit_documents", rewrite_and_run, has_b)
     with pytest.raises(MismatchError, match="different content"):
         run(small, cluster=client)
     check(small, client, TEXTS["a"] + TEXTS["new"] + TEXTS["c"])
@@ -93,7 +104,7 @@ def test_two_runs_that_replace_files(
         write(folder_of(small), rewritten, TEXTS["new"])
         run(small, cluster=client, replace_changed=True)
 
-    before(monkeypatch, "_commit_documents", rewrite_and_replace)
+    before(monkeypatch, "_commit_documents", rewrite_and_replace, has_b)
     error = "different content" if rewritten == "b" else "dropped or rebuilt rows"
     with pytest.raises(MismatchError, match=error):
         run(small, cluster=client, replace_changed=True)
