@@ -121,18 +121,19 @@ def test_a_minimum_retention_is_enforced(recipe: Recipe, monkeypatch: pytest.Mon
 
 
 def test_a_run_with_a_wrong_clock_loses_no_file(
-    client: Client, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock is behind when the run commits: its log entries and data files name earlier times."""
     behind = SimpleNamespace(time=lambda: time.time() - 20 * 60)
+    assert run(changing, cluster=client).ok
     monkeypatch.setattr("etl.delta.commit.time", behind)
-    write_parquet(at(recipe.source.path) / "e.parquet", records(300, 330))
-    before = files(recipe.lake)
-    report = run(recipe, cluster=client)
+    write_parquet(at(changing.source.path) / "e.parquet", records(300, 330))
+    before = files(changing.lake)
+    report = run(changing, cluster=client)
     assert report.ok
-    assert vacuum(recipe.lake, retain=NOTHING, delete=True).files == []
-    assert files(recipe.lake) > before
-    assert verify(recipe.lake) == []
+    assert vacuum(changing.lake, retain=NOTHING, delete=True).files == []
+    assert files(changing.lake) > before
+    assert verify(changing.lake) == []
 
 
 def test_a_run_whose_lease_has_expired_stops_before_it_commits(
