@@ -62,7 +62,8 @@ def wheel(dist: Path) -> Path:
 
 
 @pytest.fixture(
-    scope="module", params=["borrowed", pytest.param("installed", marks=pytest.mark.slow)]
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow) for name in ("borrowed", "installed")],
 )
 def python(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory

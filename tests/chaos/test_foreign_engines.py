@@ -22,20 +22,17 @@ from tests.chaos.seeds import MANY
 from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import EDITS, Text, rows
 
+pytestmark = pytest.mark.chaos  # tests/job/test_foreign_changes.py has those that always run
+
 _TABLES = ("documents", "duplicates", "keys", "tokens")
 
 
 def cases(operations: Sequence[foreign.Operation]) -> list[Any]:
-    """Return each operation with each table; one table of each always runs, the others with chaos."""
+    """Return each operation with each table."""
     return [
-        pytest.param(
-            operation,
-            table,
-            id=f"{operation.__name__} {table}",
-            marks=() if number % len(_TABLES) == index else pytest.mark.chaos,
-        )
-        for number, operation in enumerate(operations)
-        for index, table in enumerate(_TABLES)
+        pytest.param(operation, table, id=f"{operation.__name__} {table}")
+        for operation in operations
+        for table in _TABLES
     ]
 
 
@@ -71,7 +68,6 @@ def test_a_harmless_change_is_accepted(operation, table, lake, first, faults) ->
     check_complete(lake)
 
 
-@pytest.mark.chaos  # tests/job/test_foreign_changes.py has those that always run
 @pytest.mark.parametrize(("operation", "table"), cases(foreign.CHANGES))
 def test_a_change_of_data_is_refused_and_repaired(operation, table, lake, first, faults) -> None:
     if not foreign.apply(operation, lake.lake / table, random.Random(1)):
