@@ -96,4 +96,4 @@ def _run_steps(context: RunContext) -> None:
         deduplicate(context)
     if "tokens" in context.ledgers:
         tokenize_units(context)
-    context.refresh(*plan.recipe.steps)  # raises if another program has changed data meanwhile
+    context.refresh(*plan.recipe.steps)  # raises if another program has changed data

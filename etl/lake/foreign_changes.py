@@ -73,6 +73,6 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
 
 
 def _replaces_all(commit: Commit) -> bool:
-    """Return whether a commit of ours replaced all data files, also those of other programs."""
+    """Return whether a commit replaced all data files of the table."""
     parameters = commit.info.get("operationParameters") or {}
     return bool(parameters.get("mode") == "Overwrite")

@@ -30,13 +30,12 @@ from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
 from etl.delta.torn_entries import TornFile, find_torn_files, remove_torn_files
 from etl.lake import leases
-from etl.lake.epochs import open_lake, start_epoch
+from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of, open_ledger
-from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
-from etl.maintenance.undo_foreign import ForeignUndo, undo_foreign_changes
+from etl.maintenance.undo_foreign import ForeignUndo, describe_repair, undo_foreign_changes
 
 _NOT_REPAIRABLE = (
     "cannot be repaired automatically: restore it from a backup, or run the recipe with --rebuild"
@@ -216,8 +215,8 @@ class _Undo:
 
     def _drop(self, name: str) -> Drop:
         undo = self.tables[name]
-        if SPECS[name].is_index:  # no recipe's table any more: the next run rebuilds it
-            return Drop(paths=undo.remove, is_void=True)
+        if SPECS[name].is_index:
+            return drop_all(undo.ledger)
         is_documents = name == "documents"  # the keys of other tables are derived from its keys
         rewritten = self._rewrite_duplicates() if name == "duplicates" else {}
         return Drop(
@@ -229,15 +228,9 @@ class _Undo:
     def _describe(
         self, lease: leases.HeldLease, table: Table, drop: Drop, generation: int
     ) -> dict[str, Any]:
-        lease.check()
         is_documents = table.url.endswith("/documents")
-        return maintenance_record(
-            table,
-            "repair" if drop.paths else "epoch",
-            generation=generation,
-            num_data_files=sum(len(entry.data_files) for entry in drop.add),
-            input_files=self._negative_inputs() if is_documents else [],
-        )
+        inputs = self._negative_inputs() if is_documents else []
+        return describe_repair(lease, table, drop, generation, input_files=inputs)
 
     def _rewrite_duplicates(self) -> dict[str, LedgerEntry]:
         """Rewrite sound data files of duplicates without the rows of undone units; return them by path."""

@@ -4,7 +4,7 @@ Afterwards the log of each table names the data files that Tokenlake's commits m
 that no longer exists, since a vacuum has deleted it, is then missing like any other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from etl.lake.leases import HeldLease
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, key_of
 from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import SPECS
+from etl.schemas import InputFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ def undo_foreign_changes(lake: str, lease: HeldLease | None) -> ForeignUndo:
         undo.restored[name] = [file.path for entry in drops[name].add for file in entry.data_files]
         undo.dropped[name] = list(drops[name].paths)
     if lease is not None and drops:
-        start_epoch(ledgers, drops, partial(_describe, lease))
+        start_epoch(ledgers, drops, partial(describe_repair, lease))
     return undo
 
 
@@ -57,11 +58,20 @@ def _drop(ledger: Ledger, changes: ForeignChanges) -> Drop:
     return Drop(paths=changes.added, add=add, is_undo=True)
 
 
-def _describe(lease: HeldLease, table: Table, drop: Drop, generation: int) -> Mapping[str, Any]:
+def describe_repair(
+    lease: HeldLease,
+    table: Table,
+    drop: Drop,
+    generation: int,
+    *,
+    input_files: Sequence[InputFile] = (),
+) -> dict[str, Any]:
+    """Return the lineage record of the commit with which a repair starts an epoch; check the lease first."""
     lease.check()
     return maintenance_record(
         table,
         "repair" if drop.paths or drop.add else "epoch",
         generation=generation,
         num_data_files=sum(len(entry.data_files) for entry in drop.add),
+        input_files=list(input_files),
     )
