@@ -1,4 +1,4 @@
-"""Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit."""
+"""Deduplicate all kept rows that have not been deduplicated yet: the barrier, one commit per arrival."""
 
 from functools import partial
 
@@ -32,13 +32,19 @@ def _deduplicate(run: RunContext) -> None:
         documents.refresh()
         assert documents.table is not None
         units = SpilledList(kept_units(documents.table))
-        new = SpilledList(unit for unit in units if not decisions.include(unit))
-        if not len(new):
+        arrivals = (unit.arrival for unit in units if not decisions.include(unit))
+        arrival = min(arrivals, default=None)
+        if arrival is None:
             return
+        new = SpilledList(
+            unit for unit in units if unit.arrival == arrival and not decisions.include(unit)
+        )
         unit_keys = (ledger.key(unit.key) for unit in new)
         first_key = next(unit_keys)
         keys, lake = KeysTable(ledger), _lake(run)
-        compared = ComparisonSet(units, decisions, keys, run.plan.others, stages=lake.stages)
+        compared = ComparisonSet(
+            units, decisions, keys, run.plan.others, arrival=arrival, stages=lake.stages
+        )
         data_files = find_duplicates(
             run.client, compared.files, lake, name=first_key, keys=compared.keys
         )

@@ -19,6 +19,7 @@ class WorkUnit:
     paths: tuple[str, ...]  # data files of ``documents``, in row order
     rows: int
     size: int  # bytes on disk
+    arrival: int = 1  # the barrier before which the split was first committed, counted from 1
 
 
 def split_key(ledger: Ledger, split: Split) -> str:

@@ -59,9 +59,13 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
     """Write keys as one run does, and return the data files of the table."""
     names = ["key", "check", "file", "row"]
     frame = pd.DataFrame(keys, columns=names).astype("int64").assign(kind=kind)
+    ids, numbers = np.unique(frame["file"].to_numpy(), return_inverse=True)
+    frame["document"] = address(numbers, frame["row"].to_numpy())
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
-    (text,) = key_writer._Write(url, "f" * 32)(frame)["result"]
+    none = StoredKeys.of((), (), "cut")
+    write = key_writer._Write(url, "f" * 32, np.arange(len(ids)), ids, none)
+    (text,) = write(frame)["result"]
     table = Table.create(url, key_writer.schemas.KEYS, table_specs.KEYS.layout)
     fragments = [data_file.DataFile(**fields) for fields in key_writer.json.loads(text)]
     return keys_table_module.list_key_files(table.commit(fragments, transactions={}))
@@ -75,7 +79,8 @@ def test_matching_keys_are_those_of_a_naive_search(
     """Keys are in several runs, files and row groups; those of a removed data file are left out."""
     url = str(new_place("keys"))
     files = [
-        NumberedFile(7 - k, "", f"{k}.parquet", 9, True, (), keyed=("exact",)) for k in range(2)
+        NumberedFile(7 - k, "", f"{k}.parquet", 9, True, True, (), keyed=("exact",))
+        for k in range(2)
     ]
     ids = [file_id(f"{k}.parquet") for k in range(3)]
     stored_files: list[KeyFile] = []
@@ -99,10 +104,10 @@ def test_matching_keys_are_those_of_a_naive_search(
 def test_keys_of_the_other_kind_do_not_match(place: UPath) -> None:
     url = str(place)
     keys = [(1, 0, file_id("a"), 0)]
-    files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact", "near"))]
+    files = [NumberedFile(0, "", "a", 1, True, True, (), keyed=("exact", "near"))]
     stored_files = [file for kind in (0, 1) for file in key_files(url, keys, kind=kind)]
     assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 1
-    files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact",))]
+    files = [NumberedFile(0, "", "a", 1, True, True, (), keyed=("exact",))]
     assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 0
 
 

@@ -1,0 +1,127 @@
+"""Decisions that are made again: after some were lost, they are those of the first time."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from distributed import Client
+from upath import UPath
+
+from etl import storage
+from etl.audit.verify.verify import verify
+from etl.dedup import key_writer
+from etl.delta.data_file import DataFileWriter
+from etl.delta.table import Table
+from etl.job import dedup_step
+from etl.job.run import run
+from etl.lake.epochs import drop_all, open_lake, start_epoch
+from etl.lake.ledger import Drop, LedgerEntry, find_ledger
+from etl.lake.table_specs import DUPLICATES
+from etl.lake.work_units import WorkUnit, kept_units
+from etl.recipe.recipe import Recipe
+from etl.stages import DedupMinhash, DedupParagraphs
+from tests.helpers.cluster import cluster
+from tests.helpers.lake_rows import Row, rows
+from tests.helpers.near_duplicates import Record, make, tangled, words, write
+
+NEAR = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
+LONGEST = NEAR.model_copy(update={"keep": "longest"})
+LINES = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=60)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Start a cluster inside this process, which is faster for many small runs."""
+    with cluster(threads=2) as client:
+        yield client
+
+
+@pytest.fixture
+def arrivals(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return the arrivals of sources, which a test sets before the run that adds them."""
+    arrivals: dict[str, int] = {}
+
+    def arrived(documents: Table) -> Iterator[WorkUnit]:
+        for unit in kept_units(documents):
+            yield replace(unit, arrival=arrivals[unit.source])
+
+    for module in (dedup_step, key_writer):
+        monkeypatch.setattr(module, "kept_units", arrived)
+    return arrivals
+
+
+def corpus(rng: random.Random, size: int) -> list[Record]:
+    """Return documents that are similar to others, equal to others, or have lines of others."""
+    records = tangled(rng.randrange(10**9), size)
+    lines = [" ".join(words(1000 + k, 4)) for k in range(8)]
+    for k in range(size):
+        if rng.random() < 0.2:
+            records[k] = {**records[rng.randrange(size)], "doc_id": f"{k}"}
+        if rng.random() < 0.6:
+            own = [" ".join(words(2000 + 10 * k + j, 4)) for j in range(rng.randrange(4))]
+            body = [*rng.choices(lines, k=rng.randrange(1, 5)), *own]
+            rng.shuffle(body)
+            records[k] = {**records[k], "body": "\n".join(body)}
+    return records
+
+
+def forget(recipe: Recipe, is_forgotten: Callable[[str], bool], *, with_keys: bool) -> None:
+    """Drop the decisions on the rows of some sources, and the keys, as a repair does."""
+    lake = open_lake(str(recipe.lake))
+    duplicates = find_ledger(Table.open(recipe.table_url("duplicates")))
+    documents = Table.open(recipe.table_url("documents"))
+    assert duplicates is not None
+    assert duplicates.table is not None
+    keys = {duplicates.key(u.key) for u in kept_units(documents) if is_forgotten(u.source)}
+    table = duplicates.table.dataset().to_table()
+    remaining = [not is_forgotten(source) for source in table["source"].to_pylist()]
+    name = duplicates.key("forget", *sorted(keys))
+    writer = DataFileWriter(duplicates.url, table.schema, DUPLICATES.layout, name=name)
+    writer.append(table.filter(remaining))
+    paths = [file["path"] for file in duplicates.table.files("path")]
+    drops = {"duplicates": Drop(paths=paths, keys=keys, add=[LedgerEntry(name, writer.close())])}
+    if with_keys:
+        drops["keys"] = drop_all(lake["keys"])
+    start_epoch({**lake, "duplicates": duplicates}, drops, lambda *_: {})
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(2), *(pytest.param(k, marks=pytest.mark.slow) for k in range(2, 9))]
+)
+@pytest.mark.parametrize(
+    "stages",
+    [["dedup_exact"], [NEAR], ["dedup_exact", LONGEST], [LINES], ["dedup_exact", NEAR, LINES]],
+    ids=["exact", "near", "exact and longest", "lines", "all"],
+)
+def test_forgotten_decisions_are_made_again_as_before(
+    client: Client, place: UPath, arrivals: dict[str, int], stages: list[Any], seed: int
+) -> None:
+    """Files of several arrivals are decided; the decisions on any of them are lost."""
+    rng = random.Random(f"{stages} {seed}")
+    records, source = corpus(rng, 60), place / "in"
+    recipe = make(place / "lake", source, *stages)
+    numbers = rng.sample(range(12), 12)  # so that later files may come first by address
+    for arrival in (1, 2, 3):
+        for _ in range(4):
+            number = numbers.pop()
+            write(source, records[5 * number : 5 * number + 5], 1, number)
+            arrivals[_uri(source, number)] = arrival
+        run(recipe, cluster=client)
+    before = rows(recipe.lake, "duplicates")
+    assert len(before) > 5
+    forgotten = {uri for uri in arrivals if rng.random() < 0.5}
+    forget(recipe, forgotten.__contains__, with_keys=seed % 2 == 0)
+    assert len(rows(recipe.lake, "duplicates")) < len(before)
+    assert run(recipe, cluster=client).ok
+    assert sorted(map(_row, rows(recipe.lake, "duplicates"))) == sorted(map(_row, before))
+    assert verify(str(recipe.lake)) == []
+
+
+def _row(row: Row) -> str:
+    return str(sorted(row.items()))
+
+
+def _uri(folder: UPath, number: int) -> str:
+    return storage.join(storage.normalize(str(folder)), f"{number:03}.parquet")
