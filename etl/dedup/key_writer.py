@@ -47,7 +47,7 @@ from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, file_id, list_key_files
 from etl.lake.ledger import Describe, Ledger, LedgerEntry
 from etl.lake.table_specs import KEYS
-from etl.lake.work_units import WorkUnit, kept_units
+from etl.lake.work_units import WorkUnit, arrived_units
 from etl.stages.dedup import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
@@ -76,7 +76,9 @@ def update_keys(
         decisions, table = DedupDecisions(duplicates), KeysTable(duplicates)
         documents.refresh()
         assert documents.table is not None
-        units = SpilledList(unit for unit in kept_units(documents.table) if decisions.include(unit))
+        units = SpilledList(
+            unit for unit in arrived_units(documents, duplicates) if decisions.include(unit)
+        )
         todo = SpilledList(unit for unit in units if not table.has(unit.key))
         if not len(todo):
             return

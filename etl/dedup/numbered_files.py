@@ -115,12 +115,12 @@ class ComparisonSet:
         arrival: int,
         stages: Iterable[DedupStage],
     ) -> None:
-        """Collect the files of a lake's ``units`` and of the other lakes' decided units, which come first."""
+        """Collect the files of a lake's units up to ``arrival``, and of the other lakes' decided units."""
         kinds = dict.fromkeys([*KINDS, *(kind for stage in stages for kind in stage.kinds)])
         kinds.pop(schemas.SHORT, None)  # a result of the comparison for CUT
         other_files = (file for other in others for file in _decided_files(other))
         own_files = files_of(
-            by_arrival(unit for unit in units if unit.arrival <= arrival),
+            by_arrival(units),
             decisions,
             arrival=arrival,
             kinds=tuple(kinds),

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +10,13 @@ from upath import UPath
 
 from etl import storage
 from etl.audit.verify.verify import verify
-from etl.dedup import key_writer
 from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
-from etl.job import dedup_step
 from etl.job.run import run
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, LedgerEntry, find_ledger
 from etl.lake.table_specs import DUPLICATES
-from etl.lake.work_units import WorkUnit, kept_units
+from etl.lake.work_units import kept_units
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, DedupParagraphs
 from tests.helpers.cluster import cluster
@@ -36,20 +33,6 @@ def client() -> Iterator[Client]:
     """Start a cluster inside this process, which is faster for many small runs."""
     with cluster(threads=2) as client:
         yield client
-
-
-@pytest.fixture
-def arrivals(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Return the arrivals of sources, which a test sets before the run that adds them."""
-    arrivals: dict[str, int] = {}
-
-    def arrived(documents: Table) -> Iterator[WorkUnit]:
-        for unit in kept_units(documents):
-            yield replace(unit, arrival=arrivals[unit.source])
-
-    for module in (dedup_step, key_writer):
-        monkeypatch.setattr(module, "kept_units", arrived)
-    return arrivals
 
 
 def corpus(rng: random.Random, size: int) -> list[Record]:
@@ -96,22 +79,23 @@ def forget(recipe: Recipe, is_forgotten: Callable[[str], bool], *, with_keys: bo
     ids=["exact", "near", "exact and longest", "lines", "all"],
 )
 def test_forgotten_decisions_are_made_again_as_before(
-    client: Client, place: UPath, arrivals: dict[str, int], stages: list[Any], seed: int
+    client: Client, place: UPath, stages: list[Any], seed: int
 ) -> None:
     """Files of several arrivals are decided; the decisions on any of them are lost."""
     rng = random.Random(f"{stages} {seed}")
     records, source = corpus(rng, 60), place / "in"
     recipe = make(place / "lake", source, *stages)
+    sources: list[str] = []
     numbers = rng.sample(range(12), 12)  # so that later files may come first by address
-    for arrival in (1, 2, 3):
+    for _ in range(3):
         for _ in range(4):
             number = numbers.pop()
             write(source, records[5 * number : 5 * number + 5], 1, number)
-            arrivals[_uri(source, number)] = arrival
+            sources.append(storage.join(storage.normalize(str(source)), f"{number:03}.parquet"))
         run(recipe, cluster=client)
     before = rows(recipe.lake, "duplicates")
     assert len(before) > 5
-    forgotten = {uri for uri in arrivals if rng.random() < 0.5}
+    forgotten = {uri for uri in sources if rng.random() < 0.5}
     forget(recipe, forgotten.__contains__, with_keys=seed % 2 == 0)
     assert len(rows(recipe.lake, "duplicates")) < len(before)
     assert run(recipe, cluster=client).ok
@@ -121,7 +105,3 @@ def test_forgotten_decisions_are_made_again_as_before(
 
 def _row(row: Row) -> str:
     return str(sorted(row.items()))
-
-
-def _uri(folder: UPath, number: int) -> str:
-    return storage.join(storage.normalize(str(folder)), f"{number:03}.parquet")
