@@ -31,7 +31,7 @@ from etl.lake import table_specs
 from etl.lake.commit_info import fields_of
 from etl.lake.keys_table import KeyFile, file_id
 from etl.recipe.recipe import Recipe
-from etl.stages import DedupMinhash
+from etl.stages import DedupMinhash, DedupParagraphs
 from tests.helpers.lake_rows import rows
 from tests.helpers.near_duplicates import (
     expected,
@@ -164,6 +164,34 @@ def test_the_number_of_files_does_not_matter(client: Client, place: UPath, files
     one, many = ({(a, kind) for a, _, kind in pairs(recipe)} for recipe in recipes)
     assert one == many
     assert len(one) > 10
+
+
+def test_old_documents_are_not_read_again_for_their_lines(client: Client, place: UPath) -> None:
+    """All old data files are moved away; some lines occur first in documents that were too short."""
+    lines = [" ".join(words(k, 4)) for k in range(9)]
+    source = place / "in"
+    stage = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=30)
+    recipe = make(place / "lake", source, "dedup_exact", stage)
+    for number, parts in enumerate([(0, 1, 2), (0, 1, 3), (3, 4, 5, 6)]):
+        write(
+            source,
+            [{"doc_id": f"{number}", "body": "\n".join(lines[k] for k in parts), "link": None}],
+            1,
+            number,
+        )
+        run(recipe, cluster=client)
+    documents = place / "lake" / "documents"
+    paths = Table.open(str(documents)).data_files()["path"].to_pylist()
+    for path in paths:
+        move(documents / path, place / "away" / path)
+    body = "\n".join(lines[k] for k in (3, 4, 7, 8, 0))
+    write(source, [{"doc_id": "3", "body": body, "link": None}], 1, 3)
+    assert run(recipe, cluster=client).ok
+    for path in paths:
+        move(place / "away" / path, documents / path)
+    cuts = {row["id"]: (row["kind"], row["cut"]) for row in rows(recipe.lake, "duplicates")}
+    assert cuts == {"1": ("short", [0, 1]), "3": ("cut", [0, 1, 4])}
+    assert verify(str(recipe.lake)) == []
 
 
 def keys_table(recipe: Recipe) -> Table:
