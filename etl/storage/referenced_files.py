@@ -76,23 +76,15 @@ def read_text_lines(file: FileInfo) -> Iterator[str]:
 
     Raises RecipeError if the file cannot be read or is not UTF-8.
     """
-    with _open_file(file, decompress=True) as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise RecipeError(
-                    f"{line[:60]!r} is not UTF-8",
-                    where=f"{file.uri}:{number}",
-                    hint="convert the file, as in: iconv -f latin1 -t utf-8",
-                ) from error
-            if text:
-                yield text
+    return (text for _, text in _numbered_lines(file))
 
 
-def read_list_entries(file: FileInfo) -> Iterator[str]:
-    """Yield the lines of a list except comments, which start with #; errors as in ``read_text_lines``."""
-    return (line for line in read_text_lines(file) if not line.startswith("#"))
+def read_list_entries(file: FileInfo) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and texts of the lines of a list except comments, which start with #.
+
+    Raises RecipeError if the file cannot be read or is not UTF-8.
+    """
+    return (line for line in _numbered_lines(file) if not line[1].startswith("#"))
 
 
 @contextmanager
@@ -109,6 +101,21 @@ def as_local_file(file: FileInfo) -> Iterator[Path]:
         with _open_file(file) as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, _BLOCK_BYTES)
         yield path
+
+
+def _numbered_lines(file: FileInfo) -> Iterator[tuple[int, str]]:
+    with _open_file(file, decompress=True) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise RecipeError(
+                    f"{line[:60]!r} is not UTF-8",
+                    where=f"{file.uri}:{number}",
+                    hint="convert the file, as in: iconv -f latin1 -t utf-8",
+                ) from error
+            if text:
+                yield number, text
 
 
 @lru_cache(maxsize=64)
