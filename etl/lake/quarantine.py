@@ -46,13 +46,23 @@ class Quarantine:
             self._known.discard(uri)
 
     def notes(self) -> list[Quarantined]:
-        """Return all notes, sorted by source and part."""
-        notes = []
-        for uri in self._known:
-            with storage.open_input(uri) as file:
-                notes.append(Quarantined(**json.loads(file.read())))
+        """Return all notes, sorted by source and part; a damaged file is a note about itself."""
+        notes = [_read_note(uri) for uri in self._known]
         return sorted(notes, key=lambda note: (note.source, note.part))
 
     def _uri(self, step: str, source: str, part: str) -> str:
         name = hashlib.sha256(f"{step}\0{source}\0{part}".encode()).hexdigest()[:24]
         return storage.join(self._url, f"{name}.json")
+
+
+def _read_note(uri: str) -> Quarantined:
+    with storage.open_input(uri) as file:
+        content = file.read()
+    try:
+        note = Quarantined(**json.loads(content))
+        if all(isinstance(value, str) for value in asdict(note).values()):
+            return note
+    except (ValueError, TypeError, RecursionError):
+        pass
+    error = "the note is damaged: delete it, and run the recipe again to try its input"
+    return Quarantined("unknown", uri, "", error, "")

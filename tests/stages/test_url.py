@@ -91,7 +91,7 @@ def naive_counts(name: str, entries: list[str], url: str) -> int:
 )
 def test_counts_agree_with_a_naive_version(tmp_path_factory, name, entries, texts):
     path = tmp_path_factory.mktemp("lists") / "list"
-    path.write_text("\n".join(entries))
+    path.write_text("\n".join(["# a list", *entries]))
     counts = Url(**{name: str(path)}).measure(pa.table({"url": pa.array(texts, pa.string())}))
     assert counts[f"url_{name}"].to_pylist() == [naive_counts(name, entries, url) for url in texts]
 
@@ -176,9 +176,9 @@ def test_identity_depends_on_the_content_of_the_list(tmp_path):
 def test_entries_that_cannot_match_are_errors(matches, name, entry, message):
     with pytest.raises(RecipeError) as caught:
         matches(name, "fine.example", "# comment", "", entry, "fine.example")
-    assert caught.value.where.endswith(f"{name}.txt:4")
+    assert str(caught.value.where).endswith(f"{name}.txt:4")
     assert caught.value.what == f"the entry {entry!r} {message}"
-    assert caught.value.hint.startswith("write one ")
+    assert str(caught.value.hint).startswith("write one ")
 
 
 SPELLINGS = (
@@ -229,18 +229,46 @@ def test_an_invalid_host_has_the_parents_of_its_spelling(tmp_path):
     assert Url(hosts=str(path)).measure(pa.table({"url": urls}))["url_hosts"].to_pylist() == [0] * 3
 
 
-def test_lists_that_cannot_be_read_are_errors(tmp_path):
-    table = pa.table({"url": URLS})
-    with pytest.raises(RecipeError, match="none.txt: no such file"):
-        Url(words=str(tmp_path / "none.txt")).identity()
-    path = tmp_path / "latin.txt"
-    path.write_bytes(b"fine\ncaf\xe9\n")
-    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is not UTF-8"):
-        Url(words=str(path)).measure(table)
-    path = tmp_path / "broken.gz"
-    path.write_bytes(gzip.compress(b"example.org\n" * 1000)[:-9])
-    with pytest.raises(RecipeError, match="broken.gz: cannot be read"):
-        Url(words=str(path)).measure(table)
+GZIP = gzip.compress(b"example.org\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "hint"),
+    [
+        ("list.txt", None, "no such file", "correct the path"),
+        ("list.txt", b"", "the list is empty", "# none"),
+        ("list.txt", b"\n \n", "the list is empty", "# none"),
+        ("list.gz", gzip.compress(b""), "the list is empty", "# none"),
+        ("list.txt:2", b"fine\ncaf\xe9\n", "caf.* is not UTF-8 text", "iconv -f latin1"),
+        ("list.txt:1", "a.org\nb.org".encode("utf-16"), "is not UTF-8 text", "iconv -f utf-16"),
+        ("list.txt:1", "a.org\nb.org".encode("utf-16-be"), "is not UTF-8 text", "iconv -f utf-16"),
+        ("list.txt:2", b"a.org\n\xff\xfe\x00\x81" * 9, "is not UTF-8 text", "convert the file"),
+        ("list.gz", b"a.org\n", "cannot be read as gzip", "remove .gz"),
+        ("list.gz", GZIP[:-9], "cannot be read as gzip", "copy it again"),
+        ("list.gz", GZIP[:20] + b"\xff\xff" + GZIP[22:], "cannot be read as gzip", "copy it again"),
+        ("list.gz", GZIP[:-6] + b"\0" * 6, "cannot be read as gzip", "copy it again"),
+        ("list.gz", GZIP + b"tail", "cannot be read as gzip", "copy it again"),
+        ("list.txt:1", b"-" * 1_000_000, "'-{60}' has no letters or digits", "one word per line"),
+    ],
+)
+def test_damaged_lists_are_errors_with_a_remedy(tmp_path, name, content, what, hint):
+    path = tmp_path / name.partition(":")[0]
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RecipeError, match=what) as caught:
+        Url(words=str(path)).measure(pa.table({"url": URLS}))
+    assert str(caught.value.where).endswith(f"/{name}")
+    assert hint in str(caught.value.hint)
+
+
+def test_folders_and_links_without_a_file_are_errors(tmp_path):
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "dangling.txt").symlink_to(tmp_path / "none")
+    (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
+    for name in ("folder", "dangling", "loop"):
+        for use in (Url.identity, lambda stage: stage.measure(pa.table({"url": URLS}))):
+            with pytest.raises(RecipeError, match=f"{name}.txt: (no such file|cannot be reached)"):
+                use(Url(words=str(tmp_path / f"{name}.txt")))
 
 
 def test_without_a_list_nothing_is_rejected():

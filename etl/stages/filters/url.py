@@ -44,6 +44,7 @@ _HINTS: Final = {
     **dict.fromkeys(("words", "soft_words", "substrings"), "write one word per line"),
 }
 _BATCH_ENTRIES: Final = 1 << 16
+_MAX_SHOWN: Final = 60
 
 
 class Url(Filter):
@@ -212,9 +213,8 @@ def _normalized_entries(name: str, list_files: tuple[FileInfo, ...]) -> Iterator
             bad = normalized.is_null()
             if bad.any():
                 line, entry = entries.row(bad.arg_true()[0])
-                raise RecipeError(
-                    f"the entry {entry!r} {problem}", where=f"{file.uri}:{line}", hint=_HINTS[name]
-                )
+                what = f"the entry {entry[:_MAX_SHOWN]!r} {problem}"
+                raise RecipeError(what, where=f"{file.uri}:{line}", hint=_HINTS[name])
             yield normalized
 
 
