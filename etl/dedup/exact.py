@@ -98,7 +98,7 @@ class _PairEqual:
             }
         )
         pairs = _pair_with_best(pd.concat([hashes[_HASHES.columns], decided]))
-        return pairs.assign(similarity=1.0, kind=self.kind)
+        return pairs.assign(similarity=1.0, is_estimate=False, kind=self.kind)[list(PAIRS.columns)]
 
 
 def _pair_with_best(hashes: pd.DataFrame) -> pd.DataFrame:
