@@ -50,8 +50,8 @@ from etl.stages.dedup_minhash import DedupMinhash
 _MAX_BEST = 64  # best documents of a key that the others are compared with
 _MAX_PAIRS = 1 << 16  # about so many per key; each document is compared with at least one
 
-_PARTS = 8  # tasks that compare texts, for each partition of keys; chosen here: a worker has few cores
-_ROWS_PER_PART = 1 << 14  # fewer documents than that are not worth another task
+_MAX_PARTS = 8  # tasks that compare the texts of a partition of pairs
+_ROWS_PER_PART = 1 << 14  # chosen here: a second of work
 
 _BANDS = empty_pairs(key="int64", address="int64", rank="float64")
 _COMPARED = empty_pairs(**ENDS, bucket="int64")
@@ -109,8 +109,8 @@ def _similar_pairs(
     )
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET)
     buckets = 1 if partitions == 1 else many
-    parts = min(_PARTS * partitions, 1 + int(rows.sum()) // _ROWS_PER_PART)
-    check = SimilarityCheck(inputs.files, inputs.lake, stage, parts)
+    parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets))
+    check = SimilarityCheck(inputs.files, inputs.lake, stage, parts, has_all=buckets == 1)
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()
     )
@@ -119,8 +119,11 @@ def _similar_pairs(
     )
     if stage.verify == "estimate":
         return estimated[list(SIMILAR_PAIRS.columns)]
-    return shuffle_by_value(estimated, "bucket", parts).map_partitions(
-        check.compare_texts, meta=SIMILAR_PAIRS
+    return dd.concat(
+        [
+            estimated.map_partitions(check.compare_texts, part, meta=SIMILAR_PAIRS)
+            for part in range(parts)
+        ]
     )
 
 

@@ -40,9 +40,6 @@ FILES_PER_BUCKET: Final = 8
 WORDS_AT_ONCE: Final = 1 << 24
 """Words or characters whose shingles a task holds at once; chosen here: 128 MB."""
 
-_ROWS_PER_RANGE = 1 << 9  # neighbouring rows that are compared by one task
-_RANGES_PER_PART = 64  # which evens out the sizes of the parts
-
 
 def empty_pairs(**dtypes: str) -> pd.DataFrame:
     """Return a frame without rows, given the dtype of each column."""
@@ -78,7 +75,8 @@ class SimilarityCheck:
     files: StoredFileList
     lake: DocumentReader
     stage: DedupMinhash
-    parts: int  # tasks that compare texts
+    parts: int  # tasks that compare the texts of a partition of pairs
+    has_all: bool  # whether there is only one partition of pairs
 
     def meta(self) -> pd.DataFrame:
         """Return an empty frame of ``sign``: pairs and a signature, two of its numbers per column."""
@@ -98,7 +96,7 @@ class SimilarityCheck:
         return pd.concat([ends[[*ENDS, "bucket"]], signed], axis=1)
 
     def estimate(self, signed: pd.DataFrame) -> pd.DataFrame:
-        """Return the pairs that may be similar by their signatures, in the buckets of ``compare_texts``."""
+        """Return the pairs that may be similar by their signatures, with the worse document's bucket."""
         least, enough = self.stage.agreement_limits()
         columns = [name for name in signed.columns if name not in (*ENDS, "bucket")]
         better = np.ascontiguousarray(signed[columns].to_numpy()).view(np.uint32)
@@ -108,22 +106,29 @@ class SimilarityCheck:
         estimated = signed[[*ENDS]].assign(
             similarity=np.where(is_estimate, agreeing / self.stage.permutations, np.nan),
             is_estimate=is_estimate,
-            bucket=self._range_of(signed["worse"].to_numpy()),
+            bucket=signed["bucket"],
             better_size=better[:, 0].astype(np.int64),
             worse_size=worse[:, 0].astype(np.int64),
         )
         return estimated[agreeing >= least]
 
-    def compare_texts(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """Return the pairs that are similar and can matter, given all pairs of each worse document."""
+    def compare_texts(self, pairs: pd.DataFrame, part: int) -> pd.DataFrame:
+        """Return the pairs that are similar and can matter, for one part of the worse documents.
+
+        ``pairs`` has all pairs of each worse document. The parts take about the same time.
+        """
         pairs = pairs.sort_values(["worse", "better_rank", "better"])
-        ends = pairs[["better", "worse"]].to_numpy()
-        documents, numbers = np.unique(ends, return_inverse=True)
+        documents, numbers = np.unique(pairs[["better", "worse"]].to_numpy(), return_inverse=True)
         better, worse = np.ascontiguousarray(numbers.T)
         sizes = np.zeros(len(documents), np.int64)
         sizes[better], sizes[worse] = pairs["better_size"], pairs["worse_size"]
+        state = self._states(documents, better, worse, pairs["better_rank"].to_numpy())
+        is_worse = np.zeros(len(documents), np.bool_)
+        is_worse[worse] = True
+        ends = np.cumsum(sizes * is_worse)  # of each document, in words of worse documents
+        in_part = (ends[worse] - 1) * self.parts // max(1, ends.max(initial=0)) == part
+        pairs, better, worse = pairs[in_part], better[in_part], worse[in_part]
         ordered = Pairs(better, worse, pairs["similarity"].to_numpy())
-        state = self._states(pairs, documents, ordered)
         similarity = np.zeros(len(pairs))
         for start, stop in pairwise(group_pairs(ordered, sizes, WORDS_AT_ONCE).tolist()):
             group = Pairs(*(values[start:stop] for values in ordered))
@@ -132,23 +137,19 @@ class SimilarityCheck:
         is_similar = similarity > 0
         return pairs.assign(similarity=similarity)[is_similar][list(SIMILAR_PAIRS.columns)]
 
-    def _range_of(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bucket of each document for ``compare_texts``."""
-        rows = row_of(documents) // _ROWS_PER_RANGE
-        return (file_of(documents) + rows) % (_RANGES_PER_PART * self.parts)
-
     def _states(
-        self, frame: pd.DataFrame, documents: NDArray[np.int64], pairs: Pairs
+        self,
+        documents: NDArray[np.int64],
+        better: NDArray[np.int64],
+        worse: NDArray[np.int64],
+        better_rank: NDArray[np.float64],
     ) -> NDArray[np.int8]:
-        """Return which documents stay for certain: decided ones, and those without better ones.
-
-        All pairs of the documents of a bucket that occurs in ``frame`` are in it.
-        """
+        """Return which documents stay for certain: decided ones, and those without better ones."""
         stays = np.ones(len(documents), np.bool_)
-        if self.parts > 1:
-            stays = among(self._range_of(documents), frame["bucket"].to_numpy())
-        stays[pairs.worse] = False
-        stays[pairs.better[frame["better_rank"].to_numpy() == -np.inf]] = True
+        if not self.has_all:  # all pairs of the worse documents in a bucket are here, if any are
+            stays = among(bucket_of(documents), bucket_of(documents[worse]))
+        stays[worse] = False
+        stays[better[better_rank == -np.inf]] = True
         return np.where(stays, STAYS, OPEN).astype(np.int8)
 
     def _numbers(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
