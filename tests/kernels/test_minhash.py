@@ -1,4 +1,4 @@
-"""Signatures, band keys and sets of shingles against Python's integers, sets and strings."""
+"""Signatures and band keys against Python's integers and strings."""
 
 import re
 import unicodedata
@@ -13,6 +13,7 @@ from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing import minhash
 from etl.kernels.hashing.minhash import Shingling
+from etl.kernels.hashing.shingle_sets import shingle_sets
 from tests.helpers.tricky_text import documents
 
 MASK = (1 << 64) - 1
@@ -97,12 +98,6 @@ def naive_hashes(text: str, shingling: Shingling) -> list[int]:
     return hashes
 
 
-def naive_set(text: str, shingling: Shingling) -> set[tuple[str, ...]]:
-    units = naive_units(text, shingling)
-    runs = range(max(1, len(units) - shingling.size + 1)) if units else []
-    return {tuple(units[k : k + shingling.size]) for k in runs}
-
-
 def sign(texts: list[str], shingling: Shingling, permutations: int = 8, seed: int = 0):
     array = buffers(pa.array(texts, pa.string()))
     return minhash.signatures(array, shingling, permutations=permutations, seed=seed)
@@ -121,16 +116,6 @@ def test_signatures_are_those_of_python(texts, shingling, permutations, seed):
             for a, b in pairs
         ]
         assert row.tolist() == [len(naive_units(text, shingling)), *expected]
-
-
-@given(st.lists(documents, min_size=2, max_size=4), shinglings)
-def test_sets_of_shingles_are_those_of_strings(texts, shingling):
-    hashes = minhash.shingles(buffers(pa.array(texts, pa.string())), shingling)
-    sets = [naive_set(text, shingling) for text in texts]
-    assert [len(each) for each in hashes] == [len(each) for each in sets]
-    union = len(sets[0] | sets[1])
-    similarity = len(sets[0] & sets[1]) / union if union else 0.0
-    assert minhash.jaccard(hashes[0], hashes[1]) == similarity
 
 
 @given(st.lists(documents, max_size=4), shinglings)
@@ -164,10 +149,10 @@ def test_every_word_of_a_long_text_counts():
         text = " ".join(other)
         (similarity,) = (base == sign([text], Shingling(5, fold_digits=False), 64)).mean(axis=1)
         assert similarity > 0.95
-        sets = minhash.shingles(
-            buffers(pa.array([" ".join(words), text])), Shingling(5, fold_digits=False)
-        )
-        assert len(np.setdiff1d(sets[0], sets[1])) == min(5, changed + 1, 9000 - changed)
+        pair = buffers(pa.array([" ".join(words), text]))
+        sets = shingle_sets(pair, Shingling(5, fold_digits=False))
+        one, other = (sets.hashes[a:b] for a, b in zip(sets.starts, sets.stops, strict=True))
+        assert len(np.setdiff1d(one, other)) == min(5, changed + 1, 9000 - changed)
 
 
 @pytest.mark.parametrize("similarity", [0.5, 0.8, 0.95])
