@@ -1,5 +1,7 @@
 """Sets of shingles and their similarities against sets of strings, and a naive choice of keepers."""
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import example, given
@@ -53,7 +55,9 @@ def test_only_the_chosen_texts_are_read(texts, shingling, data):
     hashes = np.empty(room, np.int64)
     ends = fill_sets(array, np.array(chosen, np.int64), shingling, hashes)
     for k, start, stop in zip(chosen, ends, ends[1:], strict=False):
-        assert hashes[start:stop].tolist() == whole.hashes[whole.starts[k] : whole.stops[k]].tolist()
+        assert (
+            hashes[start:stop].tolist() == whole.hashes[whole.starts[k] : whole.stops[k]].tolist()
+        )
 
 
 def as_sets(members: list[set[int]]) -> ShingleSets:
@@ -121,10 +125,10 @@ def test_groups_of_pairs_are_bounded(graph, limit, sizes):
     assert ends[0] == 0
     assert ends[-1] == len(pairs)
     assert ends == sorted({*ends})
-    for start, stop in zip(ends, ends[1:], strict=False):
+    for start, stop in pairwise(ends):
         compared = [pair for pair in pairs[start:stop] if pair not in known]
         with_words = {w for b, w in compared if sizes[b] + sizes[w] > 0}
         words = sum(sizes[k] for k in {k for pair in compared for k in pair})
         assert words <= limit or len(with_words) == 1
-    groups = [{w for _, w in pairs[a:b]} for a, b in zip(ends, ends[1:], strict=False)]
+    groups = [{w for _, w in pairs[a:b]} for a, b in pairwise(ends)]
     assert sum(map(len, groups)) == len({w for _, w in pairs})

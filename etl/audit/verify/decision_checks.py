@@ -21,7 +21,9 @@ from etl.stages.dedup import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 
 _THREADS = 8
-_CHANCE = 1e-9  # signatures less likely than that are not due to chance: that of six standard errors
+_CHANCE = (
+    1e-9  # signatures less likely than that are not due to chance: that of six standard errors
+)
 
 
 def check_decisions(

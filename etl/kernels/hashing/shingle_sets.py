@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.hashing.independent_set import GOES, OPEN, STAYS
-from etl.kernels.hashing.minhash import Shingling, TextBuffers, character_table, read_shingles, text_buffers
+from etl.kernels.hashing.minhash import (
+    Shingling,
+    TextBuffers,
+    character_table,
+    read_shingles,
+    text_buffers,
+)
 from etl.kernels.jit import kernel
 
 
