@@ -7,10 +7,11 @@ Quality: the 14,769 documents of ``$TOKENLAKE_DATA/docs`` are signed and compare
 is ``near_dup_pairs.parquet``: every pair with an exact Jaccard similarity of at least 0.5 over sets of 5
 words (lower case, ``\w+``), computed without MinHash. *Found* are pairs with a common band, *joined* those
 that pass verification. Precision is the share of joined pairs whose true similarity is at least the limit
-minus 0.05, *wrong* the share whose similarity by our own words is below the limit; recall counts the true pairs at or above the limit. *Theory* is 1 - (1 - s^rows)^bands, averaged
-over the true pairs. Pairs are counted before keepers are chosen. Words are split differently in the truth
-(here digits count as 0, accents do not count, and Katakana and marks are separate words or parts of words),
-which causes most of the missing precision.
+minus 0.05, *wrong* the share whose similarity by the stage's own words is below the limit; recall counts the
+true pairs at or above the limit. *Theory* is 1 - (1 - s^rows)^bands, averaged over the true pairs. Pairs are
+counted before keepers are chosen. Words are split differently in the truth (here digits count as 0, accents
+do not count, and Katakana and marks are separate words or parts of words), which causes most of the missing
+precision.
 
 Speed: signatures of 50 MB of English and of mixed languages on one core (CPU time, compiled kernels), and
 deduplication of all documents, repeated ``--copies`` times with one word in fifty changed, on two worker

@@ -133,8 +133,8 @@ def duplicates(
     """Return the schema of table ``duplicates``.
 
     A recipe with references adds ``keeper_lake``, the URL of the keeper's lake, null for the lake itself.
-    A recipe that cuts units out of documents adds the columns of ``CUTS``, and one that estimates similarities
-    adds ``IS_ESTIMATE``.
+    A recipe that cuts units out of documents adds the columns of ``CUTS``, and one that estimates
+    similarities adds ``IS_ESTIMATE``.
 
     >>> duplicates(has_references=True, has_cuts=True).names[-4:]
     ['file', 'keeper_lake', 'cut', 'cut_chars']

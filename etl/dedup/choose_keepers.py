@@ -51,8 +51,8 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
     """Return the duplicates among similar pairs, each with its keeper.
 
     ``similar`` has the columns of ``SIMILAR_PAIRS``; the result has ``document`` and ``keeper`` (int64,
-    addresses), ``similarity`` (float64) and ``is_estimate`` (bool). Raises StageError if more pairs than the driver may hold are
-    undecided after ``MAX_ROUNDS``.
+    addresses), ``similarity`` (float64) and ``is_estimate`` (bool). Raises StageError if more pairs than the
+    driver may hold are undecided after ``MAX_ROUNDS``.
     """
     pairs = client.persist(similar)
     num_open, rounds = _count(client, pairs["worse"].count()), 0

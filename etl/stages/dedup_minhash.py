@@ -58,8 +58,8 @@ class DedupMinhash(DedupStage):
       removed for one that is less similar than ``min_similarity``. A pair whose estimate is so low that at
       most 1 in 1,000 pairs of that similarity have it is rejected without reading its texts.
     - ``near_limit`` also accepts pairs whose estimate is so high that at most 1 in 1,000 pairs with a
-      similarity of ``min_similarity`` have it: 0.92 at 0.8, so less similar pairs are hardly ever accepted. It
-      reads fewer texts, which saves time on large lakes and remote storage.
+      similarity of ``min_similarity`` have it: 0.92 at 0.8, so less similar pairs are hardly ever accepted.
+      It reads fewer texts, which saves time on large lakes and remote storage.
     - ``estimate`` reads no texts. It misses half of the pairs just at ``min_similarity`` and accepts about as
       many that are less similar.
 
