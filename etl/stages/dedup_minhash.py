@@ -55,13 +55,12 @@ class DedupMinhash(DedupStage):
     signatures estimates it, with a standard error of sqrt(s * (1 - s) / (bands * rows)): 0.04 at 0.8.
 
     - ``exact`` (the default) computes it from the texts of the pair, which are read again. No document is
-      removed for one that is less similar than ``min_similarity``. A pair whose estimate is so low that at
-      most 1 in 1,000 pairs of that similarity have it is rejected without reading its texts.
-    - ``near_limit`` also accepts pairs whose estimate is so high that at most 1 in 1,000 pairs with a
-      similarity of ``min_similarity`` have it: 0.92 at 0.8, so less similar pairs are hardly ever accepted.
-      It reads fewer texts, which saves time on large lakes and remote storage.
-    - ``estimate`` reads no texts. It misses half of the pairs just at ``min_similarity`` and accepts about as
-      many that are less similar.
+      removed for one that is less similar than ``min_similarity``. A pair is rejected without reading
+      its texts if its estimate is so low that at most 1 in 1,000 pairs just at ``min_similarity`` have it.
+    - ``near_limit`` also accepts pairs whose estimate is so high that at most 1 in 1,000 pairs just at
+      ``min_similarity`` have it (0.92 at 0.8), and still fewer of those below. It reads fewer texts, which saves time on large lakes and remote storage.
+    - ``estimate`` reads no texts. It misses half of the pairs just at ``min_similarity``, and accepts half of
+      those just below.
 
     With the last two, the column ``is_estimate`` of ``duplicates`` marks the similarities that are estimates.
 

@@ -87,8 +87,9 @@ def find_similar(
 ) -> NDArray[np.float64]:
     """Return the similarity of each pair if it is at least ``min_similarity`` and can matter, otherwise 0.
 
-    ``state`` is the state of each document as far as it is known (see ``independent_set``); it is updated. All pairs in which a document is the worse one are in the same call. A pair cannot matter if its
-    better document is removed, or if its worse document is similar to a better one that stays.
+    ``state`` is the state of each document as far as it is known (see ``independent_set``); it is updated.
+    All pairs in which a document is the worse one are in the same call. A pair cannot matter if its better
+    document is removed, or if its worse document is similar to a better one that stays.
 
     >>> sets = ShingleSets(np.array([1, 2, 3, 2, 3, 4]), np.array([0, 3]), np.array([3, 6]))
     >>> pairs = Pairs(np.array([0]), np.array([1]), np.array([np.nan]))
