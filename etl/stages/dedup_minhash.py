@@ -58,7 +58,8 @@ class DedupMinhash(DedupStage):
       removed for one that is less similar than ``min_similarity``. A pair is rejected without reading
       its texts if its estimate is so low that at most 1 in 1,000 pairs just at ``min_similarity`` have it.
     - ``near_limit`` also accepts pairs whose estimate is so high that at most 1 in 1,000 pairs just at
-      ``min_similarity`` have it (0.92 at 0.8), and still fewer of those below. It reads fewer texts, which saves time on large lakes and remote storage.
+      ``min_similarity`` have it (0.92 at 0.8), and still fewer of those below. It reads fewer texts, which
+      saves time on large lakes and remote storage.
     - ``estimate`` reads no texts. It misses half of the pairs just at ``min_similarity``, and accepts half of
       those just below.
 
