@@ -151,8 +151,8 @@ def test_every_word_of_a_long_text_counts():
         assert similarity > 0.95
         pair = buffers(pa.array([" ".join(words), text]))
         sets = shingle_sets(pair, Shingling(5, fold_digits=False))
-        one, other = (sets.hashes[a:b] for a, b in zip(sets.starts, sets.stops, strict=True))
-        assert len(np.setdiff1d(one, other)) == min(5, changed + 1, 9000 - changed)
+        before, after = (sets.hashes[a:b] for a, b in zip(sets.starts, sets.stops, strict=True))
+        assert len(np.setdiff1d(before, after)) == min(5, changed + 1, 9000 - changed)
 
 
 @pytest.mark.parametrize("similarity", [0.5, 0.8, 0.95])
