@@ -22,8 +22,8 @@ from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
 from etl.dedup.similarity import SimilarityCheck
 from etl.dedup.stored_file_list import StoredFileList, store_file_list
 from etl.stages import DedupMinhash
+from tests.helpers.naive_shingles import naive_units
 from tests.helpers.near_duplicates import tangled
-from tests.kernels.test_minhash import naive_units
 
 Similar = dict[tuple[int, int], float]
 

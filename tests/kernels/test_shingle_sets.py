@@ -18,8 +18,8 @@ from etl.kernels.hashing.shingle_sets import (
     group_pairs,
     shingle_sets,
 )
+from tests.helpers.naive_shingles import naive_units, shinglings
 from tests.helpers.tricky_text import documents
-from tests.kernels.test_minhash import naive_units, shinglings
 
 limits = st.sampled_from([0.01, 0.3, 0.5, 0.75, 0.8, 1.0])
 
