@@ -80,6 +80,15 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def share(value: float, *, is_estimate: bool) -> str:
+    """Return a share with two digits, marked if it is an estimate.
+
+    >>> share(0.831, is_estimate=False), share(0.831, is_estimate=True)
+    ('0.83', '~0.83')
+    """
+    return f"{'~' if is_estimate else ''}{value:.2f}"
+
+
 def rejected(counts: Mapping[str, int]) -> Iterator[str]:
     """Yield the number of rejected documents and the counts by reason, largest first."""
     yield f"rejected    {sum(counts.values()):,}"

@@ -210,7 +210,9 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
         )
     if name == "duplicates":
         return schemas.duplicates(
-            has_references="keeper_lake" in own.names, has_cuts="cut" in own.names
+            has_references="keeper_lake" in own.names,
+            has_cuts="cut" in own.names,
+            has_estimates="is_estimate" in own.names,
         )
     return {"keys": schemas.KEYS, "tokens": schemas.TOKENS}.get(name, own)
 

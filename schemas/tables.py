@@ -126,17 +126,26 @@ total; null for the kinds of WHOLE. For CUT and SHORT, ``similarity`` is the sha
 removed, and the keeper is the document with the first of the units."""
 
 
-def duplicates(*, has_references: bool = False, has_cuts: bool = False) -> pa.Schema:
+IS_ESTIMATE = pa.field("is_estimate", pa.bool_())
+"""The column of ``duplicates`` that says whether ``similarity`` is an estimate from the signatures of the two
+documents; null for CUT and SHORT. Without the column, no similarity is an estimate."""
+
+
+def duplicates(
+    *, has_references: bool = False, has_cuts: bool = False, has_estimates: bool = False
+) -> pa.Schema:
     """Return the schema of table ``duplicates``.
 
     A recipe with references adds ``keeper_lake``, the URL of the keeper's lake, null for the lake itself.
-    A recipe that cuts units out of documents adds the columns of ``CUTS``.
+    A recipe that cuts units out of documents adds the columns of ``CUTS``, and one that estimates
+    similarities adds ``IS_ESTIMATE``.
 
     >>> duplicates(has_references=True, has_cuts=True).names[-4:]
     ['file', 'keeper_lake', 'cut', 'cut_chars']
     """
     lake = [pa.field("keeper_lake", pa.string())] if has_references else []
-    return pa.schema([*DUPLICATES, *lake, *(CUTS if has_cuts else [])])
+    estimate = [IS_ESTIMATE] if has_estimates else []
+    return pa.schema([*DUPLICATES, *estimate, *lake, *(CUTS if has_cuts else [])])
 
 
 def documents(

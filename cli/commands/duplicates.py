@@ -93,7 +93,8 @@ def _cluster(cluster: "DuplicateCluster") -> Iterator[str]:
     yield f"{cluster.size:,} documents: {cluster.source} row {cluster.row}{name}"
     yield f"  {output.cell(cluster.text)}"
     for member in cluster.members:
-        yield f"  {member.kind} {member.similarity:.2f}  {member.source} row {member.row}"
+        similarity = output.share(member.similarity, is_estimate=member.is_estimate)
+        yield f"  {member.kind} {similarity}  {member.source} row {member.row}"
     more = cluster.size - 1 - len(cluster.members)
     if more:
         yield f"  ... and {more:,} more"

@@ -97,7 +97,8 @@ def _duplicate(duplicate: "TracedDuplicate") -> Iterator[str]:
     yield f"  {duplicate.kind:<11} duplicate of {keeper}"
     if duplicate.keeper_lake is not None:
         yield f"              in the lake {duplicate.keeper_lake}"
-    yield f"              similarity {duplicate.similarity:.2f}"
+    similarity = output.share(duplicate.similarity, is_estimate=duplicate.is_estimate)
+    yield f"              similarity {similarity}"
 
 
 def _cut(cut: "Cut") -> Iterator[str]:

@@ -188,6 +188,7 @@ class _Lake:
             keeper_lake=other_lake,
             kind=values["kind"],
             similarity=values["similarity"],
+            is_estimate=bool(values.get("is_estimate")),
             version=table.version,
         )
 

@@ -87,6 +87,7 @@ class TracedDuplicate:
     keeper_lake: str | None  # URL, if the keeper is in another lake
     kind: str  # exact or near
     similarity: float
+    is_estimate: bool  # of the similarity, from the signatures
     version: int  # version of ``duplicates`` with this decision
 
 

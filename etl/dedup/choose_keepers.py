@@ -51,8 +51,8 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
     """Return the duplicates among similar pairs, each with its keeper.
 
     ``similar`` has the columns of ``SIMILAR_PAIRS``; the result has ``document`` and ``keeper`` (int64,
-    addresses) and ``similarity`` (float64). Raises StageError if more pairs than the driver may hold are
-    undecided after ``MAX_ROUNDS``.
+    addresses), ``similarity`` (float64) and ``is_estimate`` (bool). Raises StageError if more pairs than the
+    driver may hold are undecided after ``MAX_ROUNDS``.
     """
     pairs = client.persist(similar)
     num_open, rounds = _count(client, pairs["worse"].count()), 0
@@ -75,17 +75,9 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
 def choose_among(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return what ``choose_keepers`` returns, for pairs that fit in memory."""
     documents, better, worse = _numbered(pairs)
-    chosen = independent_set.choose_independent(
-        len(documents), better, worse, pairs["similarity"].to_numpy()
-    )
-    goes = chosen.keeper != np.arange(len(documents))
-    return pd.DataFrame(
-        {
-            "document": documents[goes],
-            "keeper": documents[chosen.keeper[goes]],
-            "similarity": chosen.similarity[goes],
-        }
-    )
+    chosen = pairs[independent_set.choose_independent(len(documents), better, worse)]
+    names = {"worse": "document", "better": "keeper"}
+    return chosen.rename(columns=names)[["document", "keeper", "similarity", "is_estimate"]]
 
 
 def _round(pairs: dd.DataFrame) -> dd.DataFrame:

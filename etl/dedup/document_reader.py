@@ -1,6 +1,6 @@
 """Read rows and columns of `documents` by row address, without the rows listed as duplicates."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,19 +63,22 @@ class DocumentReader:
 
     def read_rows(self, file: NumberedFile, rows: NDArray[np.int64], column: str) -> pa.Array:
         """Return the values of a column in the given rows of a data file, in the order of ``rows``."""
-        wanted, tables = np.unique(rows), []
-        wanted_array = pa.array(wanted)
+        wanted = pa.array(rows)
+        parts = self.read_row_groups(file, np.unique(rows), column)
+        table = pa.concat_tables(part.filter(pc.is_in(part["row"], wanted)) for part in parts)
+        indices = pc.index_in(wanted, table["row"].combine_chunks())
+        assert indices.null_count == 0, f"rows are missing from {file.path}"
+        return table[column].combine_chunks().take(indices)
+
+    def read_row_groups(
+        self, file: NumberedFile, rows: NDArray[np.int64], column: str
+    ) -> Iterator[pa.Table]:
+        """Yield ``row`` and a column of the row groups that may hold some of ``rows`` (ascending)."""
         with storage.open_input(self.uri(file)) as source:
             parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
             for group in range(parquet.num_row_groups):
-                if not _may_hold(parquet.metadata.row_group(group), wanted):
-                    continue
-                part = parquet.read_row_group(group, columns=["row", column], use_threads=False)
-                tables.append(part.filter(pc.is_in(part["row"], wanted_array)))
-        table = pa.concat_tables(tables).combine_chunks()
-        indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
-        assert indices.null_count == 0, f"rows are missing from {file.path}"
-        return table[column].combine_chunks().take(indices)
+                if _may_hold(parquet.metadata.row_group(group), rows):
+                    yield parquet.read_row_group(group, columns=["row", column], use_threads=False)
 
 
 def _may_hold(group: pq.RowGroupMetaData, rows: NDArray[np.int64]) -> bool:

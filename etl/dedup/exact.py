@@ -103,7 +103,7 @@ class _PairEqual:
         pairs = _pair_with_best(pd.concat([hashes[_HASHES.columns], decided]))
         if len(self.settled):
             pairs = pairs[~among(pairs["file"].to_numpy(), self.settled)]
-        return pairs.assign(similarity=1.0, kind=self.kind)
+        return pairs.assign(similarity=1.0, is_estimate=False, kind=self.kind)[list(PAIRS.columns)]
 
 
 def _pair_with_best(hashes: pd.DataFrame) -> pd.DataFrame:

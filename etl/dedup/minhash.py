@@ -39,6 +39,7 @@ from etl.dedup.pairs import PAIRS
 from etl.dedup.ranges import concatenate_ranges
 from etl.dedup.similarity import (
     ENDS,
+    ESTIMATED_PAIRS,
     FILES_PER_BUCKET,
     SIMILAR_PAIRS,
     SimilarityCheck,
@@ -50,6 +51,9 @@ from etl.stages.dedup_minhash import DedupMinhash
 
 _MAX_BEST = 64  # best documents of a key that the others are compared with
 _MAX_PAIRS = 1 << 16  # about so many per key; each document is compared with at least one
+
+_MAX_PARTS = 8  # tasks that compare the texts of a partition of pairs
+_ROWS_PER_PART = 1 << 14  # chosen here: a second of work
 
 _BANDS = empty_pairs(key="int64", address="int64", rank="float64")
 _COMPARED = empty_pairs(**ENDS, bucket="int64")
@@ -78,6 +82,7 @@ def _as_pairs(chosen: pd.DataFrame) -> pd.DataFrame:
         "keeper_file": file_of(keepers),
         "keeper_row": row_of(keepers),
         "similarity": chosen["similarity"].to_numpy(),
+        "is_estimate": chosen["is_estimate"].to_numpy(),
         "kind": np.full(len(chosen), schemas.WHOLE.index("near")),
     }
     return pd.DataFrame(pairs)[list(PAIRS.columns)]
@@ -106,18 +111,22 @@ def _similar_pairs(
     )
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET)
     buckets = 1 if partitions == 1 else many
-    check = SimilarityCheck(inputs.files, inputs.lake, stage)
+    parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets))
+    check = SimilarityCheck(inputs.files, inputs.lake, stage, parts, has_all=buckets == 1)
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()
     )
-    similar = shuffle_by_value(signed, "bucket", buckets).map_partitions(
-        check.compare, meta=SIMILAR_PAIRS
+    estimated = shuffle_by_value(signed, "bucket", buckets).map_partitions(
+        check.estimate, meta=ESTIMATED_PAIRS
     )
-    if stage.verify == "exact":
-        similar = shuffle_by_value(similar, "bucket", buckets).map_partitions(
-            check.count, meta=SIMILAR_PAIRS
-        )
-    return similar
+    if stage.verify == "estimate":
+        return estimated[list(SIMILAR_PAIRS.columns)]
+    return dd.concat(
+        [
+            estimated.map_partitions(check.compare_texts, part, meta=SIMILAR_PAIRS)
+            for part in range(parts)
+        ]
+    )
 
 
 def _read_bands(

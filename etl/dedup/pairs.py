@@ -31,7 +31,8 @@ from etl.lake.table_specs import DUPLICATES
 
 PAIRS: Final = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("file", "row", "keeper_file", "keeper_row")}
-    | {"similarity": pd.Series(dtype="float64"), "kind": pd.Series(dtype="int64")}
+    | {"similarity": pd.Series(dtype="float64"), "is_estimate": pd.Series(dtype="bool")}
+    | {"kind": pd.Series(dtype="int64")}
 )
 """Dropped documents, each with its keeper. ``kind`` is an index into ``schemas.WHOLE``."""
 
@@ -54,16 +55,18 @@ def join_pairs(earlier: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs of two passes; ``later`` leaves out the documents that ``earlier`` drops.
 
     If the later pass drops the keeper of an earlier pair, its document gets the keeper, similarity and kind
-    of that later pair. So no keeper is a duplicate itself.
+    of that later pair: its text is that of the dropped keeper. So no keeper is a duplicate itself.
     """
     moved = pd.DataFrame(
         {
             "keeper": address(later["file"].to_numpy(), later["row"].to_numpy()),
             "new_keeper": address(later["keeper_file"].to_numpy(), later["keeper_row"].to_numpy()),
             "new_similarity": later["similarity"].to_numpy(),
+            "new_is_estimate": later["is_estimate"].to_numpy(),
             "new_kind": later["kind"].to_numpy(),
         }
-    ).astype({"new_keeper": "Int64", "new_kind": "Int64"})  # float64 is not exact beyond 2^53
+    ).astype({"new_keeper": "Int64", "new_kind": "Int64", "new_is_estimate": "boolean"})
+    # Int64 has nulls, as float64 has, but is exact beyond 2^53.
     keepers = address(earlier["keeper_file"].to_numpy(), earlier["keeper_row"].to_numpy())
     pairs = earlier.assign(keeper=keepers).merge(moved, on="keeper", how="left")
     new_keepers = pairs["new_keeper"].fillna(pairs["keeper"]).to_numpy(np.int64)
@@ -71,6 +74,7 @@ def join_pairs(earlier: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
         keeper_file=file_of(new_keepers),
         keeper_row=row_of(new_keepers),
         similarity=pairs["new_similarity"].fillna(pairs["similarity"]),
+        is_estimate=pairs["new_is_estimate"].fillna(pairs["is_estimate"]).astype("bool"),
         kind=pairs["new_kind"].fillna(pairs["kind"]).astype("int64"),
     )
     columns = list(PAIRS.columns)
@@ -146,6 +150,7 @@ class PairWriter:
             "kind": pa.array(schemas.WHOLE).take(pa.array(pairs["kind"].to_numpy())),
             "similarity": pa.array(pairs["similarity"].to_numpy()),
             "file": pa.array([file.path] * size),
+            "is_estimate": pa.array(pairs["is_estimate"].to_numpy()),
             "keeper_lake": pa.array(keepers["lake"]),
         }
         values = [

@@ -313,6 +313,7 @@ class _WriteRows:
             "kind": pa.array([self.kind] * size),
             "similarity": pa.array(chars.cut / np.maximum(chars.total, 1)),
             "file": pa.array([file.path] * size),
+            "is_estimate": pa.nulls(size, pa.bool_()),
             "keeper_lake": pa.nulls(size, pa.string()),  # units are compared within the lake
             "cut": pa.ListArray.from_arrays(
                 pa.array(offsets, pa.int32()), pa.array(cuts.ordinals, pa.int32())

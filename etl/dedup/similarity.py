@@ -1,30 +1,44 @@
 """Compute the similarity of candidate pairs from their signatures or the shingles of their texts.
 
 Each pair is sent to the data file of its better document, carries that signature to the data file of the
-worse one, and is kept if the two signatures agree in enough numbers. With ``verify: exact``, the shingles of
-the texts are then counted. Only the row groups that hold a document of a pair are read.
+worse one, and is kept if the two signatures agree in enough numbers. Pairs that this does not settle
+(``verify`` of the stage) are then decided by the shingles of their texts, all pairs of a worse document in
+one task. Only the row groups that hold a document of a pair are read.
+
+Memory of that task: 8 bytes for each of ``WORDS_AT_ONCE`` words, or of the words of one document and of those
+that it is compared with if these are more, and one row group. Time: 4 s per gigabyte of text to compute the
+shingles, once in each task and group of pairs, and 2 ns per shingle of a pair. Pairs that no longer matter
+are skipped: those with a better document that is removed, and those of a document with a better keeper.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList
 from etl.kernels.bytes.utf8 import texts
-from etl.kernels.hashing.minhash import jaccard, shingles
+from etl.kernels.hashing.independent_set import OPEN, STAYS
+from etl.kernels.hashing.shingle_sets import (
+    Pairs,
+    ShingleSets,
+    fill_sets,
+    find_similar,
+    group_pairs,
+)
+from etl.kernels.hashing.sorted_sets import among, distinct
 from etl.stages.dedup_minhash import DedupMinhash
 
 FILES_PER_BUCKET: Final = 8
 """Neighbouring data files whose signatures are read by one task."""
 
-_STANDARD_ERRORS = 3.0  # an estimate this far below ``min_similarity`` still gets an exact count
+WORDS_AT_ONCE: Final = 1 << 24
+"""Words or characters whose shingles a task holds at once; chosen here: 128 MB."""
 
 
 def empty_pairs(**dtypes: str) -> pd.DataFrame:
@@ -40,8 +54,13 @@ ENDS: Final = {
 }
 """Columns of a pair and their dtypes: two addresses and their ranks (lower is better)."""
 
-SIMILAR_PAIRS: Final = empty_pairs(**ENDS, similarity="float64", bucket="int64")
+SIMILAR_PAIRS: Final = empty_pairs(**ENDS, similarity="float64", is_estimate="bool", bucket="int64")
 """Pairs of similar documents; all pairs of a bucket are compared by one task."""
+
+ESTIMATED_PAIRS: Final = SIMILAR_PAIRS.assign(
+    better_size=pd.Series(dtype="int64"), worse_size=pd.Series(dtype="int64")
+)
+"""Pairs whose ``similarity`` is NaN if their texts must be compared; sizes are in words or characters."""
 
 
 def bucket_of(documents: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -56,10 +75,12 @@ class SimilarityCheck:
     files: StoredFileList
     lake: DocumentReader
     stage: DedupMinhash
+    parts: int  # tasks that compare the texts of a partition of pairs
+    has_all: bool  # whether there is only one partition of pairs
 
     def meta(self) -> pd.DataFrame:
         """Return an empty frame of ``sign``: pairs and a signature, two of its numbers per column."""
-        width = (self.stage.permutations + 1) // 2
+        width = (1 + self.stage.permutations + 1) // 2
         return empty_pairs(**ENDS, bucket="int64", **{f"s{k}": "int64" for k in range(width)})
 
     def sign(self, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -74,59 +95,100 @@ class SimilarityCheck:
         ends = pairs.assign(bucket=bucket).reset_index(drop=True)
         return pd.concat([ends[[*ENDS, "bucket"]], signed], axis=1)
 
-    def compare(self, signed: pd.DataFrame) -> pd.DataFrame:
-        """Return the pairs whose signatures are similar enough, with the better document's bucket."""
-        stage = self.stage
-        min_similarity = stage.min_similarity
-        if stage.verify == "exact":
-            variance = min_similarity * (1 - min_similarity) / stage.permutations
-            min_similarity -= _STANDARD_ERRORS * np.sqrt(variance)
+    def estimate(self, signed: pd.DataFrame) -> pd.DataFrame:
+        """Return the pairs that may be similar by their signatures, with the worse document's bucket."""
+        least, enough = self.stage.agreement_limits()
         columns = [name for name in signed.columns if name not in (*ENDS, "bucket")]
         better = np.ascontiguousarray(signed[columns].to_numpy()).view(np.uint32)
         worse = self._numbers(signed["worse"].to_numpy())
-        similarity = (better[:, : stage.permutations] == worse).mean(axis=1)
-        return self._similar(signed, similarity, float(min_similarity))
+        agreeing = (better[:, 1 : worse.shape[1]] == worse[:, 1:]).sum(axis=1)
+        is_estimate = agreeing >= enough
+        estimated = signed[[*ENDS]].assign(
+            similarity=np.where(is_estimate, agreeing / self.stage.permutations, np.nan),
+            is_estimate=is_estimate,
+            bucket=signed["bucket"],
+            better_size=better[:, 0].astype(np.int64),
+            worse_size=worse[:, 0].astype(np.int64),
+        )
+        return estimated[agreeing >= least]
 
-    def count(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """Return the pairs whose shingle sets are similar enough, with the better document's bucket."""
-        pairs = pairs.sort_values(["worse", "better"])
-        better, worse = pairs["better"].to_numpy(), pairs["worse"].to_numpy()
-        better_sets = dict(self._shingle_sets(np.unique(better)))
-        similarity = np.empty(len(pairs))
-        for document, shingle_set in self._shingle_sets(np.unique(worse)):
-            first, last = np.searchsorted(worse, [document, document + 1])
-            for k in range(first, last):  # 30 us per kilobyte
-                similarity[k] = jaccard(better_sets[int(better[k])], shingle_set)
-        return self._similar(pairs, similarity, self.stage.min_similarity)
+    def compare_texts(self, pairs: pd.DataFrame, part: int) -> pd.DataFrame:
+        """Return the pairs that are similar and can matter, for one part of the worse documents.
 
-    def _similar(
-        self, pairs: pd.DataFrame, similarity: NDArray[np.float64], min_similarity: float
-    ) -> pd.DataFrame:
-        bucket = bucket_of(pairs["better"].to_numpy())
-        pairs = pairs[[*ENDS]].assign(similarity=similarity, bucket=bucket)
-        return pairs[similarity >= min_similarity]
+        ``pairs`` has all pairs of each worse document. The parts take about the same time.
+        """
+        pairs = pairs.sort_values(["worse", "better_rank", "better"])
+        documents, numbers = np.unique(pairs[["better", "worse"]].to_numpy(), return_inverse=True)
+        better, worse = np.ascontiguousarray(numbers.T)
+        sizes = np.zeros(len(documents), np.int64)
+        sizes[better], sizes[worse] = pairs["better_size"], pairs["worse_size"]
+        state = self._states(documents, better, worse, pairs["better_rank"].to_numpy())
+        is_worse = np.zeros(len(documents), np.bool_)
+        is_worse[worse] = True
+        ends = np.cumsum(sizes * is_worse)  # of each document, in words of worse documents
+        in_part = (ends[worse] - 1) * self.parts // max(1, ends.max(initial=0)) == part
+        pairs, better, worse = pairs[in_part], better[in_part], worse[in_part]
+        ordered = Pairs(better, worse, pairs["similarity"].to_numpy())
+        similarity = np.zeros(len(pairs))
+        for start, stop in pairwise(group_pairs(ordered, sizes, WORDS_AT_ONCE).tolist()):
+            group = Pairs(*(values[start:stop] for values in ordered))
+            sets = self._shingle_sets(documents, _compared(group), sizes)
+            similarity[start:stop] = find_similar(sets, group, state, self.stage.min_similarity)
+        is_similar = similarity > 0
+        return pairs.assign(similarity=similarity)[is_similar][list(SIMILAR_PAIRS.columns)]
+
+    def _states(
+        self,
+        documents: NDArray[np.int64],
+        better: NDArray[np.int64],
+        worse: NDArray[np.int64],
+        better_rank: NDArray[np.float64],
+    ) -> NDArray[np.int8]:
+        """Return which documents stay for certain: decided ones, and those without better ones."""
+        stays = np.ones(len(documents), np.bool_)
+        if not self.has_all:  # all pairs of the worse documents in a bucket are here, if any are
+            stays = among(bucket_of(documents), bucket_of(documents[worse]))
+        stays[worse] = False
+        stays[better[better_rank == -np.inf]] = True
+        return np.where(stays, STAYS, OPEN).astype(np.int8)
 
     def _numbers(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Return the signatures of documents without their lengths, as uint32 (n, permutations)."""
+        """Return the signatures of documents as uint32 (n, 1 + permutations); the length comes first."""
         stage = self.stage
-        out = np.empty((len(documents), stage.permutations), np.uint32)
-        for indices, column in self._columns(documents, "signature"):
-            out[indices] = stage.numbers(column)[:, 1:]
-        return out
-
-    def _shingle_sets(
-        self, documents: NDArray[np.int64]
-    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield each document (ascending) with its set of shingles, reading one data file at a time."""
-        for indices, column in self._columns(documents, "text"):
-            sets = shingles(texts(column), self.stage.shingling)
-            yield from zip(documents[indices].tolist(), sets, strict=True)
-
-    def _columns(
-        self, documents: NDArray[np.int64], column: str
-    ) -> Iterator[tuple[NDArray[np.int64], pa.Array]]:
-        """Yield the values of a column and the indices of their documents, file by file."""
+        out = np.empty((len(documents), 1 + stage.permutations), np.uint32)
         numbers = file_of(documents)
         for file in self.files.take(np.unique(numbers)):
             indices = np.flatnonzero(numbers == file.number)
-            yield indices, self.lake.read_rows(file, row_of(documents[indices]), column)
+            column = self.lake.read_rows(file, row_of(documents[indices]), "signature")
+            out[indices] = stage.numbers(column)
+        return out
+
+    def _shingle_sets(
+        self, documents: NDArray[np.int64], wanted: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> ShingleSets:
+        """Return the sets of the documents with the numbers ``wanted``; those of the others are empty.
+
+        Reads one row group at a time. ``sizes`` are those of all documents.
+        """
+        hashes = np.empty(int(sizes[wanted].sum()), np.int64)
+        starts, stops = np.zeros((2, len(documents)), np.int64)
+        numbers, used = file_of(documents[wanted]), 0
+        for file in self.files.take(np.unique(numbers)):
+            of_file = wanted[numbers == file.number]
+            rows = row_of(documents[of_file])
+            for table in self.lake.read_row_groups(file, rows, "text"):
+                stored = np.asarray(table["row"].combine_chunks())
+                indices = np.minimum(np.searchsorted(rows, stored), len(rows) - 1)
+                chosen = np.flatnonzero(rows[indices] == stored)
+                found = of_file[indices[chosen]]
+                ends = used + fill_sets(
+                    texts(table["text"]), chosen, self.stage.shingling, hashes[used:]
+                )
+                starts[found], stops[found], used = ends[:-1], ends[1:], int(ends[-1])
+        return ShingleSets(hashes, starts, stops)
+
+
+def _compared(pairs: Pairs) -> NDArray[np.int64]:
+    """Return the documents of the pairs whose texts must be compared, ascending."""
+    is_open = np.isnan(pairs.similarity)
+    return distinct(np.concatenate([pairs.better[is_open], pairs.worse[is_open]]))

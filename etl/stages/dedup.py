@@ -44,6 +44,11 @@ class DedupStage(Stage):
         """The column of ``documents`` by which the document to keep is chosen, if any."""
         return None
 
+    @property
+    def has_estimates(self) -> bool:
+        """Whether the similarities of some rows that it writes to ``duplicates`` are estimates."""
+        return False
+
     def references(self) -> tuple[Reference, ...]:
         """Return the other lakes whose documents are compared too."""
         return ()
@@ -80,4 +85,5 @@ def duplicates_schema(stages: Iterable[DedupStage]) -> pa.Schema:
     return schemas.duplicates(
         has_references=any(stage.references() for stage in stages),
         has_cuts=find_cutting_stage(stages) is not None,
+        has_estimates=any(stage.has_estimates for stage in stages),
     )

@@ -244,6 +244,62 @@ def _holds(recipe: Recipe, file: str, row: Row) -> bool:
     return {"source": row["source"], "row": row["row"]} in table.to_pylist()
 
 
+@pytest.fixture(scope="module")
+def estimated(client: Client, new_place: NewPlace) -> Recipe:
+    """A lake with one near-duplicate, found by its signature alone, and an equal text."""
+    folder = new_place("estimated")
+    texts = [text_of(name) for name in ("two", "two-near", "two-near", "one", "one")]
+    write_jsonl(folder / "in" / "a.jsonl", [{"id": str(k), "text": t} for k, t in enumerate(texts)])
+    near = {"dedup_minhash": {"verify": "estimate", "bands": 28, "rows": 4, "min_similarity": 0.7}}
+    recipe = Recipe(
+        name="estimated",
+        source={"path": str(folder / "in" / "*.jsonl"), "columns": {"id": "id"}},
+        lake=str(folder / "lake"),
+        stages=["dedup_exact", near],
+    )
+    assert run(recipe, cluster=client).ok
+    return recipe
+
+
+def test_estimates_are_marked(estimated: Recipe) -> None:
+    """The equal text of an estimated duplicate gets its keeper, with the same estimate."""
+    assert verify(str(estimated.lake)) == []
+    decided = {row["row"]: row for row in rows(estimated.lake, "duplicates")}
+    assert {k: row["is_estimate"] for k, row in decided.items()} == {1: True, 2: True, 4: False}
+    value = decided[1]["similarity"]
+    assert value == decided[2]["similarity"] < 1
+    (cluster,) = [c for c in duplicates(str(estimated.lake)).largest if c.row == 0]
+    assert [(m.similarity, m.is_estimate) for m in cluster.members] == [(value, True)] * 2
+    output = CliRunner().invoke(app, ["duplicates", str(estimated.lake)]).output
+    assert f"near ~{value:.2f}" in output
+    assert "exact 1.00" in output
+    output = CliRunner().invoke(app, ["trace", str(estimated.lake), "--id", "1"]).output
+    assert f"similarity ~{value:.2f}" in output
+    output = CliRunner().invoke(app, ["trace", str(estimated.lake), "--id", "4"]).output
+    assert "similarity 1.00" in output
+
+
+def test_similarities_are_compared_with_the_signatures(
+    made: Recipe, estimated: Recipe, place: UPath
+) -> None:
+    """An exact one may differ from the share of equal numbers by chance, an estimate may not."""
+    cases = ((estimated, 0.01, True), (made, 0.01, False), (made, -0.3, True))
+    for number, (recipe, added, is_found) in enumerate(cases):
+        lake = recipe.model_copy(update={"lake": str(copy(recipe.lake, place / str(number)))})
+
+        def change(table: pa.Table, added: float = added) -> pa.Table:
+            changed_rows = table.to_pylist()
+            for row in changed_rows:
+                if row["kind"] == "near":
+                    row["similarity"] += added
+            return pa.Table.from_pylist(changed_rows, table.schema)
+
+        for path in open_table(lake, "duplicates").data_files()["path"].to_pylist():
+            rewrite(lake, "duplicates", change, path)
+        problems = [p for p in verify(str(lake.lake)) if "whose keeper has another" in p.what]
+        assert bool(problems) == is_found
+
+
 batch = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.sampled_from(["exact", "near", "cut"])),
     max_size=20,

@@ -45,6 +45,7 @@ def table(pairs: list[Pair], ranks: list[float]) -> pd.DataFrame:
             "better_rank": np.array(ranks)[better],
             "worse_rank": np.array(ranks)[worse],
             "similarity": 0.8 + (7 * better + worse) % 20 / 100,
+            "is_estimate": (better + worse) % 3 == 0,
             "bucket": 0,
         }
     )

@@ -44,7 +44,7 @@ EXACT, NEAR = map(schemas.WHOLE.index, ("exact", "near"))
 
 
 @pytest.mark.parametrize("files", [1, 3, 7])
-@pytest.mark.parametrize("verify_by", ["estimate", "exact"])
+@pytest.mark.parametrize("verify_by", ["estimate", "near_limit", "exact"])
 def test_near_duplicates_of_each_family_are_found(
     client: Client,
     place: UPath,
@@ -242,17 +242,19 @@ def test_twins_of_duplicates_in_the_last_of_many_files(kind: int) -> None:
         address(np.array([last]), np.array([1])),
     )
     near = job._as_pairs(
-        pd.DataFrame({"document": document, "keeper": keeper, "similarity": [0.9]})
+        pd.DataFrame(
+            {"document": document, "keeper": keeper, "similarity": [0.9], "is_estimate": [True]}
+        )
     )
     equal = pd.DataFrame(
         {"file": [last, 7], "row": [5, 6], "keeper_file": [last, 2], "keeper_row": [3, 4]}
-    ).assign(similarity=1.0, kind=kind)
+    ).assign(similarity=1.0, is_estimate=False, kind=kind)
     duplicates = join_pairs(equal, near)
     assert duplicates.dtypes.equals(PAIRS.dtypes)
     assert list(duplicates.itertuples(index=False, name=None)) == [
-        (last, 3, last, 1, 0.9, NEAR),
-        (last, 5, last, 1, 0.9, NEAR),
-        (7, 6, 2, 4, 1.0, kind),
+        (last, 3, last, 1, 0.9, True, NEAR),
+        (last, 5, last, 1, 0.9, True, NEAR),
+        (7, 6, 2, 4, 1.0, False, kind),
     ]
 
 
@@ -295,6 +297,7 @@ def test_keepers_match_a_naive_choice(
             "better_rank": pd.Series([ranks[better] for better, _, _ in table], dtype="float64"),
             "worse_rank": pd.Series([ranks[worse] for _, worse, _ in table], dtype="float64"),
             "similarity": pd.Series([value for _, _, value in table], dtype="float64"),
+            "is_estimate": False,
         }
     )
     chosen = choose_keepers.choose_among(pairs)

@@ -30,13 +30,11 @@ def naive(num: int, known: Pairs) -> dict[int, tuple[int, float]]:
 
 def choose(num: int, known: Pairs, order=lambda pairs: pairs) -> dict[int, tuple[int, float]]:
     rows = order([(*pair, similarity) for pair, similarity in known.items()])
-    better, worse, similarity = (
-        np.array([row[column] for row in rows], dtype)
-        for column, dtype in enumerate((np.int64, np.int64, np.float64))
-    )
-    chosen = independent_set.choose_independent(num, better, worse, similarity)
-    pairs = zip(chosen.keeper.tolist(), chosen.similarity.tolist(), strict=True)
-    return {k: (keeper, value) for k, (keeper, value) in enumerate(pairs) if keeper != k}
+    better, worse = (np.array([row[column] for row in rows], np.int64) for column in range(2))
+    chosen = np.flatnonzero(independent_set.choose_independent(num, better, worse))
+    keepers = {rows[k][1]: (rows[k][0], rows[k][2]) for k in chosen}
+    assert len(keepers) == len(chosen)
+    return keepers
 
 
 @given(pairs)

@@ -1,7 +1,4 @@
-"""Signatures, band keys and sets of shingles against Python's integers, sets and strings."""
-
-import re
-import unicodedata
+"""Signatures and band keys against Python's integers and strings."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,63 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing import minhash
 from etl.kernels.hashing.minhash import Shingling
+from etl.kernels.hashing.shingle_sets import shingle_sets
+from tests.helpers.naive_shingles import naive_units, shinglings
 from tests.helpers.tricky_text import documents
 
 MASK = (1 << 64) - 1
-shinglings = st.builds(Shingling, st.integers(1, 6), st.booleans(), st.booleans(), st.booleans())
-
-
-def folded(char: str, shingling: Shingling) -> str:
-    """Normalize a character of a word."""
-    kind = int(character_classes.classes()[ord(char)])
-    char = char.lower()[0].replace("ς", "σ")
-    if kind in (character_classes.FORMAT, character_classes.ZWJ):
-        return ""
-    if shingling.fold_digits and char.isdecimal():
-        return "0"
-    if not shingling.fold_accents:
-        return char
-    base, *marks = [*unicodedata.normalize("NFD", char)]
-    if unicodedata.category(char) == "Mn":
-        return ""
-    return base if all(unicodedata.category(mark) == "Mn" for mark in marks) else char
-
-
-def naive_words(text: str, shingling: Shingling) -> list[str]:
-    """Split a text into runs of letters and digits, and characters of scripts without spaces.
-
-    Marks belong to the word before them.
-    """
-    signs = "".join(
-        "d"
-        if kind in (character_classes.FORMAT, character_classes.ZWJ)
-        else "m"
-        if kind == character_classes.MARK
-        else "u"
-        if kind in (character_classes.UNIT, character_classes.KATAKANA)
-        else "a"
-        if kind
-        in (
-            character_classes.LETTER,
-            character_classes.HEBREW,
-            character_classes.DIGIT,
-            character_classes.NUMBER,
-            character_classes.JOINER,
-        )
-        else " "
-        for kind in (int(character_classes.classes()[ord(char)]) for char in text)
-    )
-    spans = [match.span() for match in re.finditer("u[md]*|a[amd]*", signs)]
-    return ["".join(folded(char, shingling) for char in text[a:b]) for a, b in spans]
-
-
-def naive_units(text: str, shingling: Shingling) -> list[str]:
-    words = naive_words(text, shingling)
-    return [*"".join(f"{word} " for word in words)] if shingling.of_chars else words
 
 
 def naive_mixed(key: int) -> int:
@@ -97,12 +45,6 @@ def naive_hashes(text: str, shingling: Shingling) -> list[int]:
     return hashes
 
 
-def naive_set(text: str, shingling: Shingling) -> set[tuple[str, ...]]:
-    units = naive_units(text, shingling)
-    runs = range(max(1, len(units) - shingling.size + 1)) if units else []
-    return {tuple(units[k : k + shingling.size]) for k in runs}
-
-
 def sign(texts: list[str], shingling: Shingling, permutations: int = 8, seed: int = 0):
     array = buffers(pa.array(texts, pa.string()))
     return minhash.signatures(array, shingling, permutations=permutations, seed=seed)
@@ -121,16 +63,6 @@ def test_signatures_are_those_of_python(texts, shingling, permutations, seed):
             for a, b in pairs
         ]
         assert row.tolist() == [len(naive_units(text, shingling)), *expected]
-
-
-@given(st.lists(documents, min_size=2, max_size=4), shinglings)
-def test_sets_of_shingles_are_those_of_strings(texts, shingling):
-    hashes = minhash.shingles(buffers(pa.array(texts, pa.string())), shingling)
-    sets = [naive_set(text, shingling) for text in texts]
-    assert [len(each) for each in hashes] == [len(each) for each in sets]
-    union = len(sets[0] | sets[1])
-    similarity = len(sets[0] & sets[1]) / union if union else 0.0
-    assert minhash.jaccard(hashes[0], hashes[1]) == similarity
 
 
 @given(st.lists(documents, max_size=4), shinglings)
@@ -164,10 +96,10 @@ def test_every_word_of_a_long_text_counts():
         text = " ".join(other)
         (similarity,) = (base == sign([text], Shingling(5, fold_digits=False), 64)).mean(axis=1)
         assert similarity > 0.95
-        sets = minhash.shingles(
-            buffers(pa.array([" ".join(words), text])), Shingling(5, fold_digits=False)
-        )
-        assert len(np.setdiff1d(sets[0], sets[1])) == min(5, changed + 1, 9000 - changed)
+        pair = buffers(pa.array([" ".join(words), text]))
+        sets = shingle_sets(pair, Shingling(5, fold_digits=False))
+        before, after = (sets.hashes[a:b] for a, b in zip(sets.starts, sets.stops, strict=True))
+        assert len(np.setdiff1d(before, after)) == min(5, changed + 1, 9000 - changed)
 
 
 @pytest.mark.parametrize("similarity", [0.5, 0.8, 0.95])

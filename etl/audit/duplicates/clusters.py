@@ -82,9 +82,8 @@ def read_members(
     sources = sorted({source for source, _ in keepers})
     wanted = np.array([to_address(sources, *keeper) for keeper in keepers], np.int64)
     by_keeper: dict[tuple[str, int], list[dict[str, Any]]] = {keeper: [] for keeper in keepers}
-    for batch in read_batches(
-        table, [n for n in schemas.DUPLICATES.names if n not in ("id", "file")]
-    ):
+    unused = {"id", "file", "keeper_lake", *schemas.CUTS.names}
+    for batch in read_batches(table, [n for n in table.schema.names if n not in unused]):
         is_member = np.isin(to_addresses(batch, sources, "keeper_"), wanted)
         for row in batch.filter(pa.array(is_member)).to_pylist():
             members = by_keeper[row["keeper_source"], row["keeper_row"]]

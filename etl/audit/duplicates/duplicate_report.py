@@ -45,6 +45,7 @@ class Member:
     row: int
     kind: str
     similarity: float
+    is_estimate: bool  # of the similarity, from the signatures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +207,10 @@ def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> lis
                 row=row,
                 id=keeper["id"],
                 text=keeper["text"][:_TEXT_CHARS],
-                members=[Member(**{n: m[n] for n in names}) for m in members[source, row]],
+                members=[
+                    Member(**{n: m[n] for n in names}, is_estimate=bool(m.get("is_estimate")))
+                    for m in members[source, row]
+                ],
             )
         )
     return described

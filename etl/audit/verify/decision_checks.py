@@ -1,12 +1,14 @@
 """Check the decisions in `duplicates` against the documents: a duplicate has the text of its keeper.
 
-Exact duplicates must have the content hash of their keepers, near-duplicates signatures that agree well
-enough. Memory: the hashes or signatures of the duplicates and their keepers.
+Exact duplicates must have the content hash of their keepers. Near-duplicates must have a similarity of at
+least the limit, and signatures that agree with it: exactly if it is an estimate, otherwise in a number of
+values that is not too unlikely. The texts are not read again. Memory: the hashes or signatures of the
+duplicates and their keepers.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import sqrt
 
 import numpy as np
 import polars as pl
@@ -19,7 +21,9 @@ from etl.stages.dedup import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 
 _THREADS = 8
-_STANDARD_ERRORS = 6  # an estimate this far below the limit is not due to chance
+_CHANCE = (
+    1e-9  # signatures less likely than that are not due to chance: that of six standard errors
+)
 
 
 def check_decisions(
@@ -42,11 +46,22 @@ def check_decisions(
 
 
 def _differ(pairs: pl.DataFrame, stage: DedupMinhash) -> list[bool]:
-    """Return for each pair whether its signatures agree in too few numbers."""
-    limit, count = stage.min_similarity, stage.permutations
-    least = limit - _STANDARD_ERRORS * sqrt(limit * (1 - limit) / count)
-    signatures = (pairs[name].to_list() for name in ("signature", "signature_keeper"))
-    return [_agreement(one, other) < least for one, other in zip(*signatures, strict=True)]
+    """Return for each pair whether its signatures contradict its similarity, or this is too low."""
+    least = functools.cache(lambda similarity: _least_agreement(stage, similarity))
+    columns = (pairs[n].to_list() for n in ("signature", "signature_keeper", "similarity"))
+    is_estimate = pairs["is_estimate"].fill_null(value=False).to_list()
+    return [
+        similarity < stage.min_similarity
+        or (agreement := _agreement(one, other)) < least(similarity)
+        or (estimated and agreement != similarity)
+        for one, other, similarity, estimated in zip(*columns, is_estimate, strict=True)
+    ]
+
+
+def _least_agreement(stage: DedupMinhash, similarity: float) -> float:
+    """Return the least share of equal numbers in the signatures of a pair that can be due to chance."""
+    fewer = np.cumsum(stage.agreement_probabilities(similarity))
+    return int(np.searchsorted(fewer, _CHANCE)) / stage.permutations
 
 
 def _agreement(one: bytes | None, other: bytes | None) -> float:

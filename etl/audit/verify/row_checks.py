@@ -23,7 +23,8 @@ _THREADS = 8
 _ADDRESS = ["source", "row"]
 _FRAME = {"source": pl.String, "row": pl.Int64, "file": pl.String}
 _KEEPER = {"keeper_source": pl.String, "keeper_row": pl.Int64, "keeper_lake": pl.String}
-_DUPLICATES = {**_FRAME, "kind": pl.String, **_KEEPER, "stored_in": pl.String}
+_SIMILARITY = {"similarity": pl.Float64, "is_estimate": pl.Boolean}
+_DUPLICATES = {**_FRAME, "kind": pl.String, **_KEEPER, **_SIMILARITY, "stored_in": pl.String}
 
 STAYS = pl.col("kind") == schemas.CUT
 """Selects the rows of ``duplicates`` whose document is cut but not left out."""
@@ -70,13 +71,18 @@ def check_rows(
 def read_duplicates(table: Table | None) -> pl.DataFrame:
     """Return all rows of ``duplicates``, with the data file that holds each as ``stored_in``.
 
-    ``file`` is the data file of the document; ``keeper_lake`` is null unless the keeper is in another lake.
+    ``file`` is the data file of the document; ``keeper_lake`` is null unless the keeper is in another lake,
+    and ``is_estimate`` unless the similarity may be an estimate.
     """
     parts = [pl.DataFrame(schema=_DUPLICATES)]
     if table is not None:
         known = set(table.schema.names)
         columns = [name for name in _DUPLICATES if name in known]
-        missing = [pl.lit(None, pl.String).alias(name) for name in _KEEPER if name not in known]
+        missing = [
+            pl.lit(None, dtype).alias(name)
+            for name, dtype in _DUPLICATES.items()
+            if name not in known and name != "stored_in"
+        ]
         for file in table.data_files().to_pylist():
             frame = pl.DataFrame(pl.from_arrow(_read(table.url, file["path"], columns)))
             frame = frame.with_columns(*missing, stored_in=pl.lit(file["path"]))

@@ -1,1 +1,1 @@
-"""Kernels over hashes: equal keys, n-gram sets, MinHash, sorted sets."""
+"""Kernels over hashes: equal keys, n-gram sets, MinHash, sets of shingles, sorted sets."""

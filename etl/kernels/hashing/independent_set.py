@@ -8,7 +8,7 @@ union-find, have neither property. One pass over the sorted pairs, or several ov
 (``thin_pairs``).
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,34 +21,19 @@ OPEN: Final = 2
 """The state of a document, int8: kept, removed, or not decided yet."""
 
 
-class Keepers(NamedTuple):
-    """The keeper of each document (itself if it is kept), and their similarity."""
-
-    keeper: NDArray[np.int64]  # (n,)
-    similarity: NDArray[np.float64]  # (n,), 1 for a document that is kept
-
-
 def choose_independent(
-    num_documents: int,
-    better: NDArray[np.int64],
-    worse: NDArray[np.int64],
-    similarity: NDArray[np.float64],
-) -> Keepers:
-    """Return the keeper of each document: the best document that is kept and similar to it.
+    num_documents: int, better: NDArray[np.int64], worse: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which pairs consist of a duplicate and its keeper: the best document kept and similar to it.
 
-    Documents are numbered in the order of preference; the best is 0. Pair ``k`` consists of ``better[k] <
-    worse[k]`` and their similarity.
+    Documents are numbered in the order of preference; the best is 0. Pair ``k`` consists of the similar
+    documents ``better[k] < worse[k]``. A document that is the worse one in no pair returned is kept.
 
-    >>> keeper, similarity = choose_independent(3, np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.8]))
-    >>> keeper
-    array([0, 0, 2])
+    >>> choose_independent(3, np.array([0, 1]), np.array([1, 2]))
+    array([ True, False])
     """
     # No document is OPEN, so one pair is left for each duplicate: the one with its keeper.
-    is_left = thin_pairs(better, worse, np.full(num_documents, STAYS, np.int8))
-    keepers = Keepers(np.arange(num_documents), np.ones(num_documents))
-    keepers.keeper[worse[is_left]] = better[is_left]
-    keepers.similarity[worse[is_left]] = similarity[is_left]
-    return keepers
+    return thin_pairs(better, worse, np.full(num_documents, STAYS, np.int8))
 
 
 def thin_pairs(

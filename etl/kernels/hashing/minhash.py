@@ -15,7 +15,6 @@ Memory: at most 32 bytes per byte of the longest text; 4 in prose.
 
 import unicodedata
 from functools import cache
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -67,7 +66,7 @@ class _Permutations(NamedTuple):
     summands: NDArray[np.uint32]  # (p,)
 
 
-class _Buffers(NamedTuple):
+class TextBuffers(NamedTuple):
     """Arrays for a text of n words or characters, reused for the next text."""
 
     keys: NDArray[np.int64]  # (n,) of words or characters
@@ -83,29 +82,9 @@ def signatures(
     A text shorter than a shingle is one shingle. A null is an empty text.
     """
     out = np.empty((len(texts.offsets) - 1, 1 + permutations), np.uint32)
-    buffers, drawn = _new_buffers(texts), _permutations(permutations, seed)
-    _sign(texts.offsets, texts.data, _table(shingling), shingling, buffers, drawn, out)
+    buffers, drawn = text_buffers(texts), _permutations(permutations, seed)
+    _sign(texts.offsets, texts.data, character_table(shingling), shingling, buffers, drawn, out)
     return out
-
-
-def shingles(texts: Texts, shingling: Shingling) -> list[NDArray[np.int64]]:
-    """Return the set of shingles of each text, as sorted 64-bit hashes."""
-    table, buffers = _table(shingling), _new_buffers(texts)
-    sets = []
-    for start, end in pairwise(texts.offsets):
-        num, _ = _shingles(texts.data, (start, end), table, shingling, buffers)
-        sets.append(np.unique(buffers.hashes[:num]))
-    return sets
-
-
-def jaccard(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    """Return the Jaccard similarity of two sets; that of two empty sets is 0.
-
-    >>> jaccard(np.array([1, 2, 3]), np.array([2, 3, 4]))
-    0.5
-    """
-    shared = len(np.intersect1d(one, other, assume_unique=True))
-    return shared / max(1, len(one) + len(other) - shared)
 
 
 def band_keys(minima: NDArray[np.uint32], bands: int) -> NDArray[np.int64]:
@@ -119,14 +98,15 @@ def band_keys(minima: NDArray[np.uint32], bands: int) -> NDArray[np.int64]:
     return out
 
 
-def _table(shingling: Shingling) -> NDArray[np.int32]:
+def character_table(shingling: Shingling) -> NDArray[np.int32]:
+    """Return the table of characters for a shingling: int32 (0x110000,), read-only."""
     return _characters(fold_digits=shingling.fold_digits, fold_accents=shingling.fold_accents)
 
 
-def _new_buffers(texts: Texts) -> _Buffers:
+def text_buffers(texts: Texts) -> TextBuffers:
     """Return buffers for the longest text; unused pages take no memory."""
     size = 2 * int(np.diff(texts.offsets).max(initial=0)) + 1
-    return _Buffers(np.empty(size, np.int64), np.empty(size, np.int64))
+    return TextBuffers(np.empty(size, np.int64), np.empty(size, np.int64))
 
 
 @cache
@@ -171,12 +151,12 @@ def _characters(*, fold_digits: bool, fold_accents: bool) -> NDArray[np.int32]:
 
 
 @kernel
-def _shingles(
+def read_shingles(
     data: NDArray[np.uint8],
     span: tuple[int, int],
     characters: NDArray[np.int32],
     shingling: Shingling,
-    buffers: _Buffers,
+    buffers: TextBuffers,
 ) -> tuple[int, int]:
     """Write the hash of each shingle of a text; return their number and the length of the text."""
     length = _read(data, span, characters, shingling.of_chars, buffers.keys)
@@ -233,13 +213,13 @@ def _sign(
     data: NDArray[np.uint8],
     characters: NDArray[np.int32],
     shingling: Shingling,
-    buffers: _Buffers,
+    buffers: TextBuffers,
     permutations: _Permutations,
     out: NDArray[np.uint32],
 ) -> None:
     for k in range(len(offsets) - 1):
         span = (offsets[k], offsets[k + 1])
-        num, length = _shingles(data, span, characters, shingling, buffers)
+        num, length = read_shingles(data, span, characters, shingling, buffers)
         out[k] = np.uint32(0xFFFFFFFF)
         _lower(buffers.hashes[:num], permutations.factors, permutations.summands, out[k, 1:])
         out[k, 0] = length
