@@ -18,6 +18,7 @@ from etl.recipe.overrides import override
 from etl.recipe.relative_paths import resolve_paths
 from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
 from etl.recipe.validation_errors import explain_errors
+from etl.recipe.variables import expand_variables
 from etl.recipe.yaml_file import RecipeFile
 from etl.sources import Source
 from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
@@ -109,9 +110,10 @@ class Recipe(BaseModel):
     @classmethod
     def _of(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
         data = {**file.data, "stages": [parse_stage(stage) for stage in file.stages()]}
-        data = resolve_paths(data, file.folder)
+        data = resolve_paths(expand_variables(data), file.folder)
         for setting in settings:
             override(data, setting)
+        data = expand_variables(data)
         try:
             return cls.model_validate(data)
         except ValidationError as error:
