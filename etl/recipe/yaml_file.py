@@ -2,7 +2,7 @@
 
 A recipe has at most 1 MiB, 1000 stages, 100,000 values (those repeated by aliases included) and 100 levels of
 nesting. A value that is not text (a number, a date) has at most 100 characters: Python takes minutes for
-numbers of a million digits. A recipe at these limits is read in 6 s (measured).
+numbers of a million digits. An integer has 64 bits. A recipe at these limits is read in 6 s (measured).
 """
 
 import json
@@ -250,6 +250,8 @@ class _Loader(yaml.SafeLoader):
         except Exception as error:  # of many types: invalid dates, `!!int x`, `!!timestamp x`
             what = f"the value {_shown(node.value)} cannot be read ({error})"
             raise RecipeError(what, where=where) from error
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise RecipeError(f"the number {_shown(node.value)} has more than 64 bits", where=where)
         if isinstance(value, str) and "${" in value:
             value = Template(value)
             value.where = where

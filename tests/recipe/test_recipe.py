@@ -375,6 +375,7 @@ stages:
         ("name: a\nseed: 0x" + "9" * 6000, "yaml:2: '0x99999"),
         ("name: a\nseed: 1" + ":1" * 100_000, "yaml:2: '1:1:1:1"),
         ("name: a\nseed: " + "9" * 6000 + ".5", "has 6002 characters"),
+        ("name: a\nseed: " + "9" * 19, "yaml:2: the number '9999999999999999999' has more than 64"),
         ("name: a\nseed: !!timestamp x", "yaml:2: the value 'x' cannot be read"),
         ("name: a\nseed: !!int ''", "yaml:2: the value '' cannot be read"),
         ("name: a\nseed: !!binary xyz", "yaml:2: not a recipe: failed to decode base64"),
