@@ -96,6 +96,12 @@ def rejected(counts: Mapping[str, int]) -> Iterator[str]:
         yield f"  {reason:<32} {count:,}"
 
 
+def special_texts(count: int) -> Iterator[str]:
+    """Yield the number of tokenized documents whose text spells a special token, unless it is 0."""
+    if count:
+        yield f"special     {many(count, 'document')} whose text spells a special token"
+
+
 def costs(stages: Sequence["StageCost"]) -> Iterator[str]:
     """Yield a table of the worker seconds and the throughput of each stage, after a blank line."""
     rows = []

@@ -49,6 +49,7 @@ class Counts(_Record):
     rejected: dict[str, int] = {}
     duplicates: int = 0
     tokens: int = 0
+    special_texts: int = 0  # documents with tokens whose text spells a special token
     text_bytes: int = 0
     costs: dict[str, float] = {}  # worker seconds by part of the work: etl/lake/stage_costs.py
 

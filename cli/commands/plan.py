@@ -81,9 +81,12 @@ def lines(plan: "Plan") -> Iterator[str]:
     if recipe.tokenize_stage is not None:
         from etl.stages.tokenize import Encoder
 
-        reason = Encoder.of(recipe.tokenize_stage).fallback
+        encoder = Encoder.of(recipe.tokenize_stage)
+        reason = encoder.fallback
         fallback = f"tokenizers, 30 to 90 times slower: {reason}"
         yield f"tokenizer   {'gigatoken' if reason is None else fallback}"
+        if spelled := encoder.engine.spelled_by_model():
+            yield f"warning     texts can contain {', '.join(spelled[:3])}: the model has it as a word"
     for other in plan.others:
         kinds = " and ".join(other.kinds)
         yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"

@@ -47,6 +47,7 @@ def lines(report: "LakeReport") -> Iterator[str]:
     per_document = f" ({mean:,.0f} per document)" if mean is not None else ""
     documents = output.many(report.tokenized, "document")
     yield f"tokens      {report.tokens:,} of {documents}{per_document}"
+    yield from output.special_texts(report.special_texts)
     if report.languages:
         yield "languages   (kept documents)"
         for name, count in report.languages.items():

@@ -115,6 +115,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     if report.cut:
         yield f"cut         {output.many(report.cut, 'document')}"
     yield f"tokens      {report.tokens:,}"
+    yield from output.special_texts(report.special_texts)
     for name, version in report.versions.items():
         yield f"{name:<11} version {version}"
     yield f"took        {duration(report.seconds)}"

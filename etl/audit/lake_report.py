@@ -61,6 +61,9 @@ class LakeReport:
     cut: int  # documents that lost units which occur in other documents
     tokenized: int  # documents with tokens
     tokens: int
+    special_texts: (
+        int  # documents whose text spells a special token, over the runs behind the table
+    )
     languages: dict[str, int]  # kept documents by language, if the recipe detects it
     sources: list[SourceReport]
     costs: list[StageCost]  # of the runs behind the tables
@@ -95,6 +98,7 @@ def report(lake: str) -> LakeReport:
         cut=kinds[schemas.CUT],
         tokenized=sum(source.tokenized for source in sources),
         tokens=sum(source.tokens for source in sources),
+        special_texts=sum(counts.special_texts for counts in _token_counts(logs)),
         languages=_sorted(documents.languages) if set(documents.languages) - {None} else {},
         sources=sources,
         costs=_costs(logs),
@@ -145,8 +149,11 @@ def _costs(logs: Mapping[str, _Log]) -> list[StageCost]:
     record = logs["documents"].record
     if record is None:
         return []
-    tokens = logs["tokens"].counts if "tokens" in logs else []
-    return stage_costs(record.canonical["stages"], logs["documents"].counts, tokens)
+    return stage_costs(record.canonical["stages"], logs["documents"].counts, _token_counts(logs))
+
+
+def _token_counts(logs: Mapping[str, _Log]) -> list[schemas.Counts]:
+    return logs["tokens"].counts if "tokens" in logs else []
 
 
 @dataclass

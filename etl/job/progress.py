@@ -46,6 +46,7 @@ class RunReport:
     duplicates: int = 0
     cut: int = 0  # documents from which repeated paragraphs were cut
     tokens: int = 0
+    special_texts: int = 0  # documents with tokens whose text spells a special token
     text_bytes: int = 0
     seconds: float = 0.0
     costs: list[StageCost] = field(default_factory=list)

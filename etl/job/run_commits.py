@@ -73,6 +73,7 @@ class RunCommits:
             report.rejected = dict(Counter(report.rejected) + Counter(total.rejected))
         else:
             report.tokens += total.tokens
+            report.special_texts += total.special_texts
 
     def clear_quarantine(self, step: Step, location: UnitLocation) -> None:
         """Remove the quarantine note of a unit, which an earlier run may have left."""

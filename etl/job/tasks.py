@@ -22,7 +22,7 @@ from etl.stages.apply import apply_and_time
 from etl.stages.dedup import find_cutting_stage
 from etl.stages.document_columns import documents_schema
 from etl.stages.stage_clock import StageClock
-from etl.stages.tokenize import Encoder, tokenize
+from etl.stages.tokenize import Encoder, tokenize_and_count
 
 _BATCH_BYTES = 16 << 20  # of text; this bounds a worker's memory, whatever the size of its input
 
@@ -55,6 +55,7 @@ class ReadSplit:
             kept=documents.kept,
             rejected=dict(documents.rejected),
             tokens=tokens.num_tokens if tokens is not None else 0,
+            special_texts=tokens.special_texts if tokens is not None else 0,
             text_bytes=text_bytes,
             documents=document_files,
             token_files=token_files,
@@ -136,6 +137,7 @@ class TokenizeUnit:
             kept=kept,
             duplicates=rows - kept,
             tokens=tokens.num_tokens,
+            special_texts=tokens.special_texts,
             text_bytes=text_bytes,
             token_files=token_files,
             costs=clock.seconds(),
@@ -173,6 +175,7 @@ class _TokenWriter:
         self._writer = DataFileWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
         self._is_checked = False
         self.num_tokens = 0
+        self.special_texts = 0
 
     def append(self, documents: pa.Table) -> None:
         """Tokenize and write documents."""
@@ -182,7 +185,8 @@ class _TokenWriter:
             if not self._is_checked:
                 self._encoder.check(documents)
                 self._is_checked = True
-            rows = tokenize(documents, self._encoder)
+            rows, special_texts = tokenize_and_count(documents, self._encoder)
+        self.special_texts += special_texts
         self.num_tokens += int(pc.sum(rows["num_tokens"]).as_py())
         with self._clock.measure(f"{TOKENIZE}.write"):
             self._writer.append(rows)

@@ -12,13 +12,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from etl import storage
-from etl.errors import StorageError, TableError
+from etl.errors import StorageError, TableError, WriteError
 from etl.storage import checked_json
 
 _FOLDER = "leases"
@@ -64,7 +64,12 @@ class HeldLease:
         self._lake = lake
         self._uri = storage.join(lake, _FOLDER, f"{kind}-{self.key}.json")
         self._is_expired = False
-        self._write(None)
+        try:
+            self._write(None)
+        except WriteError as error:
+            if error.where != self._uri:
+                raise
+            raise WriteError(f"the lake {error.what}", where=lake, hint=error.hint) from error
         # The first write has the start of the job; all later ones repeat it.
         self.started = store_time(self._uri)
         self._write(self.started)
@@ -119,10 +124,18 @@ def hold_lease(lake: str, kind: str) -> Iterator[HeldLease]:
     renewer.start()
     try:
         yield lease
-    finally:
-        done.set()
-        renewer.join()
-        lease.release()
+    except BaseException:
+        # The job's error matters more: if the lake became read-only, the lease cannot be removed either.
+        with suppress(StorageError):
+            _end(lease, renewer, done)
+        raise
+    _end(lease, renewer, done)
+
+
+def _end(lease: HeldLease, renewer: threading.Thread, done: threading.Event) -> None:
+    done.set()
+    renewer.join()
+    lease.release()
 
 
 def active_leases(lake: str, now: datetime) -> list[Lease]:

@@ -44,7 +44,7 @@ def count_results(results: Iterable[WorkResult]) -> schemas.Counts:
     for result in results:
         rejected.update(result.rejected)
         costs.update(result.costs)
-        for name in ("rows", "kept", "duplicates", "tokens", "text_bytes"):
+        for name in ("rows", "kept", "duplicates", "tokens", "special_texts", "text_bytes"):
             total[name] += getattr(result, name)
     seconds = {name: round(costs[name], 3) for name in sorted(costs)}
     return schemas.Counts(**total, rejected=dict(sorted(rejected.items())), costs=seconds)

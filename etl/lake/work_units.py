@@ -88,6 +88,7 @@ class WorkResult:
     rejected: Mapping[str, int] = field(default_factory=dict)  # rule -> rows
     duplicates: int = 0
     tokens: int = 0
+    special_texts: int = 0  # documents with tokens whose text spells a special token
     text_bytes: int = 0
     documents: Sequence[DataFile] = ()
     token_files: Sequence[DataFile] = ()

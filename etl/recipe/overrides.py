@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from etl.errors import RecipeError, nearest_names
-from etl.recipe.yaml_file import YAML_ERRORS
+from etl.recipe.yaml_file import read_value
 
 
 def override(data: dict[str, Any], setting: str) -> None:
@@ -18,10 +16,7 @@ def override(data: dict[str, Any], setting: str) -> None:
             where="--set",
             hint="write key=value, for example gopher_quality.min_words=80",
         )
-    try:
-        value = yaml.safe_load(text)
-    except YAML_ERRORS as error:
-        raise RecipeError(f"cannot read the value {text!r}", where=f"--set {key}") from error
+    value = read_value(text, f"--set {key}")
     names = key.split(".")
     if len(names) == 1 or names[0] in ("source", "rejected"):
         _set_key(data, names, value)

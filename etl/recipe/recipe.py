@@ -18,9 +18,10 @@ from etl.recipe.overrides import override
 from etl.recipe.relative_paths import resolve_paths
 from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
 from etl.recipe.validation_errors import explain_errors
+from etl.recipe.variables import expand_variables
 from etl.recipe.yaml_file import RecipeFile
 from etl.sources import Source
-from etl.stages import STAGES, Stage, Tokenize
+from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
 from etl.stages.base import PHASES, Phase, Rejected
 from etl.stages.dedup import DedupStage, dedup_stages
 from etl.stages.document_columns import describing_stages, documents_schema
@@ -82,7 +83,7 @@ class Recipe(BaseModel):
                     )
                 columns.add(column)
         _check_keep(stages)
-        return stages
+        return _with_special_tokens(stages)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, settings: Sequence[str] = ()) -> "Recipe":
@@ -109,9 +110,10 @@ class Recipe(BaseModel):
     @classmethod
     def _of(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
         data = {**file.data, "stages": [parse_stage(stage) for stage in file.stages()]}
-        data = resolve_paths(data, file.folder)
+        data = resolve_paths(expand_variables(data), file.folder)
         for setting in settings:
             override(data, setting)
+        data = expand_variables(data)
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -233,6 +235,17 @@ def _rank(stage: Stage) -> int:
     """Return the position of a stage's kind in a recipe; 0 for filters and transforms."""
     kind = stage.kind
     return _AFTER_DOCUMENTS.index(kind) + 1 if kind in _AFTER_DOCUMENTS else 0
+
+
+def _with_special_tokens(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Add the filter that ``special_tokens: reject`` of the tokenize stage means, unless it is there."""
+    for stage in stages:
+        if isinstance(stage, Tokenize) and stage.special_tokens == "reject":
+            added = SpecialTokens(tokenizer=stage.tokenizer)
+            if added not in stages:
+                first = sum(_rank(other) == 0 for other in stages)
+                return (*stages[:first], added, *stages[first:])
+    return stages
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:

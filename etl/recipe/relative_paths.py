@@ -1,7 +1,7 @@
-"""Resolve the relative paths of a recipe: those of its source, of its lake and of its stages."""
+"""Find the paths of a recipe (those of its source, its lake and its stages), and resolve relative ones."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,22 @@ def resolve_paths(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     >>> resolve_paths({"lake": "lake", "stages": [{"python": "mine:is_prose"}]}, Path("/home"))
     {'lake': '/home/lake', 'stages': [{'kind': 'python', 'call': 'mine:is_prose', 'folder': '/home'}]}
     """
-    resolved = dict(data)
+    return map_paths(data, lambda path: _below(folder, path))
+
+
+def map_paths(data: Mapping[str, Any], function: Callable[[str], str | None]) -> dict[str, Any]:
+    """Return a recipe's data with a function applied to each path, those included that stages default to."""
+    mapped = dict(data)
     if isinstance(source := _as_data(data.get("source")), Mapping) and "path" in source:
-        resolved["source"] = {**source, "path": _below(folder, source["path"])}
+        mapped["source"] = {**source, "path": _apply(function, source["path"])}
     if "lake" in data:
-        resolved["lake"] = _below(folder, data["lake"])
+        mapped["lake"] = _apply(function, data["lake"])
     if isinstance(stages := data.get("stages"), list | tuple):
-        resolved["stages"] = [_resolve_stage(stage, folder) for stage in stages]
-    return resolved
+        mapped["stages"] = [_map_stage(stage, function) for stage in stages]
+    return mapped
 
 
-def _resolve_stage(stage: Any, folder: Path) -> Any:
-    """Return a stage with its paths resolved, those included that it has by default."""
+def _map_stage(stage: Any, function: Callable[[str], str | None]) -> Any:
     stage = parse_stage(_as_data(stage))
     model = STAGES.get(str(stage.get("kind"))) if isinstance(stage, Mapping) else None
     if model is None:
@@ -40,7 +44,17 @@ def _resolve_stage(stage: Any, folder: Path) -> Any:
     defaults = {name: model.model_fields[name].default for name in model.paths}
     defaults = {name: path for name, path in defaults.items() if isinstance(path, str)}
     paths = {name: stage.get(name, defaults.get(name)) for name in model.paths}
-    return {**stage, **{n: _below(folder, path) for n, path in paths.items() if path is not None}}
+    paths = {name: path for name, path in paths.items() if path is not None}
+    return {**stage, **{name: _apply(function, path) for name, path in paths.items()}}
+
+
+def _apply(function: Callable[[str], str | None], value: Any) -> Any:
+    """Apply a function to a path, a list of paths, or a mapping to paths; leave invalid values."""
+    if isinstance(value, list | tuple):
+        return tuple(_apply(function, each) for each in value)
+    if isinstance(value, Mapping):
+        return {name: _apply(function, each) for name, each in value.items()}
+    return function(value) if isinstance(value, str) else value
 
 
 def _as_data(value: Any) -> Any:
@@ -48,12 +62,8 @@ def _as_data(value: Any) -> Any:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
-def _below(folder: Path, path: Any) -> Any:
-    if isinstance(path, list | tuple):
-        return tuple(_below(folder, p) for p in path)
-    if isinstance(path, Mapping):
-        return {name: _below(folder, p) for name, p in path.items()}
-    if not isinstance(path, str) or path.startswith(("/", "~")):
+def _below(folder: Path, path: str) -> str:
+    if path.startswith(("/", "~")):
         return path
     if "://" in path:
         storage.refuse_credentials(path)

@@ -12,6 +12,7 @@ from etl.stages import STAGES
 from etl.stages.limits_by_language import ByLanguage
 
 _SHOWN_CHARS = 200
+_SHOWN_ERRORS = 20
 
 Location = Sequence[str | int]
 """Where a value is in a recipe, as pydantic gives it: keys, indexes, and names of union branches."""
@@ -35,16 +36,20 @@ def explain_errors(
         settings_by_key |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
     errors: list[RecipeError] = []
     seen: set[str] = set()
-    for detail in error.errors():
+    for detail in error.errors(include_url=False, include_context=True):
         name = _dotted(detail["loc"])
         if name in seen:  # pydantic reports one error for each branch of a union
             continue
         seen.add(name)
+        if len(seen) > _SHOWN_ERRORS:
+            continue
         setting = settings_by_key.get(name.removeprefix("stages."))
         line = f"{file.path}:{file.line(detail['loc'])}"
         errors.append(_explain(detail, recipe, line if setting is None else f"--set {setting}"))
     first, *others = errors
     more = "".join(f"\n{other}" for other in others)
+    if len(seen) > _SHOWN_ERRORS:
+        more += f"\nand {len(seen) - _SHOWN_ERRORS} more errors"
     return RecipeError(f"{first.what}{more}", where=first.where, hint=first.hint)
 
 

@@ -23,6 +23,7 @@ from etl.stages.filters.language import Language
 from etl.stages.filters.length import Length
 from etl.stages.filters.python import Python
 from etl.stages.filters.sample import Sample
+from etl.stages.filters.special_tokens import SpecialTokens
 from etl.stages.filters.url import Url
 from etl.stages.filters.where import Where
 from etl.stages.tokenize import Tokenize
@@ -47,6 +48,7 @@ AnyStage = Annotated[
     | Decontaminate
     | Where
     | Python
+    | SpecialTokens
     | Unicode
     | Pii
     | RepeatedLines

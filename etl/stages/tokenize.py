@@ -1,7 +1,6 @@
 """The Tokenize stage: encode documents to token ids, framed by BOS and EOS."""
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -9,14 +8,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tokenizers import AddedToken
 
-from etl import storage
-from etl.errors import StorageError, TokenizerError
+from etl.errors import TokenizerError
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.stages.base import Phase, Stage
+from etl.stages.tokenizer_file import hash_tokenizer, read_tokenizer, sha256_of
 from etl.text.tokenizer import LISTS, TokenizerEngine, make_lists
 
-# Common names of the tokens that end and begin a document.
+# Common names of the tokens that end and begin a document. Special tokens come before other added tokens:
+# Phi-3 ends documents with <|endoftext|>, which is special, and has Llama 2's </s>, which is not. Where a
+# vocabulary has <eos> and <bos>, </s> and <s> are HTML's tags of struck-through text, as in Gemma's.
+_TAGS = {"</s>": "<eos>", "<s>": "<bos>"}
 _EOS = (
     "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "<|eos|>", "[EOS]",
     "<EOS_TOKEN>", "[SEP]",
@@ -35,9 +38,19 @@ class Tokenize(Stage):
 
     ``tokenizer`` is the path or URL of a tokenizer.json. Its template of special tokens is not applied:
     ``prepend_bos`` and ``append_eos`` decide whether a document has BOS and EOS. Without ``bos_token`` and
-    ``eos_token`` these are the common names that the tokenizer has. ``fast: false`` disables gigatoken.
-    ``archive: true`` compresses the table as much as possible, for tables that are stored rather than
-    trained on: three quarters of the size at a third of the speed. Neither changes any id.
+    ``eos_token`` these are the common names among its special tokens.
+
+    ``special_tokens`` is for documents whose text spells a special token, such as ``<|endoftext|>`` on a web
+    page. Special are the added tokens with ``"special": true`` in the file. ``text`` encodes the spelling as
+    text: the ids of ``tokenizers`` with ``encode_special_tokens=True``. (A Unigram or WordLevel model may
+    still produce the token, if its vocabulary holds it as a word; ``etl plan`` names such tokens.)
+    ``keep`` makes it the token, so any page can contain the end of a document. ``reject`` adds the
+    filter ``special_tokens`` after the other filters and transforms: such documents are rejected. ``etl
+    report`` counts the documents with tokens whose text spells a special token.
+
+    ``fast: false`` disables gigatoken. ``archive: true`` compresses the table as much as possible, for tables
+    that are stored rather than trained on: three quarters of the size at a third of the speed. Neither
+    changes any id.
     """
 
     kind: Literal["tokenize"] = "tokenize"
@@ -50,6 +63,7 @@ class Tokenize(Stage):
     prepend_bos: bool = False
     eos_token: str | None = None
     bos_token: str | None = None
+    special_tokens: Literal["text", "keep", "reject"] = "text"
     fast: bool = True
     archive: bool = False
 
@@ -59,7 +73,7 @@ class Tokenize(Stage):
         Raises TokenizerError if the file cannot be read.
         """
         settings = self.model_dump(mode="json", exclude={"fast", "archive"})
-        return {**settings, "tokenizer": f"sha256:{_sha256(_read_tokenizer(self.tokenizer))}"}
+        return {**settings, "tokenizer": f"sha256:{hash_tokenizer(self.tokenizer)}"}
 
 
 class Encoder:
@@ -76,9 +90,11 @@ class Encoder:
     def __init__(self, stage: Tokenize, data: bytes) -> None:
         """Load ``data``, the bytes of the stage's tokenizer file; ``Encoder.of`` reads the file."""
         self._stage = stage
-        self._sha256 = _sha256(data)
+        self._sha256 = sha256_of(data)
         try:
-            self.engine = TokenizerEngine(data, fast=stage.fast)
+            self.engine = TokenizerEngine(
+                data, special_as_text=stage.special_tokens != "keep", fast=stage.fast
+            )
         except TokenizerError as error:
             raise TokenizerError(error.what, where=stage.tokenizer, hint=error.hint) from error
         self.fallback = self.engine.fallback
@@ -92,16 +108,23 @@ class Encoder:
         Raises TokenizerError if the file is missing or not a tokenizer, or if the token that ends (or
         begins) a document is ambiguous or missing.
         """
-        return _encoder(stage, _read_tokenizer(stage.tokenizer))
+        return _encoder(stage, read_tokenizer(stage.tokenizer))
 
     def encode(self, texts: pa.Array | pa.ChunkedArray) -> pa.ListArray:
         """Return the ids of each text with the stage's BOS and EOS: list<element: int32 not null>.
 
-        A special token spelled out in a text becomes that token, as in ``tokenizers`` with
-        ``add_special_tokens=False``. Texts must not be null.
+        Special tokens that a text spells are encoded as ``special_tokens`` says. Texts must not be null.
         """
-        parts = [self._frame(self.engine.lists(chunk)) for chunk in _chunks(texts)]
-        return pa.concat_arrays(parts) if parts else pa.array([], LISTS)
+        return self.encode_and_count(texts)[0]
+
+    def encode_and_count(self, texts: pa.Array | pa.ChunkedArray) -> tuple[pa.ListArray, int]:
+        """Return the result of ``encode``, and the number of texts that spell a special token."""
+        parts, count = [pa.array([], LISTS)], 0
+        for chunk in _chunks(texts):
+            spelled = self.engine.special.spelled_in(chunk)
+            count += int(np.count_nonzero(spelled))
+            parts.append(self._frame(self.engine.lists(chunk, spelled=spelled)))
+        return parts[1] if len(parts) == 2 else pa.concat_arrays(parts), count
 
     def check(self, documents: pa.Table) -> None:
         """Compare gigatoken with ``tokenizers`` on the start of 16 documents evenly spaced over the table.
@@ -157,11 +180,11 @@ class Encoder:
         return make_lists(bounds, ids)
 
     def _special_id(self, field: str, names: tuple[str, ...], *, needed: bool) -> int | None:
-        """Return the id of the token that the stage sets in ``field``, or of the only common name."""
+        """Return the id of the token that the stage sets in ``field``, or of the one with a common name."""
         reference = self.engine.reference
-        added = {token.content for token in reference.get_added_tokens_decoder().values()}
+        added = reference.get_added_tokens_decoder().values()
         given: str | None = getattr(self._stage, field)
-        candidates = [name for name in names if name in added] if given is None else [given]
+        candidates = _common_names(added, names) if given is None else [given]
         ids = [reference.token_to_id(name) for name in candidates]
         if len(ids) == 1 and ids[0] is not None:
             return int(ids[0])
@@ -174,7 +197,7 @@ class Encoder:
             what = f"cannot determine the {field}: the tokenizer has " + (
                 " and ".join(candidates) or "no token with a common name"
             )
-            options = candidates or sorted(added)[:8]
+            options = candidates or sorted(token.content for token in added)[:8]
         hint = f"set {field}" + (f", for example to one of {', '.join(options)}" if options else "")
         raise TokenizerError(what, where=self._stage.tokenizer, hint=hint)
 
@@ -184,43 +207,37 @@ def tokenize(documents: pa.Table, encoder: Encoder, start: int = 0) -> pa.Table:
 
     ``token_end`` is the cumulative sum of ``num_tokens`` plus ``start``.
     """
-    tokens = encoder.encode(documents["text"])
+    return tokenize_and_count(documents, encoder, start)[0]
+
+
+def tokenize_and_count(
+    documents: pa.Table, encoder: Encoder, start: int = 0
+) -> tuple[pa.Table, int]:
+    """Return the result of ``tokenize``, and the number of texts that spell a special token."""
+    tokens, spelled = encoder.encode_and_count(documents["text"])
     counts = pc.list_value_length(tokens)
     ends = start + np.cumsum(np.asarray(counts), dtype=np.int64)
     columns = [documents[name] for name in ("id", "source", "row")]
-    return pa.table([*columns, tokens, counts, pa.array(ends)], names=TOKENS.names).cast(TOKENS)
+    rows = pa.table([*columns, tokens, counts, pa.array(ends)], names=TOKENS.names).cast(TOKENS)
+    return rows, spelled
+
+
+def _common_names(added: Collection[AddedToken], names: Sequence[str]) -> list[str]:
+    """Return the names that a tokenizer has, of its special tokens if any of these has one.
+
+    >>> tokens = [AddedToken("<eos>", special=True), AddedToken("</s>", special=True)]
+    >>> _common_names(tokens, ["</s>", "<eos>"])
+    ['<eos>']
+    """
+    for tokens in ({t.content for t in added if t.special}, {t.content for t in added}):
+        if found := [name for name in names if name in tokens and _TAGS.get(name) not in tokens]:
+            return found
+    return []
 
 
 @lru_cache(maxsize=2)  # a worker runs one recipe at a time; an encoder may take 500 MB
 def _encoder(stage: Tokenize, data: bytes) -> Encoder:
     return Encoder(stage, data)
-
-
-def _read_tokenizer(path: str) -> bytes:
-    """Return the bytes of a tokenizer file, which are read once per process unless the file changes."""
-    try:
-        uri = storage.normalize(path)
-        files = [file for file in storage.find_files(path) if file.uri == uri]
-        if files:
-            return _read_file(files[0])
-    except StorageError as error:
-        raise TokenizerError(f"cannot read the tokenizer: {error.what}", where=path) from error
-    raise TokenizerError(
-        "the tokenizer file does not exist",
-        where=path,
-        hint="give the path or URL of a tokenizer.json, not of its folder, and not a model name",
-    )
-
-
-@lru_cache(maxsize=2)
-def _read_file(file: storage.FileInfo) -> bytes:
-    with storage.open_input(file.uri) as source:
-        return bytes(source.read())
-
-
-@lru_cache(maxsize=2)
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _name(path: str) -> str:

@@ -2,17 +2,20 @@
 
 Algorithm: gigatoken looks up pre-tokens in a cache, directly from Arrow's buffers. On byte-level BPE it
 is 30 to 100 times as fast as ``tokenizers``, but not equivalent to it. gigatoken 0.10 differs from
-tokenizers 0.23, the reference, in three ways:
+tokenizers 0.23, the reference, in four ways:
 
 1. It rejects WordPiece, Unigram and most normalizers, and *silently accepts* some files that it does not
    implement (other values of a split's ``behavior``, ``single_word`` tokens, no ByteLevel at all).
    Therefore it is used only if it gives the ids of the reference for a probe when it is loaded.
-2. It follows Unicode 17, the reference Unicode 16 (patterns) and 9 (NFC). Texts with characters that
-   these versions treat differently are encoded by the reference.
-3. Its cache never shrinks. It is loaded again when its calls have increased the memory of the process by
+2. It follows Unicode 17, the reference Unicode 16 (patterns) and 9 (NFC), and it does not find an added
+   token of ASCII that only NFC makes of other characters. Texts with characters that the two treat
+   differently are encoded by the reference.
+3. It cannot encode special tokens as text. Texts that spell one are encoded by the reference.
+4. Its cache never shrinks. It is loaded again when its calls have increased the memory of the process by
    too much.
 
-Cost: one scan of each text that is not ASCII (1.4 ns per byte). Loading takes 0.2 to 1.3 s and 50 to
+Cost: one search for special tokens (0.1 ns per byte), and one scan of each text that is not ASCII (1.4 ns
+per byte). Loading takes 0.2 to 1.3 s and 50 to
 200 MB for vocabularies of 50,000 to 200,000 tokens.
 """
 
@@ -31,6 +34,7 @@ import tokenizers
 
 from etl.errors import TokenizerError
 from etl.schemas import TOKENS
+from etl.text.special_tokens import SpecialTokens
 
 LISTS = TOKENS.field("tokens").type
 """The type of a column of token ids: list<element: int32 not null>."""
@@ -54,6 +58,9 @@ _NFC_10_TO_16 = """
     1611E-16129 1612F 16D63 16D67-16D6A 16FF0-16FF1 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF
     1E5EE-1E5EF"""
 
+# ... and the characters that NFC replaces by ASCII: the Greek question mark and varia, the kelvin sign.
+_NFC_TO_ASCII = "37E 1FEF 212A"
+
 # Texts on which pre-tokenizers and normalizers differ: contractions, digits, white space, case, marks,
 # scripts without spaces, joined emoji, control characters, long runs.
 _PROBE = (
@@ -76,29 +83,50 @@ class TokenizerEngine:
     """
 
     def __init__(
-        self, data: bytes, *, fast: bool = True, max_cache_bytes: int = _MAX_CACHE_BYTES
+        self,
+        data: bytes,
+        *,
+        special_as_text: bool,
+        fast: bool = True,
+        max_cache_bytes: int = _MAX_CACHE_BYTES,
     ) -> None:
         """Load ``data``, the bytes of a tokenizer.json.
+
+        ``special_as_text`` encodes a special token that a text spells as text, as ``tokenizers`` does with
+        ``encode_special_tokens=True``; otherwise it becomes the token.
 
         Raises TokenizerError if ``tokenizers`` cannot read it or if its ids are random.
         """
         self.reference = _load_reference(data)
+        self.special = SpecialTokens(self.reference)
+        self._special_as_text = special_as_text
         self._data = data
         self._max_cache_bytes = max_cache_bytes
         self._cache_bytes = 0
         self._fast: gigatoken.Tokenizer | None = None
         self.fallback: str | None = "the recipe sets fast: false"
-        if fast:
+        if fast and special_as_text and self.special.are_normalized:
+            self.fallback = "its special tokens are found in normalized text"
+        elif fast:
             self._fast, self.fallback = _load_fast(data, self.reference)
+        # The last change of the reference, which is not copied: its threads share this setting.
+        self.reference.encode_special_tokens = special_as_text
 
-    def lists(self, texts: pa.Array) -> pa.ListArray:
-        """Return the ids of each text (string or large_string without nulls), without special tokens."""
+    def lists(
+        self, texts: pa.Array, *, spelled: npt.NDArray[np.bool_] | None = None
+    ) -> pa.ListArray:
+        """Return the ids of each text (string or large_string without nulls), without BOS and EOS.
+
+        ``spelled`` is ``special.spelled_in(texts)``, if it is known.
+        """
         if self._cache_bytes > self._max_cache_bytes:
             self._empty_cache()
         fast = self._fast
         if fast is None:
             return self._reference_lists(texts)
         differs = _has_disputed_character(texts)
+        if self._special_as_text:
+            differs |= self.special.spelled_in(texts) if spelled is None else spelled
         if not differs.any():
             return self._fast_lists(fast, texts)
         parts = [
@@ -107,6 +135,20 @@ class TokenizerEngine:
         ]
         order = np.argsort(np.concatenate([np.flatnonzero(~differs), np.flatnonzero(differs)]))
         return pa.concat_arrays(parts).take(pa.array(order))
+
+    def spelled_by_model(self) -> list[str]:
+        """Return the special tokens that are encoded to their ids even as text.
+
+        The vocabulary of Unigram and WordLevel models may hold them as ordinary words.
+        """
+        found = []
+        unknown = getattr(self.reference.model, "unk_token", None)
+        for number, token in self.reference.get_added_tokens_decoder().items():
+            if token.special and token.content != unknown:
+                text = f"{token.content} a{token.content}"
+                if number in self.reference_ids(text):
+                    found.append(token.content)
+        return found if self._special_as_text else []
 
     def reference_ids(self, text: str) -> npt.NDArray[np.int32]:
         """Return the ids that ``tokenizers`` gives for a text."""
@@ -217,7 +259,7 @@ def _character_class(*ranges: str) -> str:
     return "[" + "".join("-".join(f"\\x{{{end}}}" for end in pair) for pair in ends) + "]"
 
 
-_DISPUTED = _character_class(_UNICODE_17, _NFC_10_TO_16)
+_DISPUTED = _character_class(_UNICODE_17, _NFC_10_TO_16, _NFC_TO_ASCII)
 
 
 def _has_disputed_character(texts: pa.Array) -> npt.NDArray[np.bool_]:

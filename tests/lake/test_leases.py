@@ -86,7 +86,19 @@ def test_a_job_whose_lease_has_expired_may_not_commit(
 def test_a_lease_on_an_unwritable_lake_is_refused(place: UPath) -> None:
     (place / "lake").write_text("in the way")
     with (
-        pytest.raises(StorageError, match="cannot be"),
+        pytest.raises(StorageError, match="lake: the lake cannot be written"),
         leases.hold_lease(str(place / "lake"), "run"),
     ):
         pass
+
+
+@pytest.mark.local_only
+def test_the_error_of_a_job_is_reported_even_if_its_lease_cannot_be_removed(place: UPath) -> None:
+    def fail() -> None:
+        with leases.hold_lease(str(place), "run"):
+            (place / "leases").rename(place / "moved")
+            (place / "leases").write_text("a file, so that nothing below it can be removed")
+            raise ValueError("the disk is read-only")
+
+    with pytest.raises(ValueError, match="the disk is read-only"):
+        fail()

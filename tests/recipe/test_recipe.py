@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl import pipelines
-from etl.errors import RecipeError, nearest_names
+from etl.errors import RecipeError, StorageError, nearest_names
 from etl.recipe.json_schema import json_schema
 from etl.recipe.recipe import Recipe
 from etl.sources import Source
@@ -143,12 +143,93 @@ def test_invalid_recipe_files_are_refused(tmp_path: Path) -> None:
 def test_environment_variables_are_substituted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = GOOD.replace("lake: lake", "lake: s3://${BUCKET}/x\nseed: ${SEED:-7}")
+    text = GOOD.replace("lake: lake", "lake: s3://${BUCKET}/${FOLDER:-x}")
+    text = text.replace("path: raw/*.parquet", "path: ['${BUCKET}/a', b, '$${BUCKET}']")
+    text = text.replace("  - language", "  - url: {hosts: ['${LISTS}/hosts.txt']}\n  - language")
+    text = text.replace("  - dedup_exact", "  - dedup_exact: {against: '${BUCKET}'}")
     monkeypatch.setenv("BUCKET", "mine")
-    recipe = load(tmp_path, text)
-    assert (recipe.lake, recipe.seed) == ("s3://mine/x", 7)
-    monkeypatch.setenv("SEED", "8")
-    assert load(tmp_path, text).seed == 8
+    monkeypatch.setenv("LISTS", "/lists")
+    recipe = load(tmp_path, text, "name=$${HOME}")
+    assert (recipe.lake, recipe.name) == ("s3://mine/x", "${HOME}")
+    assert recipe.source.path == tuple(str(tmp_path / p) for p in ("mine/a", "b", "${BUCKET}"))
+    assert recipe.stages[0].hosts == ("/lists/hosts.txt",)
+    assert recipe.stages[-1].against[0].lake == str(tmp_path / "mine")
+    monkeypatch.setenv("FOLDER", "y")
+    assert load(tmp_path, text).lake == "s3://mine/y"
+    assert load(tmp_path, text, "lake=s3://${BUCKET}/z").lake == "s3://mine/z"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("name: web", "name: ${AWS_SECRET_ACCESS_KEY}", 1),
+        ("text: content", "text: '${COLUMN:-text}'", 4),
+        ("min_words: 10", "min_words: '${WORDS}'", 8),
+        ("url NOT LIKE", "url <> '${AWS_SECRET_ACCESS_KEY}' AND url NOT LIKE", 9),
+        ("  - dedup_exact", "  - ${STAGE}", 10),
+        ("name: web", "name: web\n${KEY}: 1", 2),
+    ],
+)
+def test_a_variable_that_is_not_in_a_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, line: int
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    with pytest.raises(
+        RecipeError, match=rf"yaml:{line}: the variable .* not in a path\n  hint"
+    ) as e:
+        load(tmp_path, GOOD.replace(old, new))
+    assert "hunter2" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "HF_TOKEN", "AZURE_STORAGE_SAS_TOKEN", "apikey",
+        "DB_PASSWORD", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_CONNECTION_STRING",
+    ],
+)  # fmt: skip
+def test_a_variable_with_the_name_of_a_secret_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "hunter2")
+    text = GOOD.replace("lake: lake", f"lake: s3://${{{name}}}/x")
+    for words in ((text,), (GOOD, f"lake=s3://${{{name}}}/x")):
+        with pytest.raises(RecipeError, match=f"the variable {name} may hold a secret") as caught:
+            load(tmp_path, *words)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_credentials_in_the_value_of_a_variable_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE", "s3://user:hunter2@bucket")
+    with pytest.raises(StorageError, match="must not contain credentials") as caught:
+        load(tmp_path, GOOD.replace("lake: lake", "lake: ${STORE}/x"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_variable_in_a_setting_follows_the_same_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORDS", "5")
+    with pytest.raises(RecipeError, match="--set name: the variable WORDS is not in a path"):
+        load(tmp_path, GOOD, "name=${WORDS}")
+    with pytest.raises(RecipeError, match="--set seed: .* has 6000 characters"):
+        load(tmp_path, GOOD, f"seed={'9' * 6000}")
+    with pytest.raises(RecipeError, match="--set seed: the value '2024-99-99' cannot be read"):
+        load(tmp_path, GOOD, "seed=2024-99-99")
+
+
+def test_large_recipes_are_read_or_refused_in_bounded_time(tmp_path: Path) -> None:
+    keys = "".join(f"k{n}: 1\n" for n in range(8000))
+    with pytest.raises(RecipeError, match="unknown key 'k0'(.|\n)*and 7980 more errors"):
+        load(tmp_path, GOOD + keys)
+    stages = "".join("  - where: num_words > 1\n" for _ in range(1001))
+    with pytest.raises(RecipeError, match=r"yaml:1007: 1005 stages, but at most 1000"):
+        load(tmp_path, GOOD + stages)
+    languages = ", ".join(f"'{n}'" for n in range(20_000))
+    recipe = load(tmp_path, GOOD.replace("num_words > 50", f"lang IN ({languages})"))
+    assert recipe.stages[2].signals() == ["lang", "url"]
 
 
 def test_settings_override_the_recipe_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,11 +368,22 @@ stages:
             f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefg")
         ) + "name: *g", "expands to more than 100000 values"),
         ("name: a\nsource: {path: &a [*a]}\nstages: []", "2: a value contains itself"),
-        ("name: " + "[" * 5000 + "]" * 5000, "cannot be read"),
-        ("name: " + "{a: " * 200 + "}" * 200, "stages must be a list"),
+        ("name: a\nsource: " + "[" * 5000 + "]" * 5000, "yaml:2: more than 100 levels of nesting"),
+        ("name: " + "{a: " * 50_000, "more than 100 levels of nesting"),
+        ("name: " + "{a: " * 50 + "}" * 50, "stages must be a list"),
+        ("name: [" + "1," * 200_000 + "]", "yaml:1: more than 100000 values"),
+        ("name: a\nseed: 0x" + "9" * 6000, "yaml:2: '0x99999"),
+        ("name: a\nseed: 1" + ":1" * 100_000, "yaml:2: '1:1:1:1"),
+        ("name: a\nseed: " + "9" * 6000 + ".5", "has 6002 characters"),
+        ("name: a\nseed: " + "9" * 19, "yaml:2: the number '9999999999999999999' has more than 64"),
+        ("name: a\nseed: !!timestamp x", "yaml:2: the value 'x' cannot be read"),
+        ("name: a\nseed: !!int ''", "yaml:2: the value '' cannot be read"),
+        ("name: a\nseed: !!binary xyz", "yaml:2: not a recipe: failed to decode base64"),
+        ("name: a\n<<: 5", "yaml:2: not a recipe: expected a mapping"),
+        ("seed: 1\n" * 10_000, "the key 'seed' occurs twice"),
         ("name: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("name: 2026-13-45", "cannot be read (month must be in 1..12)"),
-        (f"seed: {'9' * 6000}", "cannot be read (Exceeds the limit"),
+        ("name: 2026-13-45", "yaml:1: the value '2026-13-45' cannot be read (month must be in 1..12)"),
+        (f"seed: {'9' * 6000}", "has 6000 characters; a value that is not text has at most 100"),
         ("name: !!float x", "cannot be read"),
         ("name: a\n#" + " " * (1 << 20), "at most 1048576 bytes"),
     ],

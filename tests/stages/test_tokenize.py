@@ -79,7 +79,15 @@ def with_token(content: str, **flags: bool) -> dict[str, Any]:
     return parts
 
 
-def expected(reference: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+def load_engine(parts: dict[str, Any] | bytes, *, special_as_text: bool = True) -> TokenizerEngine:
+    data = parts if isinstance(parts, bytes) else json.dumps(parts).encode()
+    return TokenizerEngine(data, special_as_text=special_as_text)
+
+
+def expected(
+    reference: Tokenizer, texts: Sequence[str], *, special_as_text: bool = True
+) -> list[list[int]]:
+    reference.encode_special_tokens = special_as_text
     return [reference.encode(text, add_special_tokens=False).ids for text in texts]
 
 
@@ -90,7 +98,7 @@ def parts(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def engine(parts: dict[str, Any]) -> TokenizerEngine:
-    loaded = TokenizerEngine(json.dumps(parts).encode())
+    loaded = load_engine(parts)
     assert loaded.fallback is None
     return loaded
 
@@ -131,14 +139,19 @@ def test_ids_of_a_known_vocabulary(save: Callable[..., str]) -> None:
     eos = {"id": 260, "content": EOS, "single_word": False, "lstrip": False, "rstrip": False,
            "normalized": False, "special": True}  # fmt: skip
     parts = train(model__vocab={**alphabet, **words}, model__merges=merges, added_tokens=[eos])
-    encoder = Encoder.of(Tokenize(tokenizer=save(parts)))
-    ids = encoder.encode(pa.array(["hell hello", "", f"h{EOS}é\n"]))
+    path = save(parts)
+    encoder, keeping = (
+        Encoder.of(Tokenize(tokenizer=path, special_tokens=s)) for s in ("text", "keep")
+    )
+    texts = pa.array(["hell hello", "", f"h{EOS}é\n"])
+    end = [alphabet["Ã"], alphabet["©"], alphabet["Ċ"], 260]
+    known = [[258, 259, alphabet["o"], 260], [260]]
     assert encoder.fallback is None
-    assert ids.to_pylist() == [
-        [258, 259, alphabet["o"], 260],
-        [260],
-        [alphabet["h"], 260, alphabet["Ã"], alphabet["©"], alphabet["Ċ"], 260],
+    assert encoder.encode(texts).to_pylist() == [
+        *known,
+        [alphabet["h"], *(alphabet[char] for char in EOS), *end],
     ]
+    assert keeping.encode(texts).to_pylist() == [*known, [alphabet["h"], 260, *end]]
 
 
 def test_unusual_texts_have_the_ids_of_tokenizers(engine: TokenizerEngine) -> None:
@@ -159,6 +172,147 @@ def test_any_text_has_the_ids_of_tokenizers(engine: TokenizerEngine, texts: list
     assert engine.lists(pa.array(texts, pa.string())).to_pylist() == expected(
         engine.reference, texts
     )
+
+
+def with_tokens(*tokens: tuple[str, dict[str, bool]], **changes: Any) -> dict[str, Any]:
+    """Return the JSON of the small tokenizer with further added tokens."""
+    parts = train(**changes)
+    size = len(parts["model"]["vocab"])
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    parts["added_tokens"] += [
+        {"id": size + n, "content": content, **flags, "special": True, **changed}
+        for n, (content, changed) in enumerate(tokens)
+    ]
+    return parts
+
+
+def like_llama() -> dict[str, Any]:
+    """Return a BPE tokenizer with byte fallback as converted from sentencepiece, such as Llama 2's."""
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    vocab = {
+        name: n for n, name in enumerate([*names, *"▁1023abcdefghijklmnopqrstuvwxyz<>/|", "▁a"])
+    }
+    special = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    return {
+        "version": "1.0", "pre_tokenizer": None, "post_processor": None, "decoder": None,
+        "added_tokens": [{"id": n, "content": names[n], **special, "special": True} for n in range(3)],
+        "normalizer": {
+            "type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace]
+        },
+        "model": {"type": "BPE", "vocab": vocab, "merges": [["▁", "a"]], "unk_token": "<unk>",
+                  "fuse_unk": True, "byte_fallback": True},
+    }  # fmt: skip
+
+
+# Added tokens that are easy to get wrong, each with the words that its texts are made of.
+SPECIAL: dict[str, tuple[Callable[[], dict[str, Any]], tuple[str, ...]]] = {
+    "plain": (train, (EOS, "<|END|>")),
+    "like Llama 2": (like_llama, ("<s>", "</s>", "<unk>", "<0x0A>", "10")),
+    "not special": (
+        lambda: with_tokens(("<tool>", {"special": False}), ("<s>", {})), ("<tool>", "<s>", EOS)
+    ),
+    "overlapping": (
+        lambda: with_tokens(("<a", {}), ("<a>", {}), ("a>b", {"special": False})),
+        ("<a", "<a>", "<a>b", "a>b", ">"),
+    ),
+    "strips": (
+        lambda: with_tokens(("<l>", {"lstrip": True}), ("<r>", {"rstrip": True, "special": False})),
+        ("<l>", "<r>", " ", "\n"),
+    ),
+    "single word": (
+        lambda: with_tokens(("<w>", {"single_word": True}), ("w>", {})), ("<w>", "w>", "a", " ")
+    ),
+    "normalized, without a normalizer": (
+        lambda: with_tokens(("<N>", {"normalized": True})), ("<N>", "<n>", EOS)
+    ),
+    "normalized, in lower case": (
+        lambda: with_tokens(
+            ("<Eos>", {"normalized": True}), ("<Raw>", {}), normalizer={"type": "Lowercase"}
+        ),
+        ("<EOS>", "<eos>", "<Eos>", "<raw>", "<Raw>"),
+    ),
+    "normalized, composed": (
+        lambda: with_tokens(("[MASK]", {"normalized": True}), normalizer={"type": "NFC"}),
+        ("[MASK]", "[MAS\u212a]", "e\u0301", "\u212a"),
+    ),
+    "raw, composed": (
+        lambda: with_tokens(("[MASK]", {}), ("caf\u00e9", {}), normalizer={"type": "NFC"}),
+        ("[MASK]", "[MAS\u212a]", "cafe\u0301", "caf\u00e9"),
+    ),
+}  # fmt: skip
+
+_words = st.sampled_from(["a", " ", "the dog", "\n", "<", ">", "|", "é", "'s", "犬", *DISPUTED])
+
+
+@cache
+def _special_engines(name: str, *, special_as_text: bool) -> tuple[TokenizerEngine, Tokenizer]:
+    parts = SPECIAL[name][0]()
+    engine = load_engine(parts, special_as_text=special_as_text)
+    return engine, Tokenizer.from_str(json.dumps(parts))
+
+
+@pytest.mark.parametrize("special_as_text", [True, False])
+@pytest.mark.parametrize("name", SPECIAL)
+@given(draw=st.data())
+def test_spelled_special_tokens_have_the_ids_of_tokenizers(
+    name: str, special_as_text: bool, draw: st.DataObject
+) -> None:
+    engine, reference = _special_engines(name, special_as_text=special_as_text)
+    pieces = st.lists(_words | st.sampled_from(SPECIAL[name][1]), max_size=6).map("".join)
+    texts = draw.draw(st.lists(pieces, max_size=6))
+    ids = engine.lists(pa.array(texts, pa.string())).to_pylist()
+    assert ids == expected(reference, texts, special_as_text=special_as_text)
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+@given(draw=st.data())
+def test_no_text_contains_a_special_token_unless_it_is_kept(name: str, draw: st.DataObject) -> None:
+    engine, reference = _special_engines(name, special_as_text=True)
+    pieces = st.lists(_words | st.sampled_from(SPECIAL[name][1]), max_size=6).map("".join)
+    texts = draw.draw(st.lists(pieces, max_size=6))
+    added = reference.get_added_tokens_decoder()
+    special = {n for n, token in added.items() if token.special and token.content != "<unk>"}
+    spelled = engine.special.spelled_in(pa.array(texts, pa.string())).tolist()
+    kept = expected(reference, texts, special_as_text=False)
+    for text, is_spelled, as_text, as_token in zip(
+        texts, spelled, expected(reference, texts), kept, strict=True
+    ):
+        assert special.isdisjoint(as_text)
+        assert is_spelled or special.isdisjoint(as_token)
+        assert is_spelled == (engine.special.first_in(text) is not None)
+
+
+def test_gigatoken_encodes_the_texts_that_spell_no_special_token() -> None:
+    for name in ("plain", "not special", "overlapping", "normalized, without a normalizer"):
+        assert _special_engines(name, special_as_text=True)[0].fallback is None
+    engine = _special_engines("normalized, composed", special_as_text=True)[0]
+    assert engine.fallback == "its special tokens are found in normalized text"
+
+
+def test_the_tokens_that_a_model_has_as_words_are_named(save: Callable[..., str]) -> None:
+    words = Tokenizer(
+        models.WordLevel({"<unk>": 0, "</s>": 1, "<s>": 2, "a": 3}, unk_token="<unk>")
+    )
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(["<unk>", "</s>", "<s>"])
+    engine = load_engine(words.to_str().encode())
+    assert engine.spelled_by_model() == ["</s>", "<s>"]
+    assert load_engine(train()).spelled_by_model() == []
+
+
+@pytest.mark.parametrize("name", [*BYTE_LEVEL, *OTHERS])
+def test_real_tokenizers_encode_special_tokens_as_text(data: Path, name: str) -> None:
+    path = data / "tokenizers" / name / "tokenizer.json"
+    reference = Tokenizer.from_file(str(path))
+    added = [*reference.get_added_tokens_decoder().values()][:60]
+    texts = [f"{t.content}a {t.content}\n{t.content}{t.content} b's" for t in added]
+    encoder = Encoder.of(Tokenize(tokenizer=str(path), append_eos=False))
+    lists, count = encoder.encode_and_count(pa.array(texts))
+    assert lists.to_pylist() == expected(reference, texts)
+    assert count == sum(token.special for token in added)
+    has_words = name == "xlm-roberta-unigram"  # Unigram's vocabulary holds them as words
+    assert bool(encoder.engine.spelled_by_model()) == has_words
 
 
 @given(text=st.lists(_pieces).map("".join))
@@ -218,7 +372,7 @@ def test_truncation_and_padding_of_the_file_are_ignored() -> None:
     short = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     wide = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_to_multiple_of": None,
             "pad_id": 0, "pad_type_id": 0, "pad_token": EOS}  # fmt: skip
-    plain, cut = (TokenizerEngine(json.dumps(p).encode()) for p in
+    plain, cut = (load_engine(p) for p in
                   (train(), train(truncation=short, padding=wide)))  # fmt: skip
     texts = pa.array(["a", "a text of more than three tokens", DISPUTED[0]])
     assert cut.lists(texts).equals(plain.lists(texts))
@@ -255,7 +409,7 @@ UNSUPPORTED: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_the_reference_is_used_if_gigatoken_does_not_support_the_file(name: str) -> None:
-    engine = TokenizerEngine(json.dumps(UNSUPPORTED[name]()).encode())
+    engine = load_engine(UNSUPPORTED[name]())
     reason = "cannot load it" if name.startswith("rejected") else "gives different ids for"
     assert engine.fallback is not None
     assert reason in engine.fallback
@@ -324,7 +478,10 @@ def test_the_check_passes_without_differences_or_documents(tiny: Encoder) -> Non
 
 def test_emptying_a_full_cache_does_not_change_the_ids(parts: dict[str, Any]) -> None:
     data = json.dumps(parts).encode()
-    small, large = TokenizerEngine(data, max_cache_bytes=-1), TokenizerEngine(data)
+    small, large = (
+        TokenizerEngine(data, special_as_text=True, **limit)
+        for limit in ({"max_cache_bytes": -1}, {})
+    )
     for _ in range(3):
         before = small._fast
         assert small.lists(pa.array(ODD)).equals(large.lists(pa.array(ODD)))
@@ -403,6 +560,7 @@ def test_the_lineage_record_has_all_fields(save: Callable[..., str]) -> None:
         ([EOS, "</s>"], {"eos_token": "</s>"}, (None, "</s>")),
         ([EOS, "</s>"], {"append_eos": False}, (None, None)),
         ([EOS], {"prepend_bos": True, "bos_token": EOS}, (EOS, EOS)),
+        (["<eos>", "<bos>", "<s>", "</s>"], {"prepend_bos": True}, ("<bos>", "<eos>")),
         (["<stop>"], {"eos_token": "<stop>"}, (None, "<stop>")),
     ],
 )
@@ -413,6 +571,28 @@ def test_bos_and_eos_are_found_by_common_names(
     encoder = Encoder.of(Tokenize(tokenizer=path, **settings))
     ids = tuple(name if name is None else tokenizer.token_to_id(name) for name in tokens)
     assert (encoder.bos_id, encoder.eos_id) == ids
+
+
+@pytest.mark.parametrize(
+    ("special", "other", "ends"),
+    [
+        # Gemma: tags of HTML are added tokens, but not special.
+        (["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"],
+         ["<mask>", "<unused0>", "<table>", "<s>", "</s>", "<b>", "</b>"], ("<bos>", "<eos>")),
+        # Phi-3: Llama 2's </s> is not special.
+        (["<unk>", "<s>", EOS, "<|end|>"], ["</s>"], ("<s>", EOS)),
+        ([], ["<s>", "</s>"], ("<s>", "</s>")),
+    ],
+)  # fmt: skip
+def test_bos_and_eos_are_special_tokens_if_any_of_these_has_a_common_name(
+    tmp_path: Path, special: list[str], other: list[str], ends: tuple[str, str]
+) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens(other)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    encoder = Encoder.of(Tokenize(tokenizer=str(tmp_path / "tokenizer.json"), prepend_bos=True))
+    assert (encoder.bos_id, encoder.eos_id) == tuple(map(tokenizer.token_to_id, ends))
 
 
 @pytest.mark.parametrize(
@@ -527,7 +707,7 @@ def _assert_same_ids(data: Path, name: str, *, every: int) -> None:
     for start in range(0, len(batch), 1000):
         texts = batch[start : start + 1000]
         for ids, text in zip(encoder.encode(texts), texts.to_pylist(), strict=True):
-            right = encoder.engine.reference.encode(text, add_special_tokens=False).ids
+            [right] = expected(encoder.engine.reference, [text])
             assert np.array_equal(np.asarray(ids.values), right), text[:200]
 
 
@@ -540,7 +720,7 @@ def _documents(data: Path, every: int) -> pa.Array:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 def test_every_character_has_the_ids_of_tokenizers(data: Path, name: str) -> None:
-    engine = TokenizerEngine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
+    engine = load_engine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
     for first in range(0, 0x34000, 0x4000):  # higher code points are private or unassigned
         points = [p for p in range(first, first + 0x4000) if not 0xD800 <= p < 0xE000]
         for context in (
@@ -557,7 +737,7 @@ def test_every_character_has_the_ids_of_tokenizers(data: Path, name: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_a_word_of_a_megabyte_and_a_text_of_fifty_megabytes(data: Path, name: str) -> None:
-    engine = TokenizerEngine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
+    engine = load_engine((data / "tokenizers" / name / "tokenizer.json").read_bytes())
     word = "ab" * 500_000
     assert engine.lists(pa.array([word])).to_pylist() == expected(engine.reference, [word])
     unit = "".join(_CORPUS) + "\n"
