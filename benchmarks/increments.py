@@ -40,7 +40,7 @@ STAGES: dict[str, list[Any]] = {
 _SHOWN = (5, 60, 120)
 _MEDIAN_OF = 5
 
-_opened = [0]  # files, by this process
+_opened = "opened_files"  # attribute of ``storage`` in the worker process, which this module is not part of
 
 
 class Spent(NamedTuple):
@@ -53,17 +53,17 @@ class Spent(NamedTuple):
 
 def spent() -> Spent:
     """Return what this process has spent; count the files that it opens from now on."""
-    if not hasattr(storage, "counts_opened"):
+    if not hasattr(storage, _opened):
         original = storage.open_input
 
         def open_input(uri: str) -> Any:
-            _opened[0] += 1
+            setattr(storage, _opened, getattr(storage, _opened) + 1)
             return original(uri)
 
         storage.open_input = open_input
-        storage.counts_opened = True  # type: ignore[attr-defined]
+        setattr(storage, _opened, 0)
     calls = Path("/proc/self/io").read_text().split()[5]  # syscr
-    return Spent(time.process_time(), _opened[0], int(calls))
+    return Spent(time.process_time(), getattr(storage, _opened), int(calls))
 
 
 class Documents:

@@ -1,7 +1,9 @@
 """Look up the documents kept by earlier runs in the table `keys`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple, Self
 
@@ -24,6 +26,8 @@ from etl.stages.dedup_minhash import DedupMinhash
 EMPTY_KEYS: Final = pa.schema(
     [schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]
 ).empty_table()
+
+_THREADS = 4  # files read at the same time: in an object store, each takes several requests
 
 SHORT_CHECK: Final = 1
 """The ``check`` of the units of a document that was dropped as short; that of other documents is 0."""
@@ -62,8 +66,10 @@ class StoredKeys:
         are left out.
         """
         wanted = distinct(keys)
-        tables = [table for file in self.files for table in _read_matching(file, wanted)]
-        table = pa.concat_tables([EMPTY_KEYS, *tables])
+        files = [file for file in self.files if len(between(wanted, file.low, file.high))]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            tables = pool.map(partial(_read_matching, wanted=wanted), files)
+            table = pa.concat_tables([EMPTY_KEYS, *tables])
         key, check, ids, rows = (
             np.asarray(table[n].combine_chunks()) for n in EMPTY_KEYS.column_names
         )
@@ -79,10 +85,9 @@ class StoredKeys:
         )
 
 
-def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Table]:
-    """Yield the rows of a file whose key is in ``wanted`` (ascending, unique), by row group."""
-    if not len(between(wanted, file.low, file.high)):
-        return
+def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:
+    """Return the rows of a file whose key is in ``wanted`` (ascending, unique)."""
+    tables = [EMPTY_KEYS]
     with storage.open_input(file.uri) as source:
         parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         key_column = parquet.schema_arrow.names.index("key")
@@ -98,7 +103,8 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> Iterator[pa.Tabl
                     group, columns=["check", "file", "row"], use_threads=False
                 )
                 table = rest.add_column(0, EMPTY_KEYS.field("key"), keys["key"])
-                yield table.take(pa.array(indices))
+                tables.append(table.take(pa.array(indices)))
+    return pa.concat_tables(tables)
 
 
 def _matching_indices(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:

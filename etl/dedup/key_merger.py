@@ -135,8 +135,9 @@ def _read_range(file: KeyFile, low: int, high: int) -> Iterator[pa.Table]:
         parquet = pq.ParquetFile(
             source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
         )
+        key_column = parquet.schema_arrow.names.index("key")
         for group in range(parquet.num_row_groups):
-            statistics = parquet.metadata.row_group(group).column(0).statistics
+            statistics = parquet.metadata.row_group(group).column(key_column).statistics
             if statistics.max >= low and statistics.min <= high:
                 rows = parquet.read_row_group(group, EMPTY_KEYS.column_names, use_threads=False)
                 yield rows.filter((pc.field("key") >= low) & (pc.field("key") <= high))

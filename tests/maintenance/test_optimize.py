@@ -13,6 +13,7 @@ from etl.audit.lake_report import report
 from etl.audit.lineage_graph import trace
 from etl.audit.tune.tune import tune
 from etl.audit.verify.verify import verify
+from etl.dedup import key_merger
 from etl.delta import layout as layout_module
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, TableError
@@ -94,6 +95,7 @@ def test_compacted_keys_find_the_same_duplicates(
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
     compacted, single = (make(place / name, source, "dedup_exact", near) for name in "cw")
     monkeypatch.setattr(layout_module, "_MAX_ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr(key_merger, "RUNS_PER_LEVEL", 99)  # runs merge no files
     for number in range(5):
         write(source, documents[8 * number : 8 * number + 8], 1, number)
         assert run(compacted, cluster=client).ok
