@@ -114,13 +114,13 @@ class _Reader:
         return record._replace(block=block)
 
     def _ends_at(self, end: int) -> bool:
-        """Return whether a record or the end of the content follows ``end``.
+        """Return whether a record, many blanks or the end of the content follows ``end``.
 
         Damage counts as the end of the content, unless it is in the record's own member.
         """
         while True:
             start = _blanks_end(self._buffer, end)
-            if _VERSION.match(self._buffer, start):
+            if _VERSION.match(self._buffer, start) or start - end > _MAX_HEADER_BYTES:
                 return True
             rest = self._buffer[start : start + _MAX_VERSION_BYTES]
             if len(rest) == _MAX_VERSION_BYTES:
