@@ -141,7 +141,7 @@ class RecordBuffer:
         """Add a record. In a str, bytes that are not UTF-8 are surrogates."""
         self._records.append((row, text, id, url, metadata))
         self._reasons.append(None)
-        self._size += sum(len(value) for value in (text, id, url, metadata) if value)
+        self._size += len(text or b"") + len(metadata or "") + len(id or "") + len(url or "")
 
     def reject(
         self,

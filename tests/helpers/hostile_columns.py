@@ -1,6 +1,7 @@
 """Small Parquet and Arrow files that need much memory when they are decoded."""
 
 import io
+import random
 import struct
 from collections.abc import Callable
 
@@ -38,13 +39,13 @@ def _arrow(table: pa.Table | pa.RecordBatch, *, stream: bool = False, compressio
 
 
 def dictionary() -> bytes:
-    """A dictionary of one text of 12 MB, for 20,000 rows."""
-    return _parquet(pa.table({"text": _equal_texts(12 * MB, 20_000)}), dictionary_pagesize_limit=64 * MB)
+    """A dictionary of one text of 9 MB, for 20,000 rows."""
+    return _parquet(pa.table({"text": _equal_texts(9 * MB, 20_000)}), dictionary_pagesize_limit=64 * MB)
 
 
 def dictionary_of_metadata() -> bytes:
     """The same beside a short text."""
-    texts = _equal_texts(12 * MB, 20_000)
+    texts = _equal_texts(9 * MB, 20_000)
     table = pa.table({"text": ["a"] * len(texts), "more": texts})
     return _parquet(table, dictionary_pagesize_limit=64 * MB)
 
@@ -62,8 +63,8 @@ def prefixes() -> bytes:
 
 
 def large_pages() -> bytes:
-    """Pages of 48 MB that compress to 4 KB; the rows of a page are texts of 12 MB."""
-    content = (struct.pack("<I", 12 * MB) + b"x" * (12 * MB)) * 4
+    """Pages of 48 MB that compress to 4 KB; the rows of a page are texts of 9 MB."""
+    content = (struct.pack("<I", 9 * MB) + b"x" * (9 * MB)) * 4
     packed = zstandard.compress(content)
     page = raw.data_page(packed, values=4, claimed=len(content))
     return raw.file_of([_ROOT, _TEXT], page * 50, rows=200, codec=6)
@@ -116,8 +117,9 @@ def column_chunks() -> bytes:
 
 def schema_elements() -> bytes:
     """A footer of 900,000 columns."""
-    count = 900_000
-    return raw.file_of([raw.element(b"schema", children=count), *[_TEXT] * count])
+    count = 300_000
+    columns = raw.struct_bytes(_TEXT) * count
+    return raw.file_of([raw.element(b"schema", children=count), columns], elements=count + 1)
 
 
 def deep_schema() -> bytes:
@@ -132,26 +134,26 @@ def claimed_groups() -> bytes:
 
 
 def arrow_dictionary() -> bytes:
-    """A dictionary of one text of 12 MB, for 20,000 rows."""
-    return _arrow(pa.table({"text": _equal_texts(12 * MB, 20_000)}))
+    """A dictionary of one text of 9 MB, for 20,000 rows."""
+    return _arrow(pa.table({"text": _equal_texts(9 * MB, 20_000)}))
 
 
 def arrow_dictionary_of_metadata() -> bytes:
     """The same beside a short text."""
-    texts = _equal_texts(12 * MB, 20_000)
+    texts = _equal_texts(9 * MB, 20_000)
     return _arrow(pa.table({"text": ["a"] * len(texts), "more": texts}), stream=True)
 
 
 def views(kind: pa.DataType) -> pa.Array:
-    """20,000 views of the same 12 MB."""
-    data = pa.py_buffer(b"x" * (12 * MB))
-    view = np.tile(np.array([12 * MB, 0x78787878, 0, 0], np.int32), 20_000)
+    """20,000 views of the same 9 MB."""
+    data = pa.py_buffer(b"x" * (9 * MB))
+    view = np.tile(np.array([9 * MB, 0x78787878, 0, 0], np.int32), 20_000)
     return pa.Array.from_buffers(kind, 20_000, [None, pa.py_buffer(view), data])
 
 
 def list_views() -> pa.Array:
-    """20,000 lists that share the same 2,000,000 values."""
-    values = pa.array(np.zeros(2_000_000, np.int8))
+    """20,000 lists that share the same 200,000 values."""
+    values = pa.array(np.zeros(200_000, np.int8))
     count = 20_000
     offsets, sizes = np.zeros(count, np.int32), np.full(count, len(values), np.int32)
     return pa.ListViewArray.from_arrays(pa.array(offsets), pa.array(sizes), values)
@@ -178,7 +180,7 @@ def packed_buffer() -> bytes:
     """A compressed buffer of 800 MB."""
     size = 800 * MB
     frame = zstandard.compress(b"x" * (8 * MB)) * 100
-    text = "".join(chr(33 + n % 90) for n in range(8 * len(frame) // 7)) * 2
+    text = random.Random(0).randbytes(len(frame)).hex()
     content = bytearray(_arrow(pa.table({"text": [text]}), compression="zstd"))
     start = content.index(struct.pack("<q", len(text)))
     content[start : start + 8 + len(frame)] = struct.pack("<q", size) + frame

@@ -1,7 +1,7 @@
 """Write Parquet files byte by byte, to claim what no writer would: Thrift's compact protocol, pages, footers."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
@@ -45,7 +45,8 @@ def element(name: bytes, *, children: int = 0, kind: int = 6, repetition: int = 
     """An element of a schema; by default a required string."""
     if children:
         return {3: (I32, repetition), 4: (BINARY, name), 5: (I32, children)}
-    return {1: (I32, kind), 3: (I32, repetition), 4: (BINARY, name), 6: (I32, 0)}
+    fields: Fields = {1: (I32, kind), 3: (I32, repetition), 4: (BINARY, name)}
+    return {**fields, 6: (I32, 0)} if kind == 6 else fields
 
 
 def data_page(content: bytes, *, values: int, encoding: int = 0, claimed: int | None = None, stored: int | None = None) -> bytes:
@@ -72,7 +73,7 @@ def page(kind: int, field: int, header: Fields, content: bytes, claimed: int | N
 
 
 def file_of(
-    schema: Iterable[Fields],
+    schema: Sequence[Fields | bytes],
     pages: bytes = b"",
     *,
     rows: int = 0,
@@ -81,6 +82,7 @@ def file_of(
     dictionary_bytes: int = 0,
     length: int | None = None,
     groups: bytes | None = None,
+    elements: int | None = None,
     pairs: tuple[tuple[bytes, bytes], ...] = (),
 ) -> bytes:
     """A file of one column chunk, or of serialized row groups."""
@@ -93,7 +95,8 @@ def file_of(
     chunk: Fields = {2: (I64, 4), 3: (STRUCT, metadata)}
     group: Fields = {1: (LIST, (STRUCT, [chunk])), 2: (I64, len(pages)), 3: (I64, rows)}
     footer = (
-        b"\x15\x02\x19" + encode(LIST, (STRUCT, list(schema)))
+        b"\x15\x02\x19\xfc" + varint(len(schema) if elements is None else elements)
+        + b"".join(encode(STRUCT, each) for each in schema)
         + b"\x16" + encode(I64, rows) + b"\x19" + (groups or encode(LIST, (STRUCT, [group])))
         + b"\x19" + encode(LIST, (STRUCT, [{1: (BINARY, key), 2: (BINARY, value)} for key, value in pairs]))
         + b"\0"

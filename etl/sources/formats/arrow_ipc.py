@@ -70,9 +70,9 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
                 row += batch.rows
                 continue
             _validate(batch, split)
-            step = columnar.choose_decoded_rows(batch, batch_bytes)
-            for start in range(0, len(batch), step):
-                piece = batch.slice(start, step)
+            step = columnar.choose_batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
+            pieces = (batch.slice(start, step) for start in range(0, len(batch), step))
+            for piece in columnar.gather(pieces, batch_bytes):
                 yield from columnar.convert(piece, split, source, row)
                 row += len(piece)
 

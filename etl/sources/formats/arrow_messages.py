@@ -13,7 +13,7 @@ from etl.errors import SourceError
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
 from etl.sources.split import Split
 
-MAX_BATCH_BYTES = 4 * MAX_DECODED_BYTES
+MAX_BATCH_BYTES = 2 * MAX_DECODED_BYTES
 """The maximum size of a record batch and all dictionaries in memory; a record batch is read whole."""
 
 SCHEMA, DICTIONARY, RECORD_BATCH = 1, 2, 3

@@ -22,14 +22,17 @@ from etl.sources.records import (
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
-MAX_DECODED_BYTES = 128 << 20
+MAX_DECODED_BYTES = 256 << 20
 """The maximum size of what is decoded at a time. Chosen here: with the copies of builders and conversions, a
 process grows by less than 1 GB."""
 
 MAX_REJECTED_ROWS = 1_000_000
 """The maximum number of rows that are rejected together, each by a row with a reason; chosen here."""
 
-_MAX_BATCH_ROWS = 1024  # limits memory when a small dictionary decodes to long texts
+MAX_BATCH_ROWS = 1024
+"""The maximum number of rows that are decoded at a time."""
+
+_GATHERED_BYTES = 4 << 20  # chosen here: in the caches of a processor
 _MAX_CONVERTED_BYTES = 448 << 20  # as Python objects and JSON; chosen here
 
 
@@ -39,49 +42,68 @@ def choose_batch_rows(bytes_per_row: float, batch_bytes: int) -> int:
     >>> choose_batch_rows(100, 1 << 20), choose_batch_rows(1 << 30, 1 << 20)
     (1024, 1)
     """
-    return min(max(int(batch_bytes / max(bytes_per_row, 1)), 1), _MAX_BATCH_ROWS)
-
-
-def choose_decoded_rows(batch: pa.RecordBatch, batch_bytes: int) -> int:
-    """Return how many rows of a batch to convert at a time, given how long the values of dictionaries are."""
-    longest = 1
-    for array in map(_storage, batch.columns):
-        if types.is_dictionary(array.type):
-            values = array.dictionary
-            lengths = (
-                pc.binary_length(values.cast(pa.large_binary())) if _is_text(values.type) else None
-            )
-            longest += values.nbytes if lengths is None else pc.max(lengths).as_py() or 0
-    rows = choose_batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
-    return max(1, min(rows, MAX_DECODED_BYTES // 4 // longest))
-
-
-def _storage(array: pa.Array) -> pa.Array:
-    return array.storage if isinstance(array, pa.ExtensionArray) else array
+    return min(max(int(batch_bytes / max(bytes_per_row, 1)), 1), MAX_BATCH_ROWS)
 
 
 def gather(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in larger batches, of about ``batch_bytes`` at most."""
+    """Yield the same rows without top-level dictionaries, in batches of a similar size.
+
+    Small batches are merged, and values of dictionaries are copied to at most ``batch_bytes`` at a time.
+    """
     held: list[pa.RecordBatch] = []
     size = rows = 0
-    for batch in map(_without_dictionaries, batches):
-        if held and (size + batch.nbytes > batch_bytes or rows + len(batch) > MAX_ROWS):
-            yield pa.concat_batches(held) if len(held) > 1 else held[0]
-            held, size, rows = [], 0, 0
-        held.append(batch)
-        size, rows = size + batch.nbytes, rows + len(batch)
+    for batch in batches:
+        for piece in _decode_dictionaries(batch, batch_bytes):
+            piece_bytes = piece.get_total_buffer_size()  # of a slice, that of the whole batch
+            if held and (
+                size + piece_bytes > _GATHERED_BYTES or rows + len(piece) > MAX_BATCH_ROWS
+            ):
+                yield pa.concat_batches(held) if len(held) > 1 else held[0]
+                held, size, rows = [], 0, 0
+            held.append(piece)
+            size, rows = size + piece_bytes, rows + len(piece)
     if held:
         yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
 
-def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if not any(types.is_dictionary(field.type) for field in batch.schema):
-        return batch
-    arrays = [
-        array.dictionary_decode() if types.is_dictionary(array.type) else array
-        for array in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+def _decode_dictionaries(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    if not any(map(_is_dictionary, batch.schema.types)):
+        yield batch
+        return
+    columns = [_storage(array) for array in batch.columns]
+    dictionaries = [array for array in columns if types.is_dictionary(array.type)]
+    ends = np.cumsum(sum(_decoded_lengths(array) for array in dictionaries))
+    start = before = 0
+    while start < len(batch):
+        stop = max(int(np.searchsorted(ends, before + max_bytes, side="right")), start + 1)
+        arrays = [
+            array[start:stop].dictionary_decode()
+            if types.is_dictionary(array.type)
+            else array[start:stop]
+            for array in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+        start, before = stop, int(ends[stop - 1])
+
+
+def _decoded_lengths(array: pa.DictionaryArray) -> Any:
+    """Return the size of each value after decoding; of nested values, that of the whole dictionary."""
+    values = array.dictionary
+    if not _is_text(values.type):
+        return np.full(
+            len(array), max(int(values.nbytes), 1) if types.is_nested(values.type) else 16
+        )
+    lengths = pc.binary_length(values.cast(pa.large_binary()))
+    return pc.fill_null(pc.take(lengths, array.indices), 0).to_numpy(zero_copy_only=False)
+
+
+def _is_dictionary(kind: pa.DataType) -> bool:
+    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return bool(types.is_dictionary(storage))
+
+
+def _storage(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
 def convert(

@@ -91,10 +91,7 @@ class _FileReader:
         self.groups = range(self._metadata.num_row_groups)[split.start : split.stop]
         names = pq.ParquetFile(file, metadata=self._metadata).schema_arrow.names
         self._names = columns_to_read(source, names, split)
-        columns = [column for column in self._footer.columns if column.name in {*self._names}]
-        # A text in a list stays in its dictionary, since any number of texts may be in one row.
-        self._dictionaries = [c.path for c in columns if c.is_list and c.value_bytes is None]
-        self._max_rows = _MAX_ROWS
+        self._max_rows = columnar.MAX_BATCH_ROWS
 
     def count_rows(self, index: int) -> int:
         """Return the number of rows in a row group."""
@@ -111,7 +108,7 @@ class _FileReader:
                     row += len(batch)
             except TooLargeError as error:
                 if self._max_rows > 1:
-                    self._max_rows = max(1, self._max_rows // 8)
+                    self._max_rows = max(1, self._max_rows // 2)
                     continue
                 what = (
                     f"row group {index} takes more than {MAX_DECODED_BYTES >> 20} MB of memory to"
@@ -133,11 +130,17 @@ class _FileReader:
             ),
             self._max_rows,
         )
-        pages = PageChecks(self._file, chunks, rows)
+        # A text in a list stays in its dictionary, since any number of texts may be in one row.
+        dictionaries = [
+            chunk.column.path
+            for chunk in chunks
+            if chunk.column.value_bytes is None and chunk.column.is_list
+        ]
+        pages = PageChecks(self._file, chunks, rows, dictionaries)
         parquet = pq.ParquetFile(
             pa.PythonFile(pages, mode="r"),
             metadata=self._metadata,
-            read_dictionary=self._dictionaries,
+            read_dictionary=dictionaries,
             pre_buffer=False,
             buffer_size=0 if small else _BUFFER_BYTES,
         )

@@ -23,6 +23,7 @@ _BYTE_ARRAY = 6
 _FIXED_BYTE_ARRAY = 7
 # Measured with pyarrow 26: the size in memory per element of a footer.
 _ELEMENT_BYTES, _GROUP_BYTES, _CHUNK_BYTES = 1300, 100, 800
+_MAX_DEPTH = 100  # chosen here
 _BOMB_BYTES = 1 << 16  # a shorter Arrow schema cannot describe many fields
 
 
@@ -94,10 +95,10 @@ class FooterReader:
         self._memory += count * item_bytes
         if count > len(self._data):
             raise ValueError(f"a list claims {count} items")
-        if self._memory > 2 * MAX_DECODED_BYTES:
+        if self._memory > MAX_DECODED_BYTES:
             raise SourceError(
                 f"the footer describes so many columns and row groups that it takes more than"
-                f" {2 * MAX_DECODED_BYTES >> 20} MB of memory",
+                f" {MAX_DECODED_BYTES >> 20} MB of memory",
                 where=self._split.uri,
                 hint="write the rows to several files, or in larger row groups",
             )
@@ -115,6 +116,8 @@ class FooterReader:
                 path = f"{parent[1]}.{name}" if parent[1] else name
                 is_list = parent[2]
             is_list = is_list or (fields.get(3) == _REPEATED and index > 0)
+            if len(open_groups) > _MAX_DEPTH:
+                raise ValueError(f"the schema has more than {_MAX_DEPTH} levels")
             self._memory += len(path)
             if children := fields.get(5, 0):
                 open_groups.append([children, path if index else "", is_list])
@@ -144,7 +147,7 @@ class FooterReader:
                 else:
                     chunks.append(self._chunk(columns[index], reader.numbers()[3]))
 
-    def _chunk(self, column: Column, metadata: dict[int, int]) -> Chunk:
+    def _chunk(self, column: Column, metadata: dict[int, Any]) -> Chunk:
         start, dictionary = metadata[9], metadata.get(11, 0)
         start = dictionary if 0 < dictionary < start else start
         length = metadata[7]

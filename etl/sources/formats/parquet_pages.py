@@ -7,7 +7,7 @@ bytes that pass through, so nothing is read twice.
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -34,14 +34,21 @@ class TooLargeError(Exception):
 class PageChecks(io.RawIOBase):
     """A file for Arrow to read pages from, in batches of ``rows`` rows.
 
+    The values of some columns stay in their dictionary: those whose paths are in ``dictionaries``.
+
     Raises TooLargeError if a batch may take more than MAX_DECODED_BYTES, and ArrowInvalid if a page header
     is damaged.
     """
 
-    def __init__(self, file: pa.NativeFile, chunks: Iterable[Chunk], rows: int) -> None:
+    def __init__(
+        self, file: pa.NativeFile, chunks: Iterable[Chunk], rows: int, dictionaries: Collection[str]
+    ) -> None:
         super().__init__()
         self._file, self._offset = file, 0
-        self._pages = [_ChunkPages(chunk, rows) for chunk in chunks]
+        self._pages = [
+            _ChunkPages(chunk, rows, is_decoded=chunk.column.path not in dictionaries)
+            for chunk in chunks
+        ]
         self._readers: defaultdict[int, list[_ChunkPages]] = defaultdict(list)
         for pages in self._pages:
             self._readers[pages.offset].append(pages)
@@ -85,10 +92,10 @@ class PageChecks(io.RawIOBase):
 class _ChunkPages:
     """The pages of a column chunk, of which one after the other is read."""
 
-    def __init__(self, chunk: Chunk, rows: int) -> None:
+    def __init__(self, chunk: Chunk, rows: int, *, is_decoded: bool) -> None:
         self.path = chunk.column.path
         self.offset, self.end = chunk.start, chunk.start + chunk.length
-        self._chunk, self._rows = chunk, rows
+        self._chunk, self._rows, self._is_decoded = chunk, rows, is_decoded
         self._head = b""  # the start of an incomplete header
         self._skip = 0  # bytes of the current page that are to come
         self._values = 0  # in the pages so far
@@ -151,7 +158,7 @@ class _ChunkPages:
         count = max(count, 0)
         decoded = count if column.is_list else min(count, self._rows)
         value_bytes = _OFFSET_BYTES + (column.value_bytes or 0)
-        if column.value_bytes is None and encoding in _DICTIONARY_ENCODINGS and not column.is_list:
+        if column.value_bytes is None and encoding in _DICTIONARY_ENCODINGS and self._is_decoded:
             value_bytes += self._dictionary
         elif encoding == _DELTA_BYTE_ARRAY:
             value_bytes += size

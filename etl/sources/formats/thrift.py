@@ -64,7 +64,7 @@ class Reader:
         return self._data[start : self.position]
 
     def numbers(self) -> dict[int, Any]:
-        """Return the integers in the structure at the position by field id, nested as the structure is."""
+        """Return the integers in the structure at the position by field id, nested as it is."""
         values: dict[int, Any] = {}
         number = 0
         self._enter()
