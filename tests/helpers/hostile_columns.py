@@ -30,17 +30,23 @@ def _parquet(table: pa.Table, **settings) -> bytes:
     return file.getvalue()
 
 
-def _arrow(table: pa.Table | pa.RecordBatch, *, stream: bool = False, compression: str | None = None) -> bytes:
+def _arrow(
+    table: pa.Table | pa.RecordBatch, *, stream: bool = False, compression: str | None = None
+) -> bytes:
     file = io.BytesIO()
     options = ipc.IpcWriteOptions(compression=compression)
-    with (ipc.new_stream if stream else ipc.new_file)(file, table.schema, options=options) as writer:
+    with (ipc.new_stream if stream else ipc.new_file)(
+        file, table.schema, options=options
+    ) as writer:
         writer.write(table)
     return file.getvalue()
 
 
 def dictionary() -> bytes:
     """A dictionary of one text of 9 MB, for 20,000 rows."""
-    return _parquet(pa.table({"text": _equal_texts(9 * MB, 20_000)}), dictionary_pagesize_limit=64 * MB)
+    return _parquet(
+        pa.table({"text": _equal_texts(9 * MB, 20_000)}), dictionary_pagesize_limit=64 * MB
+    )
 
 
 def dictionary_of_metadata() -> bytes:
@@ -52,14 +58,20 @@ def dictionary_of_metadata() -> bytes:
 
 def tags() -> bytes:
     """A dictionary of one text of 1 MB, of which each of 50 rows has a list of 2,000."""
-    tags = pa.ListArray.from_arrays(pa.array(range(0, 100_001, 2000), pa.int32()), _equal_texts(MB, 100_000))
+    tags = pa.ListArray.from_arrays(
+        pa.array(range(0, 100_001, 2000), pa.int32()), _equal_texts(MB, 100_000)
+    )
     return _parquet(pa.table({"text": ["a"] * 50, "tags": tags}), dictionary_pagesize_limit=64 * MB)
 
 
 def prefixes() -> bytes:
     """Texts of 4 MB that share a prefix."""
     texts = pa.array(["x" * (4 * MB)] * 50)
-    return _parquet(pa.table({"text": texts}), use_dictionary=False, column_encoding={"text": "DELTA_BYTE_ARRAY"})
+    return _parquet(
+        pa.table({"text": texts}),
+        use_dictionary=False,
+        column_encoding={"text": "DELTA_BYTE_ARRAY"},
+    )
 
 
 def large_pages() -> bytes:
@@ -85,7 +97,9 @@ def claimed_page() -> bytes:
 
 def claimed_chunk() -> bytes:
     """A column chunk that claims 21 GB."""
-    return raw.file_of([_ROOT, _TEXT], raw.data_page(b"\1\0\0\0a", values=1), rows=1, length=21_000 * MB)
+    return raw.file_of(
+        [_ROOT, _TEXT], raw.data_page(b"\1\0\0\0a", values=1), rows=1, length=21_000 * MB
+    )
 
 
 def list_of_many() -> bytes:
@@ -98,7 +112,9 @@ def list_of_many() -> bytes:
     dictionary = raw.dictionary_page(b"\1\0\0\0", 1)
     page = raw.data_page(levels + definitions + b"\1" + run + b"\0", values=_MANY, encoding=8)
     path = (b"text", b"list", b"element")
-    return raw.file_of(schema, dictionary + page, rows=_MANY, path=path, dictionary_bytes=len(dictionary))
+    return raw.file_of(
+        schema, dictionary + page, rows=_MANY, path=path, dictionary_bytes=len(dictionary)
+    )
 
 
 def delta_lengths() -> bytes:

@@ -1,4 +1,4 @@
-"""Write Parquet files byte by byte, to claim what no writer would: Thrift's compact protocol, pages, footers."""
+"""Write Parquet files byte by byte, with claims that no writer makes."""
 
 import struct
 from collections.abc import Sequence
@@ -28,7 +28,11 @@ def encode(kind: int, value: Any) -> bytes:
             return varint(len(value)) + value
         case 9:
             item, values = value
-            return bytes([0xF0 | item]) + varint(len(values)) + b"".join(encode(item, v) for v in values)
+            return (
+                bytes([0xF0 | item])
+                + varint(len(values))
+                + b"".join(encode(item, v) for v in values)
+            )
     return value if isinstance(value, bytes) else struct_bytes(value)
 
 
@@ -49,7 +53,14 @@ def element(name: bytes, *, children: int = 0, kind: int = 6, repetition: int = 
     return {**fields, 6: (I32, 0)} if kind == 6 else fields
 
 
-def data_page(content: bytes, *, values: int, encoding: int = 0, claimed: int | None = None, stored: int | None = None) -> bytes:
+def data_page(
+    content: bytes,
+    *,
+    values: int,
+    encoding: int = 0,
+    claimed: int | None = None,
+    stored: int | None = None,
+) -> bytes:
     """A data page with its header, uncompressed or claiming to be larger."""
     header = {1: (I32, values), 2: (I32, encoding), 3: (I32, 3), 4: (I32, 3)}
     return page(0, 5, header, content, claimed, stored)
@@ -60,7 +71,9 @@ def dictionary_page(content: bytes, values: int, *, claimed: int | None = None) 
     return page(2, 7, {1: (I32, values), 2: (I32, 0)}, content, claimed, None)
 
 
-def page(kind: int, field: int, header: Fields, content: bytes, claimed: int | None, stored: int | None) -> bytes:
+def page(
+    kind: int, field: int, header: Fields, content: bytes, claimed: int | None, stored: int | None
+) -> bytes:
     """A page with its header."""
     size = len(content)
     fields: Fields = {
@@ -72,7 +85,7 @@ def page(kind: int, field: int, header: Fields, content: bytes, claimed: int | N
     return struct_bytes(fields) + content
 
 
-def file_of(
+def file_of(  # noqa: PLR0913 - the claims of a footer
     schema: Sequence[Fields | bytes],
     pages: bytes = b"",
     *,
@@ -83,7 +96,6 @@ def file_of(
     length: int | None = None,
     groups: bytes | None = None,
     elements: int | None = None,
-    pairs: tuple[tuple[bytes, bytes], ...] = (),
 ) -> bytes:
     """A file of one column chunk, or of serialized row groups."""
     metadata: Fields = {
@@ -98,7 +110,6 @@ def file_of(
         b"\x15\x02\x19\xfc" + varint(len(schema) if elements is None else elements)
         + b"".join(encode(STRUCT, each) for each in schema)
         + b"\x16" + encode(I64, rows) + b"\x19" + (groups or encode(LIST, (STRUCT, [group])))
-        + b"\x19" + encode(LIST, (STRUCT, [{1: (BINARY, key), 2: (BINARY, value)} for key, value in pairs]))
         + b"\0"
     )  # fmt: skip
     return b"PAR1" + pages + footer + struct.pack("<I", len(footer)) + b"PAR1"

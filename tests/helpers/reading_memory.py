@@ -1,8 +1,8 @@
 """Measure the memory of reading one file in a process of its own.
 
-``python -m tests.helpers.reading_memory`` reads requests from stdin, one JSON object per line, and forks a
-process for each, so that a request need not wait for imports. Its answer has the growth of the resident memory
-at its peak, and the outcome.
+``python -m tests.helpers.reading_memory`` reads requests from stdin, one JSON object per line, and forks
+a process for each, so that a request need not wait for imports. Its answer has the growth of the resident
+memory at its peak, and the outcome.
 """
 
 import json
@@ -69,11 +69,15 @@ def _serve() -> None:
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
-            print(json.dumps(_measure(json.loads(line))), flush=True)
+            sys.stdout.write(json.dumps(_measure(json.loads(line))) + "\n")
+            sys.stdout.flush()
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:
-            print(json.dumps({"crash": f"wait status {status}", "growth_bytes": -1}), flush=True)
+            sys.stdout.write(
+                json.dumps({"crash": f"wait status {status}", "growth_bytes": -1}) + "\n"
+            )
+            sys.stdout.flush()
 
 
 class Reader:

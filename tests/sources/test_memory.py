@@ -1,7 +1,6 @@
 """Memory: whatever a file contains, reading a split with the default settings takes less than 1 GB."""
 
 import gzip
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -274,7 +273,6 @@ def test_a_hostile_file_takes_little_memory(tmp_path: Path, reader: Reader, name
     if "ids" in name:
         settings["columns"] = {"text": "text", "id": "id"}
     answer = reader.measure(path, max_rows=10, **settings)
-    print(name, answer, path.stat().st_size)
     assert "crash" not in answer, answer["crash"]
     assert answer["growth_bytes"] < MAX_GROWTH_BYTES
     if EXPECTED[name]:

@@ -143,6 +143,8 @@ def _parse_message(file: pa.NativeFile, metadata: bytes, body: int, split: Split
     batch = header.table(1) if kind == DICTIONARY and header is not None else header
     if kind in (DICTIONARY, RECORD_BATCH) and batch is not None:
         rows = batch.integer(0, "<q")
+        if rows < 0:
+            raise pa.ArrowInvalid(f"a record batch claims {rows} rows")
         if batch.field(3):  # compressed
             start, count = batch.vector(2)
             buffers = struct.iter_unpack("<qq", metadata[start : start + 16 * count])

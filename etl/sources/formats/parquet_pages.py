@@ -129,7 +129,10 @@ class _ChunkPages:
                     raise pa.ArrowInvalid(f"{self.path!r}: bad page header ({error})") from error
                 content = content[reader.position - len(self._head) :]
                 self._head = b""
-                self._add_page(header)
+                try:
+                    self._add_page(header)
+                except (AttributeError, TypeError) as error:  # a field has another type
+                    raise pa.ArrowInvalid(f"{self.path!r}: bad page header ({error})") from error
                 break
             else:
                 raise pa.ArrowInvalid(f"{self.path!r}: a page header is too long")

@@ -1,6 +1,7 @@
 """Records of a WARC file (ISO 28500, versions 0.17 to 1.1), skipping damaged stretches.
 
-A record is accepted only if its content length is correct: another record or the end of the file follows.
+A record is accepted only if its content length is correct: another record, a gzip member or zstd frame, or
+the end of the file follows.
 Otherwise it counts as damaged, and the search for the next record starts inside it, so a wrong length does
 not swallow the records that follow.
 
@@ -22,6 +23,7 @@ _EXCERPT_BYTES = 1000
 _MAGIC = b"WARC/"
 _BLANKS = re.compile(rb"[\r\n \t\0]*")
 _VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
+_FIELD_NAME = re.compile(rb"(?:WARC|Content)-\w+", re.IGNORECASE)
 _HEADER_END = re.compile(rb"\n\r*\n")  # some tools add a carriage return
 _FIELD = re.compile(r"\n([^:\n]*):([^\n]*)")
 _CONTINUED = re.compile(r"\r?\n[ \t]+")
@@ -114,13 +116,15 @@ class _Reader:
         return record._replace(block=block)
 
     def _ends_at(self, end: int) -> bool:
-        """Return whether a record, many blanks or the end of the content follows ``end``.
+        """Return whether a record, a member, many blanks or the end of the content follows ``end``.
 
         Damage counts as the end of the content, unless it is in the record's own member.
         """
         while True:
             start = _blanks_end(self._buffer, end)
             if _VERSION.match(self._buffer, start) or start - end > _MAX_HEADER_BYTES:
+                return True
+            if self._content.starts_member(self._content.offset - len(self._buffer) + start):
                 return True
             rest = self._buffer[start : start + _MAX_VERSION_BYTES]
             if len(rest) == _MAX_VERSION_BYTES:
@@ -175,11 +179,15 @@ class _Reader:
         return record._replace(problem="damaged", error=error or record.error)
 
     def _find_record(self, start: int) -> int | None:
-        """Return where a record starts in the buffer: after a line feed, or with a member."""
+        """Return where a record starts in the buffer: after a line feed, with a member, or with a field."""
         first = self._content.offset - len(self._buffer)
         for match in _VERSION.finditer(self._buffer, start):
             index = match.start()
-            if self._buffer[index - 1] == ord("\n") or self._content.starts_member(first + index):
+            if (
+                self._buffer[index - 1] == ord("\n")
+                or _FIELD_NAME.match(self._buffer, match.end())
+                or self._content.starts_member(first + index)
+            ):
                 return index
         return None
 
