@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _MAX_NAMES = 20  # in a hint
+_MAX_LINE_CHARS = 4000  # of another program's message, which may quote the input
 _MARKUP = re.compile(r"\x1b\[\d*m|↳")  # colours and arrows in messages of delta-rs
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -43,7 +44,8 @@ def error_line(error: BaseException) -> str:
     >>> error_line(OSError("disk\n  full")), error_line(KeyboardInterrupt())
     ('disk full', 'KeyboardInterrupt')
     """
-    return " ".join(_MARKUP.sub("", str(error)).split()) or type(error).__name__
+    line = " ".join(_MARKUP.sub("", str(error)).split()) or type(error).__name__
+    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]} ..."
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str | None:

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 from etl.schemas import RAW
 from etl.sources.records import MAX_ROWS
 
+_BOUNDED = ("text", "id", "url", "metadata")
+
 
 def check_texts(table: pa.Table, max_text_bytes: int) -> pa.Table:
     """Return the table with a reason in each row whose text is null, blank or too large.
@@ -47,7 +49,7 @@ def replace_with_null(values: pa.Array, mask: pa.Array) -> pa.Array:
 
 
 def bound_batches(tables: Iterable[pa.Table], batch_bytes: int) -> Iterator[pa.Table]:
-    """Yield the same rows in batches of at most ``batch_bytes`` of text and metadata and MAX_ROWS rows.
+    """Yield the same rows in batches of at most ``batch_bytes`` of strings and MAX_ROWS rows.
 
     A larger document is the only row of its batch. Each column of a batch is one chunk.
     """
@@ -67,8 +69,8 @@ def bound_batches(tables: Iterable[pa.Table], batch_bytes: int) -> Iterator[pa.T
 
 def _pieces(table: pa.Table, batch_bytes: int) -> Iterator[tuple[pa.Table, int]]:
     """Yield pieces of the table that fit into a batch, with the size of each in bytes."""
-    lengths = [pc.fill_null(pc.binary_length(table[name]), 0) for name in ("text", "metadata")]
-    ends = np.cumsum(np.add(*(np.asarray(length, np.int64) for length in lengths)))
+    lengths = [pc.fill_null(pc.binary_length(table[name]), 0) for name in _BOUNDED]
+    ends = np.cumsum(sum(np.asarray(length, np.int64) for length in lengths))
     start, before = 0, 0
     while start < table.num_rows:
         fits = int(np.searchsorted(ends, before + batch_bytes, side="right"))

@@ -1,5 +1,6 @@
 """Which columns of an input file are read, and the error for a missing one."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from etl.errors import SourceError, nearest_names
@@ -25,9 +26,8 @@ def columns_to_read(source: Source, names: Iterable[str], split: Split) -> list[
             hint=nearest_names(missing[0], unique),
         )
     chosen = unique if source.metadata == "all" else [name for name in unique if name in wanted]
-    repeated = (
-        [name for name in chosen if names.count(name) > 1] if len(unique) < len(names) else []
-    )
+    counts = Counter(names) if len(unique) < len(names) else {}
+    repeated = [name for name in chosen if counts.get(name, 1) > 1]
     if repeated:
         error = f"the file has more than one column {repeated[0]!r}"
         hint = "rewrite the file with one column of that name"

@@ -83,9 +83,9 @@ def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iter
     """
     uri, row = "", None
     for split, count in zip(splits, counts, strict=True):
-        row = row if split.uri == uri else 0
-        assert row != 0 or split.start == 0, "the first piece of the file is missing"
-        uri = split.uri
+        if split.uri != uri:
+            assert split.start == 0, "the first piece of the file is missing"
+            uri, row = split.uri, 0
         yield replace(split, first_row=row) if split.first_row is None else split
         row = None if row is None or count is None else row + count
 

@@ -16,8 +16,8 @@ from etl.sources.split import Split
 def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> Iterator[pa.Table]:
     """Yield the split's records in order, as batches of schema ``schemas.RAW``.
 
-    A batch has at most ``batch_bytes`` of text and metadata and at most 8192 rows; a larger document is
-    the only row of its batch. A record without a usable text is a row with a ``reason``. Raises
+    A batch has at most ``batch_bytes`` of texts, ids, URLs and metadata, and at most 8192 rows; a larger
+    document is the only row of its batch. A record without a usable text is a row with a ``reason``. Raises
     SourceError if the file has changed since it was listed, is damaged, or lacks a column that the
     recipe names.
     """

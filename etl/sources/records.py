@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from etl.schemas import RAW
@@ -16,6 +17,13 @@ MAX_ROWS = 8192
 TABLE_BYTES = 1 << 20
 """The size of Python strings that readers of lines and records convert to a table at a time."""
 
+LONG_RECORD_CHARS = 1 << 20
+"""A record that is not longer cannot take much memory when it is parsed; chosen here."""
+
+MAX_PARSED_BYTES = 192 << 20
+"""The maximum size of a record as Python objects, besides its characters; chosen here."""
+
+_BLOCK_BYTES = 1 << 20
 _RAW_PREFIX_CHARS = 1000  # of a bad record, stored in ``metadata``
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _encode = json.JSONEncoder(
@@ -43,6 +51,16 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def json_chars(text: str) -> int:
+    r"""Return the number of characters of a text in JSON, without its quotes; at most six times as many.
+
+    >>> json_chars('a"\0')
+    9
+    """
+    escaped = sum(text.count(chr(code)) for code in range(32))
+    return len(text) + 5 * escaped + text.count('"') + text.count("\\")
+
+
 def to_text(value: Any) -> str | None:
     """Return an id or URL as text: numbers in decimal, nested values as JSON."""
     return value if value is None or isinstance(value, str) else to_json(value).strip('"')
@@ -51,6 +69,22 @@ def to_text(value: Any) -> str | None:
 def replace_surrogates(text: str) -> str:
     """Return text with U+FFFD for each surrogate, such as a byte that could not be decoded."""
     return _SURROGATES.sub("\ufffd", text)
+
+
+def count_outside_quotes(content: bytes, marks: bytes) -> int:
+    r"""Return how many of the bytes outside double quotes are among ``marks`` (0.4 GB/s).
+
+    >>> count_outside_quotes(b'[1,"a,b",2]', b"[,")
+    3
+    """
+    is_mark = np.isin(np.arange(256), list(marks))
+    count, quotes_before = 0, 0
+    for start in range(0, len(content), _BLOCK_BYTES):
+        block = np.frombuffer(content[start : start + _BLOCK_BYTES], np.uint8)
+        quotes = np.cumsum(block == ord('"')) + quotes_before
+        count += int(np.count_nonzero(is_mark[block] & (quotes % 2 == 0)))
+        quotes_before = int(quotes[-1])
+    return count
 
 
 def encode_error(error: str, raw: str) -> str:
@@ -78,7 +112,7 @@ def make_raw_table(uri: str, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 
 class RecordBuffer:
-    """A buffer of records as Python values, to be converted to tables of about ``max_bytes`` of text.
+    """A buffer of records as Python values, to be converted to tables of about ``max_bytes``.
 
     A table is seldom larger.
     """
@@ -107,7 +141,7 @@ class RecordBuffer:
         """Add a record. In a str, bytes that are not UTF-8 are surrogates."""
         self._records.append((row, text, id, url, metadata))
         self._reasons.append(None)
-        self._size += len(text or b"") + len(metadata or "")
+        self._size += len(text or b"") + len(metadata or "") + len(id or "") + len(url or "")
 
     def reject(
         self,
@@ -120,8 +154,8 @@ class RecordBuffer:
         url: str | None = None,
     ) -> None:
         """Add a bad record: its content, the error, and its id and URL if it has them."""
-        self._records.append((row, None, id, url, encode_error(error, raw)))
-        self._reasons.append(f"source.{reason}")
+        self.add(row, None, id=id, url=url, metadata=encode_error(error, raw))
+        self._reasons[-1] = f"source.{reason}"
 
     def flush(self) -> Iterator[pa.Table]:
         """Yield the table of the gathered records, if there are any, and clear the buffer."""

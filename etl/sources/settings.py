@@ -53,8 +53,9 @@ class Source(BaseModel):
     """The version of a Delta table. None: the newest."""
     split_bytes: Annotated[int, Field(gt=0)] = 128 << 20
     """Larger files are cut into pieces of about this size, if the format allows it."""
-    max_text_bytes: Annotated[int, Field(gt=0, le=1 << 30)] = 256 << 20
-    """A longer text is rejected as ``source.too_large``, as is a record of more than twice that size."""
+    max_text_bytes: Annotated[int, Field(gt=0, le=1 << 30)] = 16 << 20
+    """A longer text is rejected as ``source.too_large``, as is a record of more than twice that size. With
+    the default, a split takes less than 1 GB of memory to read, whatever the file contains."""
 
     @field_validator("format", mode="before")
     @classmethod

@@ -1,8 +1,11 @@
 """Long fuzzing: `python -m tests.fuzz.long [--seconds 600] [TARGET ...]`, one process per target.
 
 Uses atheris (coverage-guided) if it is installed, else the mutations of the quick tests. Inputs that crash or
-need more than 20 s or 2 GB are saved in tests/fuzz/corpus/TARGET, which the quick tests read. Other inputs
-that reach new code are saved in .fuzz/TARGET for the next run.
+need more than 20 s or 1.5 GB are saved in tests/fuzz/corpus/TARGET, which the quick tests read. Other
+inputs that reach new code are saved in .fuzz/TARGET for the next run.
+
+The limit without atheris is one of data (RLIMIT_DATA), which counts the memory that a process can write to.
+Address space is no measure: numba and Arrow reserve more of it than they use. Resident memory is checked, too.
 """
 
 import argparse
@@ -18,7 +21,9 @@ from tests.fuzz import mutate, targets
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "corpus"
-MAX_SECONDS, MAX_MB, MAX_BYTES = 20, 2048, 16_384
+MAX_SECONDS, MAX_MB, MAX_BYTES = 20, 1536, 16_384
+
+_STRUCTURED = 0.5  # of the inputs have a number or a structure changed, besides other edits
 
 
 def main() -> int:
@@ -93,25 +98,30 @@ def _reload() -> None:
 
 def _mutate(target: str, seconds: float) -> None:
     """Run random edits of the known inputs, with limits of memory and time like those of atheris."""
-    resource.setrlimit(resource.RLIMIT_AS, (4 * MAX_MB << 20, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MB << 20, resource.RLIM_INFINITY))
     rng = random.Random(time.time_ns())
     known = targets.seeds(target) + [path.read_bytes() for path in (KEPT / target).glob("*")]
-    end, count = time.monotonic() + seconds, 0
+    end, count, peak_mb = time.monotonic() + seconds, 0, 0
     kinds = ("put", "insert", "cut", "repeat", "flip")
     while time.monotonic() < end:
         edits = [
             (rng.choice(kinds), rng.random(), _piece(rng), rng.randint(1, 40))
             for _ in range(rng.randint(1, 6))
         ]
-        content = mutate.apply(rng.choice(known), edits)
+        content = rng.choice(known)
+        if rng.random() < _STRUCTURED:
+            content = mutate.edit_structure(content, target, rng)
+        content = mutate.apply(content, edits[: rng.randint(0, len(edits))])
         started = time.monotonic()
         saved = KEPT / target / f"crash-{hashlib.sha256(content).hexdigest()[:16]}"
         saved.write_bytes(content)  # before the run, because native code may crash the process
         targets.run(target, content)
         assert time.monotonic() - started < MAX_SECONDS, f"{saved}: took too long"
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        assert peak_mb < MAX_MB, f"{saved}: took {peak_mb} MB"
         saved.unlink()
         count += 1
-    sys.stdout.write(f"{target}: {count} inputs\n")
+    sys.stdout.write(f"{target}: {count} inputs, at most {peak_mb} MB\n")
 
 
 def _piece(rng: random.Random) -> bytes:

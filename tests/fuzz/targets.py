@@ -103,6 +103,40 @@ def _read(folder: Path, target: str, content: bytes) -> str:
     return "read"
 
 
+WITH_RECORDS = tuple(name for name in FILES if name.startswith(("warc", "jsonl", "csv")))
+"""Targets whose files have records of which each can be found without the others."""
+
+
+def check_no_loss(target: str, index: int, piece: bytes, offset: int) -> None:
+    """Put bytes into one record of a file; check that the others are read, and that one is reported."""
+    texts = [f"text {number} " * 9 for number in range(5)]
+    name, compression = split_compression(target)
+    records = _RECORDS[name](texts)
+    bad = records[index + 1]
+    offset = min(offset, len(bad) - 1)
+    records[index + 1] = bad[:offset] + piece.replace(b"WARC/", b"") + bad[offset + len(piece) :]
+    if name != "warc":  # a record is a line
+        records[index + 1] = records[index + 1].replace(b"\n", b"").replace(b'"', b"") + b"\n"
+    members = [_HEADERS.get(name, b""), *records]
+    compress = {None: bytes, "gzip": gzip.compress, "zstd": zstandard.compress}[compression]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / FILES[target]
+        path.write_bytes(b"".join(map(compress, members)))
+        source = Source(path=str(path), max_text_bytes=_MAX_TEXT_BYTES)
+        [split] = list_splits(source)
+        rows = [row for table in read_split(split, source) for row in table.to_pylist()]
+    expected = [text for number, text in enumerate(texts) if number != index + 1]
+    found = [row["text"] for row in rows]
+    if (
+        target == "warc"
+    ):  # without members, the length of the record before the damage cannot be verified
+        found += [
+            texts[index] for row in rows if row["id"] == f"<urn:uuid:{index}>" and row["reason"]
+        ]
+    lost = [text for text in expected if text not in found]
+    assert not lost, (lost, rows)
+
+
 def seeds(target: str) -> list[bytes]:
     """Valid inputs, from which a fuzzer starts."""
     name, compression = split_compression(target)
@@ -183,6 +217,13 @@ stages:
   - dedup_minhash: &near {ngram: 5, bands: 14, rows: 8, keep: longest}
 """
 
+
+_HEADERS = {"csv": b"text,id\n"}
+_RECORDS: dict[str, Callable[[list[str]], list[bytes]]] = {
+    "warc": lambda texts: [conversion(number, text) for number, text in enumerate(texts)],
+    "jsonl": lambda texts: [json.dumps({"text": text}).encode() + b"\n" for text in texts],
+    "csv": lambda texts: [f'"{text}",1\n'.encode() for text in texts],
+}
 
 SEEDS: dict[str, Callable[[], list[bytes]]] = {
     "parquet": _parquet,

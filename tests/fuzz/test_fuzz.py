@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.fuzz import mutate, targets
 
@@ -30,10 +31,22 @@ def _peak_kb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+@pytest.mark.parametrize("target", targets.WITH_RECORDS)
+def test_damage_in_a_record_costs_no_other(target: str) -> None:
+    """Whatever one record contains, the others are read."""
+
+    @settings(max_examples=40, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 2), st.binary(max_size=40), st.integers(0, 400))
+    def check(index: int, piece: bytes, offset: int) -> None:
+        targets.check_no_loss(target, index, piece, offset)
+
+    check()
+
+
 @pytest.mark.parametrize("target", targets.TARGETS)
 def test_mutated_inputs_do_not_crash(target: str) -> None:
     @settings(max_examples=40, suppress_health_check=list(HealthCheck))
-    @given(mutate.mutated(targets.seeds(target)))
+    @given(mutate.mutated(targets.seeds(target), target))
     def check(content: bytes) -> None:
         targets.run(target, content)
 

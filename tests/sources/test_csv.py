@@ -68,18 +68,30 @@ def test_a_bad_record_does_not_affect_its_neighbours(tmp_path, record: bytes, ou
 
 
 def test_the_metadata_of_a_bad_record_has_the_error_and_the_record(tmp_path) -> None:
-    rows = _read(tmp_path, b'id,text\n1\n2,"open\nto the end\n')
+    rows = _read(tmp_path, b'id,text\n1\n2,"open\nto the end,,\n')
     assert [json.loads(row["metadata"]) for row in rows] == [
         {"error": "the number of fields is 1, but the header has 2", "raw": "1\n"},
-        {"error": "unexpected end of data", "raw": '2,"open\nto the end\n'},
+        {"error": "unexpected end of data", "raw": '2,"open\n'},
+        {"error": "the number of fields is 3, but the header has 2", "raw": "to the end,,\n"},
     ]
 
 
-def test_an_unclosed_quote_does_not_swallow_the_file(tmp_path) -> None:
-    content = b'text\na\n"open\n' + (b"x" * 999 + b"\n") * 3000
+@pytest.mark.parametrize("lines", [3, 3000])
+@pytest.mark.parametrize("end", [b"", b'"b"\n', b'a"b"\n'])
+def test_an_unclosed_quote_costs_one_line(tmp_path, lines: int, end: bytes) -> None:
+    """Whether the file ends, another quote follows, or the record becomes too large."""
+    content = b'text\na\n"open\n' + (b"x" * 999 + b"\n") * lines + end
     rows = _outcome(tmp_path, content, max_text_bytes=1000)
-    assert rows[:2] == [(0, "a"), (1, "source.too_large")]
-    assert rows[-1][1] == "x" * 999
+    reason = "source.too_large" if lines == 3000 else "source.malformed"
+    last = {b"": [], b'"b"\n': ["b"]}.get(end, ['a"b"'])
+    outcome = ["a", reason, *["x" * 999] * lines, *last]
+    assert rows == list(enumerate(outcome))
+
+
+def test_errors_inside_an_unclosed_quote_are_reported_one_by_one(tmp_path) -> None:
+    content = b"text,id\n" + b'"a,1\nb,2\n' * 500 + b"c,3\n"
+    rows = _outcome(tmp_path, content)
+    assert rows == list(enumerate(["source.malformed", "b"] * 500 + ["c"]))
 
 
 def test_long_fields_are_read(tmp_path) -> None:

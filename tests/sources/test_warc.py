@@ -250,6 +250,54 @@ def test_a_record_over_the_limit_is_rejected(tmp_path) -> None:
     assert _outcome(tmp_path, truncated, max_text_bytes=1000) == ["source.damaged"]
 
 
+_TOO_LONG = 539_000_000
+"""A length above the limit of every record."""
+
+
+@pytest.mark.parametrize("how", ["plain", "gzip", "one gzip", "zstd"])
+@pytest.mark.parametrize("bad", [{0}, {9}, {9, 10, 29}, {*range(1, 30)}], ids=len)
+@pytest.mark.parametrize("length", [1_300_000, _TOO_LONG])
+def test_a_length_over_the_limit_does_not_swallow_records(
+    tmp_path, how: str, bad: set[int], length: int
+) -> None:
+    """Neither if the file ends before the claimed end, nor if the end is inside another record."""
+    noise = random.Random(0)
+    texts = [noise.randbytes(50_000).hex() for _ in range(30)]
+    records = [
+        conversion(n, text, Content_Length=length if n in bad else len(text))
+        for n, text in enumerate(texts)
+    ]
+    assert length > 2 * 100_000 + (1 << 20)
+    outcome = _outcome(tmp_path, pack(records, how), max_text_bytes=100_000)
+    assert outcome == ["source.damaged" if n in bad else text for n, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
+def test_a_member_starts_a_record_though_no_line_feed_precedes_it(tmp_path, compress) -> None:
+    for length in (300, _TOO_LONG):
+        bad = conversion(1, "text", Content_Length=length).rstrip(b"\r\n")
+        content = b"".join(map(compress, [*_wet(0), bad, *_wet(2)]))
+        assert _outcome(tmp_path, content) == ["text 0", "source.damaged", "text 2"]
+
+
+@pytest.mark.parametrize("how", ["plain", "gzip", "one gzip", "zstd"])
+def test_headers_inside_a_record_over_the_limit_are_not_records(tmp_path, how: str) -> None:
+    """A record that is as long as it claims is one row, even if it contains an archive."""
+    archive = b"\r\n\r\n".join(_wet(*range(7_000))).decode()
+    assert len(archive) > 2 * 1000 + (1 << 20)
+    content = pack([*_wet(0), conversion(1, archive), *_wet(2)], how)
+    outcome = _outcome(tmp_path, content, max_text_bytes=1000)
+    assert outcome == ["text 0", "source.too_large", "text 2"]
+
+
+def test_a_long_record_in_many_members_is_skipped(tmp_path) -> None:
+    """As `bgzip` writes them: the members do not align with records."""
+    content = b"".join([*_wet(0), conversion(1, "x" * (2 << 20)), *_wet(2)])
+    blocks = [content[n : n + 60_000] for n in range(0, len(content), 60_000)]
+    outcome = _outcome(tmp_path, b"".join(map(gzip.compress, blocks)), max_text_bytes=1000)
+    assert outcome == ["text 0", "source.too_large", "text 2"]
+
+
 def test_a_body_over_the_limit_after_decompression_is_rejected(tmp_path) -> None:
     bomb = gzip.compress(bytes(64 << 20))
     content = response(1, bomb, Content_Encoding="gzip") + response(2)

@@ -13,7 +13,7 @@ from pyarrow import ipc
 from etl import storage
 from etl.errors import SourceError, StorageError
 from etl.sources.columns import columns_to_read
-from etl.sources.formats import columnar
+from etl.sources.formats import arrow_messages, columnar
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -36,8 +36,9 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
         with storage.open_input(whole.uri) as file:
             if not _is_ipc_file(file):
                 return [whole]
-            count = ipc.open_file(file).num_record_batches
-    except (StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
+            _, blocks = arrow_messages.read_blocks(file, whole)
+            count = len(blocks)
+    except (SourceError, StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
         return [whole]
     step = max(1, count * split_bytes // whole.size)
     return [
@@ -53,38 +54,98 @@ def cut(whole: Split, split_bytes: int) -> list[Split]:
 
 
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
-    """Yield the split's rows as tables of schema RAW."""
+    """Yield the split's rows as tables of schema RAW.
+
+    The rows of a record batch that takes too much memory have a reason.
+    """
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
         for batch in _batches(file, split, source):
+            if isinstance(batch, arrow_messages.Message):
+                error = (
+                    f"the record batch takes {batch.memory >> 20} MB of memory, but the limit is"
+                    f" {arrow_messages.MAX_BATCH_BYTES >> 20} MB"
+                )
+                yield from columnar.reject_rows(range(row, row + batch.rows), error, split)
+                row += batch.rows
+                continue
             _validate(batch, split)
             step = columnar.choose_batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
-            for start in range(0, len(batch), step):
-                piece = batch.slice(start, step)
-                yield columnar.convert_batch(piece, split, source, row)
+            pieces = (batch.slice(start, step) for start in range(0, len(batch), step))
+            for piece in columnar.gather(pieces, batch_bytes):
+                yield from columnar.convert(piece, split, source, row)
                 row += len(piece)
 
 
 def count_records(split: Split) -> int:
-    """Return the number of rows in the split's record batches, reading only their first column."""
+    """Return the number of rows in the split's record batches, reading only their metadata."""
     with storage.open_input(split.uri) as file:
-        reader = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=[0]))
-        batches = range(reader.num_record_batches)[split.start : split.stop]
-        return sum(len(reader.get_batch(index)) for index in batches)
+        _, blocks = arrow_messages.read_blocks(file, split)
+        messages = (
+            arrow_messages.read_message(file, block.offset, split)
+            for block in blocks[split.start : split.stop]
+        )
+        return sum(message.rows for message in messages if message is not None)
 
 
-def _batches(file: pa.NativeFile, split: Split, source: Source) -> Iterator[pa.RecordBatch]:
+def _batches(
+    file: pa.NativeFile, split: Split, source: Source
+) -> Iterator[pa.RecordBatch | arrow_messages.Message]:
+    """Yield the record batches; instead of one that takes too much memory, its message."""
     if not _is_ipc_file(file):
-        stream = ipc.open_stream(file)
-        names = columns_to_read(source, stream.schema.names, split)
-        yield from (batch.select(names) for batch in stream)
+        yield from _stream_batches(file, split, source)
         return
+    dictionaries, blocks = arrow_messages.read_blocks(file, split)
+    held = 0
+    for block in dictionaries:
+        message = arrow_messages.read_message(file, block.offset, split)
+        held += _check_held(message.memory, held, split) if message is not None else 0
     schema = ipc.open_file(file).schema
     names = columns_to_read(source, schema.names, split)
     options = ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
     reader = ipc.open_file(file, options=options)
     for index in range(reader.num_record_batches)[split.start : split.stop]:
-        yield reader.get_batch(index)
+        message = arrow_messages.read_message(file, blocks[index].offset, split)
+        if message is not None and message.memory + held > arrow_messages.MAX_BATCH_BYTES:
+            yield message
+        else:
+            yield reader.get_batch(index)
+
+
+def _stream_batches(
+    file: pa.NativeFile, split: Split, source: Source
+) -> Iterator[pa.RecordBatch | arrow_messages.Message]:
+    first = arrow_messages.read_message(file, 0, split)
+    file.seek(0)
+    stream = ipc.open_stream(file)
+    names = columns_to_read(source, stream.schema.names, split)
+    position = end = file.tell() if first is None else first.end
+    held = 0
+    while (message := arrow_messages.read_message(file, end, split)) is not None:
+        start, end = end, message.end
+        if message.kind == arrow_messages.DICTIONARY:
+            held += _check_held(message.memory, held, split)
+            continue
+        if message.memory + held <= arrow_messages.MAX_BATCH_BYTES:
+            file.seek(position)
+            yield stream.read_next_batch().select(names)
+        elif start == position:
+            yield message
+        else:
+            _check_held(message.memory, held, split)
+        position = end
+
+
+def _check_held(memory: int, held: int, split: Split) -> int:
+    """Return the size of a dictionary; raise SourceError if all that is held is too large."""
+    if memory + held > arrow_messages.MAX_BATCH_BYTES:
+        raise SourceError(
+            f"the dictionaries take {memory + held >> 20} MB of memory, but the limit is"
+            f" {arrow_messages.MAX_BATCH_BYTES >> 20} MB",
+            where=split.uri,
+            hint="write the rows to several files, or without dictionaries",
+        )
+    return memory
 
 
 def _validate(batch: pa.RecordBatch, split: Split) -> None:

@@ -10,6 +10,8 @@ from etl.sources.split import Split
 READ_BYTES = 1 << 18
 """The number of bytes read from a stream at a time."""
 
+_LONG_LINE_BYTES = 1 << 20
+
 
 def decompress(file: pa.NativeFile, split: Split) -> pa.NativeFile:
     """Return the decompressed file: all members of a gzip file, all frames of a zstd file."""
@@ -47,7 +49,8 @@ def read_blocks(
 
     Only a line feed ends a line; the last line may lack one. Bytes that are not UTF-8 become escaped
     surrogates. A byte order mark at the start of the file is removed. A line longer than
-    ``max_line_bytes`` is shortened, but stays at least one byte longer than that.
+    ``max_line_bytes`` is shortened, but stays at least one byte longer than that. A long line is a separate
+    block, so that it need not be copied.
     """
     byte_order_mark = "\ufeff" if start == 0 else ""
     remaining = None if stop is None else stop - start
@@ -59,6 +62,12 @@ def read_blocks(
         if len(partial) > max_line_bytes:  # known to be too long: skip the rest of the line
             end = chunk.find(b"\n")
             chunk = b"" if end < 0 else chunk[end:]
+        if len(partial) > _LONG_LINE_BYTES and (end := chunk.find(b"\n") + 1):
+            partial += chunk[:end]
+            text = partial.decode("utf-8", "surrogateescape").removeprefix(byte_order_mark)
+            partial, byte_order_mark, chunk = bytearray(), "", chunk[end:]
+            yield text
+            del text
         cut = chunk.rfind(b"\n") + 1
         partial += chunk[:cut] if cut else chunk
         if cut:

@@ -4,6 +4,7 @@ A WARC file consists of many gzip members or zstd frames, usually one per record
 not cost the others.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"  # a skippable frame, by the WARC zstd specification 1.0
 _MAX_DICTIONARY_BYTES = 16 << 20  # chosen here; trained dictionaries have 100 KB to 1 MB
-
+_MAX_MEMBERS = 1 << 16  # remembered for ``rewind``: 8 MB
 
 _DAMAGE: Any = (
     isal_zlib.error,
@@ -48,6 +49,8 @@ class CompressedMembers:
     def __init__(self, file: pa.NativeFile, *, uri: str) -> None:
         self.damage: str | None = None
         """A description of the damage at which the stream stopped, or None."""
+        self.offset = 0
+        """How many bytes have been returned or skipped."""
         self.unverified_bytes = 0
         """How many of the last bytes returned belong to a member that has not been read to its end."""
         self._file = file
@@ -55,6 +58,7 @@ class CompressedMembers:
         self._index = 0  # the first unused byte of the buffer
         self._buffer_offset = 0  # of the buffer in the file
         self._member_offset = 0  # of the current member in the file
+        self._members = [(0, 0)]  # where members start: in the content, in the file
         self._returned = 0  # bytes of the member that were returned before it was read again
         self._unpacker: _Unpacker | None = None
         self._new_unpacker, self._magic = _detect_compression(file, uri)
@@ -62,6 +66,62 @@ class CompressedMembers:
 
     def read(self) -> bytes:
         """Return the next bytes, at most 32 MB; empty at the end of the file and at damage."""
+        content = self._read()
+        self.offset += len(content)
+        return content
+
+    def skip_to(self, offset: int, *, stop: bytes) -> bytes:
+        """Skip to an offset in the content, and return some bytes from there on.
+
+        If a member starts with ``stop`` before that, the content is skipped only to there.
+        """
+        if self._new_unpacker is None:
+            self._seek(min(offset, self._file.size()))
+            return self.read()
+        members = len(self._members)
+        while content := self.read():
+            while len(self._members) > members + 1:
+                del self._members[-2]
+            start = self.offset - len(content)
+            if content.startswith(stop) and self.starts_member(start):
+                return content
+            if self.offset > offset:
+                return content[offset - start :]
+        return b""
+
+    def starts_member(self, offset: int) -> bool:
+        """Return whether a compressed member is known to start at an offset in the content."""
+        return self._find_member(offset)[0] == offset and self._new_unpacker is not None
+
+    def forget(self, offset: int) -> None:
+        """Note that ``rewind`` is not called for an earlier offset."""
+        while len(self._members) > 1 and self._members[1][0] <= offset:
+            del self._members[0]
+
+    def can_rewind(self, offset: int) -> bool:
+        """Return whether the member at an offset is still known."""
+        return self._new_unpacker is None or self._members[0][0] <= offset
+
+    def rewind(self, offset: int) -> None:
+        """Continue reading at an earlier offset."""
+        if self._new_unpacker is None:
+            return self._seek(offset)
+        start, self._member_offset = self._find_member(offset)
+        del self._members[self._members.index((start, self._member_offset)) + 1 :]
+        self.damage, self.offset, self.unverified_bytes = None, offset, offset - start
+        return self._open_member(_SMALL_STEP_BYTES if self._magic == _ZSTD else _LARGE_STEP_BYTES)
+
+    def _find_member(self, offset: int) -> tuple[int, int]:
+        """Return where the member at an offset starts: in the content, in the file."""
+        after = bisect_right(self._members, (offset, self._file.size()))
+        return self._members[max(after - 1, 0)]
+
+    def _seek(self, offset: int) -> None:
+        """Continue reading an uncompressed file at an offset."""
+        self._file.seek(offset)
+        self._buffer, self._index, self.offset = b"", 0, offset
+
+    def _read(self) -> bytes:
         while self.damage is None:
             if self._index == len(self._buffer):
                 self._buffer_offset += self._index
@@ -78,6 +138,8 @@ class CompressedMembers:
                     self._index = len(self._buffer)  # padding, which gzip ignores too
                     continue
                 self._member_offset = self._buffer_offset + self._index
+                self._members.append((self.offset, self._member_offset))
+                del self._members[:-_MAX_MEMBERS]
                 self._step_bytes = _SMALL_STEP_BYTES if self._magic == _ZSTD else _LARGE_STEP_BYTES
                 self._unpacker, self.unverified_bytes, self._returned = self._new_unpacker(), 0, 0
             if content := self._unpack_step(self._unpacker):
@@ -116,7 +178,7 @@ class CompressedMembers:
             content = unpacker.decompress(step)
         except _DAMAGE as error:
             if self._step_bytes > _SMALL_STEP_BYTES:
-                self._restart_member()
+                self._open_member(_SMALL_STEP_BYTES)
             else:
                 self.damage = f"the member at byte {self._member_offset} is damaged ({error})"
             return b""
@@ -129,12 +191,12 @@ class CompressedMembers:
             self._unpacker, self.unverified_bytes = None, 0
         return content
 
-    def _restart_member(self) -> None:
-        """Start the member again in small steps, to recover the content before its damage."""
+    def _open_member(self, step_bytes: int) -> None:
+        """Start the current member again, to read on after the bytes of it that were returned."""
         assert self._new_unpacker is not None
         self._file.seek(self._member_offset)
         self._buffer, self._index, self._buffer_offset = b"", 0, self._member_offset
-        self._unpacker, self._step_bytes = self._new_unpacker(), _SMALL_STEP_BYTES
+        self._unpacker, self._step_bytes = self._new_unpacker(), step_bytes
         self._returned = self.unverified_bytes
 
     def _starts_record(self, compressed: bytes) -> bool:

@@ -1,7 +1,8 @@
 """Reader for comma- or tab-separated values with a header, uncompressed, gzip or zstd.
 
 This is the slowest format: the standard library's parser reads it in strict mode. Quoted fields may contain
-line feeds, and a malformed record becomes a row with a reason.
+line feeds, and a malformed record becomes a row with a reason. Only the first line of such a record is lost:
+where a quote is missing, the lines after it may be other records.
 """
 
 import csv
@@ -15,7 +16,14 @@ from etl import storage
 from etl.errors import SourceError
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import byte_lines, whole_files
-from etl.sources.records import TABLE_BYTES, RecordBuffer, to_json
+from etl.sources.records import (
+    LONG_RECORD_CHARS,
+    MAX_PARSED_BYTES,
+    TABLE_BYTES,
+    RecordBuffer,
+    json_chars,
+    to_json,
+)
 from etl.sources.settings import Source
 from etl.sources.split import Split, split_compression
 
@@ -25,6 +33,7 @@ COMPRESSIBLE: bool = True
 cut = whole_files.keep_whole  # a quoted field may contain line feeds
 count_records = whole_files.refuse_to_count
 
+_FIELD_BYTES = 88  # at most, of a short field: a str of CPython 3.11 to 3.13 and a pointer to it
 _MAX_FIELD_CHARS = 2**31 - 1  # csv's own limit of 128 KB is too low; _RecordLines limits records
 
 
@@ -34,35 +43,63 @@ class _BadRecord(NamedTuple):
     raw: str
 
 
-class _TooLongError(Exception):
-    """A record exceeds the size limit, for example because a quote is never closed."""
+class _TooLargeError(Exception):
+    """A record exceeds a limit, for example because a quote is never closed."""
 
 
 class _RecordLines:
-    """The lines of a stream for csv.reader; keeps those of the current record."""
+    """The lines of a stream for csv.reader, which can return to the second line of a record."""
 
-    def __init__(self, blocks: Iterator[str], max_record_bytes: int) -> None:
-        self._lines = (line for block in blocks for line in io.StringIO(block, newline="\n"))
-        self._max = max_record_bytes
-        self._record: list[str] = []
-        self._size = 0
+    def __init__(self, blocks: Iterator[str], max_record_bytes: int, delimiter: str) -> None:
+        self._sources = [_split(blocks)]  # the last one is read first
+        self._max, self._delimiter = max_record_bytes, delimiter
+        self.begin_record()
 
-    def take_record(self) -> str:
-        """Return the lines read since the last call: the text of one record."""
-        text = "".join(self._record)
-        self._record, self._size = [], 0
-        return text
+    def begin_record(self) -> None:
+        """Note that the next line starts a record."""
+        self.first_line: str | None = None
+        self._more_lines: io.StringIO | None = None
+        self._size, self._fields = 0, 0
+
+    def return_to_second_line(self) -> None:
+        """Read the lines of the record again, except the first."""
+        if self._more_lines is not None:
+            self._more_lines.seek(0)
+            self._sources.append(self._more_lines)
 
     def __iter__(self) -> "_RecordLines":
         return self
 
     def __next__(self) -> str:
-        line = next(self._lines)
-        self._record.append(line)
+        line = next(self._sources[-1], None)
+        while line is None:
+            if len(self._sources) == 1:
+                raise StopIteration
+            self._sources.pop()
+            line = next(self._sources[-1], None)
         self._size += len(line)
+        if self.first_line is None:
+            self.first_line = line
+        else:
+            if self._more_lines is None:
+                self._more_lines = io.StringIO(newline="\n")
+            self._more_lines.write(line)
         if self._size > self._max:
-            raise _TooLongError(f"the record is larger than {self._max} bytes")
+            raise _TooLargeError(f"the record is larger than {self._max} bytes")
+        if self._size > LONG_RECORD_CHARS:
+            self._fields += line.count(self._delimiter)
+            if self._fields * _FIELD_BYTES > MAX_PARSED_BYTES:
+                raise _TooLargeError("the record has too many fields")
         return line
+
+
+def _split(blocks: Iterator[str]) -> Iterator[str]:
+    """Yield the lines of blocks; a long block is one line."""
+    for block in blocks:
+        if len(block) > LONG_RECORD_CHARS:
+            yield block
+        else:
+            yield from io.StringIO(block, newline="\n")
 
 
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
@@ -93,21 +130,23 @@ def _records(
     """Yield each record by column name, or the error in it."""
     csv.field_size_limit(_MAX_FIELD_CHARS)
     blocks = byte_lines.read_blocks(stream, max_line_bytes=source.max_record_bytes)
-    record_lines = _RecordLines(blocks, source.max_record_bytes)
-    reader = csv.reader(record_lines, strict=True, delimiter=_delimiter(split.uri))
+    delimiter = _delimiter(split.uri)
+    lines = _RecordLines(blocks, source.max_record_bytes, delimiter)
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     header: list[str] | None = None
     while True:
+        lines.begin_record()
         try:
             fields = next(reader)
         except StopIteration:
             return
-        except (csv.Error, _TooLongError) as error:
+        except (csv.Error, _TooLargeError) as error:
             if header is None:
                 raise SourceError(f"the header is malformed ({error})", where=split.uri) from error
             reason = "malformed" if isinstance(error, csv.Error) else "too_large"
-            yield _BadRecord(reason, str(error), record_lines.take_record())
+            lines.return_to_second_line()
+            yield _BadRecord(reason, str(error), lines.first_line or "")
             continue
-        raw = record_lines.take_record()
         if not fields:  # a blank line
             continue
         if header is None:
@@ -115,7 +154,7 @@ def _records(
             columns_to_read(source, header, split)
         elif len(fields) != len(header):
             error_text = f"the number of fields is {len(fields)}, but the header has {len(header)}"
-            yield _BadRecord("malformed", error_text, raw)
+            yield _BadRecord("malformed", error_text, lines.first_line or "")
         else:
             yield dict(zip(header, fields, strict=True))
 
@@ -124,7 +163,12 @@ def _add(record: dict[str, str], row: int, source: Source, buffer: RecordBuffer)
     columns = source.columns
     taken = (columns.text, columns.id, columns.url)
     kept = [n for n in record if n not in taken] if source.metadata == "all" else source.metadata
-    buffer.add(
+    if sum(len(record[name]) for name in kept) > LONG_RECORD_CHARS:
+        chars = sum(json_chars(record[name]) for name in kept)
+        if chars > source.max_record_bytes:
+            error = f"the metadata has {chars} characters"
+            return buffer.reject(row, "too_large", error, raw=record[columns.text])
+    return buffer.add(
         row,
         record[columns.text],
         id=None if columns.id is None else record[columns.id],

@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from etl import storage
 from etl.sources.formats import byte_lines
-from etl.sources.records import TABLE_BYTES, RecordBuffer, to_json, to_text
+from etl.sources.records import (
+    LONG_RECORD_CHARS,
+    MAX_PARSED_BYTES,
+    TABLE_BYTES,
+    RecordBuffer,
+    count_outside_quotes,
+    to_json,
+    to_text,
+)
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -59,7 +67,7 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
         )
         try:
             for block in blocks:
-                for line in block.removesuffix("\n").split("\n"):
+                for line in _split(block):
                     _add_line(line, row, source, buffer)
                     row += 1
                     if buffer.is_full:
@@ -75,11 +83,17 @@ def count_records(split: Split) -> int:
         return byte_lines.count_lines(file, split)
 
 
+def _split(block: str) -> list[str]:
+    lines = block.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
 def _add_line(line: str, row: int, source: Source, buffer: RecordBuffer) -> None:
     """Parse a line and add it as a row, or as a row with a reason; skip a blank line."""
-    if _is_too_long(line, source.max_record_bytes):
-        error_text = f"the record is larger than {source.max_record_bytes} bytes"
-        return buffer.reject(row, "too_large", error_text, raw=line)
+    if (excess := _excess(line, source.max_record_bytes)) is not None:
+        return buffer.reject(row, "too_large", excess, raw=line)
     try:
         record = _parse(line)
     except (ValueError, RecursionError) as error:
@@ -112,6 +126,23 @@ def _metadata(record: dict[str, Any], source: Source) -> str | None:
     return to_json({key: record[key] for key in source.metadata if key in record})
 
 
-def _is_too_long(line: str, max_bytes: int) -> bool:
+def _excess(line: str, max_bytes: int) -> str | None:
+    """Return which limit a line exceeds, or None."""
     # A character has at most four bytes, so only long lines need the exact length.
-    return 4 * len(line) > max_bytes and len(line.encode("utf-8", "surrogateescape")) > max_bytes
+    if 4 * len(line) <= min(max_bytes, LONG_RECORD_CHARS):
+        return None
+    content = line.encode("utf-8", "surrogateescape")
+    if len(content) > max_bytes:
+        return f"the record is larger than {max_bytes} bytes"
+    too_many = len(content) > LONG_RECORD_CHARS and _parsed_bytes(content) > MAX_PARSED_BYTES
+    return "the record has too many values" if too_many else None
+
+
+def _parsed_bytes(line: bytes) -> int:
+    """Return an upper bound of the size of a line as Python objects, besides its characters.
+
+    The sizes are those of CPython 3.11 to 3.13, including pointers and the unused part of containers.
+    """
+    content = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    values, objects = count_outside_quotes(content, b"[,:"), count_outside_quotes(content, b"{")
+    return 112 * values + 264 * objects

@@ -29,7 +29,12 @@ _MAX_UNDECODED_RATIO = (
 _STANDARD_HEADER = re.compile(
     rb"HTTP/\d(?:\.\d)? (\d{3})(?: [^\r\n]*)?((?:\r\n[!-9;-~]+:[^\r\n]*)*)\r\n\r\n"
 )
+_HEADER = re.compile(rb"\n\r?\n")
 _ENCODINGS = (b"\r\ncontent-encoding:", b"\r\ntransfer-encoding:")
+_CODINGS = re.compile(
+    rb"[\r\n](?:content|transfer)-encoding[ \t]*:([^\r\n]*(?:\r?\n[ \t][^\r\n]*)*)", re.IGNORECASE
+)
+_MAX_CODINGS = 5  # as in curl (MAX_ENCODE_STACK): each takes memory, and 100,000 abort the process
 _CONTENT_TYPE = re.compile(rb"\r\ncontent-type:[ \t]*([^\r\n]*)")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
 _BOMS = (
@@ -106,6 +111,9 @@ def _parse_standard(block: bytes) -> tuple[int, str, bytes] | None:
 
 def _parse_any(record: Record, max_bytes: int) -> tuple[int | None, str, bytes]:
     """Return the status, Content-Type and body; ignore declared encodings that the body does not have."""
+    codings = b",".join(_CODINGS.findall(_HEADER.split(record.block, 1)[0])).count(b",") + 1
+    if codings > _MAX_CODINGS:
+        raise OSError(f"it declares {codings} encodings, but the limit is {_MAX_CODINGS}")
     content_type = "application/http; msgtype=response"
     head = (
         f"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: {content_type}\r\n"

@@ -1,8 +1,12 @@
 """Records of a WARC file (ISO 28500, versions 0.17 to 1.1), skipping damaged stretches.
 
-A record is accepted only if its content length is correct: another record or the end of the file follows.
+A record is accepted only if its content length is correct: another record, a gzip member or zstd frame, or
+the end of the file follows.
 Otherwise it counts as damaged, and the search for the next record starts inside it, so a wrong length does
 not swallow the records that follow.
+
+A record that is too large is skipped to its end, or to a gzip member or zstd frame that starts with a record,
+and read again from its start if its length is wrong.
 """
 
 import re
@@ -14,10 +18,12 @@ from etl.sources.formats.compressed_members import CompressedMembers
 
 _MAX_HEADER_BYTES = 1 << 16  # chosen here; headers written by crawlers have 1 KB
 _MAX_VERSION_BYTES = 64
+_MAX_REWINDS = 16  # chosen here: limits how often a file is read again, however damaged it is
 _EXCERPT_BYTES = 1000
 _MAGIC = b"WARC/"
 _BLANKS = re.compile(rb"[\r\n \t\0]*")
 _VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
+_FIELD_NAME = re.compile(rb"(?:WARC|Content)-\w+", re.IGNORECASE)
 _HEADER_END = re.compile(rb"\n\r*\n")  # some tools add a carriage return
 _FIELD = re.compile(r"\n([^:\n]*):([^\n]*)")
 _CONTINUED = re.compile(r"\r?\n[ \t]+")
@@ -43,6 +49,7 @@ class _Reader:
         self._content = content
         self._max = max_bytes
         self._buffer = bytearray()
+        self._rewinds = 0
         self._damage_reported = False  # whether a record has reported the current damage
 
     def records(self) -> Iterator[Record]:
@@ -71,6 +78,7 @@ class _Reader:
                 return
 
     def _read_record(self) -> Record:
+        self._content.forget(self._content.offset - len(self._buffer))
         end = self._header_end()
         if end is None:
             error = "no record starts here"
@@ -108,13 +116,15 @@ class _Reader:
         return record._replace(block=block)
 
     def _ends_at(self, end: int) -> bool:
-        """Return whether a record or the end of the content follows ``end``.
+        """Return whether a record, a member, many blanks or the end of the content follows ``end``.
 
         Damage counts as the end of the content, unless it is in the record's own member.
         """
         while True:
             start = _blanks_end(self._buffer, end)
-            if _VERSION.match(self._buffer, start):
+            if _VERSION.match(self._buffer, start) or start - end > _MAX_HEADER_BYTES:
+                return True
+            if self._content.starts_member(self._content.offset - len(self._buffer) + start):
                 return True
             rest = self._buffer[start : start + _MAX_VERSION_BYTES]
             if len(rest) == _MAX_VERSION_BYTES:
@@ -126,22 +136,35 @@ class _Reader:
                 )
 
     def _skip_block(self, record: Record, start: int, length: int) -> Record:
-        """Skip a block that is too large; if the file ends inside it, its length may be wrong."""
-        skipped, end = 0, start + length
-        while len(self._buffer) < end - skipped:
-            skipped += len(self._buffer)
-            self._buffer.clear()
-            if not self._read_more():
-                return self._skip_damage(record, _missing(skipped - start, length))
-        del self._buffer[: end - skipped]
+        """Skip a block that is too large; search in it for the next record if its length is wrong."""
+        begin = self._content.offset - len(self._buffer) + start
+        end = begin + length
         error = f"the record has {length} bytes, but the limit is {self._max}"
-        return record._replace(problem="too_large", error=error)
+        if self._rewinds == _MAX_REWINDS or not self._content.can_rewind(begin - 1):
+            return self._skip_damage(record, error)
+        reached = self._content.offset
+        if reached < end:
+            self._buffer[:] = self._content.skip_to(end, stop=_MAGIC)
+            reached = self._content.offset - len(self._buffer)
+        else:
+            del self._buffer[: start + length]
+            reached = end
+        if reached == end and self._ends_at(0):
+            return record._replace(problem="too_large", error=error)
+        if reached < end:
+            error = _missing(reached - begin, length)
+        else:
+            error = self._content.damage or "no record follows: the length is wrong"
+        self._rewinds += 1
+        self._buffer.clear()
+        self._content.rewind(begin - 1)  # to the line feed at the end of the header
+        return self._skip_damage(record, error)
 
     def _skip_damage(self, record: Record, error: str = "") -> Record:
         """Skip to the start of the next record, or to the end of the stream or its next damage."""
         start = 1
         while True:
-            next_start = _find_record(self._buffer, start)
+            next_start = self._find_record(start)
             if next_start is not None:
                 del self._buffer[:next_start]
                 break
@@ -155,6 +178,19 @@ class _Reader:
                 break
         return record._replace(problem="damaged", error=error or record.error)
 
+    def _find_record(self, start: int) -> int | None:
+        """Return where a record starts in the buffer: after a line feed, with a member, or with a field."""
+        first = self._content.offset - len(self._buffer)
+        for match in _VERSION.finditer(self._buffer, start):
+            index = match.start()
+            if (
+                self._buffer[index - 1] == ord("\n")
+                or _FIELD_NAME.match(self._buffer, match.end())
+                or self._content.starts_member(first + index)
+            ):
+                return index
+        return None
+
 
 def _missing(present: int, length: int) -> str:
     return f"only {present} of {length} bytes are present"
@@ -164,13 +200,6 @@ def _blanks_end(content: bytearray, start: int) -> int:
     match = _BLANKS.match(content, start)
     assert match is not None
     return match.end()
-
-
-def _find_record(content: bytearray, start: int) -> int | None:
-    for match in _VERSION.finditer(content, start):
-        if content[match.start() - 1] == ord("\n"):
-            return match.start()
-    return None
 
 
 def _fields(header: str) -> dict[str, str]:

@@ -1,0 +1,197 @@
+"""Read a Parquet footer before Arrow does: how much memory it takes, and where the pages are.
+
+Arrow allocates what a footer claims, and pyarrow aborts the process when asked for the size of a column chunk
+that a damaged footer lacks.
+"""
+
+import base64
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from etl.errors import SourceError
+from etl.sources.formats import arrow_messages, thrift
+from etl.sources.formats.columnar import MAX_DECODED_BYTES
+from etl.sources.split import Split
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+_REPEATED = 2
+_BYTE_ARRAY = 6
+_FIXED_BYTE_ARRAY = 7
+# Measured with pyarrow 26: the size in memory per element of a footer.
+_ELEMENT_BYTES, _GROUP_BYTES, _CHUNK_BYTES = 1300, 100, 800
+_MAX_DEPTH = 100  # chosen here
+_BOMB_BYTES = 1 << 16  # a shorter Arrow schema cannot describe many fields
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf of the schema."""
+
+    path: str  # with dots
+    name: str  # of the top-level column
+    is_list: bool  # whether it is inside a list or map
+    value_bytes: int | None  # None: as long as the value
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The pages of one column in one row group."""
+
+    column: Column
+    start: int
+    length: int
+    values: int
+
+
+@dataclass(frozen=True)
+class Footer:
+    """The columns of a file, and the chunks of each row group that was asked for, by index."""
+
+    columns: list[Column]
+    groups: dict[int, list[Chunk]]
+
+
+class FooterReader:
+    """Reads a footer; raises SourceError if Arrow would need too much memory for it."""
+
+    def __init__(self, file: pa.NativeFile, split: Split) -> None:
+        self._split, self._size = split, file.size()
+        self._data = _footer_bytes(file)
+        self._memory = 0
+
+    def read(self, groups: Container[int]) -> Footer:
+        """Return the footer with the chunks of some row groups; raises ArrowInvalid if it is damaged."""
+        try:
+            return self._read(thrift.Reader(self._data), groups)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise pa.ArrowInvalid(f"the footer is damaged ({error})") from error
+
+    def _read(self, reader: thrift.Reader, groups: Container[int]) -> Footer:
+        footer, number = Footer([], {}), 0
+        while True:
+            number, kind = reader.field(number)
+            if kind == 0:
+                return footer
+            if number == 2 and kind == 9:
+                footer.columns[:] = self._columns(reader)
+            elif number == 4 and kind == 9:
+                for index in range(self._count(reader, _GROUP_BYTES)):
+                    chunks = self._group(reader, footer.columns if index in groups else None)
+                    footer.groups[index] = chunks
+            elif number == 5 and kind == 9:
+                for _ in range(self._count(reader, _GROUP_BYTES)):
+                    self._check_arrow_schema(reader)
+            else:
+                reader.skip(kind)
+
+    def _count(self, reader: thrift.Reader, item_bytes: int) -> int:
+        count, kind = reader.items()
+        if kind != 12:
+            raise ValueError(f"a list has items of type {kind}")
+        self._memory += count * item_bytes
+        if count > len(self._data):
+            raise ValueError(f"a list claims {count} items")
+        if self._memory > MAX_DECODED_BYTES:
+            raise SourceError(
+                f"the footer describes so many columns and row groups that it takes more than"
+                f" {MAX_DECODED_BYTES >> 20} MB of memory",
+                where=self._split.uri,
+                hint="write the rows to several files, or in larger row groups",
+            )
+        return count
+
+    def _columns(self, reader: thrift.Reader) -> list[Column]:
+        columns: list[Column] = []
+        open_groups: list[list[Any]] = []  # remaining children, path, whether it is repeated
+        for index in range(self._count(reader, _ELEMENT_BYTES)):
+            name, fields = _schema_element(reader)
+            path, is_list = name, False
+            if open_groups:
+                parent = open_groups[-1]
+                parent[0] -= 1
+                path = f"{parent[1]}.{name}" if parent[1] else name
+                is_list = parent[2]
+            is_list = is_list or (fields.get(3) == _REPEATED and index > 0)
+            if len(open_groups) > _MAX_DEPTH:
+                raise ValueError(f"the schema has more than {_MAX_DEPTH} levels")
+            self._memory += len(path)
+            if children := fields.get(5, 0):
+                open_groups.append([children, path if index else "", is_list])
+            elif index:
+                kind = fields.get(1)
+                width = fields.get(2, 0) if kind == _FIXED_BYTE_ARRAY else 16
+                width = None if kind == _BYTE_ARRAY else width
+                top = open_groups[1][1] if len(open_groups) > 1 else path
+                columns.append(Column(path, top, is_list, width))
+            while open_groups and open_groups[-1][0] <= 0:
+                open_groups.pop()
+        return columns
+
+    def _group(self, reader: thrift.Reader, columns: list[Column] | None) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        number = 0
+        while True:
+            number, kind = reader.field(number)
+            if kind == 0:
+                return chunks
+            if number != 1 or kind != 9:
+                reader.skip(kind)
+                continue
+            for index in range(self._count(reader, _CHUNK_BYTES)):
+                if columns is None:
+                    reader.skip(12)
+                else:
+                    chunks.append(self._chunk(columns[index], reader.numbers()[3]))
+
+    def _chunk(self, column: Column, metadata: dict[int, Any]) -> Chunk:
+        start, dictionary = metadata[9], metadata.get(11, 0)
+        start = dictionary if 0 < dictionary < start else start
+        length = metadata[7]
+        if start < 0 or length < 0 or start + length > self._size:
+            raise ValueError(f"column {column.path!r} is outside the file")
+        return Chunk(column, start, length, metadata[5])
+
+    def _check_arrow_schema(self, reader: thrift.Reader) -> None:
+        """Count the fields of the Arrow schema that Arrow's own writer adds."""
+        key, value, number = b"", b"", 0
+        while True:
+            number, kind = reader.field(number)
+            if kind == 0:
+                break
+            if kind == 8:
+                key, value = (reader.binary(), value) if number == 1 else (key, reader.binary())
+            else:
+                reader.skip(kind)
+        if key == b"ARROW:schema" and len(value) > _BOMB_BYTES:
+            arrow_messages.check_schema(base64.b64decode(value), self._split)
+
+
+def _schema_element(reader: thrift.Reader) -> tuple[str, dict[int, int]]:
+    fields: dict[int, int] = {}
+    name, number = b"", 0
+    while True:
+        number, kind = reader.field(number)
+        if kind == 0:
+            return name.decode("utf-8", "replace"), fields
+        if number == 4 and kind == 8:
+            name = reader.binary()
+        elif kind == 5:
+            fields[number] = reader.integer()
+        else:
+            reader.skip(kind)
+
+
+def _footer_bytes(file: pa.NativeFile) -> bytes:
+    """Return the serialized footer, as far as it can be found."""
+    size = file.size()
+    tail = bytes(file.read_at(_TAIL_BYTES, max(0, size - _TAIL_BYTES)))
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length + _TAIL_BYTES + len(_MAGIC) > size:
+        raise pa.ArrowInvalid(
+            "Parquet magic bytes not found in footer: the file is not Parquet or is truncated"
+        )
+    return bytes(file.read_at(length, size - _TAIL_BYTES - length))
