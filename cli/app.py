@@ -34,7 +34,7 @@ from etl.cli.commands import (
 )
 from etl.cli.output import FAILED
 from etl.cli.progress import WaitingLines
-from etl.errors import TokenlakeError
+from etl.errors import TokenlakeError, error_line
 
 COMMANDS: Final = (
     run,
@@ -76,6 +76,19 @@ class _Commands(TyperGroup):
                 raise
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(FAILED) from error
+        except Exception as error:
+            if ctx.params.get("debug") or not _is_of_damaged_file(error):
+                raise
+            typer.echo(f"error: a file cannot be read ({error_line(error)})", err=True)
+            typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
+            raise typer.Exit(FAILED) from error
+
+
+def _is_of_damaged_file(error: Exception) -> bool:
+    """Return whether pyarrow or Polars raised the error, which they do for a damaged data file."""
+    if isinstance(error, OSError):
+        return not isinstance(error, BrokenPipeError)
+    return type(error).__module__.partition(".")[0] in ("pyarrow", "polars")
 
 
 app = typer.Typer(

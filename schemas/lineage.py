@@ -78,7 +78,9 @@ class Lineage(_Record):
     step: TableName  # the table that it wrote
     # arrival: no rows, but later documents arrive later; drop: of the rows of changed input files;
     # epoch: no rows, but an epoch of the lake starts
-    action: Literal["append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize"] = "append"
+    action: Literal["append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize"] = (
+        "append"
+    )
     generation: int
     versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []

@@ -52,7 +52,9 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
     versions = {table_name: table.version for table_name, table in tables.items()}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     release = Release(name=name, versions=versions, created=now, key=uuid.uuid4().hex[:12])
-    if not storage.create_if_absent(_uri(url, name), checked_json.encode(asdict(release))):
+    if not storage.create_if_absent(
+        _uri(url, name), checked_json.encode(_uri(url, name), asdict(release))
+    ):
         raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
     # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
     written = store_time(_uri(url, name))

@@ -1,4 +1,4 @@
-"""Small JSON files with a checksum of their content, so that damage is found whenever one is read."""
+"""Small JSON files with their name and a checksum, so that damage is found whenever one is read."""
 
 import hashlib
 import json
@@ -8,14 +8,15 @@ from etl.errors import TableError, error_line
 from etl.storage.files import read_bytes, write_bytes
 
 
-def encode(content: object) -> bytes:
-    """Return the bytes of a file with JSON data."""
-    return json.dumps({"checksum": _checksum(content), "content": content}, indent=1).encode()
+def encode(uri: str, content: object) -> bytes:
+    """Return the bytes of the file at a URI with JSON data."""
+    file = {"file": _name(uri), "content": content}
+    return json.dumps({**file, "checksum": _checksum(file)}, indent=1).encode()
 
 
 def write(uri: str, content: object) -> None:
     """Write a file with JSON data; raises WriteError as ``write_bytes`` does."""
-    write_bytes(uri, encode(content))
+    write_bytes(uri, encode(uri, content))
 
 
 def read(uri: str, *, hint: str) -> Any:
@@ -28,13 +29,20 @@ def read(uri: str, *, hint: str) -> Any:
         return None
     try:
         file = json.loads(data)
-        content, checksum = file["content"], file["checksum"]
+        content, name, checksum = file["content"], file["file"], file.pop("checksum")
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         what = "is empty" if not data.strip() else f"is damaged ({error_line(error)})"
         raise TableError(what, where=uri, hint=hint) from error
-    if checksum != _checksum(content):
+    if checksum != _checksum(file):
         raise TableError("is damaged (its checksum differs)", where=uri, hint=hint)
+    if name != _name(uri):
+        raise TableError(f"has the content of {name}", where=uri, hint=hint)
     return content
+
+
+def _name(uri: str) -> str:
+    """Return the last two parts of a URI: a lake may be moved."""
+    return "/".join(uri.rsplit("/", 2)[-2:])
 
 
 def _checksum(content: object) -> str:

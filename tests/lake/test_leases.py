@@ -60,7 +60,7 @@ def test_a_lease_is_valid_from_its_first_write(place: UPath) -> None:
     folder = place / "leases"
     folder.mkdir(parents=True)
     content = {"kind": "run", "key": "a", "process": 1, "started": None}
-    (folder / "run-a.json").write_bytes(checked_json.encode(content))
+    checked_json.write(str(folder / "run-a.json"), content)
     (lease,) = leases.active_leases(str(place), now())
     assert lease.started == lease.renewed
 

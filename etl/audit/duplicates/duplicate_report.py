@@ -199,7 +199,11 @@ def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> lis
     names = ("source", "row", "kind", "similarity")
     described = []
     for size, source, row in largest:
-        keeper = next(find_rows(documents, {"source": source, "row": row}, ["id", "text"])).values
+        found = next(find_rows(documents, {"source": source, "row": row}, ["id", "text"]), None)
+        if found is None:
+            hint = "`etl verify` names the files that are damaged"
+            raise TableError("a document is missing", where=f"{source} row {row}", hint=hint)
+        keeper = found.values
         described.append(
             DuplicateCluster(
                 size=size,

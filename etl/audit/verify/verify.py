@@ -21,6 +21,7 @@ from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.audit.verify.small_file_checks import check_small_files
 from etl.compact_collections import DigestSet
 from etl.delta.table import Table
+from etl.errors import TableError
 from etl.lake import releases
 from etl.lake.commit_info import check_format, find_record
 from etl.lake.keys_table import KeysTable
@@ -103,7 +104,12 @@ def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem
         if release.versions.get(kind, table.version) != table.version:
             if known is None:
                 known = DigestSet(_paths(table))
-            old = Table.open(table.url, release.versions[kind])
+            try:
+                old = Table.open(table.url, release.versions[kind])
+            except TableError as error:
+                what = f"in release {release.name!r}: {error.what}"
+                yield Problem(kind, None, what, release=release.name)
+                continue
             for problem in check_files(old, quick=quick, known=known):
                 what = f"in release {release.name!r}: {problem.what}"
                 yield replace(problem, what=what, release=release.name)
