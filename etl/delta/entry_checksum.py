@@ -1,10 +1,10 @@
 """Checksums of log entries: of the entry itself, and of the one before it.
 
-The first line of an entry of ours is ``commitInfo``. It names the table and the version, has the digest of
-the entry before (``previous``), and ends with the digest of the entry without this last field
+The first line of a sealed entry is ``commitInfo``. It names the table and the version, has the digest of the
+entry before (``previous``), and ends with the digest of the entry without this last field
 (``checksum``). So a log shows whether an entry has changed, is at the wrong place, or is not the one that
-the next commit was made on. Entries of other programs have no checksum of their own, but the next entry of
-ours has their digest.
+the next commit was made on. Entries of other programs are not sealed, but the next sealed entry has their
+digest.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ def check_entries(
 
 
 def version_in(content: bytes, *, table: str) -> int | None:
-    """Return the version of a table that an intact entry of ours belongs to; None for other entries."""
+    """Return the version of a table that an intact sealed entry belongs to; None for other entries."""
     info, problem = _read(content, table=table, version=None)
     return info.get("version") if problem is None else None
 
@@ -79,7 +79,7 @@ def previous_digest(content: bytes) -> str | None:
 def _read(
     content: bytes, *, table: str | None, version: int | None
 ) -> tuple[Mapping[str, Any], str | None]:
-    """Return ``commitInfo`` of an entry of ours, empty for others, and what is wrong with the entry."""
+    """Return ``commitInfo`` of a sealed entry, empty for others, and what is wrong with the entry."""
     first, _, _ = content.partition(b"\n")
     match = _CHECKSUM.search(first)
     if match is None:

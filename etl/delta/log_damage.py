@@ -3,7 +3,7 @@
 The entries are the truth: a checkpoint repeats what they have, and ``_last_checkpoint`` names a checkpoint.
 What lost entries have committed is lost, unless a sound checkpoint includes it. An open table of which
 entries are lost states in its next commit, and in a checkpoint of it, all that it still holds. From then on
-nobody reads the log before that commit, except for older versions.
+no one reads the log before that commit, except for older versions.
 """
 
 import json

@@ -132,7 +132,7 @@ class Table:
 
     @property
     def is_remains(self) -> bool:
-        """Whether this is what is left of a damaged log, which the next commit states."""
+        """Whether the log has lost entries, so that the next commit states what the table holds."""
         return self._lost is not None
 
     @property

@@ -1,6 +1,6 @@
 """Repair a lake: restore logs, undo changes by other programs, drop damaged data for the next run to rebuild.
 
-First the logs are restored from what is left of them (``restore_logs``). Then changes of data by other
+First the logs are restored from their sound files (``restore_logs``). Then changes of data by other
 programs are undone: data files that they added are removed, and those that they removed are added again.
 Files that no longer exist are then damage.
 
@@ -78,7 +78,7 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
     """Find what can be repaired, and repair it if ``drop`` is set.
 
     Without ``drop``, damage of logs and changes by other programs hide what may be behind them. Raises
-    TableError if there is no lake, ConflictError if another process commits concurrently.
+    TableError for a URL without a lake, ConflictError if another process commits concurrently.
     """
     url = storage.normalize(lake)
     result = Repair(lake=url, done=drop)

@@ -1,4 +1,4 @@
-"""Restore the damaged logs of a lake's tables from what is left of them.
+"""Restore the damaged logs of a lake's tables from their sound files.
 
 Damaged files are set aside. A table that has lost log entries states what it still holds in the commit that
 starts an epoch: the units of work in lost entries are done again by the next run. If only checkpoints are
@@ -55,7 +55,7 @@ def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None
 
 
 def _open(name: str, log: LogDamage, logs: Logs, recipe: Recipe) -> Ledger:
-    """Return the ledger of what is left of a table."""
+    """Return the ledger of the table that the sound files of a log make."""
     spec, record = SPECS[name], logs.records.get(name)
     ledger = _ledger(name, open_remains(log, spec.schema(recipe), spec.layout), logs)
     if record is not None:
