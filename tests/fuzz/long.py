@@ -5,7 +5,7 @@ need more than 20 s or 1.5 GB are saved in tests/fuzz/corpus/TARGET, which the q
 inputs that reach new code are saved in .fuzz/TARGET for the next run.
 
 The limit without atheris is one of data (RLIMIT_DATA), which counts the memory that a process can write to.
-Address space is no measure: numba and Arrow reserve more of it than they use. Resident memory is checked, too.
+Address space is not limited: numba and Arrow reserve more of it than they use. Resident memory is checked.
 """
 
 import argparse

@@ -208,7 +208,8 @@ HOSTILE_COLUMNS: dict[str, Callable[[], bytes]] = {
         f"{each.__name__}/a.parquet": each
         for each in (
             dictionary, dictionary_of_metadata, tags, prefixes, large_pages, one_large_page, claimed_page,
-            claimed_chunk, list_of_many, delta_lengths, column_chunks, schema_elements, deep_schema, claimed_groups,
+            claimed_chunk, list_of_many, delta_lengths, column_chunks, schema_elements, deep_schema,
+            claimed_groups,
         )
     },
     "dictionary/a.arrow": arrow_dictionary,

@@ -100,7 +100,8 @@ def file_of(  # noqa: PLR0913 - the claims of a footer
     """A file of one column chunk, or of serialized row groups."""
     metadata: Fields = {
         1: (I32, 6), 2: (LIST, (I32, [0])), 3: (LIST, (BINARY, list(path))), 4: (I32, codec), 5: (I64, rows),
-        6: (I64, len(pages)), 7: (I64, len(pages) if length is None else length), 9: (I64, 4 + dictionary_bytes),
+        6: (I64, len(pages)), 7: (I64, len(pages) if length is None else length),
+        9: (I64, 4 + dictionary_bytes),
     }  # fmt: skip
     if dictionary_bytes:
         metadata[11] = (I64, 4)

@@ -265,6 +265,7 @@ def reader() -> Iterator[Reader]:
     reader.close()
 
 
+@pytest.mark.slow  # a minute in all
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_takes_little_memory(tmp_path: Path, reader: Reader, name: str) -> None:
     path = tmp_path / name.rpartition("/")[2].replace(".gzip", ".gz").replace(".zstd", ".zst")

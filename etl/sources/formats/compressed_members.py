@@ -83,15 +83,15 @@ class CompressedMembers:
             while len(self._members) > members + 1:
                 del self._members[-2]
             start = self.offset - len(content)
-            if content.startswith(stop) and self.starts_member(start):
+            if content.startswith(stop) and self.starts_member(start, start):
                 return content
             if self.offset > offset:
                 return content[offset - start :]
         return b""
 
-    def starts_member(self, offset: int) -> bool:
-        """Return whether a compressed member is known to start at an offset in the content."""
-        return self._find_member(offset)[0] == offset and self._new_unpacker is not None
+    def starts_member(self, first: int, last: int) -> bool:
+        """Return whether a compressed member is known to start at one of some offsets in the content."""
+        return self._new_unpacker is not None and first <= self._find_member(last)[0] <= last
 
     def forget(self, offset: int) -> None:
         """Note that ``rewind`` is not called for an earlier offset."""

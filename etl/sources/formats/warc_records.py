@@ -124,7 +124,8 @@ class _Reader:
             start = _blanks_end(self._buffer, end)
             if _VERSION.match(self._buffer, start) or start - end > _MAX_HEADER_BYTES:
                 return True
-            if self._content.starts_member(self._content.offset - len(self._buffer) + start):
+            first = self._content.offset - len(self._buffer)
+            if self._content.starts_member(first + end, first + start):
                 return True
             rest = self._buffer[start : start + _MAX_VERSION_BYTES]
             if len(rest) == _MAX_VERSION_BYTES:
@@ -186,7 +187,7 @@ class _Reader:
             if (
                 self._buffer[index - 1] == ord("\n")
                 or _FIELD_NAME.match(self._buffer, match.end())
-                or self._content.starts_member(first + index)
+                or self._content.starts_member(first + index, first + index)
             ):
                 return index
         return None
