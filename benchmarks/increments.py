@@ -17,7 +17,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,16 +140,19 @@ def _of_worker(client: Client) -> Spent:
     return Spent(*cost)
 
 
-def table(name: str, costs: Sequence[Cost]) -> Iterator[str]:
-    """Yield the rows for some increments."""
-    last = 0
-    for shown in (*(n for n in _SHOWN if n < len(costs)), len(costs)):
-        some = costs[max(0, shown - _MEDIAN_OF) : shown]
+def table(name: str, costs: Iterable[Cost], increments: int) -> Iterator[str]:
+    """Yield the rows for some increments, as soon as they are known."""
+    last, known = 0, list[Cost]()
+    for number, cost in enumerate(costs, start=1):
+        known.append(cost)
+        if number not in (*_SHOWN, increments):
+            continue
+        some = known[-_MEDIAN_OF:]
         median = [statistics.median(column) for column in zip(*some, strict=True)]
-        mean = statistics.mean(cost.worker_cpu for cost in costs[last:shown])
+        mean = statistics.mean(cost.worker_cpu for cost in known[last:])
         numbers = f"{median[0]:.2f} | {median[1]:.0f} | {median[2]:.0f} | {median[3]:.2f}"
-        yield f"| {name} | {shown} | {numbers} | {median[4]:.2f} | {mean:.2f} |"
-        last = shown
+        yield f"| {name} | {number} | {numbers} | {median[4]:.2f} | {mean:.2f} |"
+        last = number
 
 
 def main() -> None:
@@ -165,8 +168,8 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|"
     )
     for name in [arguments.stage] if arguments.stage else STAGES:
-        costs = list(measure(STAGES[name], arguments.increments, arguments.documents))
-        for line in table(name, costs):
+        costs = measure(STAGES[name], arguments.increments, arguments.documents)
+        for line in table(name, costs, arguments.increments):
             print(line, flush=True)
 
 
