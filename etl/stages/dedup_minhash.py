@@ -236,7 +236,7 @@ class DedupMinhash(DedupStage):
         r"""Return the probability that a pair of documents is found and joined, by similarity.
 
         >>> print(*DedupMinhash().plan_lines(), sep="\n")
-        near        14 bands of 8 rows: 452 bytes per document; joins 92.4% of pairs at similarity 0.80
+        near        14 bands of 8 rows: 452 bytes per document; joins 92.3% of pairs at similarity 0.80
           similarity   0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
           found          5%    21%    56%    77%    92%    99%   100%   100%
           joined         0%     0%     0%     0%    92%    99%   100%   100%
