@@ -23,19 +23,30 @@ from etl.kernels.bytes.simd import bits_between, clear_first_bit, count_ones, lo
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import spacy_ascii
-from etl.kernels.words.spacy_affixes import BYTE, FLAG, POINT, infix, prefix, suffix
+from etl.kernels.words.spacy_affixes import (
+    BYTE,
+    FLAG,
+    POINT,
+    ends_elision,
+    infix,
+    prefix,
+    suffix,
+)
 from etl.kernels.words.spacy_ascii import Kinds, find_contraction, find_special
-from etl.kernels.words.spacy_english import (
+from etl.kernels.words.spacy_hosts import is_host
+from etl.kernels.words.spacy_tables import (
     ALPHA,
     DIGIT,
     DOT,
+    FRENCH,
+    GERMAN,
+    ICON,
     LETTER,
     NO_WORD,
     SPACE,
     UNSPACED,
     SpacyTables,
 )
-from etl.kernels.words.spacy_hosts import is_host
 from etl.kernels.words.uax29 import (
     CHARS,
     END,
@@ -156,6 +167,8 @@ def _cut_ascii(
     while chunk_ends:
         first, last = simd.first_bit(chunk_starts), simd.first_bit(chunk_ends)
         if chunks.unusual & bits_between(first, last):
+            if tables.rules >= GERMAN:
+                break
             begins = spacy_ascii.cut_chunk(data, first, last, kinds, tables)
         else:
             begins = spacy_ascii.mark_parts(
@@ -277,12 +290,12 @@ def _cut_chunk(
         cuts = find_special(data, tables, chunk[first, BYTE], chunk[last, BYTE])
         if cuts:
             break
-        prefix_size = prefix(chunk, first, last, seen)
+        prefix_size = prefix(chunk, first, last, seen, tables.rules)
         if prefix_size:
             cuts = find_special(data, tables, chunk[first + prefix_size, BYTE], chunk[last, BYTE])
         suffix_size = 0
         if not cuts and first + prefix_size < last:
-            suffix_size = suffix(chunk, first + prefix_size, last, seen)
+            suffix_size = suffix(chunk, first + prefix_size, last, seen, tables.rules)
         if suffix_size:
             tails[num_tails, 0], tails[num_tails, 1] = last - suffix_size, last
             num_tails += 1
@@ -303,7 +316,7 @@ def _cut_chunk(
         if seen & DOT and is_host(chunk, first, last):
             num = _append_chars(block, num, chunk, first, last)
         else:
-            num = _append_parts(block, num, chunk, first, last)
+            num = _append_parts(block, num, chunk, first, last, tables.rules)
     for k in range(num_tails - 1, -1, -1):
         num = _append_chars(block, num, chunk, tails[k, 0], tails[k, 1])
     return num
@@ -386,15 +399,18 @@ def _append_chars(
 
 @inner
 def _append_parts(
-    block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int
+    block: Segments, num: int, chunk: NDArray[np.int64], first: int, last: int, rules: int
 ) -> int:
     """Append some characters of a chunk, cut at their infixes."""
     start, k = first, first
     any_of, all_of = np.int64(0), np.int64(NO_WORD)
     while k < last:
         flag = chunk[k, FLAG]
-        width = infix(chunk, first, k, last) if k > first and not flag & (ALPHA | DIGIT) else 0
-        if width == 0:
+        width = 0
+        if k > first and (flag & ICON or not flag & (ALPHA | DIGIT)):
+            width = infix(chunk, first, k, last, rules)
+        ends_word = rules == FRENCH and k > start and ends_elision(chunk, first, k)
+        if width == 0 and not ends_word:
             any_of |= flag
             all_of &= flag
             k += 1
@@ -402,7 +418,8 @@ def _append_parts(
         if k > start:
             kind = _kind(any_of, all_of)
             num = append_segment(block, num, chunk[start, BYTE], chunk[k, BYTE], k - start, kind)
-        num = _append_chars(block, num, chunk, k, k + width)
+        if width:
+            num = _append_chars(block, num, chunk, k, k + width)
         start = k = k + width
         any_of, all_of = np.int64(0), np.int64(NO_WORD)
     if start < last:

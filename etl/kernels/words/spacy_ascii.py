@@ -16,7 +16,8 @@ from etl.kernels.bytes import simd
 from etl.kernels.bytes.hash64 import SEED, fnv_step
 from etl.kernels.bytes.simd import NOT_ASCII, bits_between, clear_first_bit
 from etl.kernels.jit import inner, rare
-from etl.kernels.words.spacy_english import CUTS, KEY, SPECIAL_BYTES, SpacyTables
+from etl.kernels.words.spacy_specials import SPECIAL_BYTES
+from etl.kernels.words.spacy_tables import CUTS, ENGLISH, KEY, SpacyTables
 
 UNCUT: Final = np.int64(0)
 """The result of ``cut_chunk`` for a chunk that needs the rules of ``etl.kernels.words.spacy_affixes``."""
@@ -97,7 +98,7 @@ def cut_chunk(
 ) -> int:
     """Return where the segments of a chunk begin, or UNCUT."""
     whole = bits_between(first, last)
-    if _is_rare(kinds, whole):
+    if _is_rare(kinds, whole, tables.rules):
         return UNCUT
     trimmed = _cut_ends(data, first, last, kinds, tables)
     starts = trimmed.starts
@@ -125,11 +126,13 @@ def mark_parts(first: int, cuts: int) -> int:
 
 
 @inner
-def _is_rare(kinds: Kinds, whole: int) -> bool:
+def _is_rare(kinds: Kinds, whole: int, rules: int) -> bool:
     """Return whether a chunk needs rules that are missing here."""
     rare = kinds.others
     rare |= kinds.digits << 1 & (kinds.letters | kinds.pluses | kinds.money)
     rare |= kinds.letters << 1 & kinds.money
+    if rules != ENGLISH:
+        rare |= kinds.digits << 1 & kinds.relations
     rare |= kinds.dots << 1 & kinds.dots
     rare |= (kinds.letters | kinds.digits) << 2 & kinds.dashes << 1 & kinds.dashes
     return (rare & whole) != 0
@@ -221,7 +224,7 @@ def _is_joined(
 
 @inner
 def find_special(data: NDArray[np.uint8], tables: SpacyTables, start: int, end: int) -> int:
-    """Return the parts of a special (CUTS of ``spacy_english``), or 0 if the bytes are not one."""
+    """Return the parts of a special (CUTS of ``spacy_tables``), or 0 if the bytes are not one."""
     if end - start > SPECIAL_BYTES or start == end:
         return 0
     ends = (np.int64(data[start]) & 127) << 7 | np.int64(data[end - 1]) & 127

@@ -7,6 +7,7 @@ from etl.stages.limits_by_language import ByLanguage
 from etl.stages.signals import (
     duplicate_text_ratio,
     newline_word_ratio,
+    of_words,
     quoted_line_ratio,
     short_line_ratio,
     terminal_line_ratio,
@@ -41,5 +42,7 @@ class FinewebQuality(ByLanguage):
             "few_terminal_lines": below(ends, limit["min_terminal_line_ratio"]),
             "short_lines": above(short_line_ratio, limit["max_short_line_ratio"]),
             "duplicate_text": above(duplicate_text_ratio, limit["max_duplicate_text_ratio"]),
-            "many_newlines": above(newline_word_ratio, limit["max_newline_word_ratio"]),
+            "many_newlines": above(
+                of_words(newline_word_ratio, self.words), limit["max_newline_word_ratio"]
+            ),
         }

@@ -6,7 +6,6 @@ from etl.kernels.signals.stop_words import STOP_WORDS
 from etl.stages.base import Rules, above, below
 from etl.stages.limits_by_language import ByLanguage
 from etl.stages.signals import (
-    Words,
     alpha_word_ratio,
     bullet_line_ratio,
     ellipsis_line_ratio,
@@ -36,7 +35,6 @@ class GopherQuality(ByLanguage):
     """
 
     kind: Literal["gopher_quality"] = "gopher_quality"
-    words: Words = "segments"
     min_words: int | None = 50
     max_words: int | None = 100_000
     min_mean_word_length: float | None = 3.0

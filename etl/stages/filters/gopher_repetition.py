@@ -7,7 +7,6 @@ import polars as pl
 from etl.stages.base import Rules, above
 from etl.stages.limits_by_language import ByLanguage
 from etl.stages.signals import (
-    Words,
     duplicate_5gram_char_ratio,
     duplicate_6gram_char_ratio,
     duplicate_7gram_char_ratio,
@@ -57,7 +56,6 @@ class GopherRepetition(ByLanguage):
     """
 
     kind: Literal["gopher_repetition"] = "gopher_repetition"
-    words: Words = "segments"
     max_duplicate_paragraph_ratio: float | None = 0.3
     max_duplicate_paragraph_char_ratio: float | None = 0.2
     max_duplicate_line_ratio: float | None = 0.3
