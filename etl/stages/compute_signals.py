@@ -1,6 +1,7 @@
 """Compute groups of signals, each group in one pass over the texts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -59,17 +60,18 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     documents = texts(columns["text"])
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    requested = {
-        "words": not asked.isdisjoint(_OF_WORDS),
-        "marks": not asked.isdisjoint(_MARKED),
-        "repeated": repeated,
-    }
+    count = partial(
+        word_counts.count_words,
+        words=not asked.isdisjoint(_OF_WORDS),
+        marks=not asked.isdisjoint(_MARKED),
+        repeated=repeated,
+    )
     if prefix == SPACED:
-        counted = word_counts.count_words(documents, by_space=True, **requested)
+        counted = count(documents, by_space=True)
     else:
         segmented = segmenters.PACKAGES if prefix == DICTIONARY else ()
         rows = rows_by_rules(columns.get("lang"), len(columns["text"]), segmented)
-        counted = _count_by_rules(columns["text"], rows, requested)
+        counted = _count_by_rules(columns["text"], rows, count)
     count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
@@ -95,24 +97,25 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
 def _count_by_rules(
     column: pa.Array | pa.ChunkedArray,
     rows_of: Mapping[str, pa.BooleanArray],
-    requested: Mapping[str, bool],
+    count: Callable[..., WordCounts],
 ) -> WordCounts:
     """Count the words of each group of rows by its rules, or by its dictionary."""
     if len(rows_of) == 1 and not segmenters.PACKAGES.keys() & rows_of:
         (rules,) = rows_of
-        return word_counts.count_words(texts(column), rules=rules, **requested)
+        return count(texts(column), rules=rules)
     quality = np.zeros((len(word_counts.COUNTS), len(column)), np.int64)
-    repeated = np.zeros((len(_REPEATED) if requested["repeated"] else 0, len(column)), np.int64)
+    repeated = np.zeros((len(_REPEATED), len(column)), np.int64)
     for rules, rows in rows_of.items():
         part = one_chunk(column.filter(rows))
         if rules in segmenters.PACKAGES:
             found = [segmenters.find_words(text or "", rules) for text in part.to_pylist()]
             given = byte_ranges(texts(part), found)
-            counted = word_counts.count_words(texts(part), given=given, **requested)
+            counted = count(texts(part), given=given)
         else:
-            counted = word_counts.count_words(texts(part), rules=rules, **requested)
+            counted = count(texts(part), rules=rules)
         index = np.flatnonzero(rows)
-        quality[:, index], repeated[:, index] = counted.quality, counted.repeated_chars
+        quality[:, index] = counted.quality
+        repeated[: len(counted.repeated_chars), index] = counted.repeated_chars
     return WordCounts(QualityCounts(*quality), repeated)
 
 

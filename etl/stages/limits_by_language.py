@@ -19,6 +19,7 @@ class ByLanguage(Filter):
 
     ``languages`` is a mapping from a language (as in ``lang``) to limits of this filter, or the name of a
     table of such limits (``etl.stages.fineweb2_limits``). Limits it does not give are those of the filter.
+    ``words`` selects what its signals count (``etl.stages.signals.Words``).
     """
 
     words: Words = "segments"

@@ -1,8 +1,8 @@
 """Find the words of Chinese, Japanese and Korean text with dictionaries: the extra ``segmenters``.
 
-The libraries are those of datatrove 0.10.1, with the same settings: jieba for Chinese (MIT licence, 1 MB of
-text per second), SudachiPy with its dictionary ``core`` in mode A for Japanese (Apache-2.0, 2 MB/s) and Kiwi
-with its model ``sbg`` for Korean (LGPL-3.0, 0.2 MB/s). Their words and their versions are part of a result.
+The libraries are those of datatrove 0.10.1, with the same settings: jieba for Chinese (MIT licence, 0.4 MB of
+text per second), SudachiPy with its dictionary ``core`` in mode A for Japanese (Apache-2.0, 1 MB/s) and Kiwi
+with its model ``sbg`` for Korean (LGPL-3.0, 0.07 MB/s). Their versions are part of the identity of a stage.
 
 Texts are read in pieces of at most MAX_CHARS, where possible whole lines: SudachiPy accepts 49,149 bytes,
 and the time of jieba and Kiwi grows with the square of a run of characters that is in no dictionary.

@@ -20,7 +20,7 @@ class FinewebQuality(ByLanguage):
     All thresholds are those of the paper (Penedo et al. 2024, arXiv 2406.17557, section 3.6); None disables
     a rule. ``languages`` sets limits per language, as in ``{de: {min_terminal_line_ratio: null}}``, or names
     a table of limits: ``fineweb2``. Its limits on line feeds (German: 0.152) assume one line feed between
-    paragraphs, as trafilatura writes them.
+    paragraphs, as trafilatura writes them. ``words`` is as in ``gopher_quality``.
 
     Blank lines are ignored. A sentence ends in a character with Unicode's property ``Sentence_Terminal``, as
     in datatrove 0.10.1. ``quotes_end_lines`` accepts straight quotation marks too, as do C4 and the first

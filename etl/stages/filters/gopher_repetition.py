@@ -49,10 +49,11 @@ class GopherRepetition(ByLanguage):
     ``languages`` sets limits per language, as in ``{ja: {max_duplicate_5gram_char_ratio: 0.33}}``, or names a
     table of limits: ``fineweb2``.
 
-    N-grams are runs of segments: words, numbers and punctuation marks as spaCy splits English. datatrove
-    0.10.1 counts these, and each rule gives the same verdict (``benchmarks/filters_vs_peers.py``).
-    ``words: spaces`` splits at white space, a literal reading of the paper. Lines and paragraphs are
-    compared without normalization.
+    N-grams are runs of segments: words, numbers and punctuation marks as spaCy splits the document's
+    language, or English if the language is unknown. datatrove 0.10.1 counts these, and each rule gives the
+    same verdict (``benchmarks/filters_vs_peers.py``). ``words: dictionary`` does so in Chinese, Japanese and
+    Korean too, with the extra ``segmenters``. ``words: spaces`` splits at white space, a literal reading of
+    the paper. Lines and paragraphs are compared without normalization.
     """
 
     kind: Literal["gopher_repetition"] = "gopher_repetition"

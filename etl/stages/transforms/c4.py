@@ -25,7 +25,8 @@ class C4(Transform):
     quotation mark (or ends in ...), has fewer than ``min_words_per_line`` words, or contains javascript or a
     phrase about policies. Citation marks like [1] are removed from the remaining lines. A page is rejected
     if a remaining line contains lorem ipsum or {, or if fewer than ``min_sentences`` sentences remain.
-    FineWeb sets ``terminal_punctuation`` to false. C4's list of bad words is not used. Columns such as
+    FineWeb sets ``terminal_punctuation`` to false. Sentences are counted by spaCy's rules for the document's
+    language, or for English if it is unknown. C4's list of bad words is not used. Columns such as
     ``c4_short_lines`` count the dropped lines by rule.
     """
 
