@@ -25,7 +25,7 @@ chunks = (
 
 @kernel
 def _cut(data, first, last, tables):
-    kinds = spacy_ascii.classify_bytes(data, 0, _find_letters(data, 0)[0])
+    kinds = spacy_ascii.classify_bytes(data, 0, _find_letters(data, 0)[0], tables.rules)
     return spacy_ascii.cut_chunk(data, first, last, kinds, tables)
 
 
