@@ -60,18 +60,18 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     documents = texts(columns["text"])
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    count = partial(
+    count_words = partial(
         word_counts.count_words,
         words=not asked.isdisjoint(_OF_WORDS),
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
     )
     if prefix == SPACED:
-        counted = count(documents, by_space=True)
+        counted = count_words(documents, by_space=True)
     else:
         segmented = segmenters.PACKAGES if prefix == DICTIONARY else ()
         rows = rows_by_rules(columns.get("lang"), len(columns["text"]), segmented)
-        counted = _count_by_rules(columns["text"], rows, count)
+        counted = _count_by_rules(columns["text"], rows, count_words)
     count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
@@ -97,12 +97,12 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
 def _count_by_rules(
     column: pa.Array | pa.ChunkedArray,
     rows_of: Mapping[str, pa.BooleanArray],
-    count: Callable[..., WordCounts],
+    count_words: Callable[..., WordCounts],
 ) -> WordCounts:
     """Count the words of each group of rows by its rules, or by its dictionary."""
     if len(rows_of) == 1 and not segmenters.PACKAGES.keys() & rows_of:
         (rules,) = rows_of
-        return count(texts(column), rules=rules)
+        return count_words(texts(column), rules=rules)
     quality = np.zeros((len(word_counts.COUNTS), len(column)), np.int64)
     repeated = np.zeros((len(_REPEATED), len(column)), np.int64)
     for rules, rows in rows_of.items():
@@ -110,9 +110,9 @@ def _count_by_rules(
         if rules in segmenters.PACKAGES:
             found = [segmenters.find_words(text or "", rules) for text in part.to_pylist()]
             given = byte_ranges(texts(part), found)
-            counted = count(texts(part), given=given)
+            counted = count_words(texts(part), given=given)
         else:
-            counted = count(texts(part), rules=rules)
+            counted = count_words(texts(part), rules=rules)
         index = np.flatnonzero(rows)
         quality[:, index] = counted.quality
         repeated[: len(counted.repeated_chars), index] = counted.repeated_chars
