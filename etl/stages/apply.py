@@ -106,10 +106,12 @@ def _compute_groups(
 def _groups_before(step: PlacedStage, run: Sequence[PlacedStage]) -> set[str]:
     """Return the groups to compute before a filter: all cheap ones of its run, costly ones if it reads them.
 
-    Cheap groups are computed at once, before the first filter of the run rejects anything.
+    Cheap groups are computed at once, before the first filter of the run rejects anything. Words are those
+    of the document's language if a filter of the run reads that, so it is identified before them.
     """
-    cheap = {SIGNALS[name].group for other in run for name in _signals_read(other)} - COSTLY
-    return cheap | {SIGNALS[name].group for name in _signals_read(step)}
+    of_run = {SIGNALS[name].group for other in run for name in _signals_read(other)}
+    groups = of_run - COSTLY | {SIGNALS[name].group for name in _signals_read(step)}
+    return groups | of_run & {"language"} if "words" in groups else groups
 
 
 def _columns_of_group(group: str, run: Sequence[PlacedStage]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Compute groups of signals, each group in one pass over the texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -10,8 +11,11 @@ from numpy.typing import NDArray
 from etl.kernels.bytes.utf8 import Texts, one_chunk, texts
 from etl.kernels.signals import line_counts as paragraphs
 from etl.kernels.signals import repeated_ngrams, stop_words, word_counts
-from etl.stages.signals import SIGNALS, SPACED, Columns, with_needs
-from etl.text import language_id
+from etl.kernels.signals.word_counts import QualityCounts, WordCounts
+from etl.kernels.words.given_words import byte_ranges
+from etl.stages.rows_by_rules import rows_by_rules
+from etl.stages.signals import DICTIONARY, SIGNALS, SPACED, Columns, with_needs
+from etl.text import language_id, segmenters
 
 _REPEATED: Final = (
     *(f"top_{n}gram_char_ratio" for n in repeated_ngrams.TOP),
@@ -52,18 +56,22 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table
 
 
-def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) -> Columns:
+def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     documents = texts(columns["text"])
-    prefix = SPACED if by_space else ""
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated = not asked.isdisjoint(_REPEATED)
-    counted = word_counts.count_words(
-        documents,
-        by_space=by_space,
+    count_words = partial(
+        word_counts.count_words,
         words=not asked.isdisjoint(_OF_WORDS),
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
     )
+    if prefix == SPACED:
+        counted = count_words(documents, by_space=True)
+    else:
+        segmented = segmenters.PACKAGES if prefix == DICTIONARY else ()
+        rows = rows_by_rules(columns.get("lang"), len(columns["text"]), segmented)
+        counted = _count_by_rules(columns["text"], rows, count_words)
     count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
     values = {
@@ -86,8 +94,37 @@ def _words(columns: Columns, names: Sequence[str], *, by_space: bool = False) ->
     return {prefix + name: array for name, array in _columns(values, documents).items()}
 
 
+def _count_by_rules(
+    column: pa.Array | pa.ChunkedArray,
+    rows_of: Mapping[str, pa.BooleanArray],
+    count_words: Callable[..., WordCounts],
+) -> WordCounts:
+    """Count the words of each group of rows by its rules, or by its dictionary."""
+    if len(rows_of) == 1 and not segmenters.PACKAGES.keys() & rows_of:
+        (rules,) = rows_of
+        return count_words(texts(column), rules=rules)
+    quality = np.zeros((len(word_counts.COUNTS), len(column)), np.int64)
+    repeated = np.zeros((len(_REPEATED), len(column)), np.int64)
+    for rules, rows in rows_of.items():
+        part = one_chunk(column.filter(rows))
+        if rules in segmenters.PACKAGES:
+            found = [segmenters.find_words(text or "", rules) for text in part.to_pylist()]
+            given = byte_ranges(texts(part), found)
+            counted = count_words(texts(part), given=given)
+        else:
+            counted = count_words(texts(part), rules=rules)
+        index = np.flatnonzero(rows)
+        quality[:, index] = counted.quality
+        repeated[: len(counted.repeated_chars), index] = counted.repeated_chars
+    return WordCounts(QualityCounts(*quality), repeated)
+
+
 def _spaced(columns: Columns, names: Sequence[str]) -> Columns:
-    return _words(columns, names, by_space=True)
+    return _words(columns, names, SPACED)
+
+
+def _dictionary(columns: Columns, names: Sequence[str]) -> Columns:
+    return _words(columns, names, DICTIONARY)
 
 
 def _lines(columns: Columns, names: Sequence[str]) -> Columns:
@@ -133,10 +170,11 @@ def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
 
 
 GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
+    "language": _language,  # first, since the words of a document are those of its language
     "words": _words,
     "spaced": _spaced,
     "lines": _lines,
-    "language": _language,
     "stop_words": _stop_words,
+    "dictionary": _dictionary,
 }
 """Group -> the function that computes its signals, at least those named, in one pass; run in this order."""

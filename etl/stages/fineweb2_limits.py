@@ -5,12 +5,12 @@ The table ``fineweb2`` has the values of FineWeb-2 (huggingface/fineweb-2, ``con
 arXiv 2506.20920), derived from the Wikipedia of each language. It does not contain English, for which the
 filters' own limits apply.
 
-FineWeb-2 counts dictionary words in Chinese, Japanese and Thai and morphemes in Korean; here a word is a
-character or the text between two spaces (``etl.kernels.words.spacy``). ``_CHOSEN`` has the limits that
-depend on this.
+FineWeb-2 counts dictionary words in Chinese, Japanese and Thai and morphemes in Korean, and so do filters
+with ``words: dictionary``, except in Thai. Otherwise, a word is a character or the text between two spaces
+(``etl.kernels.words.spacy``). ``_CHOSEN`` has the limits that depend on this.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 LimitsTable = Literal["fineweb2"]
@@ -140,8 +140,12 @@ _CHOSEN: Final[Mapping[str, Mapping[tuple[str, str], int | float | None]]] = {
 """Limits that depend on how text is split into words; chosen here by measuring good pages."""
 
 
-def limits_of_table(name: LimitsTable, kind: str) -> dict[str, Limits]:
+def limits_of_table(
+    name: LimitsTable, kind: str, segmented: Collection[str] = ()
+) -> dict[str, Limits]:
     """Return the limits of a kind of filter in a named table: language (ISO 639-1) -> field -> limit.
+
+    ``segmented`` are the languages whose words are those of a dictionary, as in FineWeb-2.
 
     >>> limits_of_table("fineweb2", "gopher_quality")["de"]
     {'min_mean_word_length': 0, 'max_mean_word_length': 15, 'min_alpha_word_ratio': 0.774}
@@ -152,7 +156,7 @@ def limits_of_table(name: LimitsTable, kind: str) -> dict[str, Limits]:
         limits = {
             **dict(zip(_WORDS_AND_LINES, _FINEWEB2_WORDS_AND_LINES.get(code, ()), strict=False)),
             **dict(zip(_N_GRAMS, _FINEWEB2_N_GRAMS.get(code, ()), strict=False)),
-            **_CHOSEN.get(code, {}),
+            **(_CHOSEN.get(code, {}) if code not in segmented else {}),
         }
         result[code] = {field: limit for (of, field), limit in limits.items() if of == kind}
     return result

@@ -10,8 +10,8 @@ from pydantic_core import InitErrorDetails
 from etl.stages import signals
 from etl.stages.base import Filter, Limit
 from etl.stages.fineweb2_limits import Limits, LimitsTable, limits_of_table
-from etl.stages.signals import lang
-from etl.text import language_id
+from etl.stages.signals import Words, lang
+from etl.text import language_id, segmenters
 
 
 class ByLanguage(Filter):
@@ -19,8 +19,10 @@ class ByLanguage(Filter):
 
     ``languages`` is a mapping from a language (as in ``lang``) to limits of this filter, or the name of a
     table of such limits (``etl.stages.fineweb2_limits``). Limits it does not give are those of the filter.
+    ``words`` selects what its signals count (``etl.stages.signals.Words``).
     """
 
+    words: Words = "segments"
     languages: LimitsTable | dict[str, dict[str, int | float | None]] | None = None
 
     @field_validator("languages", mode="before")
@@ -79,7 +81,8 @@ class ByLanguage(Filter):
     def by_language(self) -> dict[str, Limits]:
         """Return the limits of each language that has its own, also if they are from a named table."""
         if isinstance(self.languages, str):
-            return limits_of_table(self.languages, self.kind)
+            segmented = segmenters.PACKAGES if self.words == "dictionary" else ()
+            return limits_of_table(self.languages, self.kind, segmented)
         return {**self.languages} if self.languages is not None else {}
 
     def limits(self) -> dict[str, Limit]:
@@ -98,11 +101,11 @@ class ByLanguage(Filter):
         return result
 
     def identity(self) -> dict[str, Any]:
-        """Return the fields; with languages also their limits, the language model and the stop words."""
+        """Return the fields and what determines the signals; with languages also their limits."""
         fields = super().identity()
-        if self.languages is None:
-            return fields
-        return fields | {"languages": self.by_language()} | signals.signals_identity(self.signals())
+        if self.languages is not None:
+            fields |= {"languages": self.by_language()}
+        return fields | signals.signals_identity(self.signals())
 
 
 def _reject_if(is_wrong: bool, message: str) -> None:  # noqa: FBT001 - the message explains it

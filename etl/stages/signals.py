@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from etl.kernels.signals import stop_words
-from etl.text import language_id
+from etl.text import language_id, segmenters
 
 num_chars = pl.col("num_chars")
 """Code points. Group: words."""
@@ -16,7 +16,8 @@ num_lines = pl.col("num_lines")
 """Lines as ``str.splitlines`` splits them, blank ones included. Group: words."""
 
 num_segments = pl.col("num_segments")
-"""Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` splits them. Group: words."""
+"""Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` splits them by the rules of
+the document's language; of English if it is unknown. Group: words."""
 
 num_words = pl.col("num_words")
 """Segments that are not only punctuation. Group: words."""
@@ -146,6 +147,9 @@ _WORDS: Final[dict[str, Signal]] = {
 SPACED: Final = "spaced_"
 """The prefix of signals for which a word is the text between white space."""
 
+DICTIONARY: Final = "dictionary_"
+"""The prefix of signals for which the words of Chinese, Japanese and Korean are those of a dictionary."""
+
 SIGNALS: Final[dict[str, Signal]] = {
     **_WORDS,
     "duplicate_line_ratio": Signal("lines", "share of lines"),
@@ -160,20 +164,27 @@ SIGNALS: Final[dict[str, Signal]] = {
     "lang_score": Signal("language", "probability"),
     "num_lang_stop_words": Signal("stop_words", "distinct words", needs=("lang",)),
     **{SPACED + name: Signal("spaced", signal.unit) for name, signal in _WORDS.items()},
+    **{
+        DICTIONARY + name: Signal("dictionary", signal.unit, needs=("lang",))
+        for name, signal in _WORDS.items()
+    },
 }
 """All signals in the order of their columns."""
 
-Words = Literal["segments", "spaces"]
-"""The definition of a word: a segment, as in spaCy and datatrove, or the text between white space."""
+Words = Literal["segments", "spaces", "dictionary"]
+"""The definition of a word: a segment, as in spaCy; the text between white space; or a segment, but in
+Chinese, Japanese and Korean a word or morpheme of a dictionary (``etl.text.segmenters``), as in datatrove."""
+
+_PREFIXES: Final[dict[Words, str]] = {"segments": "", "spaces": SPACED, "dictionary": DICTIONARY}
 
 
 def of_words(signal: pl.Expr, words: Words) -> pl.Expr:
-    """Return a signal of the group words, or its variant for words between white space.
+    """Return a signal of the group words, or its variant for another definition of a word.
 
     >>> of_words(num_words, "spaces").meta.output_name()
     'spaced_num_words'
     """
-    return signal if words == "segments" else pl.col(SPACED + signal.meta.output_name())
+    return pl.col(_PREFIXES[words] + signal.meta.output_name())
 
 
 def with_needs(names: Iterable[str]) -> list[str]:
@@ -187,11 +198,17 @@ def with_needs(names: Iterable[str]) -> list[str]:
 
 
 def signals_identity(names: Iterable[str]) -> dict[str, Any]:
-    """Return what determines these signals besides the code: the sha256 of a model or of word lists."""
+    """Return what determines these signals besides the code: models, word lists, dictionaries.
+
+    Raises RecipeError if a dictionary is not installed.
+    """
     groups = {SIGNALS[name].group for name in with_needs(names)}
-    model = language_id.model_identity() if "language" in groups else {}
-    return model | stop_words.identity() if "stop_words" in groups else model
+    return {
+        **(language_id.model_identity() if "language" in groups else {}),
+        **(stop_words.identity() if "stop_words" in groups else {}),
+        **(segmenters.identity() if "dictionary" in groups else {}),
+    }
 
 
-COSTLY: Final = frozenset({"language", "stop_words"})
+COSTLY: Final = frozenset({"language", "stop_words", "dictionary"})
 """Groups that are computed only before the first filter that reads them, not at the start of a run."""

@@ -1,4 +1,4 @@
-"""spaCy's rules as regular expressions."""
+"""spaCy's rules as regular expressions, by language."""
 
 import re
 import unicodedata
@@ -9,7 +9,8 @@ import numpy as np
 
 from etl.kernels.bytes import character_classes as u
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, new_chunk_buffers
-from etl.kernels.words.spacy_english import NO_WORD, UNSPACED, specials, tables
+from etl.kernels.words.spacy_specials import specials
+from etl.kernels.words.spacy_tables import NO_WORD, UNSPACED, tables
 from tests.helpers.naive_uax29 import segments as unicode_segments
 
 ROOM, TABLES = new_chunk_buffers(), tables()
@@ -21,6 +22,7 @@ PIECES = """
     km² m/s km/h kg % GB T G. a. b. x.Y b.C can't don’t he's it's cannot gonna cant id id. and/or w/o e.g.
     i.e. U.S. N.Y. Ph.D. Mr. Jan. Messrs. 6pm 6p.m. 12a.m. :) :-( :))) ;) :* :/ ): <3 xD o.O ^_^ -_- ''
     <space> C++ http:// ab:// https://a.bc www.example.com foo.bar/x?y=z#q @x.org a@b.com :8080 /path ?q=1
+    l'a d’ab qu'ab aujourd'hui est-il ab-t-on ab-là 3. z.B. т.д. 5км ա. ક. 3-D a/b 3/4 a--b `` a!b a(b -ce
     co.uk a-b.cd x_y -5% 1,000 a,b a:b a=b b>c 5+3 1-2 1*2 2^3 +1 +a 😀 © ™ ❤️ 🇩🇪 👩‍👧 → ß ж Ж
     ж. И. א ب ٣ ½ · ، 。 「 」 \u0301 \u200b \u200d \ufeff \xad \x00 東 京。 カ ส วั ดี
 """.split()
@@ -37,30 +39,92 @@ def one_of(*categories: str) -> str:
     return "".join(f"\\U{points[a]:08x}-\\U{points[b - 1]:08x}" for a, b in pairwise(ends))
 
 
-CASELESS = one_of("Lt", "Lm", "Lo", "Mn", "Mc")  # match rules for small and for capital letters
-SMALL, CAPITAL = one_of("Ll") + CASELESS, one_of("Lu") + CASELESS
-ANY, ICONS = one_of("Ll", "Lu") + CASELESS, one_of("So")
+# The alphabets of spacy.lang.char_classes.
+CASED = (
+    "A-Za-zÀ-ÖØ-öø-ƿǄ-ʯΆΈ-ΊΌΎΏΑ-Ωά-ία-ωό-ώЀЁЃ-ЊЌЍА-ёѓ-њќѝҐґҖҗҢңҮүҺһӘәӨө"
+    "\u1d00-\u1d25\u1d6b-\u1d77\u1d79-\u1d9aḀ-ỿ\u2c60-\u2c7b\u2c7e\u2c7f\ua722-\ua76f\ua771-\ua787"
+    "\ua78b-\ua78e\ua790-\ua7b9\ua7fa\uab30-\uab5a\uab60-\uab64Ａ-Ｚａ-ｚ"
+)
+CASELESS = (  # match rules for small and for capital letters
+    "ʔ\u0591-\u05f4\u0620-\u064a\u066e-\u06d5\u06e5-\u06ff\u0750-\u077f\u08a0-\u08bd\u0900-\u09ff"
+    "\u0b80-\u0cff\u0d80-\u0dff\u1100-\u137f\u2e80-\u2fdf\u2ff0-\u30ff\u31c0-\u31ef\u3200-\u4dbf"
+    "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\ufb1d-\ufbb1\ufbd3-\ufd3d\ufd50-\ufdc7\ufdf0-\ufdfb"
+    "\ufe30-\ufe4f\ufe70-\ufefc\U0001ee00-\U0001eebb\U0001f200-\U0001f2ff\U00020000-\U0002a6df"
+    "\U0002a700-\U0002ebef\U0002f800-\U0002fa1f"
+)
+
+
+def of_case(name: str) -> str:
+    """The letters with case that are of a category, as a character class without brackets."""
+    letters = (char for char in map(chr, range(0x10000)) if re.match(f"[{CASED}]", char))
+    return "".join(char for char in letters if unicodedata.category(char) == name)
+
+
+SMALL, CAPITAL = of_case("Ll") + CASELESS, of_case("Lu") + CASELESS
+ANY, ICONS = CASED + CASELESS, one_of("So")
 PUNCTUATION = re.escape("…,:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪")
 QUOTES = re.escape("'\"”“`‘´’‚,„»«「」『』（）〔〕【】《》〈〉〈〉⟦⟧")
 MONEY = re.escape("$£€¥฿₽﷼₴" + "".join(map(chr, range(0x20A0, 0x20C0))))
 
 UNITS = (
     "km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s "
-    "km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K %"
+    "km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K % км км² км³ м м² м³ дм дм² дм³ см см² см³ "
+    "мм мм² мм³ нм кг г мг м/с км/ч кПа Па мбар Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ كم كم² كم³ م م² م³ سم سم² "
+    "سم³ مم مم² مم³ غرام جرام جم كغ ملغ كوب"
 ).replace(" ", "|")
 
-PREFIX = re.compile(rf"\.\.+|US\$|[AC]\$|\+(?![0-9])|[§%=—–{PUNCTUATION}{QUOTES}{MONEY}{ICONS}]")
-
-SUFFIX = re.compile(
-    rf"(?:\.\.+|……|['’][sS]|[—–{PUNCTUATION}{QUOTES}{ICONS}]"
-    rf"|(?<=[0-9])(?:\+|US\$|[AC]\$|[{MONEY}]|{UNITS})"
-    rf"|(?<=[0-9{SMALL}{PUNCTUATION}{QUOTES}%²\-+|])\.|(?<=[{CAPITAL}][{CAPITAL}])\.|(?<=°[FCK])\.)\Z"
+NUMBER_SUFFIX = rf"(?<=[0-9])(?:\+|US\$|[AC]\$|[{MONEY}]|{UNITS})"
+CAPITAL_DOT = rf"(?<=[{CAPITAL}][{CAPITAL}])\.|(?<=°[FCK])\."
+HYPHENS, PRONOUNS = "-–—‐‑", "ce|clés|elle|en|il|ils|je|là|moi|nous|on|t|vous"
+PREFIX = rf"\.\.+|US\$|[AC]\$|\+(?![0-9])|[§%=—–{PUNCTUATION}{QUOTES}{MONEY}{ICONS}]"
+SUFFIX = (
+    rf"\.\.+|……|['’][sS]|[—–{PUNCTUATION}{QUOTES}{ICONS}]|{NUMBER_SUFFIX}"
+    rf"|(?<=[0-9{SMALL}{PUNCTUATION}{QUOTES}%²\-+|])\.|{CAPITAL_DOT}"
 )
-
-INFIX = re.compile(
+INFIX = (
     rf"\.\.+|…|[{ICONS}]|(?<=[0-9])[+\-*^](?=[0-9-])|(?<=[{SMALL}{QUOTES}])\.(?=[{CAPITAL}{QUOTES}])"
-    rf"|(?<=[{ANY}]),(?=[{ANY}])|(?<=[{ANY}0-9])(?:-|–|—|--|---|——|~|[:<>=/])(?=[{ANY}])"
+    rf"|(?<=[{ANY}]),(?=[{ANY}])|(?<=[{ANY}])(?:-|–|—|--|---|——|~)(?=[{ANY}])|(?<=[{ANY}0-9])[:<>=/](?=[{ANY}])"
 )
+GERMAN_QUOTES = QUOTES.replace("'", "")
+STRESSED = ANY + "\u0300-\u036f"  # a mark is part of a Russian word
+
+RULES: dict[str, tuple[str, str, str]] = {
+    "xx": (PREFIX, SUFFIX, INFIX),
+    "en": (PREFIX, SUFFIX, rf"{INFIX}|(?<=[0-9])(?:-|–|—|--|---|——|~)(?=[{ANY}])"),
+    "de": (
+        "``|" + PREFIX,
+        (
+            rf"''|/|\.\.+|……|[{PUNCTUATION}{QUOTES}{ICONS}]|{NUMBER_SUFFIX}"
+            rf"|(?<=[{SMALL}{PUNCTUATION}{QUOTES}%²\-+|])\.|{CAPITAL_DOT}"
+        ),
+        (
+            rf"\.\.+|…|[{ICONS}]|(?<=[{SMALL}])\.(?=[{CAPITAL}])|(?<=[{ANY}])[,!?:<>=](?=[{ANY}])"
+            rf"|(?<=[0-9{ANY}])/(?=[0-9{ANY}])|(?<=[{ANY}])[{GERMAN_QUOTES})\](\[](?=[{ANY}])"
+            rf"|(?<=[{ANY}])--(?=[{ANY}])|(?<=[0-9])-(?=[0-9])"
+        ),
+    ),
+    "fr": (
+        rf"{PREFIX}|[dlnDLN]['’](?=[{ANY}])",
+        (
+            rf"\.\.+|……|[{PUNCTUATION}{QUOTES}]|{NUMBER_SUFFIX}|(?<=[0-9{SMALL}{QUOTES}%²\-+(?:)])\."
+            rf"|{CAPITAL_DOT}|(?<=[{ANY}])[{HYPHENS}](?:{PRONOUNS}|{PRONOUNS.upper()})"
+        ),
+        rf"{INFIX}|(?<=[{ANY}]['’])(?=[{ANY}])",
+    ),
+    "ru": (
+        PREFIX,
+        SUFFIX.replace(ANY, STRESSED).replace(CASELESS, CASELESS + "\u0300-\u036f"),
+        INFIX.replace(ANY, STRESSED).replace(CASELESS, CASELESS + "\u0300-\u036f"),
+    ),
+}
+"""Prefixes, suffixes and infixes by language, as in ``punctuation.py`` of spacy.lang and its languages."""
+
+
+@cache
+def patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    prefix, suffix, infix = RULES[language]
+    return re.compile(prefix), re.compile(rf"(?:{suffix})\Z"), re.compile(infix)
+
 
 NAME = r"[A-Za-z0-9\u00a1-\uffff]"
 
@@ -70,47 +134,48 @@ HOST_NAME = re.compile(
 )
 
 
-def naive_cut(chunk: str) -> list[str]:
+def naive_cut(chunk: str, language: str = "en") -> list[str]:
     """The segments of a chunk."""
     front: list[str] = []
     behind: list[str] = []
-    while chunk and chunk not in specials():
-        prefix, suffix = PREFIX.match(chunk), None
+    words, (prefixes, suffixes, _) = specials(language), patterns(language)
+    while chunk and chunk not in words:
+        prefix, suffix = prefixes.match(chunk), None
         first = prefix.end() if prefix else 0
-        if chunk[first:] not in specials():
-            suffix = SUFFIX.search(chunk[first:])
+        if chunk[first:] not in words:
+            suffix = suffixes.search(chunk[first:])
         last = first + suffix.start() if suffix else len(chunk)
         if not first and not suffix:
             break
         if suffix:
             behind.insert(0, chunk[last:])
-            if chunk[:last] in specials():
+            if chunk[:last] in words:
                 chunk = chunk[:last]
                 break
         if first:
             front.append(chunk[:first])
         chunk = chunk[first:last]
-    return joined([*front, *middle(chunk), *behind])
+    return joined([*front, *middle(chunk, language), *behind], language)
 
 
-def middle(chunk: str) -> list[str]:
+def middle(chunk: str, language: str) -> list[str]:
     """The segments of a chunk without prefixes and suffixes."""
-    if chunk in specials():
-        return list(specials()[chunk])
+    if chunk in specials(language):
+        return list(specials(language)[chunk])
     if HOST_NAME.match(chunk):
         return [chunk]
-    cuts = [match.span() for match in INFIX.finditer(chunk) if match.start() > 0]
+    cuts = [match.span() for match in patterns(language)[2].finditer(chunk) if match.start() > 0]
     ends = [0, *(at for span in cuts for at in span), len(chunk)]
     return [chunk[a:b] for a, b in pairwise(ends) if a < b]
 
 
-def joined(parts: list[str]) -> list[str]:
+def joined(parts: list[str], language: str) -> list[str]:
     """Join neighbours that are a special: the longest, then the first. Those not joined block others too."""
     spans = sorted(
         (a - b, a, b)
         for a in range(len(parts))
         for b in range(a + 2, min(a + 5, len(parts)) + 1)
-        if len(specials().get("".join(parts[a:b]), [])) == 1
+        if len(specials(language).get("".join(parts[a:b]), [])) == 1
     )
     blocked: set[int] = set()
     for _, a, b in spans:
@@ -125,7 +190,7 @@ def flags_of(char: str) -> int:
     return int(TABLES.flags[ord(char)])
 
 
-def naive_words(text: str) -> list[tuple[str, int]]:
+def naive_words(text: str, language: str = "en") -> list[tuple[str, int]]:
     """The segments with their flags."""
     words: list[tuple[str, int]] = []
     for whole in text.split():
@@ -135,7 +200,7 @@ def naive_words(text: str) -> list[tuple[str, int]]:
                     (segment, flags_of_unicode(segment)) for segment in unicode_segments(chunk)
                 ]
             else:
-                words += [(segment, naive_flags(segment)) for segment in naive_cut(chunk)]
+                words += [(segment, naive_flags(segment)) for segment in naive_cut(chunk, language)]
     return words
 
 

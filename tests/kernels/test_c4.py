@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.lines import c4
-from etl.kernels.words import spacy, spacy_english
+from etl.kernels.words import spacy, spacy_tables
 from etl.kernels.words.uax29 import END, START
 
 CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 ENDS = {
-    chr(point) for first, last in spacy_english.SENTENCE_ENDS for point in range(first, last + 1)
+    chr(point) for first, last in spacy_tables.SENTENCE_ENDS for point in range(first, last + 1)
 }
 RULES = c4.Rules(
     terminal=True, min_words=3, max_word_chars=20, javascript=True, policy=True, citations=True
@@ -80,7 +80,7 @@ def sentences(line: str) -> int:
     data, size = texts(pa.array([line])).data, len(line.encode())
     buffers, at, begun, ended = spacy.new_chunk_buffers(), 0, 0, True
     while at < size:
-        at, num = spacy.next_words(data, at, size, spacy_english.tables(), buffers, True)
+        at, num = spacy.next_words(data, at, size, spacy_tables.tables(), buffers, True)
         for row in buffers.block[:num]:
             word = bytes(data[row[START] : row[END]]).decode()
             if begun == 0:

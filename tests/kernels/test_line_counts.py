@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.signals import line_counts
-from etl.kernels.words.spacy_english import SENTENCE_ENDS
+from etl.kernels.words.spacy_tables import SENTENCE_ENDS
 from tests.helpers.tricky_text import TRICKY
 
 pieces = st.sampled_from(

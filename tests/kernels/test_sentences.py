@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.simd import SIZE
 from etl.kernels.jit import kernel
-from etl.kernels.words import sentences
-from etl.kernels.words.spacy_english import SENTENCE_ENDS
-from tests.helpers.naive_spacy import ROOM, TABLES, category, naive_words
+from etl.kernels.words import sentences, spacy_tables
+from etl.kernels.words.spacy_tables import SENTENCE_ENDS
+from tests.helpers.naive_spacy import ROOM, category, naive_words
 from tests.helpers.tricky_text import TRICKY
 
 ENDS = {chr(point) for first, last in SENTENCE_ENDS for point in range(first, last + 1)}
@@ -41,16 +41,17 @@ def _count(data, at, end, tables, room):
     return sentences.count_sentences(data, at, end, tables, room)
 
 
-def count(text: str, before: str = "", after: str = "") -> int:
+def count(text: str, before: str = "", after: str = "", language: str = "en") -> int:
     whole = f"{before}{text}{after}".encode()
     at = len(before.encode())
     end = at + len(text.encode())
-    return int(_count(np.frombuffer(whole.ljust(SIZE), np.uint8), at, end, TABLES, ROOM))
+    data = np.frombuffer(whole.ljust(SIZE), np.uint8)
+    return int(_count(data, at, end, spacy_tables.tables(language), ROOM))
 
 
-def naive_count(text: str) -> int:
+def naive_count(text: str, language: str = "en") -> int:
     num, ended = 0, False
-    for word, _ in naive_words(text):
+    for word, _ in naive_words(text, language):
         is_punctuation = all(category(ord(char))[0] == "P" for char in word)
         if num == 0 or (ended and word not in ENDS and not is_punctuation):
             num, ended = num + 1, False
@@ -58,12 +59,14 @@ def naive_count(text: str) -> int:
     return num
 
 
-@given(texts)
-@example("A. B.C d. e.f 3.5 G?h! i")
-@example("... .a")
-@example("word " * 30 + "ends. Next")
-def test_sentences_are_those_of_the_rule(text):
-    assert count(text) == naive_count(text)
+@given(texts, st.sampled_from(["en", "xx", "de", "fr", "ru"]))
+@example("A. B.C d. e.f 3.5 G?h! i", "en")
+@example("... .a", "en")
+@example("word " * 30 + "ends. Next", "en")
+@example("ક ગ. મ", "en")
+@example("Am 3. Mai z.B. kam er.", "de")
+def test_sentences_are_those_of_the_rule(text, language):
+    assert count(text, language=language) == naive_count(text, language)
 
 
 @given(texts, st.sampled_from(["", "A. ", "a.", "?"]), st.sampled_from(["", ".", " B.", "b"]))

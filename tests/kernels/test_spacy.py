@@ -17,7 +17,8 @@ from etl.kernels.bytes.simd import SIZE
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.signals.word_counts import count_words
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, next_chunks, next_words
-from etl.kernels.words.spacy_english import ALPHA, HOST, SPACE, UNSPACED, specials
+from etl.kernels.words.spacy_specials import LANGUAGES, specials
+from etl.kernels.words.spacy_tables import ALPHA, HOST, OTHER, SPACE, UNSPACED, tables
 from etl.kernels.words.uax29 import CHARS, END, FLAGS, START
 from tests.helpers.naive_spacy import (
     ANY,
@@ -35,6 +36,15 @@ from tests.helpers.tricky_text import TRICKY
 
 GOLDEN = json.loads(Path(__file__).with_name("spacy_words.json").read_text("utf-8"))
 TOKENS = {text: tokens for of_kind in GOLDEN["tokens"].values() for text, tokens in of_kind.items()}
+OF_LANGUAGE = json.loads(
+    Path(__file__).with_name("spacy_words_by_language.json").read_text("utf-8")
+)
+EXAMPLES = [
+    (language, text, tokens)
+    for language, examples in OF_LANGUAGE["tokens"].items()
+    for text, tokens in examples.items()
+]
+languages = st.sampled_from([*LANGUAGES, OTHER])
 
 SPACES = [" ", "\n", "\r\n", "\t", "\x85", "\xa0", "\u2028", "\u3000", "\x1f"]
 chunks = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
@@ -51,15 +61,16 @@ texts = (
 # The algorithm of spaCy 3.8.18: spacy.tokenizer.
 
 
-def words(text: str, *, by_space: bool = False) -> list[tuple[str, int]]:
+def words(text: str, language: str = "en", *, by_space: bool = False) -> list[tuple[str, int]]:
     data, size, at = buffers(pa.array([text])).data, len(text.encode()), 0
+    of_language = tables(language)
     pairs: list[tuple[str, int]] = []
     while at < size:
         before = at
         if by_space:
-            at, num = next_chunks(data, at, size, TABLES, ROOM)
+            at, num = next_chunks(data, at, size, of_language, ROOM)
         else:
-            at, num = next_words(data, at, size, TABLES, ROOM, True)
+            at, num = next_words(data, at, size, of_language, ROOM, True)
         assert at > before
         for row in ROOM.block[:num].tolist():
             segment = data[row[START] : row[END]].tobytes().decode()
@@ -68,8 +79,8 @@ def words(text: str, *, by_space: bool = False) -> list[tuple[str, int]]:
     return pairs
 
 
-def segments(text: str) -> list[str]:
-    return [segment for segment, _ in words(text)]
+def segments(text: str, language: str = "en") -> list[str]:
+    return [segment for segment, _ in words(text, language)]
 
 
 @pytest.mark.parametrize("text", TOKENS)
@@ -80,6 +91,24 @@ def test_segments_are_those_of_spacy(text):
 def test_the_naive_rules_are_those_of_spacy():
     cut = {text: [part for chunk in text.split() for part in naive_cut(chunk)] for text in TOKENS}
     assert cut == TOKENS
+
+
+@pytest.mark.parametrize(("language", "text", "tokens"), EXAMPLES)
+def test_segments_of_each_language_are_those_of_spacy(language, text, tokens):
+    assert segments(text, language) == tokens
+    assert [part for chunk in text.split() for part in naive_cut(chunk, language)] == tokens
+
+
+@given(texts, languages)
+def test_segments_of_each_language_are_those_of_its_rules(text, language):
+    assert words(text, language) == naive_words(text, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_special_with_punctuation_around_it(language):
+    of_language = specials(language)
+    text = " ".join(f"{s} ({s}) {s}, ?{s} x-{s} {s}-x {s}. '{s}'" for s in of_language)
+    assert words(text, language) == naive_words(text, language)
 
 
 @given(texts)
@@ -159,11 +188,6 @@ def test_every_byte_before_and_after_a_word(first):
     assert words(text) == naive_words(text)
 
 
-def test_every_special_with_punctuation_around_it():
-    text = " ".join(f"{s} ({s}) {s}, ?{s} x-{s} {s}-x {s}. '{s}'" for s in specials())
-    assert words(text) == naive_words(text)
-
-
 def test_every_unit_after_a_digit():
     text = " ".join(f"5{unit} 5{unit}. x{unit} 5x{unit} +5{unit}" for unit in UNITS.split("|"))
     assert words(text) == naive_words(text)
@@ -194,11 +218,11 @@ def test_segments_of_junk_do_not_overlap(junk):
 CHECKED = """
 import sys, random
 import pyarrow as pa
-from etl.kernels.counts import count
-from etl.kernels.utf8 import texts
+from etl.kernels.signals.word_counts import count_words
+from etl.kernels.bytes.utf8 import texts
 lines = pa.array(sys.stdin.buffer.read().split(b"\\0")).cast(pa.large_binary())
 lines = pa.Array.from_buffers(pa.large_string(), len(lines), lines.buffers())
-print([column.tolist() for column in count(texts(lines), repeated=True).quality])
+print([column.tolist() for column in count_words(texts(lines), repeated=True).quality])
 """
 
 

@@ -185,7 +185,7 @@ def test_rejected_documents_have_all_signals():
 
 def test_signals_of_rejected_documents_can_be_skipped():
     long = "This is a sentence in the English language. "
-    stages = [Where(keep="num_words > 1"), Language(keep=("en",)), Upper(), Marked()]
+    stages = [Where(keep="short_line_ratio < 1"), Language(keep=("en",)), Upper(), Marked()]
     result = apply(raw(["English", long]), stages, rejected=Rejected(signals=False))
     assert column(result, "lang") == [None, "en"]
     assert column(result, "marked_e") == [None, 6]

@@ -1,9 +1,11 @@
 """Golden files, one per stage: documents below, at and above its thresholds, and the expected rows.
 
 A document's ``text`` is a string or a list of [piece, repetitions]. It may have an ``id`` and a ``url``.
-Its ``stages`` replace those of the file. ``expect`` gives columns of ``documents`` and of ``tokens``.
+Its ``stages`` replace those of the file. With ``"extra": "segmenters"`` it is skipped where these
+packages are not installed. ``expect`` gives columns of ``documents`` and of ``tokens``.
 """
 
+import itertools
 import json
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from pydantic import TypeAdapter
 from etl.stages import AnyStage
 from etl.stages.apply import apply
 from etl.stages.tokenize import Encoder, Tokenize, tokenize
+from etl.text import segmenters
 from tests.helpers.raw_rows import raw
 
 HERE = Path(__file__).parent
@@ -26,6 +29,9 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_golden(case, monkeypatch):
+    if case.get("extra") == "segmenters":
+        for package in itertools.chain(*segmenters.PACKAGES.values()):
+            pytest.importorskip(package, reason="needs pip install 'tokenlake[segmenters]'")
     monkeypatch.chdir(HERE)  # the folder of example_filters and golden/files
     text = case["text"]
     if not isinstance(text, str):

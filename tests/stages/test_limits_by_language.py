@@ -1,5 +1,6 @@
 """Limits per language: their effect, their checks, and the good pages that they keep."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -20,7 +21,7 @@ from etl.stages.apply import apply
 from etl.stages.base import Rejected
 from etl.stages.compute_signals import compute_signals
 from etl.stages.fineweb2_limits import limits_of_table
-from etl.text import language_id
+from etl.text import language_id, segmenters
 from tests.helpers.raw_rows import raw
 
 FILTERS = (GopherRepetition, FinewebQuality, GopherQuality)
@@ -31,8 +32,8 @@ PAGES = [
 ]
 
 
-def with_table():
-    """Return the filters with the settings of the recipe ``multilingual``."""
+def with_table(words="segments"):
+    """Return the filters with the settings of the recipe ``multilingual``, but for its words."""
     off = dict.fromkeys(
         (
             "max_duplicate_paragraph_ratio",
@@ -41,11 +42,14 @@ def with_table():
         )
     )
     return (
-        GopherRepetition(languages="fineweb2", **off),
+        GopherRepetition(languages="fineweb2", words=words, **off),
         FinewebQuality(
-            languages="fineweb2", max_short_line_ratio=None, max_duplicate_text_ratio=0.1
+            languages="fineweb2",
+            words=words,
+            max_short_line_ratio=None,
+            max_duplicate_text_ratio=0.1,
         ),
-        GopherQuality(languages="fineweb2"),
+        GopherQuality(languages="fineweb2", words=words),
     )
 
 
@@ -287,8 +291,10 @@ def test_the_shipped_recipe_keeps_good_pages():
     recipe = Recipe.load("multilingual", settings=["source.path=a", "tokenize.tokenizer=b"])
     extract, language, *filters, unicode, pii = recipe.documents_stages
     assert [extract.kind, unicode.kind, pii.kind] == ["extract", "unicode", "pii"]
-    assert tuple(filters) == with_table()
+    assert tuple(filters) == with_table("dictionary")
     assert {*language.keep} == {*stop_words.STOP_WORDS}
+    for package in itertools.chain(*segmenters.PACKAGES.values()):
+        pytest.importorskip(package, reason="needs pip install 'tokenlake[segmenters]'")
     assert verdicts(PAGES, recipe.documents_stages) == [None] * len(PAGES)
 
 

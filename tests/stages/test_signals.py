@@ -3,17 +3,26 @@
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from etl.kernels.signals import word_counts
-from etl.stages import signals
+from etl.stages import Where, signals
+from etl.stages.apply import apply
 from etl.stages.compute_signals import GROUPS, compute_signals
-from etl.stages.signals import SIGNALS, SPACED
+from etl.stages.signals import DICTIONARY, SIGNALS, SPACED
+from tests.helpers.raw_rows import raw
 
+TEXTS = ["Das ist im Haus.", "L'homme est-il là ?", "- z.B. don't", "а т.е. им.", "", None]
+LANGUAGES = ["de", "fr", "ru", "en", "es", None]
 TEXT = "# Héllo, it's 3.14…\n- the end...\n\n"
 
 
 def test_values_of_all_signals():
-    table = compute_signals(pa.table({"text": [TEXT, None, ""]}), list(SIGNALS))
+    names = [name for name in SIGNALS if not name.startswith(DICTIONARY)]
+    languages = pa.array(["en", None, None])
+    rows = pa.table({"text": [TEXT, None, ""], "lang": languages, "lang_score": [0.5, None, 0.0]})
+    table = compute_signals(rows, [name for name in names if name not in rows.column_names])
     (row, null, empty) = table.to_pylist()
     assert row | {"text": TEXT} == {
         "text": TEXT,
@@ -62,7 +71,7 @@ def test_values_of_all_signals():
         "num_lang_stop_words": 1,
     }
     assert set(null.values()) == {None}
-    assert {empty[name] for name in SIGNALS if SIGNALS[name].group != "language"} == {0}
+    assert {empty[name] for name in names if SIGNALS[name].group != "language"} == {0}
 
 
 def test_only_the_named_signals_are_appended():
@@ -84,11 +93,13 @@ def test_an_unknown_signal_is_an_error():
 def test_every_signal_is_an_expression_of_its_name():
     columns = {name: value for name, value in vars(signals).items() if isinstance(value, pl.Expr)}
     assert {name: column.meta.output_name() for name, column in columns.items()} == {
-        name: name for name in SIGNALS if not name.startswith(SPACED)
+        name: name for name in SIGNALS if not name.startswith((SPACED, DICTIONARY))
     }
     spaced = {name for name, signal in SIGNALS.items() if signal.group == "spaced"}
     words = {name for name, signal in SIGNALS.items() if signal.group == "words"}
     assert spaced == {SPACED + name for name in words}
+    dictionary = {name for name, signal in SIGNALS.items() if signal.group == "dictionary"}
+    assert dictionary == {DICTIONARY + name for name in words}
     assert {signal.group for signal in SIGNALS.values()} == set(GROUPS)
 
 
@@ -102,11 +113,45 @@ def test_a_group_is_computed_once(monkeypatch):
 
     monkeypatch.setattr(word_counts, "count_words", counted)
     compute_signals(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
-    assert calls == [{"by_space": False, "words": True, "marks": True, "repeated": False}]
+    assert calls == [{"rules": "en", "words": True, "marks": True, "repeated": False}]
     compute_signals(
         pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"]
     )
-    assert [(how["by_space"], how["marks"]) for how in calls[1:]] == [(False, False), (True, False)]
+    assert [how.get("by_space", False) for how in calls[1:]] == [False, True]
+    assert [how["marks"] for how in calls[1:]] == [False, False]
     assert calls[1]["repeated"]
     compute_signals(pa.table({"text": ["a"]}), ["newline_word_ratio"])
-    assert calls[3] == {"by_space": False, "words": False, "marks": False, "repeated": False}
+    assert calls[3] == {"rules": "en", "words": False, "marks": False, "repeated": False}
+
+
+def test_words_are_those_of_the_language_of_each_row():
+    text = "Das ist im Haus, don't."
+    table = pa.table({"text": [text] * 5, "lang": ["de", None, "en", "es", "de"]})
+    counts = compute_signals(table, ["num_segments", "num_words"])
+    assert counts["num_segments"].to_pylist() == [7, 9, 9, 7, 7]  # im, don't
+    assert counts["num_words"].to_pylist() == [5, 7, 7, 5, 5]
+    unknown = compute_signals(table.select(["text"]), ["num_words"])
+    assert unknown["num_words"].to_pylist() == [7] * 5
+
+
+@given(st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from(LANGUAGES)), max_size=6))
+def test_rows_do_not_depend_on_the_languages_of_others(several):
+    table = pa.table(
+        {
+            "text": pa.array([text for text, _ in several], pa.string()),
+            "lang": pa.array([lang for _, lang in several], pa.string()),
+        }
+    )
+    names = ["num_words", "mean_word_length", "top_2gram_char_ratio", "bullet_line_ratio"]
+    together = compute_signals(table, names).to_pylist()
+    alone = [compute_signals(table.slice(k, 1), names).to_pylist()[0] for k in range(len(several))]
+    assert together == alone
+
+
+def test_words_are_those_of_the_language_wherever_a_filter_of_the_run_reads_it():
+    text = "Das ist im Haus von Karl-Heinz. " * 3
+    by_language = [6 * 3.0]
+    plain, read = Where(keep="num_words > 1"), Where(keep="lang = 'de'", name="german")
+    for stages in ([plain, read], [read, plain]):
+        assert apply(raw([text]), stages)["num_words"].to_pylist() == by_language
+    assert apply(raw([text]), [plain])["num_words"].to_pylist() == [8 * 3.0]

@@ -28,7 +28,7 @@ from etl.kernels.bytes.utf8 import Texts, class_at, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import sentences
 from etl.kernels.words.spacy import new_chunk_buffers
-from etl.kernels.words.spacy_english import SPACE, SpacyTables, tables
+from etl.kernels.words.spacy_tables import SPACE, UNKNOWN, SpacyTables, tables
 
 POLICIES: Final = (
     *("terms of use", "privacy policy", "cookie policy"),
@@ -84,13 +84,16 @@ class CleanedPages(NamedTuple):
     counts: C4Counts
 
 
-def clean_pages(texts: Texts, rules: Rules) -> CleanedPages:
-    """Remove lines and citation marks from each document, and count them."""
+def clean_pages(texts: Texts, rules: Rules, words: str = UNKNOWN) -> CleanedPages:
+    """Remove lines and citation marks from each document, and count them.
+
+    ``words`` is the language whose rules split words (``rules_of``), and thereby sentences.
+    """
     num = len(texts.offsets) - 1
     counts = np.zeros((num, len(C4Counts._fields)), np.int64)
     offsets = np.zeros(num + 1, np.int64)
     data = np.empty(texts.offsets[-1] - texts.offsets[0] + num + SIZE, np.uint8)
-    _clean(texts.offsets, texts.data, tables(), rules, counts, offsets, data)
+    _clean(texts.offsets, texts.data, tables(words), rules, counts, offsets, data)
     return CleanedPages(build_strings(offsets, data, texts.valid), C4Counts(*counts.T))
 
 

@@ -32,7 +32,7 @@ from etl.kernels.lines.repeated import (
     read_lines,
 )
 from etl.kernels.words.spacy import ChunkBuffers, new_chunk_buffers, next_words
-from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, SpacyTables, tables
+from etl.kernels.words.spacy_tables import PUNCTUATION, SENTENCE_END, SpacyTables, tables
 from etl.kernels.words.uax29 import END, START
 
 PARAGRAPHS, LINES, SENTENCES = range(3)

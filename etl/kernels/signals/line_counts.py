@@ -16,7 +16,7 @@ from etl.kernels.bytes.simd import CONTINUED, SIZE, count_ones, low_bits, make_b
 from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.hashing.equal_keys import SLOTS_PER_KEY, number_keys
 from etl.kernels.jit import inner, kernel
-from etl.kernels.words.spacy_english import SENTENCE_END, SPACE, tables
+from etl.kernels.words.spacy_tables import SENTENCE_END, SPACE, tables
 
 SHORT_CHARS: Final = 30
 """Penedo et al. 2024, section 3.6; in code points."""

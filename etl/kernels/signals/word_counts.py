@@ -1,6 +1,7 @@
 """Count words, symbols, bullets, ellipses and repeated n-grams in one pass over the words.
 
-Words are the segments of ``etl.kernels.words.spacy``, or the text between white space. They are read in
+Words are the segments of ``etl.kernels.words.spacy``, words found elsewhere (``given_words``), or the text
+between white space. They are read in
 blocks, and each block is counted before the next one overwrites it. The quality rules are those of Rae et
 al. 2021, appendix A.1.1; the repeated n-grams those of ``etl.kernels.signals.repeated_ngrams``.
 """
@@ -23,8 +24,9 @@ from etl.kernels.bytes.simd import (
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import inner, kernel
 from etl.kernels.signals import repeated_ngrams
+from etl.kernels.words.given_words import GivenWords, next_given_words, no_words
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, new_chunk_buffers, next_chunks, next_words
-from etl.kernels.words.spacy_english import SpacyTables, tables
+from etl.kernels.words.spacy_tables import UNKNOWN, SpacyTables, tables
 from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Segments
 
 STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
@@ -74,6 +76,8 @@ class WordCounts(NamedTuple):
 def count_words(
     texts: Texts,
     *,
+    rules: str = UNKNOWN,
+    given: GivenWords | None = None,
     by_space: bool = False,
     words: bool = True,
     marks: bool = True,
@@ -81,7 +85,8 @@ def count_words(
 ) -> WordCounts:
     """Count the words of each document, and the code points in repeated n-grams if ``repeated``.
 
-    Words are the segments of ``etl.kernels.words.spacy``, or with ``by_space`` the text between white space.
+    Words are the segments of ``etl.kernels.words.spacy`` by the rules of a language (``rules_of``), or those
+    given, or with ``by_space`` the text between white space.
     Bytes of nulls are counted too. Without ``words`` segments are counted but not examined: the counts
     of words remain 0. Without ``marks`` the counts of symbols and lines remain 0, and without ``repeated``
     ``repeated_chars`` has no rows.
@@ -90,8 +95,18 @@ def count_words(
     counts = np.zeros((num, len(COUNTS)), np.int64)
     num_grams = len(repeated_ngrams.TOP) + len(repeated_ngrams.DUPLICATE) if repeated else 0
     repeated_chars = np.zeros((num, num_grams), np.int64)
-    with_words = words or repeated or by_space
-    _count(texts.offsets, texts.data, tables(), counts, repeated_chars, by_space, with_words, marks)
+    with_words = words or repeated or by_space or given is not None
+    _count(
+        texts.offsets,
+        texts.data,
+        tables(rules),
+        no_words() if given is None else given,
+        counts,
+        repeated_chars,
+        by_space,
+        with_words,
+        marks,
+    )
     return WordCounts(QualityCounts(*counts.T), repeated_chars.T)
 
 
@@ -100,6 +115,7 @@ def _count(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     tables: SpacyTables,
+    given: GivenWords,
     counts: NDArray[np.int64],
     repeated_chars: NDArray[np.int64],
     by_space: bool,
@@ -112,8 +128,12 @@ def _count(
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
         num_words = 0
+        word, after_words = (given.first[k], given.first[k + 1]) if len(given.first) else (0, 0)
         while at < end:
-            if by_space:
+            if len(given.first):
+                word, num = next_given_words(data, given, word, after_words, tables, buffers)
+                at = end if word == after_words else at
+            elif by_space:
                 at, num = next_chunks(data, at, end, tables, buffers)
             else:
                 at, num = next_words(data, at, end, tables, buffers, with_words)

@@ -1,7 +1,7 @@
 """Count sentences as spaCy's ``sentencizer`` does.
 
 A sentence begins with the first word, and with the first word after a segment that is a single character
-of ``etl.kernels.words.spacy_english.SENTENCE_ENDS``. Only chunks with such a character, and those after
+of ``etl.kernels.words.spacy_tables.SENTENCE_ENDS``. Only chunks with such a character, and those after
 them, are cut into segments.
 
 The rule is a fact of spaCy 3.8 (MIT licence; ``spacy.pipeline.sentencizer``).
@@ -18,7 +18,7 @@ from etl.kernels.bytes.simd import NOT_ASCII, SIZE, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import inner
 from etl.kernels.words.spacy import ChunkBuffers, next_words
-from etl.kernels.words.spacy_english import PUNCTUATION, SENTENCE_END, SPACE, SpacyTables
+from etl.kernels.words.spacy_tables import PUNCTUATION, SENTENCE_END, SPACE, SpacyTables
 from etl.kernels.words.uax29 import END, START
 
 _DOT: Final = ord(".")

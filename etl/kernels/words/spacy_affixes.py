@@ -1,8 +1,12 @@
-"""Find the prefixes, suffixes and infixes that spaCy's rules for English cut off a word.
+"""Find the prefixes, suffixes and infixes that spaCy's rules cut off a word.
 
 A chunk is int64 (n + 1, [POINT, FLAG, BYTE]). The functions look at its characters from ``first`` up to
 but not including ``last``, and return how many characters to cut off or cut out, or 0. The rules are facts
 of spaCy 3.8 (MIT licence; ``spacy.lang.punctuation``, ``spacy.lang.char_classes``), in its order.
+
+``rules`` is one of ``spacy_tables``. ANY_LANGUAGE differs from ENGLISH in one rule: a dash after a digit
+is not cut out. GERMAN keeps words with hyphens and numbers with a full stop (``3.``). FRENCH cuts after an
+elision (``l'homme``) and before a pronoun (``est-il``).
 """
 
 from typing import Final
@@ -11,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.jit import inner
-from etl.kernels.words.spacy_english import (
+from etl.kernels.words.spacy_tables import (
     ALPHA,
     DIGIT,
+    ENGLISH,
+    FRENCH,
+    GERMAN,
     ICON,
     LOWER,
     MONEY,
@@ -25,7 +32,7 @@ from etl.kernels.words.spacy_english import (
 )
 
 POINT, FLAG, BYTE = range(3)
-"""Columns of the characters of a chunk: code point, flags of ``spacy_english``, first byte."""
+"""Columns of the characters of a chunk: code point, flags of ``spacy_tables``, first byte."""
 
 _DOT, _COMMA, _DASH, _PLUS, _DOLLAR = (ord(char) for char in ".,-+$")
 _ELLIPSIS, _EM_DASH, _DEGREE = (ord(char) for char in "…—°")
@@ -37,22 +44,43 @@ _OPERATORS: Final = tuple(ord(char) for char in "+-*^")  # between digits
 _DASHES: Final = tuple(ord(char) for char in "-–—~")  # between words
 _RELATIONS: Final = tuple(ord(char) for char in ":<>=/")  # before a word
 _BEFORE_DOT: Final = tuple(ord(char) for char in "+-%²|")
+_BEFORE_FRENCH_DOT: Final = tuple(ord(char) for char in "+-%²(?:)")
+_ELIDED: Final = tuple(ord(char) for char in "dlnDLN")
+_FRENCH_DASHES: Final = tuple(ord(char) for char in "-–—‐‑")
+_GERMAN_INFIXES: Final = tuple(ord(char) for char in ",!?:<>=)]([")  # between letters
+_SLASH, _PERCENT, _BACKTICK = (ord(char) for char in "/%`")
 _SCALES: Final = tuple(ord(char) for char in "FCK")  # °F. °C. °K.
-_UNITS: Final = tuple(  # up to four characters, 16 bits each, the last one lowest
-    sum(ord(char) << 16 * k for k, char in enumerate(reversed(unit)))
-    for unit in (
-        "km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s "
-        "km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K %"
-    ).split()
+
+
+def _codes(words: str) -> tuple[int, ...]:
+    """Return a number for each word of up to four characters: 16 bits each, the last character lowest."""
+    return tuple(
+        sum(ord(char) << 16 * k for k, char in enumerate(reversed(word))) for word in words.split()
+    )
+
+
+_UNITS: Final = _codes(
+    "km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s "
+    "km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K % км км² км³ м м² м³ дм дм² дм³ см см² "
+    "см³ мм мм² мм³ нм кг г мг м/с км/ч кПа Па мбар Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ كم كم² كم³ م "
+    "م² م³ سم سم² سم³ مم مم² مم³ كم غرام جرام جم كغ ملغ كوب"
+)
+_FRENCH_PRONOUNS: Final = _codes(
+    "ce clés elle en il ils je là moi nous on t vous CE CLÉS ELLE EN IL ILS JE LÀ MOI NOUS ON T VOUS"
 )
 
 
 @inner
-def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
+def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int, rules: int) -> int:
     """Return the length of the prefix; ``seen`` has the flags of any character of the chunk."""
     point = chunk[first, POINT]
+    if rules == GERMAN and point == _BACKTICK and last - first > 1:
+        return 2 if chunk[first + 1, POINT] == _BACKTICK else 1
     if chunk[first, FLAG] & PREFIX:
         return 1
+    if rules == FRENCH and last - first > 2 and point in _ELIDED:
+        is_elision = chunk[first + 1, POINT] in _APOSTROPHES and chunk[first + 2, FLAG] & ALPHA
+        return 2 if is_elision else 0
     if point == _DOT:
         dots = _dots(chunk, first, last)
         return dots if dots > 1 else 0
@@ -71,14 +99,16 @@ def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
 
 
 @inner
-def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
+def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int, rules: int) -> int:
     """Return the length of the suffix; ``seen`` has the flags of any character of the chunk."""
     end = last - 1
     point, flag = chunk[end, POINT], chunk[end, FLAG]
     if point == _DOT:
-        return _suffix_dots(chunk, first, last)
+        return _suffix_dots(chunk, first, last, rules)
     if point == _ELLIPSIS:
         return 2 if end > first and chunk[end - 1, POINT] == _ELLIPSIS else 1
+    if rules >= GERMAN:
+        return _own_suffix(chunk, first, last, rules)
     if flag & SUFFIX:
         return 1
     if end == first or flag & DIGIT:
@@ -86,6 +116,44 @@ def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int) -> int:
     if point in _S and chunk[end - 1, POINT] in _APOSTROPHES:
         return 2
     return _suffix_of_number(chunk, first, last) if seen & DIGIT else 0
+
+
+@inner
+def _own_suffix(chunk: NDArray[np.int64], first: int, last: int, rules: int) -> int:
+    """Return the length of the suffix by the rules of German or French."""
+    end = last - 1
+    point, flag = chunk[end, POINT], chunk[end, FLAG]
+    if rules == GERMAN:
+        if point == _SLASH:
+            return 1
+        if point == _APOSTROPHES[0] and end > first and chunk[end - 1, POINT] == point:
+            return 2
+    if flag & (PUNCT | QUOTE) or (rules == GERMAN and flag & ICON):
+        return 1
+    if end == first or flag & DIGIT:
+        return 0
+    if rules == FRENCH and flag & ALPHA:
+        pronoun = _pronoun(chunk, first, last)
+        if pronoun:
+            return pronoun
+    return _suffix_of_number(chunk, first, last)
+
+
+@inner
+def _pronoun(chunk: NDArray[np.int64], first: int, last: int) -> int:
+    """Return the length of a dash and a French pronoun after a letter, or 0."""
+    code = np.int64(0)
+    for length in range(1, 5):
+        dash = last - length - 1
+        if dash <= first:
+            return 0
+        code |= np.int64(chunk[dash + 1, POINT]) << 16 * (length - 1)
+        if chunk[dash, POINT] in _FRENCH_DASHES and chunk[dash - 1, FLAG] & ALPHA:
+            for pronoun in _FRENCH_PRONOUNS:
+                if pronoun == code:
+                    return length + 1
+            return 0
+    return 0
 
 
 @inner
@@ -120,7 +188,7 @@ def _dollars(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 
 @inner
-def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
+def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int, rules: int) -> int:
     """Return how many full stops to cut off at the end: a run of them, or one that may end a sentence."""
     k = last - 1
     while k > first and chunk[k - 1, POINT] == _DOT:
@@ -130,7 +198,12 @@ def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
     if k == first:
         return 0
     point, flag = chunk[k - 1, POINT], chunk[k - 1, FLAG]
-    if flag & (DIGIT | LOWER | PUNCT | QUOTE) or point in _BEFORE_DOT:
+    if flag & (LOWER | QUOTE) or (flag & DIGIT and rules != GERMAN):
+        return 1
+    if rules == FRENCH:
+        if point in _BEFORE_FRENCH_DOT:
+            return 1
+    elif flag & PUNCT or point in _BEFORE_DOT:
         return 1
     if k - 1 == first or not flag & UPPER:
         return 0
@@ -139,7 +212,7 @@ def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 
 @inner
-def infix(chunk: NDArray[np.int64], first: int, k: int, last: int) -> int:
+def infix(chunk: NDArray[np.int64], first: int, k: int, last: int, rules: int) -> int:
     """Return the length of the infix that begins at ``k``."""
     point = chunk[k, POINT]
     if point == _DOT:
@@ -151,6 +224,8 @@ def infix(chunk: NDArray[np.int64], first: int, k: int, last: int) -> int:
     if k == first or k + 1 == last:
         return 0
     before, after = chunk[k - 1, FLAG], chunk[k + 1, FLAG]
+    if rules == GERMAN:
+        return _german_infix(chunk, k, last)
     if point == _DOT:
         return 1 if before & (LOWER | QUOTE) and after & (UPPER | QUOTE) else 0
     if point == _COMMA:
@@ -160,9 +235,40 @@ def infix(chunk: NDArray[np.int64], first: int, k: int, last: int) -> int:
         return 1
     if not before & (ALPHA | DIGIT):
         return 0
+    is_after_word = before & ALPHA or rules == ENGLISH
     if after & ALPHA:
-        return 1 if point in _DASHES or point in _RELATIONS else 0
-    return _dashes(chunk, k, last)
+        return 1 if point in _RELATIONS or (point in _DASHES and is_after_word) else 0
+    return _dashes(chunk, k, last) if is_after_word else 0
+
+
+@inner
+def _german_infix(chunk: NDArray[np.int64], k: int, last: int) -> int:
+    """Return the length of the infix at ``k``, inside the chunk, by the rules of German."""
+    point, before, after = chunk[k, POINT], chunk[k - 1, FLAG], chunk[k + 1, FLAG]
+    if point == _DOT:
+        return 1 if before & LOWER and after & UPPER else 0
+    if point == _DASH:
+        if before & DIGIT and after & DIGIT:
+            return 1
+        is_double = before & ALPHA and chunk[k + 1, POINT] == _DASH and k + 2 < last
+        return 2 if is_double and chunk[k + 2, FLAG] & ALPHA else 0
+    if point == _SLASH:
+        return 1 if before & (ALPHA | DIGIT) and after & (ALPHA | DIGIT) else 0
+    if not (before & ALPHA and after & ALPHA):
+        return 0
+    is_quote = chunk[k, FLAG] & QUOTE and point != _APOSTROPHES[0]
+    return 1 if is_quote or point in _GERMAN_INFIXES else 0
+
+
+@inner
+def ends_elision(chunk: NDArray[np.int64], first: int, k: int) -> bool:
+    """Return whether a French elision ends before the letter at ``k``: ``l'`` in ``l'homme``."""
+    return bool(
+        k - 2 >= first
+        and chunk[k, FLAG] & ALPHA
+        and chunk[k - 1, POINT] in _APOSTROPHES
+        and chunk[k - 2, FLAG] & ALPHA
+    )
 
 
 @inner

@@ -1,9 +1,9 @@
-"""Cut ASCII text into words by spaCy's rules for English, 64 bytes at a time, with bit masks.
+"""Cut ASCII text into words by spaCy's rules, 64 bytes at a time, with bit masks.
 
 The rules are those of ``spacy_affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
 ``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as
 a mask of their first bytes. Chunks with rare contents (units after a digit, runs of full stops or dashes)
-are left to ``spacy_affixes``.
+are left to ``spacy_affixes``, as are all chunks of German and French with another byte than a letter.
 """
 
 from string import ascii_uppercase, digits
@@ -16,7 +16,8 @@ from etl.kernels.bytes import simd
 from etl.kernels.bytes.hash64 import SEED, fnv_step
 from etl.kernels.bytes.simd import NOT_ASCII, bits_between, clear_first_bit
 from etl.kernels.jit import inner, rare
-from etl.kernels.words.spacy_english import CUTS, KEY, SPECIAL_BYTES, SpacyTables
+from etl.kernels.words.spacy_specials import SPECIAL_BYTES
+from etl.kernels.words.spacy_tables import CUTS, ENGLISH, GERMAN, KEY, SpacyTables
 
 UNCUT: Final = np.int64(0)
 """The result of ``cut_chunk`` for a chunk that needs the rules of ``etl.kernels.words.spacy_affixes``."""
@@ -62,7 +63,7 @@ class Kinds(NamedTuple):
     commas: int
     possessive: int  # the s of 's
     quotes: int
-    others: int  # not ASCII
+    others: int  # not ASCII, or left to spacy_affixes
     base: int  # the offset of the first byte
 
 
@@ -76,8 +77,11 @@ class _Trimmed(NamedTuple):
 
 
 @inner
-def classify_bytes(data: NDArray[np.uint8], at: int, letters: int) -> Kinds:
-    """Return the kinds of the bytes from ``at`` on, given a mask of the letters among them."""
+def classify_bytes(data: NDArray[np.uint8], at: int, letters: int, rules: int) -> Kinds:
+    """Return the kinds of the bytes from ``at`` on, given a mask of the letters among them.
+
+    By rules other than ENGLISH, ``others`` also has the bytes that need ``spacy_affixes``.
+    """
     (
         capitals, digits, prefixes, only_prefixes, dots, pluses, dashes, money, before_dot,
         operators, relations, commas, apostrophes, endings, quotes, others,
@@ -85,6 +89,8 @@ def classify_bytes(data: NDArray[np.uint8], at: int, letters: int) -> Kinds:
     suffixes = prefixes & ~only_prefixes
     before_dot |= digits | letters & ~capitals | suffixes
     possessive = apostrophes << 1 & endings
+    if rules != ENGLISH:
+        others = ~letters if rules >= GERMAN else others | digits << 1 & relations
     return Kinds(
         letters, capitals, digits, prefixes, suffixes, dots, pluses, dashes, money, before_dot,
         operators, relations, commas, possessive, quotes, others, at,
@@ -221,7 +227,7 @@ def _is_joined(
 
 @inner
 def find_special(data: NDArray[np.uint8], tables: SpacyTables, start: int, end: int) -> int:
-    """Return the parts of a special (CUTS of ``spacy_english``), or 0 if the bytes are not one."""
+    """Return the parts of a special (CUTS of ``spacy_tables``), or 0 if the bytes are not one."""
     if end - start > SPECIAL_BYTES or start == end:
         return 0
     ends = (np.int64(data[start]) & 127) << 7 | np.int64(data[end - 1]) & 127

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from etl.kernels.jit import inner
 from etl.kernels.words.spacy_affixes import FLAG, POINT
-from etl.kernels.words.spacy_english import ALPHA, DIGIT, HOST, LETTER, LOWER, NUMBER
+from etl.kernels.words.spacy_tables import ALPHA, DIGIT, HOST, LETTER, LOWER, NUMBER
 
 _DOT, _COLON, _SLASH, _AT = (ord(char) for char in ".:/@")
 _IN_SCHEME: Final = tuple(ord(char) for char in "_+-.")

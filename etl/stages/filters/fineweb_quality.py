@@ -7,6 +7,7 @@ from etl.stages.limits_by_language import ByLanguage
 from etl.stages.signals import (
     duplicate_text_ratio,
     newline_word_ratio,
+    of_words,
     quoted_line_ratio,
     short_line_ratio,
     terminal_line_ratio,
@@ -19,7 +20,7 @@ class FinewebQuality(ByLanguage):
     All thresholds are those of the paper (Penedo et al. 2024, arXiv 2406.17557, section 3.6); None disables
     a rule. ``languages`` sets limits per language, as in ``{de: {min_terminal_line_ratio: null}}``, or names
     a table of limits: ``fineweb2``. Its limits on line feeds (German: 0.152) assume one line feed between
-    paragraphs, as trafilatura writes them.
+    paragraphs, as trafilatura writes them. ``words`` is as in ``gopher_quality``.
 
     Blank lines are ignored. A sentence ends in a character with Unicode's property ``Sentence_Terminal``, as
     in datatrove 0.10.1. ``quotes_end_lines`` accepts straight quotation marks too, as do C4 and the first
@@ -41,5 +42,7 @@ class FinewebQuality(ByLanguage):
             "few_terminal_lines": below(ends, limit["min_terminal_line_ratio"]),
             "short_lines": above(short_line_ratio, limit["max_short_line_ratio"]),
             "duplicate_text": above(duplicate_text_ratio, limit["max_duplicate_text_ratio"]),
-            "many_newlines": above(newline_word_ratio, limit["max_newline_word_ratio"]),
+            "many_newlines": above(
+                of_words(newline_word_ratio, self.words), limit["max_newline_word_ratio"]
+            ),
         }

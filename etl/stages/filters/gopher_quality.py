@@ -6,7 +6,6 @@ from etl.kernels.signals.stop_words import STOP_WORDS
 from etl.stages.base import Rules, above, below
 from etl.stages.limits_by_language import ByLanguage
 from etl.stages.signals import (
-    Words,
     alpha_word_ratio,
     bullet_line_ratio,
     ellipsis_line_ratio,
@@ -29,14 +28,17 @@ class GopherQuality(ByLanguage):
     names a table of limits: ``fineweb2`` has 32 languages. If it is set, the stop words are those of the
     document's language (``etl.kernels.signals.stop_words``), and a language without a list has no such rule.
 
-    Words are segments: words, numbers and punctuation marks as spaCy splits English. datatrove 0.10.1 counts
-    these, and each rule gives the same verdict (``benchmarks/filters_vs_peers.py``). ``words: spaces`` splits
-    at white space, a literal reading of the paper. ``min_alpha_word_ratio`` rejects most documents: a sixth
-    of the segments of prose are punctuation, so 0.8 is strict, and nine in ten technical pages are rejected.
+    Words are segments: words, numbers and punctuation marks as spaCy splits the document's language, or
+    English if the language is unknown. datatrove 0.10.1 counts these, and each rule gives the same verdict
+    (``benchmarks/filters_vs_peers.py``). ``words: dictionary`` does so in Chinese, Japanese and Korean too,
+    with the extra ``segmenters`` (``benchmarks/filters_by_language.py``); otherwise, a character is a word in
+    scripts without spaces. ``words: spaces`` splits at white space, a literal reading of the paper.
+
+    ``min_alpha_word_ratio`` rejects most documents: a sixth of the segments of prose are punctuation, so 0.8
+    is strict, and nine in ten technical pages are rejected.
     """
 
     kind: Literal["gopher_quality"] = "gopher_quality"
-    words: Words = "segments"
     min_words: int | None = 50
     max_words: int | None = 100_000
     min_mean_word_length: float | None = 3.0

@@ -7,7 +7,6 @@ import polars as pl
 from etl.stages.base import Rules, above
 from etl.stages.limits_by_language import ByLanguage
 from etl.stages.signals import (
-    Words,
     duplicate_5gram_char_ratio,
     duplicate_6gram_char_ratio,
     duplicate_7gram_char_ratio,
@@ -50,14 +49,14 @@ class GopherRepetition(ByLanguage):
     ``languages`` sets limits per language, as in ``{ja: {max_duplicate_5gram_char_ratio: 0.33}}``, or names a
     table of limits: ``fineweb2``.
 
-    N-grams are runs of segments: words, numbers and punctuation marks as spaCy splits English. datatrove
-    0.10.1 counts these, and each rule gives the same verdict (``benchmarks/filters_vs_peers.py``).
-    ``words: spaces`` splits at white space, a literal reading of the paper. Lines and paragraphs are
-    compared without normalization.
+    N-grams are runs of segments: words, numbers and punctuation marks as spaCy splits the document's
+    language, or English if the language is unknown. datatrove 0.10.1 counts these, and each rule gives the
+    same verdict (``benchmarks/filters_vs_peers.py``). ``words: dictionary`` does so in Chinese, Japanese and
+    Korean too, with the extra ``segmenters``. ``words: spaces`` splits at white space, a literal reading of
+    the paper. Lines and paragraphs are compared without normalization.
     """
 
     kind: Literal["gopher_repetition"] = "gopher_repetition"
-    words: Words = "segments"
     max_duplicate_paragraph_ratio: float | None = 0.3
     max_duplicate_paragraph_char_ratio: float | None = 0.2
     max_duplicate_line_ratio: float | None = 0.3

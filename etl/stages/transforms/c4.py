@@ -2,13 +2,16 @@
 
 from typing import Final, Literal
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
-from etl.kernels.bytes.utf8 import texts
+from etl.kernels.bytes.utf8 import one_chunk, texts
 from etl.kernels.lines import c4
 from etl.stages.base import Rules, Transform, above, below
+from etl.stages.rows_by_rules import rows_by_rules
 from etl.stages.transforms.rewrite import replace_text
 
 _UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.C4Counts._fields}
@@ -22,7 +25,8 @@ class C4(Transform):
     quotation mark (or ends in ...), has fewer than ``min_words_per_line`` words, or contains javascript or a
     phrase about policies. Citation marks like [1] are removed from the remaining lines. A page is rejected
     if a remaining line contains lorem ipsum or {, or if fewer than ``min_sentences`` sentences remain.
-    FineWeb sets ``terminal_punctuation`` to false. C4's list of bad words is not used. Columns such as
+    FineWeb sets ``terminal_punctuation`` to false. Sentences are counted by spaCy's rules for the document's
+    language, or for English if it is unknown. C4's list of bad words is not used. Columns such as
     ``c4_short_lines`` count the dropped lines by rule.
     """
 
@@ -60,5 +64,17 @@ class C4(Transform):
             policy=self.drop_policies,
             citations=self.drop_citations,
         )
-        cleaned = c4.clean_pages(texts(table["text"]), rules)
-        return replace_text(table, cleaned.texts, dict(zip(_UNITS, cleaned.counts, strict=True)))
+        text, lang = table["text"], table["lang"] if "lang" in table.column_names else None
+        rows_of = rows_by_rules(lang, len(table))
+        if len(rows_of) == 1:
+            (words,) = rows_of
+            cleaned = c4.clean_pages(texts(text), rules, words)
+            return replace_text(
+                table, cleaned.texts, dict(zip(_UNITS, cleaned.counts, strict=True))
+            )
+        counts, result = np.zeros((len(_UNITS), len(table)), np.int64), one_chunk(text)
+        for words, rows in rows_of.items():
+            cleaned = c4.clean_pages(texts(text.filter(rows)), rules, words)
+            counts[:, np.flatnonzero(rows)] = cleaned.counts
+            result = pc.replace_with_mask(result, rows, cleaned.texts.cast(result.type))
+        return replace_text(table, result, dict(zip(_UNITS, counts, strict=True)))

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from etl.kernels.jit import kernel
 from etl.kernels.words import spacy_ascii
-from etl.kernels.words.spacy_english import specials, tables
+from etl.kernels.words.spacy_specials import specials
+from etl.kernels.words.spacy_tables import tables
 
-words = st.sampled_from([*specials()])
+words = st.sampled_from([*specials("en")])
 near_misses = st.builds(
     lambda word, k, char: word[:k] + char + word[k + 1 :], words, st.integers(0, 8), st.text("a'.")
 )
@@ -36,12 +37,12 @@ def parts(find, word: str) -> tuple[str, ...]:
 
 @given(words | near_misses | st.text(max_size=24))
 def test_a_look_up_returns_the_parts_of_specials_alone(word):
-    assert parts(_special, word) == specials().get(word, ())
+    assert parts(_special, word) == specials("en").get(word, ())
     if word.isascii() and word.isalpha():
-        assert parts(_contraction, word) == specials().get(word, ())
+        assert parts(_contraction, word) == specials("en").get(word, ())
 
 
-@pytest.mark.parametrize("word", specials())
+@pytest.mark.parametrize("word", specials("en"))
 def test_the_parts_of_a_special_join_to_it(word):
-    assert "".join(specials()[word]) == word
-    assert parts(_special, word) == specials()[word]
+    assert "".join(specials("en")[word]) == word
+    assert parts(_special, word) == specials("en")[word]

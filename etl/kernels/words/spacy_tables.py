@@ -1,14 +1,14 @@
-"""Look-up tables of spaCy's rules for English: character flags, contractions, abbreviations.
+"""Look-up tables of spaCy's rules, by language: character flags and special words.
 
-The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``,
-``spacy.lang.en``), with Unicode's letters instead of its list of alphabets. The punctuation that does not
-form words is that of datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
+The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``). The
+punctuation that does not form words is that of datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
+
+English, German, French and Russian have rules of their own, other languages those that spaCy applies in any
+language (``spacy.blank("xx")``). The rules of an unknown language are the English ones, as in datatrove.
 """
 
 import unicodedata
-from collections.abc import Iterator
 from functools import cache
-from itertools import product
 from string import ascii_letters, digits
 from typing import Final, NamedTuple
 
@@ -16,9 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes
+from etl.kernels.words.spacy_specials import LANGUAGES, specials
+
+UNKNOWN: Final = "en"
+"""The language whose rules apply to documents of unknown language: datatrove's default."""
+
+OTHER: Final = "xx"
+"""spaCy's name for the rules that hold in any language."""
+
+ENGLISH, ANY_LANGUAGE, GERMAN, FRENCH = range(4)
+"""Sets of rules (``etl.kernels.words.spacy_affixes``). Those of Russian are ANY_LANGUAGE."""
 
 # Bits of a character's flags.
-ALPHA: Final = 1 << 0  # a letter or a combining mark
+ALPHA: Final = 1 << 0  # in one of spaCy's alphabets
 LOWER: Final = 1 << 1  # not a capital
 UPPER: Final = 1 << 2  # not a small letter
 QUOTE: Final = 1 << 3
@@ -46,6 +56,33 @@ _NO_WORD: Final = (
     + "".join(map(chr, [*range(10), *range(11, 32), *range(127, 160)]))
 )
 
+_CASED: Final = (
+    *((0x41, 0x5A), (0x61, 0x7A), (0xC0, 0xD6), (0xD8, 0xF6), (0xF8, 0x1BF), (0x1C4, 0x2AF)),
+    *((0x386, 0x386), (0x388, 0x38A), (0x38C, 0x38C), (0x38E, 0x38F), (0x391, 0x3A9)),
+    *((0x3AC, 0x3AF), (0x3B1, 0x3C9), (0x3CC, 0x3CE), (0x400, 0x401), (0x403, 0x40A)),
+    *((0x40C, 0x40D), (0x410, 0x451), (0x453, 0x45A), (0x45C, 0x45D), (0x490, 0x491)),
+    *((0x496, 0x497), (0x4A2, 0x4A3), (0x4AE, 0x4AF), (0x4BA, 0x4BB), (0x4D8, 0x4D9)),
+    *((0x4E8, 0x4E9), (0x1D00, 0x1D25), (0x1D6B, 0x1D77), (0x1D79, 0x1D9A), (0x1E00, 0x1EFF)),
+    *((0x2C60, 0x2C7B), (0x2C7E, 0x2C7F), (0xA722, 0xA76F), (0xA771, 0xA787), (0xA78B, 0xA78E)),
+    *((0xA790, 0xA7B9), (0xA7FA, 0xA7FA), (0xAB30, 0xAB5A), (0xAB60, 0xAB64), (0xFF21, 0xFF3A)),
+    (0xFF41, 0xFF5A),
+)
+"""spaCy's alphabets with case, as ranges: Latin, Greek, Cyrillic."""
+
+_UNCASED: Final = (
+    *((0x294, 0x294), (0x591, 0x5F4), (0x620, 0x64A), (0x66E, 0x6D5), (0x6E5, 0x6FF)),
+    *((0x750, 0x77F), (0x8A0, 0x8BD), (0x900, 0x9FF), (0xB80, 0xCFF), (0xD80, 0xDFF)),
+    *((0x1100, 0x137F), (0x2E80, 0x2FDF), (0x2FF0, 0x30FF), (0x31C0, 0x31EF), (0x3200, 0x4DBF)),
+    *((0x4E00, 0x9FFF), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (0xFB1D, 0xFBB1), (0xFBD3, 0xFD3D)),
+    *((0xFD50, 0xFDC7), (0xFDF0, 0xFDFB), (0xFE30, 0xFE4F), (0xFE70, 0xFEFC)),
+    *((0x1EE00, 0x1EEBB), (0x1F200, 0x1F2FF), (0x20000, 0x2A6DF), (0x2A700, 0x2EBEF)),
+    (0x2F800, 0x2FA1F),
+)
+"""spaCy's alphabets without case, as ranges: whole blocks, with their digits and punctuation."""
+
+_STRESS_MARKS: Final = ((0x300, 0x36F),)
+"""Combining marks, which are part of words in spaCy's rules for Russian."""
+
 SENTENCE_ENDS: Final = (
     *((0x21, 0x21), (0x2E, 0x2E), (0x3F, 0x3F), (0x589, 0x589), (0x61D, 0x61F), (0x6D4, 0x6D4)),
     *((0x700, 0x702), (0x7F9, 0x7F9), (0x837, 0x837), (0x839, 0x839), (0x83D, 0x83E)),
@@ -69,46 +106,6 @@ SENTENCE_ENDS: Final = (
 """Characters that end a sentence, as ranges: Unicode 15's ``Sentence_Terminal`` (PropList.txt) and three
 Khmer signs, as in datatrove 0.10.1."""
 
-# A pronoun, question word or verb, also capitalized, and the endings that it takes, with or without their
-# apostrophes.
-_LIKE_WILL = "'ll 'll+'ve 'd 'd+'ve"
-_CONTRACTIONS: Final = (
-    ("i", "'m 'm+a"),
-    ("i you he she it we they", _LIKE_WILL),
-    ("i you we they", "'ve"),
-    ("you we they", "'re"),
-    ("he she it who what when where why how there that this", "'s"),
-    ("who what when where why how there that this these those", _LIKE_WILL),
-    ("who what when where why how there these those", "'re 've"),
-    ("ca could do does did had may might must need ought sha should wo would", "n't n't+'ve"),
-    ("could might must should would not", "'ve"),
-    ("ai are is was were have has dare", "n't"),
-)
-_OTHER_WORDS: Final = frozenset("ill its hell shell shed were well whore".split())
-_PARTS: Final = (
-    "y'+all y+all how+'d+'y How+'d+'y can+not Can+not gon+na Gon+na got+ta Got+ta let+'s Let+'s "
-    "c'm+on C'm+on °+c+. °+f+. °+k+. °+C+. °+F+. °+K+."
-).split()
-_WHOLE: Final = (
-    "doin' goin' nothin' nuthin' ol' somethin' Doin' Goin' Nothin' Nuthin' Ol' Somethin' lovin' Lovin' "
-    "havin' Havin' 'em 'll 'nuff 's 'S ‘s ‘S 're 'd 'cause 'Cause 'cos 'Cos 'coz 'Coz 'cuz 'Cuz 'bout "
-    "and/or w/o ma'am Ma'am o'clock O'clock "
-    "Mt. Ak. Ala. Apr. Ariz. Ark. Aug. Calif. Colo. Conn. Dec. Del. Feb. Fla. Ga. Ia. Id. Ill. Ind. Jan. "
-    "Jul. Jun. Kan. Kans. Ky. La. Mar. Mass. Mich. Minn. Miss. N.C. N.D. N.H. N.J. N.M. N.Y. Neb. Nebr. "
-    "Nev. Nov. Oct. Okla. Ore. Pa. S.C. Sep. Sept. Tenn. Va. Wash. Wis. a.m. p.m. Adm. Bros. co. Co. "
-    "Corp. D.C. Dr. e.g. E.g. E.G. Gen. Gov. i.e. I.e. I.E. Inc. Jr. Ltd. Md. Messrs. Mo. Mont. Mr. Mrs. "
-    "Ms. Ph.D. Prof. Rep. Rev. Sen. St. vs. v.s. ä. ö. ü. "
-    "C++ \\t \\n ' '' \\\") <space> — "
-    ":) :-) :)) :-)) :))) :-))) (: (-: =) (= :] :-] [: [-: [= =] :o) (o: :} :-} 8) 8-) (-8 ;) ;-) (; (-; "
-    ":( :-( :(( :-(( :((( :-((( ): )-: =( >:( :') :'-) :'( :'-( :/ :-/ =/ =| :| :-| ]= =[ :1 :P :-P :p "
-    ":-p :O :-O :o :-o :0 :-0 :() >:o :* :-* :3 :-3 =3 :> :-> :X :-X :x :-x :D :-D ;D ;-D =D xD XD xDD XDD "
-    "8D 8-D ^_^ ^__^ ^___^ >.< >.> <.< ._. ;_; -_- -__- v.v V.V v_v V_V o_o o_O O_o O_O 0_o o_0 0_0 o.O "
-    "O.o O.O o.o 0.0 o.0 0.o @_@ <3 <33 <333 </3 (^_^) (-_-) (._.) (>_<) (*_*) (¬_¬)"
-).split()
-
-SPECIAL_BYTES: Final = 20
-"""The size of the longest special."""
-
 KEY, CUTS = range(2)
 """Columns of the table of specials: FNV-1a of the bytes, 0 in an empty slot; the number of code points of
 each part, one byte each, the first part lowest."""
@@ -127,15 +124,27 @@ class SpacyTables(NamedTuple):
     lengths: NDArray[np.int32]  # (1 << 14,) of specials by 7 bits of the first and the last byte
     of_letters: NDArray[np.int32]  # (1 << 10,) of specials of ASCII letters by 5 bits of each
     joined: NDArray[np.int64]  # (256,) of specials of one part by the first byte
+    rules: int  # ENGLISH, ...
+
+
+def rules_of(language: str | None) -> str:
+    """Return the language whose rules split the words of a language (None: unknown).
+
+    >>> rules_of("de"), rules_of("es"), rules_of(None)
+    ('de', 'xx', 'en')
+    """
+    if language is None:
+        return UNKNOWN
+    return language if language in LANGUAGES else OTHER
 
 
 @cache
-def tables() -> SpacyTables:
-    """Return all tables, read-only; built once per process in about 0.2 s."""
+def tables(rules: str = UNKNOWN) -> SpacyTables:
+    """Return the tables of a language of ``rules_of``, read-only; built once per process in about 0.2 s."""
     table = np.zeros((_NUM_SLOTS, 2), np.int64)
     lengths, of_letters = np.zeros(1 << 14, np.int32), np.zeros(1 << 10, np.int32)
     joined = np.zeros(256, np.int64)
-    for special, parts in specials().items():
+    for special, parts in specials(rules).items():
         word = special.encode()
         lengths[(word[0] & 127) << 7 | word[-1] & 127] |= 1 << len(word)
         if word.isalpha():
@@ -147,44 +156,12 @@ def tables() -> SpacyTables:
         while table[slot, KEY] != 0:
             slot = slot + 1 & _NUM_SLOTS - 1
         table[slot] = key, sum(len(part) << 8 * k for k, part in enumerate(parts))
-    arrays = SpacyTables(character_classes.classes(), _flags(), table, lengths, of_letters, joined)
+    arrays = (character_classes.classes(), _flags(rules), table, lengths, of_letters, joined)
     for array in arrays:
         array.flags.writeable = False
-    return arrays
-
-
-@cache
-def specials() -> dict[str, tuple[str, ...]]:
-    """Return the words that no rule splits correctly, with their parts.
-
-    >>> specials()["can't"], specials()["6pm"], specials()["e.g."]
-    (('ca', "n't"), ('6', 'pm'), ('e.g.',))
-    """
-    words = {"".join(parts): parts for parts in _listed()}
-    words |= {  # with a typographic apostrophe
-        word.replace("'", "’"): tuple(part.replace("'", "’") for part in parts)
-        for word, parts in words.items()
-    }
-    assert all(len(word.encode()) <= SPECIAL_BYTES for word in words)
-    return words
-
-
-def _listed() -> Iterator[tuple[str, ...]]:
-    """Yield the parts of each special, with plain apostrophes."""
-    for words, endings in _CONTRACTIONS:
-        for word, ending in product(words.split(), endings.split()):
-            for parts in (ending.split("+"), ending.replace("'", "").split("+")):
-                if "".join((word, *parts)) not in _OTHER_WORDS:
-                    yield (word, *parts)
-                    yield (word.title(), *parts)
-    for hour, half in product(range(1, 13), ("am", "a.m.", "pm", "p.m.")):
-        yield (str(hour), half)
-    for letter in "abcdefghijklmnopqrstuvwxyz":
-        yield (f"{letter}.",)
-    for whole in _WHOLE:
-        yield (whole,)
-    for whole_parts in _PARTS:
-        yield tuple(whole_parts.split("+"))
+    return SpacyTables(
+        *arrays, {"en": ENGLISH, "de": GERMAN, "fr": FRENCH}.get(rules, ANY_LANGUAGE)
+    )
 
 
 def _hash(word: bytes) -> int:
@@ -195,21 +172,24 @@ def _hash(word: bytes) -> int:
     return key - (1 << 64) if key >> 63 else key
 
 
-def _flags() -> NDArray[np.uint32]:
+def _flags(rules: str) -> NDArray[np.uint32]:
     """Return the flags of each code point: uint32 (0x110000,)."""
     table = np.zeros(character_classes.NUM_CODE_POINTS, np.uint32)
     of_category: dict[str, int] = {
-        "Ll": LETTER | ALPHA | LOWER,
-        "Lu": LETTER | ALPHA | UPPER,
-        **dict.fromkeys(("Lt", "Lm", "Lo"), LETTER | ALPHA | LOWER | UPPER),
-        **dict.fromkeys(("Mn", "Mc"), ALPHA | LOWER | UPPER),
+        **dict.fromkeys(("Ll", "Lu", "Lt", "Lm", "Lo"), LETTER),
         **dict.fromkeys(("Nd", "Nl", "No"), NUMBER),
         "So": ICON,
         **dict.fromkeys(("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"), PUNCTUATION),
     }
-    planes = map(unicodedata.category, map(chr, range(0x20000)))
-    table[:0x20000] = [of_category.get(category, 0) for category in planes]
-    table[0x20000:0x3FFFE] = of_category["Lo"]
+    categories = [unicodedata.category(chr(point)) for point in range(0x20000)]
+    table[:0x20000] = [of_category.get(category, 0) for category in categories]
+    table[0x20000:0x3FFFE] = LETTER
+    for first, last in _CASED:
+        for point in range(first, last + 1):
+            case = {"Ll": LOWER, "Lu": UPPER}.get(categories[point], 0)
+            table[point] |= ALPHA | case
+    for first, last in (*_UNCASED, *(_STRESS_MARKS if rules == "ru" else ())):
+        table[first : last + 1] |= ALPHA | LOWER | UPPER
     table[0xA1:0x10000] |= HOST
     table[[ord(char) for char in digits + ascii_letters]] |= HOST
     table[ord("0") : ord("9") + 1] |= DIGIT
