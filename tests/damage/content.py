@@ -1,0 +1,85 @@
+"""What a user can see of a lake, to compare it before and after damage."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etl import storage
+from etl.delta.commit_history import vacuumed_versions
+from etl.delta.table import Table
+from etl.errors import TokenlakeError
+from etl.lake import releases
+from etl.lake.quarantine import Quarantine
+from etl.lake.table_specs import SPECS
+from etl.lake.table_versions import read_versions
+from tests.helpers.lake_rows import Row, rows
+
+_RELEASED = ("documents", "duplicates", "tokens")
+
+
+@dataclass(frozen=True)
+class Content:
+    """The rows of a lake at its newest version, its releases, and its quarantine."""
+
+    tables: dict[str, list[Row]]
+    releases: dict[str, dict[str, list[Row]]]
+    quarantined: set[tuple[str, str, str]]
+
+    def differences(self, expected: "Content") -> list[str]:
+        """Return the names of the parts that differ."""
+        names = [n for n in expected.tables if self.tables.get(n) != expected.tables[n]]
+        if self.quarantined != expected.quarantined:
+            names.append("quarantine")
+        return names
+
+
+@dataclass(frozen=True)
+class Past:
+    """All versions of a lake: their lineage, data files and transactions, and which were vacuumed."""
+
+    versions: dict[str, list[Any]] = field(default_factory=dict)
+    vacuumed: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+
+def read_content(lake: Path) -> Content:
+    """Return what a sound lake contains; raises the errors of damaged ones."""
+    tables = {name: rows(str(lake), name) for name in _RELEASED}
+    tables["keys"] = _read_keys(lake)
+    notes = Quarantine(str(lake)).notes()
+    return Content(
+        tables=tables,
+        releases={r.name: _read_release(lake, r) for r in releases.list_releases(str(lake))},
+        quarantined={(note.step, note.source, note.part) for note in notes},
+    )
+
+
+def read_past(lake: Path) -> Past:
+    """Return what the log of each table says of all its versions."""
+    past = Past()
+    for name in SPECS:
+        newest = Table.open(storage.join(str(lake), name))
+        states = []
+        for version in range(newest.version + 1):
+            table = Table.open(newest.url, version)
+            states.append((table.data_files().to_pylist(), dict(table.transactions().items())))
+        past.versions[name] = [read_versions(newest), *states]
+        past.vacuumed[name] = vacuumed_versions(newest.url)
+    return past
+
+
+def _read_release(lake: Path, release: releases.Release) -> dict[str, list[Row]]:
+    """Return the rows of a release; those of a table that cannot be read any more are missing."""
+    tables: dict[str, list[Row]] = {}
+    for name, version in release.versions.items():
+        try:
+            tables[name] = rows(str(lake), name, version)
+        except (TokenlakeError, OSError, ValueError):
+            continue
+    return tables
+
+
+def _read_keys(lake: Path) -> list[Row]:
+    """Return the keys without the data files of ``documents`` that they refer to."""
+    keys = Table.open(storage.join(str(lake), "keys")).dataset().to_table().to_pylist()
+    columns = ("kind", "key", "check", "row")
+    return sorted(({c: k[c] for c in columns} for k in keys), key=lambda k: [*map(str, k.values())])
