@@ -14,10 +14,11 @@ import pytest
 from distributed import Client
 
 from etl.job.run import run
-from tests.damage.case import Case, Wrong, copied, readers_of
+from tests.damage.case import Case, WrongError, copied, readers_of
 from tests.damage.content import Content, Past, read_content, read_past
 from tests.damage.damages import DAMAGES
 from tests.damage.history import Lakes, make_at_once, make_lakes
+from tests.damage.targets import Damaged, Targets
 
 _OUTCOMES = pytest.StashKey[dict[tuple[str, str], tuple[str, str]]]()
 _LETTERS = {"harmless": ".", "repaired": "R", "command": "C", "wrong": "X", "none": "-"}
@@ -48,11 +49,16 @@ def pytest_terminal_summary(
     kinds = list(dict.fromkeys(kind for kind, damage in outcomes if damage in columns))
     width = max(map(len, kinds), default=0)
     write = terminalreporter.write_line
-    write("\n. harmless  R repaired  C repaired by the command that is named  X wrong  - not possible")
+    write(
+        "\n. harmless  R repaired  C repaired by the command that is named  X wrong  - not possible"
+    )
     for number, name in enumerate(columns):
         write(" " * (width + 2) + "| " * number + name)
     for kind in kinds:
-        letters = [_LETTERS[outcomes.get((kind, name), (" ", ""))[0]] if (kind, name) in outcomes else " " for name in columns]
+        letters = [
+            _LETTERS[outcomes.get((kind, name), (" ", ""))[0]] if (kind, name) in outcomes else " "
+            for name in columns
+        ]
         write(f"{kind:<{width}}  {' '.join(letters)}")
     for (kind, damage), (outcome, _) in outcomes.items():
         if damage not in columns:
@@ -113,6 +119,11 @@ def past(lakes: Lakes) -> Callable[[str], Past]:
     return cache(lambda name: read_past(lakes.folder_of(name)))
 
 
+@pytest.fixture(scope="session")
+def targets(lakes: Lakes, expected: Callable[[str], Content]) -> Targets:
+    return Targets(lakes, lambda: expected("at_once"))
+
+
 CheckCase = Callable[..., None]
 
 
@@ -131,7 +142,7 @@ def check_case(
     def check(
         kind: str,
         damage: str,
-        inflict: Callable[[Path], bool],
+        inflict: Callable[[Damaged], bool],
         *,
         lake_name: str = "complete",
         is_quick: bool = True,
@@ -139,7 +150,7 @@ def check_case(
         label = kind if lake_name == "complete" else f"{lake_name}: {kind}"
         with copied(lakes, lake_name, tmp_path) as lake:
             before = expected(lake_name)
-            if not inflict(lake):
+            if not inflict(Damaged(lake, lake_name)):
                 outcomes[label, damage] = ("none", "")
                 pytest.skip("no file to damage so")
             case = Case(
@@ -153,7 +164,7 @@ def check_case(
             )
             try:
                 outcomes[label, damage] = (case.check(is_quick=is_quick), "")
-            except Wrong as wrong:
+            except WrongError as wrong:
                 outcomes[label, damage] = ("wrong", str(wrong))
                 pytest.fail(str(wrong), pytrace=False)
 

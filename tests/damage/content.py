@@ -1,6 +1,6 @@
 """What a user can see of a lake, to compare it before and after damage."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,14 @@ class Content:
 
 @dataclass(frozen=True)
 class Past:
-    """All versions of a lake: their lineage, data files and transactions, and which were vacuumed."""
+    """All versions of a lake's tables: what each part of it says, by name."""
 
-    versions: dict[str, list[Any]] = field(default_factory=dict)
-    vacuumed: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    parts: dict[str, Any]
+
+    def differences(self, expected: "Past") -> list[str]:
+        """Return the names of the parts that differ."""
+        names = sorted({*self.parts, *expected.parts})
+        return [name for name in names if self.parts.get(name) != expected.parts.get(name)]
 
 
 def read_content(lake: Path) -> Content:
@@ -54,17 +58,19 @@ def read_content(lake: Path) -> Content:
 
 
 def read_past(lake: Path) -> Past:
-    """Return what the log of each table says of all its versions."""
-    past = Past()
+    """Return the history, the data files and the transactions of all versions of all tables."""
+    parts: dict[str, Any] = {}
     for name in SPECS:
         newest = Table.open(storage.join(str(lake), name))
-        states = []
-        for version in range(newest.version + 1):
-            table = Table.open(newest.url, version)
-            states.append((table.data_files().to_pylist(), dict(table.transactions().items())))
-        past.versions[name] = [read_versions(newest), *states]
-        past.vacuumed[name] = vacuumed_versions(newest.url)
-    return past
+        parts[f"vacuumed versions of {name}"] = vacuumed_versions(newest.url)
+        for version in read_versions(newest):
+            parts[f"history of {name} {version.version}"] = version
+            table = Table.open(newest.url, version.version)
+            parts[f"files of {name} {version.version}"] = table.data_files().to_pylist()
+            transactions = dict(table.transactions().items())
+            parts[f"transactions of {name} {version.version}"] = transactions
+            parts[f"schema of {name} {version.version}"] = table.schema
+    return Past(parts)
 
 
 def _read_release(lake: Path, release: releases.Release) -> dict[str, list[Row]]:

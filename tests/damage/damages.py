@@ -49,7 +49,9 @@ def _change_digit(content: bytes, rng: random.Random) -> bytes:
 
 def _change_letter(content: bytes, rng: random.Random) -> bytes:
     """Change a letter of a string so that the file is still valid JSON."""
-    return _replace(content, rng, rb'(?<=["/\w])(?<!\\)[a-z](?=\w*[-"./ ])', b"abcdefghijkmopqsvwxyz")
+    return _replace(
+        content, rng, rb'(?<=["/\w])(?<!\\)[a-z](?=\w*[-"./ ])', b"abcdefghijkmopqsvwxyz"
+    )
 
 
 def _replace(content: bytes, rng: random.Random, pattern: bytes, by: bytes) -> bytes:
@@ -108,79 +110,97 @@ def applies(damage: str, kind: str) -> bool:
 
 
 def inflict(damage: str, target: Target, rng: random.Random) -> bool:
-    """Damage a file; return False if this lake has no file to do it with, or nothing changed."""
+    """Damage a file; return False if there is nothing to do it with, or nothing changed."""
     file = target.file
     content = file.read_bytes()
+    if damage in _REPLACEMENTS and damage not in target.replacements:
+        return False
     if damage == "deleted":
         file.unlink()
-    elif damage in _CHANGES:
-        changed = _CHANGES[damage](content, rng) if content else content
-        file.write_bytes(changed)
-        return changed != content
-    elif damage in _REPLACEMENTS:
-        if damage not in target.replacements:
-            return False
-        file.write_bytes(target.replacements[damage].read_bytes())
-        return file.read_bytes() != content
     elif damage == "swapped":
-        if not target.same_kind:
-            return False
-        other = target.lake / rng.choice(target.same_kind)
-        file.write_bytes(other.read_bytes())
-        other.write_bytes(content)
-        return file.read_bytes() != content
+        return _swap(target, rng)
     elif damage == "copied":
         file.with_name(f"{file.stem} (copy){file.suffix}").write_bytes(content)
+    elif damage == "copied as next":
+        _copy_as_next(file)
     else:
-        number, dot, rest = file.name.partition(".")
-        newest = max(int(path.stem) for path in file.parent.glob("[0-9]*.json") if path.stem.isdigit())
-        next_ = newest + 1 if rest == "json" else newest
-        file.with_name(f"{next_:020}{dot}{rest}").write_bytes(content)
-        return f"{next_:020}" != number
+        if damage in _REPLACEMENTS:
+            changed = target.replacements[damage].read_bytes()
+        else:
+            changed = _CHANGES[damage](content, rng) if content else content
+        file.write_bytes(changed)
+        return changed != content
     return True
 
 
-def _lose_entries(lake: Path, table: str, count: int) -> None:
-    for path in sorted((lake / table / "_delta_log").glob("[0-9]*.json"))[-count:]:
-        path.unlink()
+def _swap(target: Target, rng: random.Random) -> bool:
+    if not target.same_kind:
+        return False
+    content, other = target.file.read_bytes(), target.lake / rng.choice(target.same_kind)
+    target.file.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    return target.file.read_bytes() != content
 
 
-def _lose_checkpoints(lake: Path, table: str) -> None:
-    for path in (lake / table / "_delta_log").glob("*checkpoint*"):
-        path.unlink()
+def _copy_as_next(file: Path) -> None:
+    """Copy a log entry as the next version, or a checkpoint as that of the newest version."""
+    _, _, suffix = file.name.partition(".")
+    entries = [path for path in file.parent.glob("*.json") if path.stem.isdigit()]
+    version = max(int(path.stem) for path in entries) + (suffix == "json")
+    file.with_name(f"{version:020}.{suffix}").write_bytes(file.read_bytes())
 
 
-def _losses() -> dict[str, Callable[[Path], None]]:
-    losses: dict[str, Callable[[Path], None]] = {}
-    for table in SPECS:
-        losses[f"{table}: newest entry lost"] = lambda lake, t=table: _lose_entries(lake, t, 1)
-        losses[f"{table}: newest 2 entries lost"] = lambda lake, t=table: _lose_entries(lake, t, 2)
-        losses[f"{table}: newest 4 entries lost"] = lambda lake, t=table: _lose_entries(lake, t, 4)
-        losses[f"{table}: checkpoints lost"] = lambda lake, t=table: _lose_checkpoints(lake, t)
-        losses[f"{table}: log lost"] = lambda lake, t=table: shutil.rmtree(lake / t / "_delta_log")
-        losses[f"{table}: table lost"] = lambda lake, t=table: shutil.rmtree(lake / t)
-        losses[f"{table}: data lost"] = _lose_data(table)
-    for count in (1, 2, 4):
-        losses[f"all tables: newest {count} entries lost"] = _lose_all_entries(count)
-    losses["derived tables lost"] = lambda lake: [shutil.rmtree(lake / t) for t in list(SPECS)[1:]]
-    return losses
+Loss = Callable[[Path], bool]
+"""A function that deletes files of a lake and returns whether there were any."""
 
 
-def _lose_data(table: str) -> Callable[[Path], None]:
-    def lose(lake: Path) -> None:
-        for path in [p for p in (lake / table).rglob("*.parquet") if p.parent.name != "_delta_log"]:
+def _delete(pattern: str, *, last: int | None = None) -> Loss:
+    """Return the loss of the files of a pattern in the lake, or of the last of them."""
+
+    def delete(lake: Path) -> bool:
+        paths = sorted(path for path in lake.glob(pattern) if path.is_file())
+        for path in paths if last is None else paths[-last:]:
             path.unlink()
+        return bool(paths)
 
-    return lose
-
-
-def _lose_all_entries(count: int) -> Callable[[Path], None]:
-    def lose(lake: Path) -> None:
-        for table in SPECS:
-            _lose_entries(lake, table, count)
-
-    return lose
+    return delete
 
 
-LOSSES: Final = _losses()
+def _delete_all(*losses: Loss) -> Loss:
+    return lambda lake: sum(loss(lake) for loss in losses) > 0
+
+
+def _delete_folder(name: str) -> Loss:
+    def delete(lake: Path) -> bool:
+        exists = (lake / name).exists()
+        shutil.rmtree(lake / name, ignore_errors=True)
+        return exists
+
+    return delete
+
+
+_ENTRIES = "_delta_log/[0-9]*.json"
+LOSSES: Final[dict[str, Loss]] = {
+    **{
+        f"newest {count} entries of {table} lost": _delete(f"{table}/{_ENTRIES}", last=count)
+        for table in SPECS
+        for count in (1, 2, 4)
+    },
+    **{
+        f"newest {count} entries of all tables lost": _delete_all(
+            *(_delete(f"{table}/{_ENTRIES}", last=count) for table in SPECS)
+        )
+        for count in (1, 2, 4)
+    },
+    **{f"entries of {table} lost": _delete(f"{table}/{_ENTRIES}") for table in SPECS},
+    **{f"checkpoints of {table} lost": _delete(f"{table}/_delta_log/*check*") for table in SPECS},
+    **{f"log of {table} lost": _delete_folder(f"{table}/_delta_log") for table in SPECS},
+    **{f"data of {table} lost": _delete(f"{table}/**/*-0.parquet") for table in SPECS},
+    **{f"table {table} lost": _delete_folder(table) for table in SPECS},
+    "all tables but documents lost": _delete_all(
+        *(_delete_folder(table) for table in SPECS if table != "documents")
+    ),
+    "all logs lost": _delete_all(*(_delete_folder(f"{table}/_delta_log") for table in SPECS)),
+    "all data lost": _delete("**/*-0.parquet"),
+}
 """Losses of several files at once, by description."""

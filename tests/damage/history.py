@@ -36,6 +36,9 @@ from tests.helpers.corpus import prose, write_parquet
 
 Record = dict[str, str | None]
 
+UNREADABLE = "broken.parquet"
+"""An input file that each run tries to read, and quarantines."""
+
 _FAMILIES = 6
 _WORDS = 150  # one other word among them leaves a similarity of 0.93
 _NOTICE = "This notice ends many of the pages, and the readers of the pages know that they have it."
@@ -150,7 +153,9 @@ def _records(increment: int, part: int, count: int) -> list[Record]:
     rng = random.Random(f"{increment}.{part}")
     rows: list[Record] = []
     for number in range(count):
-        text = _text(rng.randrange(_FAMILIES), rng.randrange(2), own=rng.random() < 0.3 and rng.random())
+        text = _text(
+            rng.randrange(_FAMILIES), rng.randrange(2), own=rng.random() < 0.3 and rng.random()
+        )
         if rng.random() < 0.3:
             text = f"{text}\n\n{_NOTICE}"
         if rng.random() < 0.15:
@@ -176,7 +181,7 @@ def _write_increment(folder: Path, increment: int) -> None:
         _write_parquet(raw / "m.parquet", _records(1, 0, 8))
         lines = "".join(json.dumps(row) + "\n" for row in _records(1, 1, 5))
         (raw / "n.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
-        (raw / "broken.parquet").write_bytes(b"PAR1 not a parquet file PAR1")
+        (raw / UNREADABLE).write_bytes(b"PAR1 not a parquet file PAR1")
         for part in (2, 3):
             write_deltalake(str(table), _arrow(_records(1, part, 3)), mode="append")
     elif increment == 2:

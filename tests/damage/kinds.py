@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from etl import storage
 from etl.delta.table import Table
 from etl.lake import releases
 from etl.lake.leases import LIFETIME
 from etl.lake.table_specs import SPECS
 
 _DATA = {
-    "documents": ("kept", "rejected"),
+    "documents": ("kept", "rejected", "old"),
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),
@@ -49,9 +48,7 @@ _ENTRY = re.compile(r"\d{20}\.json")
 def files_by_kind(lake: Path) -> dict[str, list[str]]:
     """Return the files of a sound lake by kind, relative to its folder and in a reproducible order."""
     kinds: dict[str, list[str]] = {}
-    of_tables = {
-        name: _TableFiles(lake, name) for name in SPECS if Table.exists(str(lake / name))
-    }
+    of_tables = {name: _TableFiles(lake, name) for name in SPECS if Table.exists(str(lake / name))}
     for path in sorted(path for path in lake.rglob("*") if path.is_file()):
         relative = path.relative_to(lake).as_posix()
         top, _, rest = relative.partition("/")

@@ -1,18 +1,17 @@
-"""Every kind of damage to every kind of file of a lake is found and repaired, or reported with a command.
+"""Every kind of damage to every kind of file of a lake is found and repaired, or answered with a command.
 
 `make damage` runs the whole matrix; a few of its cells run with the other tests.
 """
 
 import random
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.damage.damages import DAMAGES, LOSSES, UNSEEN_BY_QUICK, Target, applies, inflict
-from tests.damage.history import Lakes
-from tests.damage.kinds import KINDS, files_by_kind
+from tests.damage.damages import DAMAGES, LOSSES, UNSEEN_BY_QUICK, applies, inflict
+from tests.damage.kinds import KINDS
+from tests.damage.targets import Damaged, Targets
 
 _ALWAYS = {
     ("documents kept data", "deleted"),
@@ -27,10 +26,10 @@ _ALWAYS = {
 }
 """Cells of the matrix that `make test` runs, too."""
 
-_VARIANT_DAMAGES = ("deleted", "empty", "cut in half", "bit 1", "zeros", "swapped")
+_MOST_FILES = 16  # of a kind
 
 
-def _cells():
+def _cells() -> Iterator[Any]:
     for kind in KINDS:
         for damage in DAMAGES:
             if applies(damage, kind):
@@ -38,120 +37,81 @@ def _cells():
                 yield pytest.param(kind, damage, marks=marks, id=f"{kind}-{damage}")
 
 
-@pytest.fixture(scope="session")
-def kinds_of(lakes: Lakes, expected) -> Callable[[str], dict[str, list[str]]]:
-    """Return a function that gives the files of a lake by kind."""
-
-    @cache
-    def of(name: str) -> dict[str, list[str]]:
-        if name == "at_once":
-            expected(name)  # makes it
-        return files_by_kind(lakes.folder_of(name))
-
-    return of
-
-
-def test_every_file_of_a_lake_is_of_a_known_kind(kinds_of) -> None:
-    assert sorted(kinds_of("complete")) == sorted(KINDS)
-
-
 def _is_quick(kind: str, damage: str) -> bool:
-    """Return whether to check that ``etl verify --quick`` finds the damage."""
-    return damage in ("deleted", "bit 1", "swapped") and not (
-        kind.endswith(" data") and damage in UNSEEN_BY_QUICK
-    )
+    """Return whether to check that ``etl verify --quick`` finds the damage, for some kinds of it."""
+    is_unseen = kind.endswith(" data") and damage in UNSEEN_BY_QUICK
+    return damage in ("deleted", "bit 1", "swapped") and not is_unseen
+
+
+def test_every_file_of_a_lake_is_of_a_known_kind(targets: Targets) -> None:
+    assert set(targets.kinds_of("complete")) ^ {*KINDS} == set()
 
 
 @pytest.mark.parametrize(("kind", "damage"), [*_cells()])
-def test_damage(check_case, kinds_of, lakes, seed: int, kind: str, damage: str) -> None:
+def test_damage(check_case, targets: Targets, seed: int, kind: str, damage: str) -> None:
     rng = random.Random(f"{seed}-{kind}-{damage}")
-    check_case(
-        kind,
-        damage,
-        lambda lake: inflict(damage, _target(lakes, lake, "complete", kinds_of, kind, damage, rng), rng),
-        is_quick=_is_quick(kind, damage),
-    )
+
+    def inflict_it(lake: Damaged) -> bool:
+        return inflict(damage, targets.choose(lake, kind, damage, rng), rng)
+
+    check_case(kind, damage, inflict_it, is_quick=_is_quick(kind, damage))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(_MOST_FILES))
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.endswith((" live data", " kept data"))])
+def test_each_file_lost(check_case, targets: Targets, kind: str, number: int) -> None:
+    """Which file it is matters: it may hold keepers of earlier or of later files."""
+
+    def lose(lake: Damaged) -> bool:
+        files = targets.kinds_of("complete")[kind]
+        if number < len(files):
+            (lake.folder / files[number]).unlink()
+        return number < len(files)
+
+    check_case(kind, f"file {number} lost", lose)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("loss", LOSSES)
-def test_loss(check_case, loss: str) -> None:
-    def lose(lake: Path) -> bool:
-        LOSSES[loss](lake)
-        return True
+@pytest.mark.parametrize("name", ["complete", "reading", "between"])
+def test_loss(check_case, name: str, loss: str) -> None:
+    def lose(lake: Damaged) -> bool:
+        return LOSSES[loss](lake.folder)
 
-    check_case("complete", loss, lose)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("variant", ["reading", "between"])
-def test_loss_in_a_killed_run(check_case, variant: str, loss: str) -> None:
-    def lose(lake: Path) -> bool:
-        before = sorted(lake.rglob("*"))
-        try:
-            LOSSES[loss](lake)
-        except FileNotFoundError:
-            return False
-        return sorted(lake.rglob("*")) != before
-
-    check_case("all", loss, lose, lake_name=variant)
+    check_case("several files", loss, lose, lake_name=name)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("number", range(30))
-@pytest.mark.parametrize("variant", ["reading", "between"])
-def test_damage_in_a_killed_run(check_case, kinds_of, lakes, seed: int, variant: str, number: int) -> None:
-    rng = random.Random(f"{seed}-{variant}-{number}")
-    kind = rng.choice(sorted(kinds_of(variant)))
+@pytest.mark.parametrize("name", ["reading", "between"])
+def test_damage_in_a_killed_run(
+    check_case, targets: Targets, seed: int, name: str, number: int
+) -> None:
+    rng = random.Random(f"{seed}-{name}-{number}")
+    kind = rng.choice(sorted(targets.kinds_of(name)))
     damage = rng.choice([damage for damage in DAMAGES if applies(damage, kind)])
-    check_case(
-        kind,
-        f"{damage} #{number}",
-        lambda lake: inflict(damage, _target(lakes, lake, variant, kinds_of, kind, damage, rng), rng),
-        lake_name=variant,
-        is_quick=_is_quick(kind, damage),
-    )
+
+    def inflict_it(lake: Damaged) -> bool:
+        return inflict(damage, targets.choose(lake, kind, damage, rng), rng)
+
+    is_quick = _is_quick(kind, damage)
+    check_case(kind, f"{damage} #{number}", inflict_it, lake_name=name, is_quick=is_quick)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("number", range(40))
-def test_two_damages(check_case, kinds_of, lakes, seed: int, number: int) -> None:
-    """A log entry is lost, and another file is damaged."""
+def test_a_lost_entry_and_another_damaged_file(
+    check_case, targets: Targets, seed: int, number: int
+) -> None:
     rng = random.Random(f"{seed}-two-{number}")
     entry = rng.choice([kind for kind in KINDS if kind.endswith(" entry")])
     kind = rng.choice([kind for kind in KINDS if kind.endswith((" data", " checkpoint"))])
     damage = rng.choice([damage for damage in DAMAGES if applies(damage, kind)])
 
-    def damage_both(lake: Path) -> bool:
-        second = _target(lakes, lake, "complete", kinds_of, kind, damage, rng)
-        first = _target(lakes, lake, "complete", kinds_of, entry, "deleted", rng)
+    def inflict_both(lake: Damaged) -> bool:
+        first = targets.choose(lake, entry, "deleted", rng)
+        second = targets.choose(lake, kind, damage, rng)
         return inflict(damage, second, rng) and inflict("deleted", first, rng)
 
-    check_case(f"{entry} deleted", f"{kind} {damage} #{number}", damage_both)
-
-
-def _target(lakes: Lakes, lake: Path, name: str, kinds_of, kind: str, damage: str, rng: random.Random) -> Target:
-    """Choose a file of a kind in a copy of a lake, and files that may take its place."""
-    kinds = kinds_of(name)
-    path = rng.choice(kinds[kind])
-    table, _, rest = kind.partition(" ")
-    suffix = kind.rpartition(" ")[2]
-    same = [p for k, ps in kinds.items() if k.endswith(f" {suffix}") and k.startswith(f"{table} ") for p in ps if p != path]
-    others = [p for k, ps in kinds.items() if k.endswith(f" {suffix}") and not k.startswith(f"{table} ") for p in ps]
-    if kind in ("orphan data", "live lease", "lease of a dead job"):
-        same = [p for p in others if p != path] or same
-    replacements: dict[str, Path] = {}
-    if others:
-        replacements["other table"] = lake / rng.choice(others)
-    older = lakes.folder_of("older") / path
-    if older.exists():
-        replacements["older"] = older
-    if damage == "other lake":
-        twin = lakes.folder_of("at_once")
-        twins = [p for k, ps in kinds_of("at_once").items() if k.endswith(f" {suffix}") and k.partition(" ")[0] == table for p in ps]
-        if (twin / path).exists():
-            twins = [path]
-        if twins:
-            replacements["other lake"] = twin / rng.choice(twins)
-    return Target(lake, path, same, replacements)
+    check_case(f"{entry} deleted", f"{kind} {damage} #{number}", inflict_both, is_quick=False)
