@@ -21,7 +21,14 @@ from tests.damage.history import Lakes, make_at_once, make_lakes
 from tests.damage.targets import Damaged, Targets
 
 _OUTCOMES = pytest.StashKey[dict[tuple[str, str], tuple[str, str]]]()
-_LETTERS = {"harmless": ".", "repaired": "R", "command": "C", "wrong": "X", "none": "-"}
+_LETTERS = {
+    "harmless": ".",
+    "unfinished": "u",
+    "repaired": "R",
+    "command": "C",
+    "wrong": "X",
+    "none": "-",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,9 +121,14 @@ def expected(
 
 
 @pytest.fixture(scope="session")
-def past(lakes: Lakes) -> Callable[[str], Past]:
-    """Return a function that gives the past of an undamaged lake."""
-    return cache(lambda name: read_past(lakes.folder_of(name)))
+def undamaged(lakes: Lakes) -> Callable[[str], tuple[Content, Past]]:
+    """Return a function that gives the content and the past of an undamaged lake."""
+
+    @cache
+    def of(name: str) -> tuple[Content, Past]:
+        return read_content(lakes.folder_of(name)), read_past(lakes.folder_of(name))
+
+    return of
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +144,7 @@ def check_case(
     lakes: Lakes,
     client: Client,
     expected: Callable[[str], Content],
-    past: Callable[[str], Past],
+    undamaged: Callable[[str], tuple[Content, Past]],
     tmp_path: Path,
     pytestconfig: pytest.Config,
 ) -> CheckCase:
@@ -149,7 +161,6 @@ def check_case(
     ) -> None:
         label = kind if lake_name == "complete" else f"{lake_name}: {kind}"
         with copied(lakes, lake_name, tmp_path) as lake:
-            before = expected(lake_name)
             if not inflict(Damaged(lake, lake_name)):
                 outcomes[label, damage] = ("none", "")
                 pytest.skip("no file to damage so")
@@ -157,9 +168,10 @@ def check_case(
                 lakes,
                 client,
                 lake,
-                before,
+                was_killed=lake_name != "complete",
+                undamaged=lambda: undamaged(lake_name),
+                expected=lambda: expected(lake_name),
                 at_once=lambda: expected("at_once"),
-                past=lambda: past(lake_name),
                 readers=readers_of(kind),
             )
             try:
