@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from etl.schemas.tables import TableName
 
-FORMAT_VERSION: Literal[5] = 5
+FORMAT_VERSION: Literal[6] = 6
 """The version of the tables and records of a lake. A release reads and writes one version."""
 
 
@@ -68,14 +68,15 @@ class TokenizerRecord(_Record):
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
-    format: Literal[5] = FORMAT_VERSION
+    format: Literal[6] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table
     canonical: dict[str, Any]  # the recipe with all defaults filled in
     step: TableName  # the table that it wrote
-    # drop: of the rows of changed input files; epoch: none, but an epoch of the lake starts
-    action: Literal["append", "rebuild", "drop", "epoch", "repair", "optimize"] = "append"
+    # arrival: no rows, but later documents arrive later; drop: of the rows of changed input files;
+    # epoch: no rows, but an epoch of the lake starts
+    action: Literal["append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize"] = "append"
     generation: int
     versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []

@@ -1,4 +1,9 @@
-"""Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit."""
+"""Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit.
+
+The barrier first closes the open arrival: documents that are committed later arrive later. Those of one
+arrival are decided together. Rows that a repair has dropped and a run has read again keep their arrival, so
+that they are decided as before.
+"""
 
 from functools import partial
 
@@ -14,7 +19,7 @@ from etl.job.run_context import RunContext
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import LedgerEntry
-from etl.lake.work_units import kept_units
+from etl.lake.work_units import arrived_units
 
 
 def deduplicate(run: RunContext) -> None:
@@ -31,10 +36,18 @@ def _deduplicate(run: RunContext) -> None:
         decisions = DedupDecisions(ledger)
         documents.refresh()
         assert documents.table is not None
-        units = SpilledList(kept_units(documents.table))
-        new = SpilledList(unit for unit in units if not decisions.include(unit))
-        if not len(new):
+        units = SpilledList(arrived_units(documents, ledger))
+        undecided = SpilledList(unit for unit in units if not decisions.include(unit))
+        if not len(undecided):
             return
+        arrival = min(unit.arrival for unit in undecided)
+        if any(unit.arrival == documents.open_arrival for unit in undecided):
+            try:
+                documents.close_arrival(run.commits.lineage("documents", action="arrival"))
+            except ConflictError:  # another run has closed it, or added documents
+                continue
+        units = SpilledList(unit for unit in units if unit.arrival <= arrival)
+        new = SpilledList(unit for unit in undecided if unit.arrival == arrival)
         unit_keys = (ledger.key(unit.key) for unit in new)
         first_key = next(unit_keys)
         keys, lake = KeysTable(ledger), _lake(run)
@@ -47,7 +60,10 @@ def _deduplicate(run: RunContext) -> None:
         num_rows = sum(unit.rows for unit in new)
         num_kept = num_rows - num_duplicates
         counts = schemas.Counts(rows=num_rows, kept=num_kept, duplicates=num_duplicates)
-        entries = [LedgerEntry(first_key, data_files), *map(LedgerEntry, unit_keys)]
+        entries = [
+            LedgerEntry(first_key, data_files, arrival=arrival),
+            *(LedgerEntry(key, arrival=arrival) for key in unit_keys),
+        ]
         try:
             ledger.commit(entries, run.commits.lineage("duplicates", counts), retry=False)
         except ConflictError:  # another run committed first: start over from its decisions

@@ -49,14 +49,14 @@ def read_splits(run: RunContext) -> None:
 def _commit_documents(
     run: RunContext, results: Sequence[WorkResult], splits: Mapping[str, Split]
 ) -> None:
-    entries = [
-        LedgerEntry(
-            result.key,
-            result.documents,
-            {result.source: splits[result.key].fingerprint},
-        )
-        for result in results
-    ]
+    duplicates = run.ledgers.get("duplicates")
+    entries = []
+    for result in results:
+        # If the log of documents has lost the unit, that of duplicates may still have its arrival.
+        lost = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
+        arrival = run.ledgers["documents"].arrival_of(result.key) or lost
+        files = {result.source: splits[result.key].fingerprint}
+        entries.append(LedgerEntry(result.key, result.documents, files, arrival))
     run.commits.commit("documents", entries, results, splits=splits)
 
 

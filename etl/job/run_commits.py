@@ -118,7 +118,7 @@ class RunCommits:
         step: Step | Literal["keys"],
         counts: schemas.Counts = _NO_COUNTS,
         *,
-        action: Literal["append", "rebuild"] = "append",
+        action: Literal["append", "rebuild", "arrival"] = "append",
         fingerprint: str | None = None,
     ) -> Describe:
         """Return a function that describes a commit with these counts, called once its entries are known.

@@ -80,7 +80,10 @@ def find_drops(plan: Plan, lake: Mapping[str, Ledger]) -> dict[str, Drop]:
     drops: dict[str, Drop] = {}
     for step in plan.rebuilt:
         spec = SPECS[step]
-        drops[step] = Drop(rebuild=(spec.schema(plan.recipe), spec.layout))
+        # All documents that are there count as one arrival, so that they are decided together.
+        first = lake["documents"].open_arrival if step == "duplicates" else None
+        schema = spec.schema(plan.recipe)
+        drops[step] = Drop(rebuild=(schema, spec.layout), first_arrival=first)
     if plan.changed and "documents" not in drops:
         documents = drop_sources(lake["documents"], plan.changed)
         drops["documents"] = documents

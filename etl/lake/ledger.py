@@ -10,7 +10,10 @@ log has these kinds of ``txn``:
 - ``recipe``              the fingerprint of the recipe that produced the rows (its first 63 bits)
 - ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI;
                           0: its rows were dropped
-- ``<key>``               a unit of work that is done; 0: its rows were dropped, it must be done again
+- ``<key>``               a unit of work that is done, and the arrival of its documents (1 or more);
+                          negative: its rows were dropped, it must be done again, and keeps its arrival
+- ``arrival``             in ``documents``, the arrival of the units that are committed next
+- ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
 - ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
                           the file's own key
 - ``live_files``          a hash of the set of live data files, which commits of other programs do not update
@@ -44,11 +47,15 @@ _HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A finished unit of work: its key, its data files, and the input files that they were read from."""
+    """A finished unit of work: its key, its data files, and the input files that they were read from.
+
+    Without ``arrival``, a unit whose rows were dropped keeps its own, and a new one gets the open arrival.
+    """
 
     key: str
     data_files: Sequence[DataFile] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # input URI -> fingerprint
+    arrival: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class Drop:
     files: Collection[str] = ()  # input files of which no content is known any more
     add: Sequence[LedgerEntry] = ()  # data files with rows that stay
     rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
+    first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
     is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
     is_undo: bool = False  # whether it undoes changes by other programs
 
@@ -152,6 +160,20 @@ class Ledger:
         """Return whether a unit of work is done, according to the log."""
         return (self._transactions.get(key) or 0) > 0
 
+    def arrival_of(self, key: str) -> int | None:
+        """Return the arrival of a unit of work that is done or was dropped; None if it never was done."""
+        return abs(self._transactions.get(key) or 0) or None
+
+    @property
+    def open_arrival(self) -> int:
+        """The arrival of the units that are committed next."""
+        return self._transactions.get("arrival") or 1
+
+    @property
+    def first_arrival(self) -> int:
+        """The arrival that all earlier ones count as."""
+        return self._transactions.get("first_arrival") or 1
+
     def foreign_changes(self) -> ForeignChanges | None:
         """Return the changes of data by other programs; None if there are none.
 
@@ -203,7 +225,7 @@ class Ledger:
             if not todo:
                 return []
             self._check_contents(todo)
-            transactions = {entry.key: 1 for entry in todo}
+            transactions = {entry.key: self._arrival(entry) for entry in todo}
             for entry in todo:
                 for uri, fingerprint in entry.files.items():
                     transactions[self._name_of(uri)] = _int63(_digest(fingerprint))
@@ -219,6 +241,13 @@ class Ledger:
                 return todo
         raise self._too_many_conflicts()
 
+    def close_arrival(self, describe: Describe) -> None:
+        """Commit that the units which are committed from now on have a later arrival.
+
+        Raises ConflictError if any commit came since the ledger was opened or refreshed.
+        """
+        self._commit([], {"arrival": self.open_arrival + 1}, describe([], self.generation))
+
     def drop(self, drop: Drop, describe: Callable[[int], Mapping[str, Any]], *, epoch: int) -> None:
         """Drop rows and start an epoch in one commit; ``epoch`` is its number.
 
@@ -226,9 +255,9 @@ class Ledger:
         or refreshed: what to drop must be determined again.
         """
         generation = self.generation + (drop.rebuild is not None)
-        transactions = dict.fromkeys(sorted(drop.keys), 0)
+        transactions = {key: -(self.arrival_of(key) or 0) for key in sorted(drop.keys)}
         transactions |= {self._name_of(uri): 0 for uri in sorted(drop.files)}
-        transactions |= {entry.key: 1 for entry in drop.add}
+        transactions |= {entry.key: self._arrival(entry) for entry in drop.add}
         transactions |= {"epoch": epoch, "generation": generation}
         if drop.is_undo:  # the files are again those that our commits have made
             transactions["live_files"] = self._transactions.get("live_files") or 0
@@ -236,6 +265,8 @@ class Ledger:
             transactions |= {"recipe": 0, "live_files": 0}
         if drop.rebuild is not None:
             transactions |= {"recipe": _int63(self.fingerprint), "live_files": 0}
+        if drop.first_arrival is not None:
+            transactions["first_arrival"] = drop.first_arrival
         self._commit(
             [file for entry in drop.add for file in entry.data_files],
             transactions,
@@ -328,6 +359,9 @@ class Ledger:
                         where=uri,
                         hint="run again when the file no longer changes",
                     )
+
+    def _arrival(self, entry: LedgerEntry) -> int:
+        return entry.arrival or self.arrival_of(entry.key) or self.open_arrival
 
     def _name_of(self, uri: str) -> str:
         return f"file:{_digest(self.generation, uri)[:32]}"

@@ -1,7 +1,7 @@
 """Units of work, their keys, and what workers report of them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from etl.delta.data_file import DataFile
@@ -19,6 +19,7 @@ class WorkUnit:
     paths: tuple[str, ...]  # data files of ``documents``, in row order
     rows: int
     size: int  # bytes on disk
+    arrival: int = 1  # of documents that arrive earlier, duplicates are kept
 
 
 def split_key(ledger: Ledger, split: Split) -> str:
@@ -40,6 +41,14 @@ def kept_units(documents: Table) -> Iterator[WorkUnit]:
             rows=sum(file["rows"] for file in split_files),
             size=sum(file["size"] for file in split_files),
         )
+
+
+def arrived_units(documents: Ledger, duplicates: Ledger) -> Iterator[WorkUnit]:
+    """Yield the kept rows of ``documents`` with their arrivals, as deduplication counts them."""
+    assert documents.table is not None
+    for unit in kept_units(documents.table):
+        arrival = documents.arrival_of(unit.key) or 1
+        yield replace(unit, arrival=max(arrival, duplicates.first_arrival))
 
 
 def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:

@@ -78,7 +78,7 @@ def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
         [], transactions={}, commit_info=to_commit_info({"format": schemas.FORMAT_VERSION + 1})
     )
     with pytest.raises(
-        TableError, match="has format version 6, but this release reads format version 5"
+        TableError, match="has format version 7, but this release reads format version 6"
     ):
         history(table.url)
 

@@ -40,7 +40,7 @@ COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
 def old(recipe: Recipe) -> Recipe:
     """A recipe with a lake of format version 4."""
     for entry in at(recipe.lake).glob("*/_delta_log/*.json"):
-        entry.write_bytes(entry.read_bytes().replace(rb"\"format\":5,", rb"\"format\":4,"))
+        entry.write_bytes(entry.read_bytes().replace(rb"\"format\":6,", rb"\"format\":4,"))
     return recipe
 
 
@@ -49,7 +49,7 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
     with pytest.raises(TableError) as caught:
         COMMANDS[command](old, str(old.lake))
     error = caught.value
-    assert error.what == "the lake has format version 4, but this release reads format version 5"
+    assert error.what == "the lake has format version 4, but this release reads format version 6"
     assert error.where is not None
     assert error.where.startswith(storage.normalize(old.lake))
     assert error.hint is not None
