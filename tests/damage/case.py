@@ -154,18 +154,27 @@ class Case:
             raise WrongError(f"{name} raises {_describe(error)}") from error
 
     def _check_sound(self, *, may_be_at_once: bool) -> None:
-        """Check that ``etl verify`` finds nothing, and that the lake has the expected rows."""
+        """Check that the lake has the expected rows, and that ``etl verify`` finds nothing."""
+        wrong: list[str] = []
         found = self._etl("verify", self.lake, is_said=False)
-        if found.exit_code:
-            raise WrongError(f"after the run, verify says: {_first_line(found)}")
-        content = read_content(self.lake)
+        content = self._read()
         different = content.differences(self.expected())
         may_be_at_once |= self.was_killed
         if different and not (may_be_at_once and not content.differences(self.at_once())):
-            raise WrongError(f"other rows in {', '.join(different)}")
+            wrong.append(f"other rows in {', '.join(different)}")
         for name, tables in self.expected().releases.items():
             if content.releases.get(name) != tables and not any(name in text for text in self.said):
-                raise WrongError(f"the release {name} has other rows, which nothing reports")
+                wrong.append(f"the release {name} has other rows, which nothing reports")
+        if found.exit_code:
+            wrong.append(f"after the run, verify says: {_first_line(found)}")
+        if wrong:
+            raise WrongError("; ".join(wrong))
+
+    def _read(self) -> Content:
+        try:
+            return read_content(self.lake)
+        except Exception as error:
+            raise WrongError(f"after the run, reading raises {_describe(error)}") from error
 
     def _has_work(self) -> bool:
         """Return whether a run would do more than try the unreadable input file again."""
