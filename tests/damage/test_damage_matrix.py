@@ -79,7 +79,8 @@ def test_loss(check_case, name: str, loss: str) -> None:
     def lose(lake: Damaged) -> bool:
         return LOSSES[loss](lake.folder)
 
-    check_case("several files", loss, lose, lake_name=name)
+    # Without values, the newest versions that are lost look like work that was never done.
+    check_case("several files", loss, lose, lake_name=name, is_quick="newest" not in loss)
 
 
 @pytest.mark.chaos
