@@ -219,7 +219,7 @@ def barrier(lake: str, count: int, workers: int) -> None:
         units = SpilledList(kept_units(documents.table))
         clock.tell("list the kept units")
         compared = ComparisonSet(
-            units, decisions, KeysTable(duplicates), (), stages=recipe.dedup_stages
+            units, decisions, KeysTable(duplicates), (), arrival=1, stages=recipe.dedup_stages
         )
         clock.tell("number their data files")
         names = (duplicates.key(unit.key) for unit in units)

@@ -1,8 +1,9 @@
 """Compact collections for millions of units of work: lists on disk, sets and maps of 16-byte keys."""
 
 import hashlib
+import heapq
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Generic, TypeVar
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from etl.errors import WriteError, error_line
 
 _BATCH_ITEMS = 1024  # pickled together
+_SORTED_ITEMS = 1 << 16  # sorted together in memory
 _MIN_MERGED = 1 << 14  # new keys of a KeyMap
 _MAX_MEMORY_BYTES = 1 << 20  # of one list; a longer one is moved to disk
 
@@ -54,6 +56,18 @@ class SpilledList(Generic[T]):
         for start, stop in zip(self._offsets, self._offsets[1:], strict=False):
             self._file.seek(start)  # another iterator may have moved the file position
             yield from pickle.loads(self._file.read(stop - start))  # noqa: S301  # written above
+
+
+def sort_spilled(items: Iterable[T], key: Callable[[T], int]) -> Iterator[T]:
+    """Yield items in the order of a key, those with equal keys as they come: a merge sort on disk.
+
+    >>> list(sort_spilled(["bb", "a", "cc", "d"], key=len))
+    ['a', 'd', 'bb', 'cc']
+    """
+    remaining, runs = iter(items), list[SpilledList[T]]()
+    while run := sorted(islice(remaining, _SORTED_ITEMS), key=key):
+        runs.append(SpilledList(run))
+    return heapq.merge(*runs, key=key)
 
 
 class PackedKeySet:

@@ -7,6 +7,7 @@ TokenlakeError
 │   └── WriteError     a URL cannot be written; the run stops, since no input is at fault
 ├── TableError         a table is missing or damaged, or does not have the expected format
 │   ├── ConflictError  another writer committed first
+│   ├── DamagedLogError files of a table's log are missing or damaged
 │   └── MismatchError  the table belongs to another recipe, or its input files have changed
 ├── StageError         a stage failed on a batch
 ├── LimitError         a unit of work exceeded its time limit; it is quarantined
@@ -110,6 +111,10 @@ class TableError(TokenlakeError):
 
 class ConflictError(TableError):
     """Another writer committed first; open the table again."""
+
+
+class DamagedLogError(TableError):
+    """Files of a table's log are missing or damaged."""
 
 
 class MismatchError(TableError):

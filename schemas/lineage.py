@@ -72,6 +72,7 @@ class Lineage(_Record):
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table
+    fingerprints: dict[TableName, str] = {}  # of all tables that the recipe fills
     canonical: dict[str, Any]  # the recipe with all defaults filled in
     step: TableName  # the table that it wrote
     # arrival: no rows, but later documents arrive later; drop: of the rows of changed input files;

@@ -88,10 +88,14 @@ KEYS = pa.schema(
         pa.field("kind", pa.string(), nullable=False),
     ]
 )
-"""Table ``keys``: the keys by which later duplicates of kept documents are found. For kind exact, ``key`` and
-``check`` are the first and last 8 bytes of the content hash; for kind near, ``key`` is the key of a band of
-the signature and ``check`` is 0. ``file`` is the ``file_id`` (``etl.lake.keys_table``) of the data file of
-``documents`` that holds ``row``."""
+"""Table ``keys``: the keys by which later duplicates of decided documents are found. ``file`` is the
+``file_id`` (``etl.lake.keys_table``) of the data file of ``documents`` that holds ``row``. Of the documents
+that are not duplicates as a whole, it has
+
+- kind exact: ``key`` and ``check`` are the first and last 8 bytes of the content hash
+- kind near: ``key`` is the key of a band of the signature, and ``check`` is 0
+- kind cut: ``key`` is the hash of a unit (``UNITS``), and ``check`` is 1 if the document is SHORT, else 0;
+  only for the first document with the unit and the first one that is not SHORT"""
 
 
 def list_of(values: pa.DataType) -> pa.DataType:

@@ -23,7 +23,8 @@ LAYERS = (
     ("recipe",),
     ("lake",),
     ("dedup", "audit", "loader", "dataframe"),
-    ("job", "maintenance"),
+    ("maintenance",),
+    ("job",),
     ("cli",),
 )
 """Packages and modules of ``etl`` from the bottom up. Each may import itself and the layers below."""

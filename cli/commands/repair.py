@@ -33,20 +33,22 @@ def repair(
 
     result = repair_lake(lake, drop=yes)
     output.print_result(result, lines, as_json=as_json)
-    if result.left or any(file.why_kept for file in result.torn):
+    if result.left:
         raise typer.Exit(output.FAILED)
 
 
 def lines(repair: "Repair") -> Iterator[str]:
     """Yield the problems, those that remain, the dropped files, and the input files to read again."""
-    for file in repair.torn:
-        verb = "kept" if file.why_kept else "removed" if repair.done else "would remove"
-        reason = f" ({file.why_kept})" if file.why_kept else ""
-        yield f"{verb} {file.url.rpartition('/')[2]}/_delta_log/{file.name}, which is torn{reason}"
-    if repair.problems or not repair.torn:
-        yield from verify.lines(repair.problems)
+    yield from verify.lines(repair.problems)
     for left in repair.left:
-        yield f"not repaired: {left.problem.table}/{left.problem.file or ''}: {left.why}"
+        name = left.problem.table + (f"/{left.problem.file}" if left.problem.file else "")
+        yield f"not repaired: {name}: {left.why}"
+    verb = "restored" if repair.done else "would restore"
+    for kind in repair.logs:
+        yield f"{verb} the log of {kind}"
+    verb = "mended" if repair.done else "would mend"
+    for name in repair.files:
+        yield f"{verb} {name}"
     verb = "restored" if repair.done else "would restore"
     for kind, paths in repair.restored.items():
         yield f"{verb} {output.many(len(paths), 'file')} of {kind}"
@@ -55,7 +57,7 @@ def lines(repair: "Repair") -> Iterator[str]:
         yield f"{verb} {output.many(len(paths), 'file')} of {kind}"
     for source in repair.sources:
         yield f"to read again: {source}"
-    if (repair.dropped or repair.torn) and repair.done:
-        yield "`etl run` rebuilds the dropped data"
-    elif repair.dropped or repair.torn:
-        yield "--yes drops the files; `etl run` then rebuilds the data"
+    if repair.has_changes and repair.done:
+        yield "`etl run` rebuilds what was dropped"
+    elif repair.has_changes:
+        yield "--yes does this; `etl run` then rebuilds what was dropped"

@@ -23,6 +23,7 @@ class PassInput:
     client: Client
     lake: DocumentReader
     files: StoredFileList  # all data files to compare, those of other lakes first
+    settled: NDArray[np.int64]  # numbers of the decided files among those of the arrival, ascending
     keys: Sequence[KeyFile]  # with the keys of the files that are marked as keyed
     name: str  # prefix of the names of new data files
 

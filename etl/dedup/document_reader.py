@@ -40,17 +40,21 @@ class DocumentReader:
         with storage.open_input(self.uri(file)) as source:
             names = [*dict.fromkeys(["row", *columns])]
             table = pq.read_table(source, columns=names, use_threads=False)
-        if file.duplicates:
-            url = self.duplicates if file.lake is None else storage.join(file.lake, "duplicates")
-            dropped = duplicate_rows(url, file.duplicates, [file.path], kinds=schemas.WHOLE)
+        dropped = self.listed_rows(file, schemas.WHOLE)
+        if len(dropped):
             is_kept = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
             table = table.filter(pa.array(is_kept))
         return table.select(names)
 
+    def listed_rows(self, file: NumberedFile, kinds: Sequence[str]) -> NDArray[np.int64]:
+        """Return the rows of a data file that are listed in ``duplicates`` with one of the kinds."""
+        url = self.duplicates if file.lake is None else storage.join(file.lake, "duplicates")
+        return duplicate_rows(url, file.duplicates, [file.path], kinds=kinds)
+
     def read_ranked(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
         """Return what ``read`` returns, with the rank of each row (float64) as the column ``rank``.
 
-        Of several duplicates, the one of the lowest rank is kept; decided documents have rank -inf.
+        Of several duplicates, the one of the lowest rank is kept; those of earlier arrivals have rank -inf.
         """
         preference = KeepPreference.of(self.stages)
         table = self.read(file, [*columns, *preference.columns()])

@@ -23,6 +23,7 @@ from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys, halves
 from etl.dedup.numbered_files import NumberedFile, address, file_of, of_files, row_of
 from etl.dedup.pairs import PAIRS
+from etl.kernels.hashing.sorted_sets import among
 from etl.stages.dedup_exact import DedupExact
 
 _HASHES: Final = pd.DataFrame(
@@ -55,7 +56,8 @@ def pair_equal(inputs: PassInput, *, left_out: NDArray[np.int64], kind: str) -> 
         label="dedup_exact-hashes",
     )
     hashes = shuffle_by_range(hashes, "low", partitions_for(int(rows.sum()), stored.rows))
-    return hashes.map_partitions(_PairEqual(stored, schemas.WHOLE.index(kind)), meta=PAIRS)
+    pair = _PairEqual(stored, inputs.settled, schemas.WHOLE.index(kind))
+    return hashes.map_partitions(pair, meta=PAIRS)
 
 
 def _read_hashes(
@@ -84,6 +86,7 @@ class _PairEqual:
     """Partition task that pairs undecided duplicates with their keepers, which may be decided."""
 
     stored: StoredKeys
+    settled: NDArray[np.int64]  # numbers of decided files that did not arrive earlier, ascending
     kind: int  # index into ``schemas.WHOLE``
 
     def __call__(self, hashes: pd.DataFrame) -> pd.DataFrame:
@@ -98,22 +101,24 @@ class _PairEqual:
             }
         )
         pairs = _pair_with_best(pd.concat([hashes[_HASHES.columns], decided]))
+        if len(self.settled):
+            pairs = pairs[~among(pairs["file"].to_numpy(), self.settled)]
         return pairs.assign(similarity=1.0, kind=self.kind)
 
 
 def _pair_with_best(hashes: pd.DataFrame) -> pd.DataFrame:
-    """Return the undecided documents that are not the best of their hash, each with its keeper."""
+    """Return the documents of the arrival that are not the best of their hash, each with its keeper."""
     frame = pl.DataFrame({name: hashes[name].to_numpy() for name in _HASHES.columns})
     keeper = {
         f"keeper_{name}": pl.col(name).first().over("high", "low") for name in ("file", "row")
     }
-    is_undecided = pl.col("rank") > -np.inf
+    is_new = pl.col("rank") > -np.inf
     is_keeper = (pl.col("file") == pl.col("keeper_file")) & (pl.col("row") == pl.col("keeper_row"))
     pairs = (
         frame.filter(pl.len().over("high", "low") > 1)
         .sort("high", "low", "rank", "file", "row")
         .with_columns(**keeper)
-        .filter(is_undecided & ~is_keeper)
+        .filter(is_new & ~is_keeper)
     )
     names = ("file", "row", "keeper_file", "keeper_row")
     return pd.DataFrame({name: pairs[name].to_numpy() for name in names})

@@ -34,12 +34,12 @@ class KeepPreference:
         return [self.stage.keep_column] if self.stage.keep_column is not None else []
 
     def rank(self, file: NumberedFile, table: pa.Table) -> NDArray[np.float64]:
-        """Return the rank of each row of a data file; decided documents have rank -inf.
+        """Return the rank of each row of a data file; documents of earlier arrivals have rank -inf.
 
         Documents of the same rank are kept in the order of their addresses.
         """
         size = len(table)
-        if file.decided:
+        if file.earlier:
             return np.full(size, -np.inf)
         if self.stage is None or self.stage.keep == "first":
             return np.zeros(size)
@@ -53,7 +53,7 @@ class KeepPreference:
         sign = -1.0 if keep.highest is not None else 1.0
         values: NDArray[np.float64] = sign * column.to_numpy(zero_copy_only=False)
         values[np.isnan(values)] = np.inf
-        return np.maximum(values, -np.finfo(np.float64).max)  # -inf is for decided documents
+        return np.maximum(values, -np.finfo(np.float64).max)  # -inf is for earlier ones
 
 
 def _lengths(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.float64]:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -16,12 +17,16 @@ from etl.dedup.numbered_files import NumberedFile, address
 from etl.dedup.ranges import concatenate_ranges
 from etl.kernels.hashing.minhash import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
+from etl.kernels.lines.text_units import NOT_COMPARED
 from etl.lake.keys_table import KeyFile, Kind, file_id
 from etl.stages.dedup_minhash import DedupMinhash
 
 EMPTY_KEYS: Final = pa.schema(
     [schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]
 ).empty_table()
+
+SHORT_CHECK: Final = 1
+"""The ``check`` of the units of a document that was dropped as short; that of other documents is 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,3 +118,22 @@ def halves(hashes: pa.Array) -> NDArray[np.int64]:
 def keys_of_bands(stage: DedupMinhash, signatures: pa.Array) -> NDArray[np.int64]:
     """Return the band keys of signatures, none of them null, as int64 (n, bands)."""
     return band_keys(stage.numbers(signatures)[:, 1:], stage.bands)
+
+
+class DocumentUnits(NamedTuple):
+    """The units of some documents that are compared."""
+
+    hashes: NDArray[np.int64]  # (n,)
+    rows: NDArray[np.int64]  # (n,) of the documents
+    ordinals: NDArray[np.int64]  # (n,) positions in their documents
+
+
+def units_of(table: pa.Table) -> DocumentUnits:
+    """Return the units of documents, given their ``row`` and ``unit_hashes``."""
+    rows, lists = (table[name].combine_chunks() for name in ("row", "unit_hashes"))
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    hashes = lists.flatten().to_numpy()
+    is_compared = hashes != NOT_COMPARED
+    rows = np.repeat(rows.to_numpy(), sizes)
+    ordinals = concatenate_ranges(0, sizes)
+    return DocumentUnits(hashes[is_compared], rows[is_compared], ordinals[is_compared])

@@ -1,4 +1,9 @@
-"""Write the keys of decided documents to the table `keys`, for look-ups by later runs."""
+"""Write the keys of decided documents to the table `keys`, for look-ups by later runs.
+
+A document that is not a duplicate as a whole gets the keys of its content hash and its bands. The units of a
+document (paragraphs, lines or sentences) get keys only if no earlier document has them, or all that have them
+were dropped as short: later documents need only the first ones (``etl.dedup.paragraphs``).
+"""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -10,30 +15,48 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from distributed import Client
+from numpy.typing import NDArray
 
 from etl import schemas
 from etl.compact_collections import SpilledList
 from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
 from etl.compute.submit import compute_frame
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.key_lookup import EMPTY_KEYS, halves, keys_of_bands
-from etl.dedup.numbered_files import NumberedFile, number_files
+from etl.dedup.key_lookup import (
+    EMPTY_KEYS,
+    SHORT_CHECK,
+    StoredKeys,
+    halves,
+    keys_of_bands,
+    units_of,
+)
+from etl.dedup.key_merger import merge_keys
+from etl.dedup.numbered_files import (
+    NumberedFile,
+    address,
+    by_arrival,
+    file_of,
+    files_of,
+    number_files,
+    row_of,
+)
 from etl.dedup.stored_file_list import store_file_list
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import ConflictError
 from etl.lake.dedup_decisions import DedupDecisions
-from etl.lake.keys_table import KINDS, KeysTable, file_id
+from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, file_id, list_key_files
 from etl.lake.ledger import Describe, Ledger, LedgerEntry
 from etl.lake.table_specs import KEYS
-from etl.lake.work_units import WorkUnit, kept_units
+from etl.lake.work_units import WorkUnit, arrived_units
 from etl.stages.dedup import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
+from etl.stages.dedup_paragraphs import DedupParagraphs
 
 _KEYS = pd.DataFrame(
-    {name: pd.Series(dtype="int64") for name in ("key", "check", "file", "row", "kind")}
+    {name: pd.Series(dtype="int64") for name in ("key", "check", "document", "kind")}
 )
-
-
+_CUT = KINDS.index("cut")
+_UNITS_PER_ROW = 16  # of a typical web page; only decides how many data files a task reads
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 
@@ -45,7 +68,7 @@ def update_keys(
     lake: DocumentReader,
     lineage: Callable[..., Describe],
 ) -> None:
-    """Write the missing keys of decided documents in one commit.
+    """Write the missing keys of decided documents in one commit; merge data files if there are many.
 
     ``lineage`` returns the lineage of a commit, given its counts, ``action`` and ``fingerprint``.
     """
@@ -54,11 +77,10 @@ def update_keys(
         documents.refresh()
         assert documents.table is not None
         units = SpilledList(
-            unit
-            for unit in kept_units(documents.table)
-            if decisions.include(unit) and not table.has(unit.key)
+            unit for unit in arrived_units(documents, duplicates) if decisions.include(unit)
         )
-        if not len(units):
+        todo = SpilledList(unit for unit in units if not table.has(unit.key))
+        if not len(todo):
             return
         ledger = table.ledger
         describe = partial(lineage, fingerprint=ledger.fingerprint)
@@ -66,11 +88,14 @@ def update_keys(
             if not table.fits:
                 table.create_or_rebuild(partial(describe(action="rebuild"), []))
                 continue  # another run may have created the table and written keys
-            names, files = (ledger.key(unit.key) for unit in units), number_files(units, decisions)
-            name = next(names)
-            data_files = write_keys(client, files, lake, url=ledger.url, name=name)
+            assert ledger.table is not None
+            files = number_files(files_of(by_arrival(units), decisions, keyed=table.kinds_of))
+            names = (ledger.key(unit.key) for unit in todo)
+            name, stored = next(names), list_key_files(ledger.table)
+            data_files = write_keys(client, files, lake, stored, url=ledger.url, name=name)
             entries = [LedgerEntry(name, data_files), *map(LedgerEntry, names)]
-            ledger.commit(entries, describe(_counts(units, data_files)), retry=False)
+            ledger.commit(entries, describe(_counts(todo, data_files)), retry=False)
+            merge_keys(client, ledger, describe(action="optimize"))
         except ConflictError:  # another run has committed keys
             continue
 
@@ -83,45 +108,113 @@ def _counts(units: Iterable[WorkUnit], data_files: Sequence[DataFile]) -> schema
 
 
 def write_keys(
-    client: Client, files: Iterable[NumberedFile], lake: DocumentReader, *, url: str, name: str
+    client: Client,
+    files: Iterable[NumberedFile],
+    lake: DocumentReader,
+    stored: Sequence[KeyFile] = (),
+    *,
+    url: str,
+    name: str,
 ) -> list[DataFile]:
-    """Write the keys of kept documents to data files of the table at ``url``; return the data files.
+    """Write the keys of documents to data files of the table at ``url``; return the data files.
 
-    All ``files`` are decided; ``name`` is the prefix of the new files' names.
+    All ``files`` are decided. The keys of those that are marked as keyed are in ``stored``. ``name`` is the
+    prefix of the new files' names.
     """
-    stage = find_dedup_stage(lake.stages, DedupMinhash)
-    per_document = 1 + (0 if stage is None else stage.bands)
+    source = _KeySource.of(lake)
     with store_file_list(files, url, name) as numbered:
-        numbers, rows = numbered.chosen(lambda _: True)
+        numbers, rows = numbered.chosen(lambda file: not file.keyed)
         keys = numbered.frame(
-            task_batches(numbers, rows * per_document),
-            read=partial(_read_keys, lake=lake, stage=stage),
+            task_batches(numbers, rows * source.per_document),
+            read=partial(_read_keys, source=source),
             meta=_KEYS,
             label="keys-read",
         )
-        keys = shuffle_by_range(keys, "key", partitions_for(per_document * int(rows.sum())))
-        results = keys.map_partitions(_Write(url, name), meta=_RESULT)
+        stored_units = StoredKeys.of(stored, numbered, "cut")
+        partitions = partitions_for(source.per_document * int(rows.sum()), stored_units.rows)
+        paths = numbered.fields(numbers, ["path"])["path"]
+        ids = np.fromiter(map(file_id, paths), np.int64, len(numbers))
+        write = _Write(url, name, numbers, ids, stored_units)
+        keys = shuffle_by_range(keys, "key", partitions)
+        results = keys.map_partitions(write, meta=_RESULT)
         written = compute_frame(client, results, label="keys")
     return [DataFile(**data_file) for text in written["result"] for data_file in json.loads(text)]
 
 
-def _read_keys(
-    file: NumberedFile, *, lake: DocumentReader, stage: DedupMinhash | None
-) -> pd.DataFrame:
-    """Return the keys of each kept document of a file; ``kind`` is an index into ``KINDS``."""
-    table = lake.read(file, ["content_hash", *(["signature"] if stage is not None else [])])
+@dataclass(frozen=True)
+class _KeySource:
+    """What keys are computed from: a lake, and the stages whose columns it has."""
+
+    lake: DocumentReader
+    near: DedupMinhash | None
+    cut: DedupParagraphs | None
+
+    @classmethod
+    def of(cls, lake: DocumentReader) -> "_KeySource":
+        """Return the source of the keys of a lake with these deduplication stages."""
+        stages = lake.stages
+        return cls(
+            lake, find_dedup_stage(stages, DedupMinhash), find_dedup_stage(stages, DedupParagraphs)
+        )
+
+    @property
+    def per_document(self) -> int:
+        """About how many keys a document has."""
+        bands = 0 if self.near is None else self.near.bands
+        return 1 + bands + (0 if self.cut is None else _UNITS_PER_ROW)
+
+    def columns(self) -> list[str]:
+        """Return the columns of ``documents`` that keys are computed from."""
+        near = [] if self.near is None else ["signature"]
+        return ["content_hash", *near, *([] if self.cut is None else ["unit_hashes"])]
+
+
+def _read_keys(file: NumberedFile, *, source: _KeySource) -> pd.DataFrame:
+    """Return the keys of a file's documents; ``kind`` is an index into ``KINDS``."""
+    table = source.lake.read(file, source.columns())
     rows = np.asarray(table["row"].combine_chunks())
     hashes = halves(table["content_hash"].combine_chunks())
-    parts = [(hashes[:, 0], hashes[:, 1], rows)]
-    if stage is not None:
+    parts = [_frame(hashes[:, 0], hashes[:, 1], rows, "exact")]
+    if source.near is not None:
         signatures = table["signature"].combine_chunks()
-        signed_rows = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
-        keys = keys_of_bands(stage, signatures.drop_null()).ravel()
-        parts.append((keys, np.zeros_like(keys), np.repeat(signed_rows, stage.bands)))
-    key, check, row = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
-    id = np.full(len(key), file_id(file.path))
-    return pd.DataFrame({"key": key, "check": check, "file": id, "row": row, "kind": kind})
+        signed = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
+        bands = keys_of_bands(source.near, signatures.drop_null()).ravel()
+        parts.append(
+            _frame(bands, np.zeros_like(bands), np.repeat(signed, source.near.bands), "near")
+        )
+    if source.cut is not None:
+        units, short = units_of(table), source.lake.listed_rows(file, [schemas.SHORT])
+        check = np.where(np.isin(units.rows, short), SHORT_CHECK, 0)
+        needed = first_keys(units.hashes, units.rows, check)
+        parts.append(_frame(units.hashes[needed], check[needed], units.rows[needed], "cut"))
+    keys = pd.concat(parts, ignore_index=True)
+    return keys.assign(document=address(np.int64(file.number), keys["document"].to_numpy()))
+
+
+def _frame(
+    keys: NDArray[np.int64], check: NDArray[np.int64], rows: NDArray[np.int64], kind: Kind
+) -> pd.DataFrame:
+    columns = {"key": keys, "check": check, "document": rows}
+    return pd.DataFrame(columns).assign(kind=KINDS.index(kind))
+
+
+def first_keys(
+    keys: NDArray[np.int64], documents: NDArray[np.int64], check: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the positions of the keys of units that look-ups need.
+
+    These are, of equal keys, that of the first document and that of the first one that is not short.
+
+    >>> first_keys(np.array([5, 5, 5, 5]), np.array([4, 3, 2, 1]), np.array([0, 0, 1, 1])).tolist()
+    [3, 1]
+    """
+    order = np.lexsort((documents, keys))
+    stays = order[check[order] != SHORT_CHECK]
+    is_needed = np.zeros(len(keys), np.bool_)
+    for part in (order, stays):
+        is_needed[part[:1]] = True
+        is_needed[part[1:][keys[part[1:]] != keys[part[:-1]]]] = True
+    return order[is_needed[order]]
 
 
 @dataclass(frozen=True)
@@ -130,17 +223,41 @@ class _Write:
 
     url: str
     name: str
+    numbers: NDArray[np.int64]  # (n,) of the data files of ``documents``, ascending
+    ids: NDArray[np.int64]  # (n,) of the same data files, see ``file_id``
+    stored: StoredKeys  # of units
 
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
         data_files: list[dict[str, Any]] = []
         ranges = [part for _, part in keys.groupby("range")] if "range" in keys else [keys]
         for part in ranges:
             for index, kind in enumerate(KINDS):
-                rows = part[part["kind"] == index].sort_values(["key", "check", "file", "row"])
+                of_kind = part[part["kind"] == index]
+                rows = self._rows(self._first(of_kind) if index == _CUT else of_kind)
                 writer = DataFileWriter(
                     self.url, schemas.KEYS, KEYS.layout, name=self.name, partition={"kind": kind}
                 )
-                columns = {name: rows[name].to_numpy() for name in EMPTY_KEYS.column_names}
-                writer.append(pa.table(columns, schema=EMPTY_KEYS.schema))
+                writer.append(rows)
                 data_files.extend(asdict(data_file) for data_file in writer.close())
         return pd.DataFrame({"result": pd.Series([json.dumps(data_files)], dtype=object)})
+
+    def _first(self, units: pd.DataFrame) -> pd.DataFrame:
+        """Return the keys of units that are needed besides the stored ones."""
+        stored = self.stored.matching(units["key"].to_numpy())
+        columns = (("key", "key"), ("document", "address"), ("check", "check"))
+        needed = first_keys(
+            *(np.concatenate([units[one].to_numpy(), stored[other]]) for one, other in columns)
+        )
+        return units.iloc[needed[needed < len(units)]]
+
+    def _rows(self, keys: pd.DataFrame) -> pa.Table:
+        """Return the keys as rows of the table, in its order."""
+        documents = keys["document"].to_numpy()
+        columns = {
+            "key": keys["key"].to_numpy(),
+            "check": keys["check"].to_numpy(),
+            "file": self.ids[np.searchsorted(self.numbers, file_of(documents))],
+            "row": row_of(documents),
+        }
+        order = [(name, "ascending") for name in EMPTY_KEYS.column_names]
+        return pa.table(columns, schema=EMPTY_KEYS.schema).sort_by(order)

@@ -11,7 +11,9 @@ Only numbers are shuffled: 24 bytes per band of each new document, and about 500
 Memory on the driver is bounded (``etl.dedup.choose_keepers``). A run that adds files looks up the documents
 kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates. Its
 result is that of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the
-new files come after the old ones.
+new files come after the old ones. Decisions that are made again after a repair are those of the first time if
+no key has more than 64 documents: among more, each is compared with the best that are left, not with those of
+the first time.
 """
 
 from dataclasses import dataclass
@@ -43,7 +45,7 @@ from etl.dedup.similarity import (
     bucket_of,
     empty_pairs,
 )
-from etl.kernels.hashing.sorted_sets import repeated
+from etl.kernels.hashing.sorted_sets import among, repeated
 from etl.stages.dedup_minhash import DedupMinhash
 
 _MAX_BEST = 64  # best documents of a key that the others are compared with
@@ -100,7 +102,7 @@ def _similar_pairs(
         label="dedup_minhash-bands",
     )
     pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
-        _PairCandidates(stored), meta=_COMPARED
+        _PairCandidates(stored, inputs.settled), meta=_COMPARED
     )
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET)
     buckets = 1 if partitions == 1 else many
@@ -142,10 +144,14 @@ class _PairCandidates:
     """Partition task that pairs documents that share a band key; one of them may be decided."""
 
     stored: StoredKeys
+    settled: NDArray[np.int64]  # numbers of decided files that did not arrive earlier, ascending
 
     def __call__(self, bands: pd.DataFrame) -> pd.DataFrame:
         decided = self.stored.matching(bands["key"].to_numpy())[["key", "address"]]
-        return pair_candidates(pd.concat([bands[_BANDS.columns], decided.assign(rank=-np.inf)]))
+        pairs = pair_candidates(pd.concat([bands[_BANDS.columns], decided.assign(rank=-np.inf)]))
+        if len(self.settled):
+            pairs = pairs[~among(file_of(pairs["worse"].to_numpy()), self.settled)]
+        return pairs
 
 
 class _Bands(NamedTuple):
@@ -153,7 +159,7 @@ class _Bands(NamedTuple):
 
     keys: NDArray[np.int64]  # (n,)
     documents: NDArray[np.int64]  # (n,) addresses
-    ranks: NDArray[np.float64]  # (n,) lower is better, -inf if decided
+    ranks: NDArray[np.float64]  # (n,) lower is better, -inf for earlier arrivals
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Self:
@@ -175,7 +181,7 @@ class _Pairs(NamedTuple):
 
 
 def pair_candidates(bands: pd.DataFrame) -> pd.DataFrame:
-    """Return the pairs to compare, each once: undecided documents with better ones of the same key.
+    """Return the pairs to compare, each once: documents of the arrival with better ones of the same key.
 
     ``bands`` has the columns ``key``, ``address`` and ``rank``, the result those of ``ENDS`` and ``bucket``.
     """
@@ -194,7 +200,7 @@ def pair_candidates(bands: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pairs_with_best(bands: _Bands) -> _Pairs:
-    """Pair each undecided document with the best documents of its key, as many as the limits allow.
+    """Pair each document of the arrival with the best documents of its key, as many as the limits allow.
 
     The rows of a key must be adjacent, best document first.
     """

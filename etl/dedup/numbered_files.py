@@ -1,13 +1,21 @@
-"""Number the data files that a pass reads, and address rows by file number and position."""
+"""Number the data files that a pass reads, and address rows by file number and position.
+
+Documents are decided in the order of their arrival (``WorkUnit.arrival``), those of one arrival at once. The
+documents of earlier arrivals are decided, and stay. If documents were read again after a repair, the others
+of their arrival may be decided: these take part in the comparison, but their decisions do not change. So the
+decisions are those of the first time. Documents of later arrivals are left out. Files are numbered by
+arrival, then in the order of addresses.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, count
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.compact_collections import SpilledList
+from etl import schemas
+from etl.compact_collections import SpilledList, sort_spilled
 from etl.dedup.reference_lakes import ReferenceLake
 from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import DedupDecisions
@@ -25,44 +33,52 @@ FILES_PER_DUPLICATES_FILE = 64
 
 @dataclass(frozen=True)
 class NumberedFile:
-    """A data file of ``documents`` with kept rows; numbers follow the order of addresses."""
+    """A data file of ``documents`` with kept rows; numbers follow arrivals, then the order of addresses."""
 
     number: int
     source: str
     path: str
     rows: int
     decided: bool
+    earlier: bool  # whether it arrived before the documents to decide on, or is in another lake
     duplicates: tuple[str, ...]  # data files of ``duplicates`` that may list rows of this file
     kinds: tuple[str, ...] = KINDS  # kinds of duplicates to compare its rows for
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys are in a table ``keys``
     lake: str | None = None  # URL of the lake, if it is another one
 
 
-def number_files(
+def files_of(
     units: Iterable[WorkUnit],
     decisions: DedupDecisions,
     *,
-    numbers: Iterator[int] | None = None,
+    arrival: int | None = None,
     kinds: tuple[str, ...] = KINDS,
     keyed: Callable[[WorkUnit], tuple[Kind, ...]] = lambda _: (),
     lake: str | None = None,
 ) -> Iterator[NumberedFile]:
-    """Yield the data files of units, which are in the order of addresses, with ascending numbers.
+    """Yield the data files of units, all with the number 0.
 
-    ``numbers`` supplies the numbers, from 0 by default; ``keyed`` returns the kinds for which a unit's keys
-    are in a table ``keys``; ``lake`` is the URL of the units' lake if it is another one.
+    ``arrival`` is that of the documents to decide on; by default, all units are earlier. ``keyed`` returns
+    the kinds for which a unit's keys are in a table ``keys``; ``lake`` is the URL of the units' lake if it is
+    another one.
     """
-    numbers = count() if numbers is None else numbers
     for unit in units:
         decided = decisions.include(unit)
-        keyed_kinds = keyed(unit) if decided else ()
+        earlier = arrival is None or unit.arrival < arrival
+        assert decided or not earlier, f"{unit.source}: an earlier unit is undecided"
+        keyed_kinds = keyed(unit) if earlier else ()
         is_read = decided and not set(kinds) <= set(keyed_kinds)
         duplicates = decisions.files(unit.source) if is_read else ()
         for path in unit.paths:
-            number, source, rows = next(numbers), unit.source, unit.rows
+            source, rows = unit.source, unit.rows
             yield NumberedFile(
-                number, source, path, rows, decided, duplicates, kinds, keyed_kinds, lake
+                0, source, path, rows, decided, earlier, duplicates, kinds, keyed_kinds, lake
             )
+
+
+def number_files(files: Iterable[NumberedFile]) -> Iterator[NumberedFile]:
+    """Yield files, which are in the order of arrivals and addresses, with numbers from 0."""
+    return (replace(file, number=number) for number, file in enumerate(files))
 
 
 def address(files: NDArray[np.int64] | np.int64, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -87,7 +103,7 @@ def of_files(addresses: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[
 
 
 class ComparisonSet:
-    """Data files of ``documents`` and of ``keys`` to compare, those of other lakes first."""
+    """Data files of ``documents`` and of ``keys`` to compare, to decide on the documents of an arrival."""
 
     def __init__(
         self,
@@ -96,32 +112,37 @@ class ComparisonSet:
         keys: KeysTable,
         others: Sequence[ReferenceLake],
         *,
+        arrival: int,
         stages: Iterable[DedupStage],
     ) -> None:
-        """Collect the files of all ``units`` of a lake and of the other lakes' decided units."""
+        """Collect the files of a lake's units up to ``arrival``, and of the other lakes' decided units."""
         kinds = dict.fromkeys([*KINDS, *(kind for stage in stages for kind in stage.kinds)])
-        numbers = count()
-        other_files = (file for other in others for file in _files_of(other, numbers))
-        own_files = number_files(
-            units,
+        kinds.pop(schemas.SHORT, None)  # a result of the comparison for CUT
+        other_files = (file for other in others for file in _decided_files(other))
+        own_files = files_of(
+            by_arrival(units),
             decisions,
-            numbers=numbers,
+            arrival=arrival,
             kinds=tuple(kinds),
-            keyed=lambda unit: KINDS if keys.has(unit.key) else (),
+            keyed=keys.kinds_of,
         )
-        self.files = SpilledList(chain(other_files, own_files))
+        self.files = SpilledList(number_files(chain(other_files, own_files)))
         tables = [*(other.keys for other in others), keys]
         self.keys = [file for table in tables for file in _keys_of(table)]
 
 
-def _files_of(other: ReferenceLake, numbers: Iterator[int]) -> Iterator[NumberedFile]:
+def by_arrival(units: Iterable[WorkUnit]) -> Iterator[WorkUnit]:
+    """Yield units, which are in the order of addresses, by arrival first."""
+    return sort_spilled(units, key=lambda unit: unit.arrival)
+
+
+def _decided_files(other: ReferenceLake) -> Iterator[NumberedFile]:
     decisions = DedupDecisions(other.duplicates)
-    return number_files(
+    return files_of(
         (unit for unit in kept_units(other.documents) if decisions.include(unit)),
         decisions,
-        numbers=numbers,
         kinds=other.kinds,
-        keyed=lambda unit: other.keyed_kinds(unit.key),
+        keyed=other.keyed_kinds,
         lake=other.url,
     )
 

@@ -1,25 +1,26 @@
 """Deduplicate paragraphs, lines or sentences (units): cut them from all documents but the first.
 
-1. The hashes of all units are shuffled. Of equal units, all but the first, by document address and position
-   in the document, are repeats. Documents decided by an earlier run come first.
+1. The hashes of all units are shuffled. Of equal units, all but the first are repeats. They are ordered by
+   the arrival of their documents, then by address, then by position in the document.
 2. The repeats are sent to their documents, and documents that would become too short are dropped.
-3. Both steps run again without the dropped documents, because a unit must not be cut when the document that
-   keeps it is dropped. The second pass cuts less than the first, so no further document becomes short.
+3. Repeats are determined again without the dropped documents, because a unit must not be cut when the
+   document that keeps it is dropped. This cuts less than before, so no further document becomes short.
 
-The result for a document depends only on the documents before it: a run that adds files gives the result of
-one run over all files if the new files come after the old ones.
+Documents that earlier runs have dropped as short take part in step 1 as well. So the result for a document
+depends only on the documents before it: a run that adds files gives the result of one run over all files if
+the new files come after the old ones. The first document with a unit, for step 1 and for step 3, is looked up
+in the table ``keys`` (``etl.dedup.key_lookup``): documents of earlier runs are not read again.
 
-Cost: the columns of ``schemas.UNITS`` are read twice (once if no document is dropped); the shuffle moves 24
-bytes per unit and 32 per repeat; all units with the same hash are in one partition. The driver holds 8 bytes
-per dropped document. Text is not read.
+Cost: the hashes of new documents are read once; the shuffles move 24 bytes per unit and, for each of steps 2
+and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the units whose hash
+occurs more than once, 24 bytes each. The driver holds 48 bytes per document that other stages drop, and 8 per
+short one. Text is not read.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Any, Final, NamedTuple, Self
 
 import dask.dataframe as dd
@@ -29,30 +30,32 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from dask import delayed
 from distributed import Client
 from numpy.typing import NDArray
 
 from etl import schemas, storage
-from etl.compact_collections import SpilledList
-from etl.compute import shuffle
-from etl.compute.shuffle import shuffle_by_value, task_batches
+from etl.compute.shuffle import (
+    partitions_for,
+    shuffle_by_range,
+    shuffle_by_value,
+    task_batches,
+)
 from etl.compute.submit import compute_frame
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.key_lookup import SHORT_CHECK, StoredKeys, units_of
 from etl.dedup.numbered_files import (
     FILES_PER_DUPLICATES_FILE,
-    ROW_BITS,
     NumberedFile,
     address,
     file_of,
     of_files,
     row_of,
 )
-from etl.dedup.ranges import concatenate_ranges
-from etl.dedup.stored_file_list import StoredFileList, store_file_list
+from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.data_file import DataFile, DataFileWriter
-from etl.kernels.lines.text_units import NOT_COMPARED
-from etl.lake.dedup_decisions import RangeIndex, duplicate_rows
+from etl.kernels.hashing.sorted_sets import among
 from etl.lake.table_specs import DUPLICATES
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
@@ -61,11 +64,17 @@ def _empty(*names: str) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(dtype="int64") for name in names})
 
 
-_KEYS = _empty("hash", "document", "ordinal")
+_UNITS = _empty("hash", "document", "ordinal")
 _REPEATS = _empty("document", "ordinal", "keeper", "bucket")
 _COUNT = _empty("units")
 _UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data files a task reads
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
+
+DECIDED: Final = -1
+"""The ordinal of all units of a decided document: they are kept, so their positions do not matter."""
+
+DECIDED_SHORT: Final = -2
+"""The ordinal of all units of a decided document that was dropped as short."""
 
 
 def find_repeated_passages(
@@ -73,80 +82,48 @@ def find_repeated_passages(
 ) -> PassResult:
     """Cut the passages that occur in an earlier document; drop documents that become too short.
 
-    The first document by address keeps a passage; documents that other stages drop are not compared.
+    Of several new documents, the first by address keeps a passage. Documents that other stages drop are not
+    compared.
     """
+    client = inputs.client
+    earlier = earlier.collect(client)
+    units = client.persist(_shared_units(inputs, left_out=earlier.dropped()))
     earlier = earlier.write(inputs)
-    client, lake, name = inputs.client, inputs.lake, inputs.name
-    files = SpilledList(file for file in inputs.files if file.lake is None)
-    ordered = _order_files(files, earlier.data_files)
-    with store_file_list(ordered, lake.duplicates, name) as numbered:
-        write = _WriteRows(numbered, lake, stage, name, schemas.SHORT)
-        repeats = client.persist(_repeats(client, numbered, lake, left_out=None))
-        short_files, short = _write_rows(client, repeats, write)
-        if len(short) or any(file.duplicates for file in files if file.decided):
-            repeats = _repeats(client, numbered, lake, left_out=short)
-        cut_files, _ = _write_rows(client, repeats, replace(write, kind=schemas.CUT))
+    write = _WriteRows(inputs.files, inputs.lake, stage, inputs.name, schemas.SHORT)
+    short_files, short = _write_rows(client, _repeats(units, inputs.files), write)
+    units = dd.map_partitions(without_short, units, delayed(short), meta=_UNITS)
+    write = replace(write, kind=schemas.CUT)
+    cut_files, _ = _write_rows(client, _repeats(units, inputs.files), write)
     return replace(earlier, data_files=(*earlier.data_files, *short_files, *cut_files))
 
 
-def _order_files(
-    files: SpilledList[NumberedFile], new: Sequence[DataFile]
-) -> Iterator[NumberedFile]:
-    """Yield the files with new numbers, decided ones first.
+def _shared_units(inputs: PassInput, *, left_out: NDArray[np.int64]) -> dd.DataFrame:
+    """Return the units of all documents whose hash occurs more than once, with the columns of ``_UNITS``.
 
-    Undecided files get the ``new`` data files of ``duplicates`` that may list rows of them.
+    ``left_out`` are the addresses (ascending) of undecided documents to ignore.
     """
-    statistics = ((json.loads(file.statistics), file.path) for file in new)
-    sources = RangeIndex(
-        (s["minValues"]["source"], s["maxValues"]["source"], path) for s, path in statistics
-    )
-    numbers = count()
-    for file in files:
-        if file.decided:
-            yield replace(file, number=next(numbers))
-    for file in files:
-        if not file.decided:
-            yield replace(file, number=next(numbers), duplicates=sources.files_around(file.source))
-
-
-def _repeats(
-    client: Client,
-    files: StoredFileList,
-    lake: DocumentReader,
-    *,
-    left_out: NDArray[np.int64] | None,
-) -> dd.DataFrame:
-    """Return the units of undecided documents that repeat an earlier unit, with the columns of ``_REPEATS``.
-
-    ``left_out`` are undecided documents to ignore; decided documents that were dropped as short are then
-    ignored too. With None, all documents are compared.
-    """
-    numbers, rows = files.chosen(lambda _: True)
+    client, files, lake = inputs.client, inputs.files, inputs.lake
+    stored = StoredKeys.of(inputs.keys, files, "cut")
+    numbers, rows = files.chosen(lambda f: "cut" in f.kinds and "cut" not in f.keyed)
     file_parts = task_batches(numbers, rows * _UNITS_PER_ROW)
     counts = files.frame(
         file_parts, read=partial(_count_units, lake=lake), meta=_COUNT, label="units-count"
     )
     num_units = int(compute_frame(client, counts["units"].sum(), label="dedup_paragraphs"))
-    partitions = 1 + num_units // shuffle.ROWS_PER_PARTITION
-    keys = files.frame(
+    units = files.frame(
         file_parts,
-        [None if left_out is None else of_files(left_out, part) for part in file_parts],
+        [of_files(left_out, part) for part in file_parts],
         read=partial(_read_units, lake=lake),
-        meta=_KEYS,
+        meta=_UNITS,
         label="dedup_paragraphs-units",
     )
-    first_new = len(files.chosen(lambda file: file.decided)[0])
-    repeats = shuffle_by_value(keys, "hash", partitions).map_partitions(
-        repeats_of, first_new=first_new, meta=_REPEATS
-    )
-    return shuffle_by_value(
-        repeats, "bucket", min(partitions, 1 + len(files) // FILES_PER_DUPLICATES_FILE)
-    )
+    units = shuffle_by_range(units, "hash", partitions_for(num_units, stored.rows))
+    return units.map_partitions(_ShareUnits(stored), meta=_UNITS)
 
 
 def _count_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
     """Return the number of units in a data file, read from its footer."""
-    with storage.open_input(storage.join(lake.documents, file.path)) as source:
+    with storage.open_input(lake.uri(file)) as source:
         metadata = pq.read_metadata(source)
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
     columns = [group.column(k) for group in groups for k in range(group.num_columns)]
@@ -155,45 +132,66 @@ def _count_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
 
 
 def _read_units(
-    file: NumberedFile, left_out: NDArray[np.int64] | None, *, lake: DocumentReader
+    file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader
 ) -> pd.DataFrame:
-    """Return the units of a file that are compared, with the columns of ``_KEYS``."""
-    table, number = lake.read(file, ["unit_hashes"]), np.int64(file.number)
-    documents = address(number, np.asarray(table["row"].combine_chunks()))
-    if left_out is not None:
-        if file.decided and file.duplicates:
-            rows = duplicate_rows(
-                lake.duplicates, file.duplicates, [file.path], kinds=[schemas.SHORT]
-            )
-            left_out = address(number, rows)
-        stays = ~np.isin(documents, left_out)
-        table, documents = table.filter(pa.array(stays)), documents[stays]
-    lists = table["unit_hashes"].combine_chunks()
-    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    hashes = lists.flatten().to_numpy()
-    is_compared = hashes != NOT_COMPARED
-    return pd.DataFrame(
-        {
-            "hash": hashes[is_compared],
-            "document": np.repeat(documents, sizes)[is_compared],
-            "ordinal": concatenate_ranges(0, sizes)[is_compared],
-        }
-    )
+    """Return the units of a file that are compared, with the columns of ``_UNITS``."""
+    units = units_of(lake.read(file, ["unit_hashes"]))
+    documents = address(np.int64(file.number), units.rows)
+    ordinals = units.ordinals
+    if file.decided:
+        is_short = among(units.rows, lake.listed_rows(file, [schemas.SHORT]))
+        ordinals = np.where(is_short, DECIDED_SHORT, DECIDED)
+    frame = pd.DataFrame({"hash": units.hashes, "document": documents, "ordinal": ordinals})
+    return frame[~among(documents, left_out)] if len(left_out) else frame
 
 
-def repeats_of(keys: pd.DataFrame, *, first_new: int) -> pd.DataFrame:
-    """Return all units but the first of each hash, with the columns of ``_REPEATS``.
+@dataclass(frozen=True)
+class _ShareUnits:
+    """Partition task that adds the units of decided documents, and returns those that may be repeats."""
 
-    Repeats in files with a number below ``first_new`` are left out: these are decided.
-    """
-    frame = pl.DataFrame({name: keys[name].to_numpy() for name in _KEYS.columns})
-    document = pl.col("document")
+    stored: StoredKeys
+
+    def __call__(self, units: pd.DataFrame) -> pd.DataFrame:
+        matches = self.stored.matching(units["hash"].to_numpy())
+        decided = pd.DataFrame(
+            {
+                "hash": matches["key"],
+                "document": matches["address"],
+                "ordinal": np.where(matches["check"] == SHORT_CHECK, DECIDED_SHORT, DECIDED),
+            }
+        )
+        return shared_units(pd.concat([units[_UNITS.columns], decided], ignore_index=True))
+
+
+def shared_units(units: pd.DataFrame) -> pd.DataFrame:
+    """Return the units whose hash occurs more than once, at least once in an undecided document."""
+    frame = pl.DataFrame({name: units[name].to_numpy() for name in _UNITS.columns})
+    is_shared = (pl.len().over("hash") > 1) & (pl.col("ordinal").max().over("hash") >= 0)
+    shared = frame.filter(is_shared)
+    return pd.DataFrame({name: shared[name].to_numpy() for name in _UNITS.columns})
+
+
+def without_short(units: pd.DataFrame, short: NDArray[np.int64]) -> pd.DataFrame:
+    """Return the units of the documents that stay; ``short`` are the addresses of those that are dropped."""
+    goes = among(units["document"].to_numpy(), short)
+    return units[~goes & (units["ordinal"] != DECIDED_SHORT)]
+
+
+def _repeats(units: dd.DataFrame, files: StoredFileList) -> dd.DataFrame:
+    """Return the repeats among units, with neighbouring data files in the same partition."""
+    repeats = units.map_partitions(repeats_of, meta=_REPEATS)
+    groups = 1 + len(files) // FILES_PER_DUPLICATES_FILE
+    return shuffle_by_value(repeats, "bucket", min(repeats.npartitions, groups))
+
+
+def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
+    """Return the undecided units but the first of each hash, with the columns of ``_REPEATS``."""
+    frame = pl.DataFrame({name: units[name].to_numpy() for name in _UNITS.columns})
     repeats = (
-        frame.filter(pl.len().over("hash") > 1)
-        .sort("hash", "document", "ordinal")
+        frame.sort("hash", "document", "ordinal")
         .with_columns(is_first=pl.col("hash").ne_missing(pl.col("hash").shift(1)))
-        .with_columns(keeper=pl.when("is_first").then(document).forward_fill())
-        .filter(~pl.col("is_first") & (document >= first_new << ROW_BITS))
+        .with_columns(keeper=pl.when("is_first").then(pl.col("document")).forward_fill())
+        .filter(~pl.col("is_first") & (pl.col("ordinal") >= 0))
     )
     bucket = file_of(repeats["document"].to_numpy()) // FILES_PER_DUPLICATES_FILE
     columns = {name: repeats[name].to_numpy() for name in ("document", "ordinal", "keeper")}
@@ -327,7 +325,7 @@ class _WriteRows:
 
     def _documents(self, file: NumberedFile, rows: NDArray[np.int64]) -> pa.Table:
         """Return ``row``, ``id`` and ``unit_chars`` of the given rows of a data file, in their order."""
-        with storage.open_input(storage.join(self.lake.documents, file.path)) as source:
+        with storage.open_input(self.lake.uri(file)) as source:
             table = pq.read_table(source, columns=["row", "id", "unit_chars"], use_threads=False)
         indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
         assert indices.null_count == 0, f"rows are missing from {file.path}"

@@ -43,7 +43,8 @@ def find_duplicates(
     ``keys`` with the keys of the ``files`` that are marked as keyed; the other files are read.
     """
     with store_file_list(files, lake.duplicates, name) as stored:
-        inputs = PassInput(client, lake, stored, keys, name)
+        settled, _ = stored.chosen(lambda file: file.decided and not file.earlier)
+        inputs = PassInput(client, lake, stored, settled, keys, name)
         result = PassResult()
         for stage in lake.stages:
             result = PASSES[type(stage)](inputs, stage, result)

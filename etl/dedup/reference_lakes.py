@@ -16,6 +16,7 @@ from etl.lake.commit_info import find_record
 from etl.lake.keys_table import KeysTable, Kind
 from etl.lake.ledger import Ledger
 from etl.lake.open_table import find_table, open_table
+from etl.lake.work_units import WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.stages.dedup import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
@@ -34,9 +35,9 @@ class ReferenceLake:
     keys: KeysTable | None = None
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys in ``keys`` match the recipe's
 
-    def keyed_kinds(self, unit: str) -> tuple[Kind, ...]:
+    def keyed_kinds(self, unit: WorkUnit) -> tuple[Kind, ...]:
         """Return the kinds for which the keys of a unit of ``documents`` can be looked up."""
-        return self.keyed if self.keys is not None and self.keys.has(unit) else ()
+        return self.keyed if self.keys is not None and self.keys.has(unit.key) else ()
 
     def tables(self) -> Iterator[schemas.InputTable]:
         """Yield the tables that are read, with their versions, for the lineage."""

@@ -33,6 +33,7 @@ _SCHEMA = pa.schema(
         "path": pa.string(),
         "rows": pa.int64(),
         "decided": pa.bool_(),
+        "earlier": pa.bool_(),
         "duplicates": pa.list_(pa.string()),
         "kinds": pa.list_(pa.string()),
         "keyed": pa.list_(pa.string()),

@@ -7,10 +7,10 @@ from typing import Any
 from etl.delta.data_file import DataFile
 from etl.delta.log_segment import (
     list_log_files,
+    raise_if_damaged,
     read_commit_files,
     version_of_commit_file,
 )
-from etl.delta.torn_entries import raise_if_damaged
 
 
 def read_added_files(url: str, paths: Collection[str]) -> list[DataFile]:

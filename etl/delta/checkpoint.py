@@ -13,7 +13,7 @@ from etl import storage
 from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN
 from etl.delta.log_segment import LogSegment
 from etl.delta.protocol import tombstone_retention_ms
-from etl.errors import TableError, error_line
+from etl.errors import DamagedLogError, error_line
 
 _BATCH_ROWS = 1 << 13
 # A checkpoint is due after this many log entries (as in delta-rs) or bytes of them: opening a table reads
@@ -47,6 +47,8 @@ _SCHEMA = pa.schema(
     {"protocol": _PROTOCOL, "metaData": _METADATA, "txn": TXN, "add": ADD, "remove": REMOVE}
 )
 
+_VERSION = b"version"  # key of the file's own metadata
+
 _VECTOR_KIND = ("add", "deletionVector", "storageType")  # a required field of deletion vectors
 
 _KEY_FIELDS = {"add": "path", "remove": "path", "txn": "appId"}  # of reconciliation
@@ -62,7 +64,7 @@ def read_actions(
 ) -> Iterator[pa.StructArray]:
     """Yield the actions of one kind in the files of a checkpoint (URIs), in batches, as structs.
 
-    Raises TableError if a file cannot be read.
+    Raises DamagedLogError if a file cannot be read.
     """
     for uri in parts:
         for batch in _batches(uri, [kind], rows):
@@ -92,6 +94,25 @@ def read_single_action(parts: Iterable[str], kind: str) -> dict[str, Any] | None
             for scalar in batch[kind].drop_null() if kind in batch.schema.names else ():
                 action = scalar.as_py(maps_as_pydicts="strict")
                 return {name: value for name, value in action.items() if value is not None}
+    return None
+
+
+def find_problem(uri: str, version: int, table_id: object) -> str | None:
+    """Return what is wrong with a file of the checkpoint of a version; None if nothing is.
+
+    All pages are read. ``table_id`` is the id in the table's metadata; None: unknown. Raises DamagedLogError
+    if the file cannot be read.
+    """
+    metadata = None
+    for batch in _batches(uri, None, _BATCH_ROWS):
+        if "metaData" in batch.schema.names:
+            metadata = next(iter(batch["metaData"].drop_null().to_pylist()), metadata)
+    if metadata is not None and table_id not in (None, metadata["id"]):
+        return "is that of another table"
+    with storage.open_input(uri) as file:
+        written = (pq.read_metadata(file).metadata or {}).get(_VERSION)
+    if written not in (None, str(version).encode()):
+        return f"is that of version {written.decode()}"
     return None
 
 
@@ -138,6 +159,7 @@ def write_checkpoint(
             num_actions += count
             num_files += count if kind == "add" else 0
 
+        writer.add_key_value_metadata({_VERSION.decode(): str(version)})
         put("protocol", pa.array([protocol], _PROTOCOL))
         put("metaData", pa.array([metadata], _METADATA))
         for kind in _KEY_FIELDS:
@@ -154,7 +176,7 @@ def _unexpired(tombstones: pa.StructArray, retention_ms: int) -> pa.StructArray:
     return tombstones.filter(pc.greater(tombstones.field("deletionTimestamp"), oldest))
 
 
-def _batches(uri: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+def _batches(uri: str, columns: list[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
     try:
         with storage.open_input(uri) as file:
             parquet = pq.ParquetFile(
@@ -162,7 +184,7 @@ def _batches(uri: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch
             )
             yield from parquet.iter_batches(rows, columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        raise TableError(
+        raise DamagedLogError(
             f"a checkpoint cannot be read ({error_line(error)})",
             where=uri,
             hint="delete it: the log entries have the same content",

@@ -4,7 +4,6 @@ A commit creates the next log entry only if that does not exist, and so it succe
 commit since the table was opened. Its cost depends on what it adds and removes, not on the size of the table.
 """
 
-import json
 import re
 import time
 import uuid
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.delta.data_file import DataFile
+from etl.delta.entry_checksum import digest, seal
 from etl.delta.layout import Layout
 from etl.delta.log_segment import LogSegment, commit_file_name, log_folder
 from etl.errors import ConflictError, StorageError, TableError
@@ -34,11 +34,22 @@ def write_commit(head: LogSegment, actions: Iterable[Mapping[str, Any]]) -> LogS
 
     Raises ConflictError if the entry exists, WriteError if the log is not writable.
     """
-    entry = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
-    uri = storage.join(log_folder(head.url), commit_file_name(head.version + 1))
+    version = head.version + 1
+    table = head.url.rpartition("/")[2]
+    entry = seal(actions, table=table, version=version, previous=_digest_of(head))
+    uri = storage.join(log_folder(head.url), commit_file_name(version))
     if not storage.create_if_absent(uri, entry):
         raise ConflictError("another commit came first", where=head.url)
-    return head.after(len(entry))
+    return head.after(len(entry), digest(entry))
+
+
+def _digest_of(head: LogSegment) -> str:
+    """Return the digest of the newest entry of a segment; empty if there is none."""
+    if head.digest is not None:
+        return head.digest
+    uri = storage.join(log_folder(head.url), commit_file_name(head.version))
+    content = storage.read_bytes(uri) if head.version >= 0 else None
+    return "" if content is None else digest(content)
 
 
 def creation_actions(
@@ -48,18 +59,23 @@ def creation_actions(
 
     Raises TableError as ``metadata_fields`` does.
     """
-    now = int(time.time() * 1000)
+    table = creation_metadata(schema, layout)
+    now = table["metaData"]["createdTime"]
+    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}}
+    yield {"commitInfo": {**info, "commit": uuid.uuid4().hex}}
+    yield from ({kind: action} for kind, action in table.items())
+    yield from _txn_actions(transactions)
+
+
+def creation_metadata(schema: pa.Schema, layout: Layout) -> dict[str, dict[str, Any]]:
+    """Return the ``protocol`` and the ``metaData`` of a new table; raise as ``metadata_fields`` does."""
     metadata = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
-        "createdTime": now,
+        "createdTime": int(time.time() * 1000),
         **metadata_fields(schema, layout),
     }
-    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}}
-    yield {"commitInfo": {**info, "commit": uuid.uuid4().hex}}
-    yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-    yield {"metaData": metadata}
-    yield from _txn_actions(transactions)
+    return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metaData": metadata}
 
 
 def commit_actions(
@@ -68,21 +84,20 @@ def commit_actions(
     remove: Iterable[str],
     transactions: Mapping[str, int],
     commit_info: Mapping[str, Any],
-    metadata: Mapping[str, Any] | None = None,
+    state: Mapping[str, Mapping[str, Any]],
     data_change: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a commit; ``metadata`` is that of a table which the commit overwrites."""
+    """Yield the actions of a commit; ``state`` has the ``protocol`` and ``metaData`` that it states."""
     now = int(time.time() * 1000)
     info = {
         "timestamp": now,
         "operation": "WRITE",
-        "operationParameters": {"mode": "Append" if metadata is None else "Overwrite"},
+        "operationParameters": {"mode": "Append"},
         **commit_info,
         "commit": uuid.uuid4().hex,  # makes each entry unique, see storage.create_if_absent
     }
     yield {"commitInfo": info}
-    if metadata is not None:
-        yield {"metaData": metadata}
+    yield from ({kind: action} for kind, action in state.items())
     yield from _txn_actions(transactions)
     for path in remove:
         yield {"remove": {"path": path, "deletionTimestamp": now, "dataChange": data_change}}

@@ -5,18 +5,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from etl import storage
 from etl.delta.log_segment import (
     last_action,
     list_log_files,
+    raise_if_damaged,
     read_commit_files,
     version_of_commit_file,
 )
-from etl.delta.torn_entries import raise_if_damaged
+from etl.storage import checked_json
 
-_VACUUMED = "_vacuumed.json"  # next to the data files
+VACUUMED: Final = "_vacuumed.json"
+"""The name of the file, next to the data files, that ``vacuumed_versions`` reads."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +65,29 @@ def read_commits(
 
 
 def vacuumed_versions(url: str) -> list[tuple[int, int]]:
-    """Return the ranges (first, last) of versions whose data files a vacuum has deleted."""
-    content = storage.read_bytes(storage.join(storage.normalize(url), _VACUUMED))
-    return [] if content is None else [(first, last) for first, last in json.loads(content)]
+    """Return the ranges (first, last) of versions whose data files a vacuum has deleted.
+
+    Raises TableError if the file that lists them is damaged.
+    """
+    hint = "it lists the versions of which data files are missing"
+    content = checked_json.read(storage.join(storage.normalize(url), VACUUMED), hint=hint)
+    return [(first, last) for first, last in content or ()]
 
 
 def record_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
     """Add ranges of versions to those that ``vacuumed_versions`` returns."""
+    write_vacuumed(url, [*vacuumed_versions(url), *versions])
+
+
+def write_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
+    """Replace the ranges of versions that ``vacuumed_versions`` returns."""
     merged: list[tuple[int, int]] = []
-    for first, last in sorted([*vacuumed_versions(url), *versions]):
+    for first, last in sorted(versions):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
             merged.append((first, last))
-    storage.write_bytes(
-        storage.join(storage.normalize(url), _VACUUMED), json.dumps(merged).encode()
-    )
+    checked_json.write(storage.join(storage.normalize(url), VACUUMED), merged)
 
 
 def _commit_files(url: str, version: int) -> list[str]:

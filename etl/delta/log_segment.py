@@ -4,14 +4,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from etl import storage
-from etl.errors import StorageError, TableError
+from etl.errors import DamagedLogError, TableError, error_line
 
 _THREADS = 16  # I/O-bound
 _MAX_HELD_BYTES = 4 << 20
+_RESTORE = "restore the log from a backup"
 
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
@@ -26,12 +29,14 @@ class LogSegment:
     checkpoint: tuple[str, ...] = ()  # file names
     entries: tuple[str, ...] = ()  # file names
     size: int = 0  # bytes of the log entries
+    digest: str | None = None  # of the newest entry; None: unknown
 
-    def after(self, entry_bytes: int) -> "LogSegment":
-        """Return the log segment after one more commit."""
+    def after(self, entry_bytes: int, digest: str) -> "LogSegment":
+        """Return the log segment after one more commit, given the size and digest of its entry."""
         version = self.version + 1
         entries = (*self.entries, commit_file_name(version))
-        return replace(self, version=version, entries=entries, size=self.size + entry_bytes)
+        size = self.size + entry_bytes
+        return replace(self, version=version, entries=entries, size=size, digest=digest)
 
 
 def log_folder(url: str) -> str:
@@ -86,9 +91,10 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
     missing = next((v for v in needed if v not in entry_sizes), None)
     if missing is not None:
         what = f"has no version {wanted}"
-        if wanted <= newest:
-            what += f" (the log entry of version {missing} is missing)"
-        raise TableError(what, where=url, hint=f"the newest version is {newest}")
+        if wanted > newest:
+            raise TableError(what, where=url, hint=f"the newest version is {newest}")
+        what += f" (the log entry of version {missing} is missing)"
+        raise DamagedLogError(what, where=url, hint=_RESTORE)
     size = sum(entry_sizes[v] for v in needed)
     return LogSegment(
         url, wanted, checkpoints.get(start, ()), tuple(map(commit_file_name, needed)), size
@@ -109,7 +115,9 @@ def read_commit_files(
     def read(name: str) -> bytes:
         content = held[name] if name in held else storage.read_bytes(storage.join(log, name))
         if content is None:  # without it, the table would have other rows
-            raise StorageError("a log entry is missing", where=storage.join(log, name))
+            raise DamagedLogError(
+                "a log entry is missing", where=storage.join(log, name), hint=_RESTORE
+            )
         return content
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -134,6 +142,17 @@ def last_action(content: bytes, kind: str) -> dict[str, Any] | None:
     return action
 
 
+def ranges(versions: Iterable[int]) -> list[tuple[int, int]]:
+    """Return ascending versions as ranges (first, last).
+
+    >>> ranges([1, 2, 3, 7])
+    [(1, 3), (7, 7)]
+    """
+    groups = groupby(enumerate(versions), key=lambda pair: pair[1] - pair[0])
+    numbers = [[version for _, version in group] for _, group in groups]
+    return [(group[0], group[-1]) for group in numbers]
+
+
 def find_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Return the file names of complete checkpoints by version."""
     parts: dict[tuple[int, int], list[str]] = {}
@@ -141,3 +160,18 @@ def find_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
         if match := _CHECKPOINT.fullmatch(name):
             parts.setdefault((int(match[1]), int(match[2] or 1)), []).append(name)
     return {version: tuple(part) for (version, count), part in parts.items() if len(part) == count}
+
+
+@contextmanager
+def raise_if_damaged(url: str, name: str) -> Iterator[None]:
+    """Turn errors raised while a log entry is parsed into a DamagedLogError that names the entry."""
+    try:
+        yield
+    except (ValueError, LookupError, AttributeError) as error:  # Arrow's errors are ValueErrors
+        raise damaged_entry(url, name, error_line(error)) from error
+
+
+def damaged_entry(url: str, name: str, problem: str) -> DamagedLogError:
+    """Return the error for a log entry that is damaged."""
+    where = storage.join(log_folder(url), name)
+    return DamagedLogError(f"a log entry is damaged: it {problem}", where=where, hint=_RESTORE)

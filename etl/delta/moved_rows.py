@@ -18,9 +18,9 @@ from etl import storage
 from etl.delta.log_segment import (
     commit_file_name,
     list_log_files,
+    raise_if_damaged,
     read_commit_files,
 )
-from etl.delta.torn_entries import raise_if_damaged
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The state of a table at a version: its checkpoint, and the actions of the commits after it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -12,10 +12,10 @@ import pyarrow.json
 from etl import storage
 from etl.delta import checkpoint, log_segment, protocol
 from etl.delta.actions import TXN, has_deletion_vectors, parse_actions, reconcile
+from etl.delta.entry_checksum import check_entries, digest
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.statistics import column_types, file_table
-from etl.delta.torn_entries import raise_if_damaged
-from etl.errors import TableError, error_line
+from etl.errors import DamagedLogError, TableError, error_line
 
 _TRANSACTION_ROWS = 1 << 19  # read at a time
 
@@ -73,23 +73,31 @@ class Snapshot:
         _release_memory()
 
 
-def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
+def read_snapshot(
+    head: log_segment.LogSegment, *, default: Mapping[str, Mapping[str, Any]] | None = None
+) -> Snapshot:
     """Read the actions since the last checkpoint, and the table's metadata and protocol.
 
-    Raises TableError if the log is damaged or the table requires a feature of readers that is not
-    supported, StorageError if the log cannot be read.
+    ``default`` has the ``metaData`` and ``protocol`` of a log that has none. Raises DamagedLogError if the
+    log is damaged, TableError if the table requires a feature of readers that is not supported, StorageError
+    if the log cannot be read.
     """
     kinds = ("metaData", "protocol")
-    single = {
+    single: dict[str, Mapping[str, Any]] = {
         kind: checkpoint.read_single_action(_checkpoint_files(head), kind) or {} for kind in kinds
     }
     actions = []
     entries = {}
     has_vectors = checkpoint.has_deletion_vectors(_checkpoint_files(head))
-    for name, content in zip(
-        head.entries, log_segment.read_commit_files(head.url, head.entries), strict=True
-    ):
-        with raise_if_damaged(head.url, name):
+    versions = map(log_segment.version_of_commit_file, head.entries)
+    contents = log_segment.read_commit_files(head.url, head.entries)
+    for entry in check_entries(zip(versions, contents, strict=True)):
+        name, content = log_segment.commit_file_name(entry.version), entry.content
+        if entry.problem is not None:
+            raise log_segment.damaged_entry(head.url, name, entry.problem)
+        if entry.version == head.version and head.digest is None:
+            head = replace(head, digest=digest(content))
+        with log_segment.raise_if_damaged(head.url, name):
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
             partition = single["metaData"].get("partitionColumns") or ()
             entries[name] = content
@@ -97,7 +105,9 @@ def read_snapshot(head: log_segment.LogSegment) -> Snapshot:
             has_vectors = has_vectors or has_deletion_vectors(content)
     for kind, action in single.items():
         if not action:
-            raise TableError(f"the log has no {kind}", where=head.url)
+            if default is None:
+                raise DamagedLogError(f"the log has no {kind}", where=head.url)
+            single[kind] = default[kind]
     protocol.check_readable(head.url, single["protocol"], single["metaData"])
     if has_vectors:  # although the protocol of the table does not permit them
         raise protocol.not_plain(head.url, [protocol.DELETION_VECTORS])

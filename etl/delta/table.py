@@ -25,6 +25,7 @@ from etl.delta.commit import (
 )
 from etl.delta.data_file import DataFile
 from etl.delta.layout import Layout
+from etl.delta.log_segment import ranges
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
 from etl.delta.statistics import column_types, file_table
@@ -46,6 +47,8 @@ class Table:
         metadata: Mapping[str, Any],
         protocol: Mapping[str, Any],
         snapshot: Snapshot | None = None,
+        *,
+        lost: tuple[int, ...] | None = None,
     ) -> None:
         self.url = head.url
         self.version = head.version
@@ -53,6 +56,7 @@ class Table:
         self._metadata = metadata
         self._protocol = protocol
         self._loaded = snapshot
+        self._lost = lost
         self.checkpoint_error: TokenlakeError | None = None
         self._held = {} if snapshot is None else dict(snapshot.entries)
 
@@ -88,6 +92,14 @@ class Table:
         return cls(state.head, state.metadata, state.protocol, state)
 
     @classmethod
+    def of_remains(cls, state: Snapshot, lost: tuple[int, ...]) -> Self:
+        """Return the table that the sound files of a damaged log make, without the ``lost`` versions.
+
+        Its next commit states all that the table holds, in a checkpoint: see ``log_damage``.
+        """
+        return cls(state.head, state.metadata, state.protocol, state, lost=lost)
+
+    @classmethod
     def create(
         cls,
         url: str,
@@ -117,6 +129,11 @@ class Table:
     def schema(self) -> pa.Schema:
         """The table's Arrow schema."""
         return pa.schema(deltalake.Schema.from_json(self._metadata["schemaString"]).to_arrow())
+
+    @property
+    def is_remains(self) -> bool:
+        """Whether this is what is left of a damaged log, which the next commit states."""
+        return self._lost is not None
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -238,20 +255,25 @@ class Table:
         """
         remove = list(remove)
         self.check_writable(removes=data_change and (overwrite is not None or bool(remove)))
-        metadata = None
+        info, state = dict(commit_info), dict[str, Mapping[str, Any]]()
+        if self._lost is not None:
+            info["lost"] = ranges(self._lost)
+            state = {"protocol": self._protocol, "metaData": self._metadata}
         if overwrite is not None:
-            metadata = {**self._metadata, **metadata_fields(*overwrite)}
+            state["metaData"] = {**self._metadata, **metadata_fields(*overwrite)}
+            info["operationParameters"] = {"mode": "Overwrite"}
             remove = (file["path"] for file in self.files("path"))
         actions = commit_actions(
             add,
             remove=remove,
             transactions=transactions,
-            commit_info=commit_info,
-            metadata=metadata,
+            commit_info=info,
+            state=state,
             data_change=data_change,
         )
         head = write_commit(self._head, actions)
-        return type(self)(head, metadata or self._metadata, self._protocol).checkpoint_if_due()
+        table = type(self)(head, state.get("metaData", self._metadata), self._protocol)
+        return table.checkpoint_if_due() if self._lost is None else table.checkpoint()
 
     def checkpoint_if_due(self) -> Self:
         """Write a checkpoint if so many commits have none; return the table with it.
@@ -275,9 +297,9 @@ class Table:
         """
         self.check_writable()
         self._snapshot.write_checkpoint()
-        return type(self)(
-            log_segment.read_log_segment(self.url, self.version), self._metadata, self._protocol
-        )
+        head = log_segment.read_log_segment(self.url, self.version)
+        head = replace(head, digest=self._head.digest)
+        return type(self)(head, self._metadata, self._protocol)
 
     def dataset(self) -> "pds.Dataset":
         """Return the table's rows as a pyarrow dataset, which skips files by their statistics."""

@@ -1,4 +1,4 @@
-"""Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit.
+"""Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit per arrival.
 
 The barrier first closes the open arrival: documents that are committed later arrive later. Those of one
 arrival are decided together. Rows that a repair has dropped and a run has read again keep their arrival, so
@@ -51,7 +51,9 @@ def _deduplicate(run: RunContext) -> None:
         unit_keys = (ledger.key(unit.key) for unit in new)
         first_key = next(unit_keys)
         keys, lake = KeysTable(ledger), _lake(run)
-        compared = ComparisonSet(units, decisions, keys, run.plan.others, stages=lake.stages)
+        compared = ComparisonSet(
+            units, decisions, keys, run.plan.others, arrival=arrival, stages=lake.stages
+        )
         data_files = find_duplicates(
             run.client, compared.files, lake, name=first_key, keys=compared.keys
         )

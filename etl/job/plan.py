@@ -10,7 +10,7 @@ from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
-from etl.errors import MismatchError
+from etl.errors import DamagedLogError, MismatchError
 from etl.lake.commit_info import find_record
 from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.keys_table import KeysTable
@@ -105,6 +105,7 @@ def plan_work(
     others = open_reference_lakes(recipe)
     lake = open_lake(str(recipe.lake), ledgers.values())
     begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
+    _check_missing_tables(recipe, ledgers, begin)
     _check_foreign_changes(recipe, ledgers, begin)
     documents = ledgers["documents"]
     is_new = "documents" in begin
@@ -157,6 +158,26 @@ def _read_before(recipe: Recipe, documents: Ledger) -> ReadBefore:
         return rows
 
     return ReadBefore(rows_below, documents.has_changed, partial(read_moves, str(recipe.lake)))
+
+
+def _check_missing_tables(
+    recipe: Recipe, ledgers: Mapping[Step, Ledger], begin: Sequence[Step]
+) -> None:
+    """Raise DamagedLogError if a table is missing, and another one has rows that were made from it."""
+    missing = [step for step in recipe.steps if ledgers[step].table is None]
+    for step, ledger in ledgers.items():
+        lost = [name for name in missing if name in SPECS[step].made_from]
+        if lost and step not in begin and _has_rows(ledger):
+            raise DamagedLogError(
+                "the table is missing, but others that were made from it are there",
+                where=ledgers[lost[0]].url,
+                hint=f"`etl repair {recipe.lake} --yes` creates it; `etl run` fills it again",
+            )
+
+
+def _has_rows(ledger: Ledger) -> bool:
+    table = ledger.table
+    return table is not None and next(table.files("path", by=()), None) is not None
 
 
 def _check_foreign_changes(

@@ -42,6 +42,8 @@ class RunCommits:
         self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
         self.check_lease: Callable[[], None] = lambda: None
+        # For a table whose own records are lost; the same for each commit of the run.
+        self._fingerprints = {s: self._recipe.fingerprint(s) for s in self._recipe.steps}
         self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 
     def commit(
@@ -118,7 +120,7 @@ class RunCommits:
         step: Step | Literal["keys"],
         counts: schemas.Counts = _NO_COUNTS,
         *,
-        action: Literal["append", "rebuild", "arrival"] = "append",
+        action: Literal["append", "rebuild", "arrival", "optimize"] = "append",
         fingerprint: str | None = None,
     ) -> Describe:
         """Return a function that describes a commit with these counts, called once its entries are known.
@@ -145,7 +147,8 @@ class RunCommits:
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
         usual = {
             "run_id": self.report.run_id,
-            "fingerprint": None if step == "keys" else self._recipe.fingerprint(step),
+            "fingerprint": None if step == "keys" else self._fingerprints[step],
+            "fingerprints": self._fingerprints,
             "action": "append",
             "generation": generation,
             "input_files": [],

@@ -8,14 +8,18 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-from etl.errors import ConflictError
+from etl import storage
+from etl.audit.verify.log_checks import check_logs
+from etl.errors import ConflictError, DamagedLogError
 from etl.job.plan import Plan, open_ledgers, plan_work
 from etl.job.run_commits import RunCommits
+from etl.lake import leases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.source_moves import write_moves
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import drop_sources, drop_units
+from etl.maintenance.restore_logs import restore_logs
 from etl.recipe.recipe import Recipe
 
 _MAX_ATTEMPTS = 20  # each failure means that another run's commit succeeded
@@ -30,7 +34,19 @@ class Start:
         self._recipe = recipe
         self._rebuild = rebuild
         self._replace_changed = replace_changed
-        self._plan()
+        try:
+            self._plan()
+        except DamagedLogError:
+            if not rebuild:
+                raise
+            self._restore_logs()
+            self._plan()
+
+    def _restore_logs(self) -> None:
+        """Restore what is left of damaged logs, so that the tables can be rebuilt."""
+        lake = storage.normalize(str(self._recipe.lake))
+        with leases.hold_lease(lake, "repair") as lease:
+            restore_logs(lake, check_logs(lake), lease.check)
 
     def _plan(self) -> None:
         self.ledgers = open_ledgers(self._recipe)

@@ -9,11 +9,12 @@ from etl import schemas, storage
 from etl.delta.table import Table
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.table_specs import KEYS
+from etl.lake.work_units import WorkUnit
 
-Kind = Literal["exact", "near"]
+Kind = Literal["exact", "near", "cut"]
 
-KINDS: Final[tuple[Kind, ...]] = ("exact", "near")
-"""The kinds of duplicates, and of keys."""
+KINDS: Final[tuple[Kind, ...]] = ("exact", "near", "cut")
+"""The kinds of keys, each named like the rows of ``duplicates`` that it helps to find."""
 
 
 class KeysTable:
@@ -50,6 +51,10 @@ class KeysTable:
     def has(self, unit: str) -> bool:
         """Return whether the table holds the keys of a unit of ``documents``, given the unit's key."""
         return self.fits and self.ledger.is_done(self.ledger.key(unit))
+
+    def kinds_of(self, unit: WorkUnit) -> tuple[Kind, ...]:
+        """Return the kinds of keys that the table holds for a unit."""
+        return KINDS if self.has(unit.key) else ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ dead job. A job that could not renew its lease in time, for example because its 
 commits. Leases do not order commits, which the Delta log does: they only hold back deletions.
 """
 
-import json
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Final
 
 from etl import storage
 from etl.errors import StorageError, TableError
+from etl.storage import checked_json
 
 _FOLDER = "leases"
 _RENEW_SECONDS = 60.0
@@ -103,7 +103,7 @@ class HeldLease:
             "process": os.getpid(),
             "started": None if started is None else started.isoformat(),
         }
-        storage.write_bytes(self._uri, json.dumps(content, indent=1).encode())
+        checked_json.write(self._uri, content)
         self._renewed = begun
 
 
@@ -129,10 +129,10 @@ def active_leases(lake: str, now: datetime) -> list[Lease]:
     """Return the leases of live jobs at a time by the store's clock, oldest first."""
     held = []
     for file in storage.find_files(storage.join(storage.normalize(lake), _FOLDER)):
-        content = storage.read_bytes(file.uri)
-        if content is not None:  # else the job has ended since the listing
-            held.append(_parse(content, file.modified or now))
-    return sorted((lease for lease in held if lease.is_alive(now)), key=lambda each: each.started)
+        lease = _read(file.uri, file.modified or now)
+        if lease is not None and lease.is_alive(now):
+            held.append(lease)
+    return sorted(held, key=lambda each: each.started)
 
 
 def store_time(uri: str) -> datetime:
@@ -141,8 +141,18 @@ def store_time(uri: str) -> datetime:
     return file.modified if file is not None and file.modified is not None else datetime.now(UTC)
 
 
-def _parse(content: bytes, renewed: datetime) -> Lease:
-    fields = json.loads(content)
+def _read(uri: str, renewed: datetime) -> Lease | None:
+    """Return the lease in a file, or None if the job has ended.
+
+    A live job soon renews a damaged lease. Until then it counts as that of a job that may need any file.
+    """
+    try:
+        fields = checked_json.read(uri, hint="the job that holds it writes it again")
+    except TableError:
+        long_ago = datetime.fromtimestamp(0, UTC) + _STORE_SKEW
+        return Lease(kind="unknown", key="", process=0, started=long_ago, renewed=renewed)
+    if fields is None:
+        return None
     started = fields.pop("started")
     return Lease(
         **fields,

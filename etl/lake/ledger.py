@@ -144,6 +144,9 @@ class Ledger:
     def _read(self, table: Table) -> None:
         self.table, self._transactions = table, table.transactions()
         self.generation, self.epoch = _epoch(self._transactions)
+        if table.is_remains:
+            paths = (file["path"] for file in table.files("path", by=()))
+            self._transactions.update({"live_files": _hash_paths(paths)})
 
     @property
     def is_other_recipe(self) -> bool:
@@ -259,6 +262,8 @@ class Ledger:
         transactions |= {self._name_of(uri): 0 for uri in sorted(drop.files)}
         transactions |= {entry.key: self._arrival(entry) for entry in drop.add}
         transactions |= {"epoch": epoch, "generation": generation}
+        if self.table is not None and self.table.is_remains:
+            transactions["recipe"] = _int63(self.fingerprint)
         if drop.is_undo:  # the files are again those that our commits have made
             transactions["live_files"] = self._transactions.get("live_files") or 0
         if drop.is_void:

@@ -85,13 +85,18 @@ def run_record(recipe: Recipe, step: TableName, **fields: Any) -> dict[str, Any]
 
 
 def maintenance_record(
-    table: Table, action: Literal["drop", "epoch", "repair", "optimize"], **fields: Any
+    table: Table,
+    action: Literal["drop", "epoch", "repair", "optimize"],
+    *,
+    default: schemas.Lineage | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Return the record as JSON data; ``fields`` override fields of ``schemas.Lineage``.
 
-    It is empty for a table without a record, which has no rows yet.
+    For a table without a record, which has no rows yet, ``default`` is the record to start from; without it,
+    the result is empty.
     """
-    newest = find_record(table)
+    newest = find_record(table) or default
     if newest is None:
         return {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")

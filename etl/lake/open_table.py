@@ -4,8 +4,7 @@ from datetime import datetime
 
 from etl import storage
 from etl.delta.table import Table
-from etl.delta.torn_entries import find_torn_files
-from etl.errors import TableError
+from etl.errors import DamagedLogError
 from etl.lake.commit_info import check_format
 
 
@@ -16,12 +15,10 @@ def open_table(url: str, version: int | datetime | None = None) -> Table:
     """
     try:
         table = Table.open(url, version)
-    except TableError as error:
-        if not find_torn_files(url):
-            raise
+    except DamagedLogError as error:
         lake, _, _ = storage.normalize(url).rpartition("/")
-        hint = f"`etl repair {lake} --yes` removes them; `etl run` continues"
-        raise TableError(error.what, where=error.where, hint=hint) from error
+        hint = f"`etl repair {lake} --yes` restores the log; `etl run` then does lost work again"
+        raise DamagedLogError(error.what, where=error.where, hint=hint) from error
     check_format(table)
     return table
 

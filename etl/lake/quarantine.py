@@ -4,11 +4,11 @@ A quarantined unit is not done: the next run tries it again and deletes its note
 """
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from etl import storage
+from etl.storage import checked_json
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Quarantine:
     """The quarantine notes of one lake."""
 
     def __init__(self, lake: str) -> None:
-        self._url = storage.join(storage.normalize(lake), "quarantine")
+        self._lake = storage.normalize(lake)
+        self._url = storage.join(self._lake, "quarantine")
         self._known = {file.uri for file in storage.find_files(self._url)}
 
     def put(self, step: str, source: str, part: str, error: str) -> Quarantined:
@@ -34,7 +35,7 @@ class Quarantine:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         note = Quarantined(step, source, part, error, now)
         uri = self._uri(step, source, part)
-        storage.write_bytes(uri, json.dumps(asdict(note), indent=1).encode())
+        checked_json.write(uri, asdict(note))
         self._known.add(uri)
         return note
 
@@ -46,11 +47,10 @@ class Quarantine:
             self._known.discard(uri)
 
     def notes(self) -> list[Quarantined]:
-        """Return all notes, sorted by source and part."""
-        notes = []
-        for uri in self._known:
-            with storage.open_input(uri) as file:
-                notes.append(Quarantined(**json.loads(file.read())))
+        """Return all notes, sorted by source and part; raise TableError if one is damaged."""
+        hint = f"`etl repair {self._lake} --yes` deletes it; the next run tries its input again"
+        contents = (checked_json.read(uri, hint=hint) for uri in self._known)
+        notes = [Quarantined(**content) for content in contents if content is not None]
         return sorted(notes, key=lambda note: (note.source, note.part))
 
     def _uri(self, step: str, source: str, part: str) -> str:

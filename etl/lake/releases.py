@@ -5,7 +5,6 @@ use the same name at once, one of them succeeds. A vacuum keeps the data files o
 be used wherever a version number is expected.
 """
 
-import json
 import re
 import uuid
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from etl.errors import TableError
 from etl.lake.commit_info import input_versions
 from etl.lake.leases import active_leases, store_time
 from etl.lake.open_table import open_table
+from etl.storage import checked_json
 
 _FOLDER = "releases"
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -52,9 +52,7 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
     versions = {table_name: table.version for table_name, table in tables.items()}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     release = Release(name=name, versions=versions, created=now, key=uuid.uuid4().hex[:12])
-    if not storage.create_if_absent(
-        _uri(url, name), json.dumps(asdict(release), indent=1).encode()
-    ):
+    if not storage.create_if_absent(_uri(url, name), checked_json.encode(asdict(release))):
         raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
     # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
     written = store_time(_uri(url, name))
@@ -69,29 +67,51 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
 def read_release(lake: str, name: str) -> Release:
     """Return a release by its name; raises TableError if there is none."""
     url = storage.normalize(lake)
-    content = storage.read_bytes(_uri(url, name)) if _NAME.fullmatch(name) else None
-    if content is None:
+    release = _read(url, _uri(url, name)) if _NAME.fullmatch(name) else None
+    if release is None:
         known = ", ".join(release.name for release in list_releases(url)) or "none"
         raise TableError(
             f"no release {name!r} in this lake", where=url, hint=f"existing releases: {known}"
         )
-    return Release(**json.loads(content))
+    return release
 
 
 def list_releases(lake: str) -> list[Release]:
-    """Return the releases of a lake, oldest first."""
-    releases = []
-    for file in storage.find_files(storage.join(storage.normalize(lake), _FOLDER)):
-        content = storage.read_bytes(file.uri)
-        if content is not None:  # else it was removed since the listing
-            releases.append(Release(**json.loads(content)))
-    return sorted(releases, key=lambda release: (release.created, release.name))
+    """Return the releases of a lake, oldest first; raise TableError if one is damaged."""
+    releases, damaged = read_releases(lake)
+    if damaged:
+        raise damaged[0]
+    return releases
+
+
+def read_releases(lake: str) -> tuple[list[Release], list[TableError]]:
+    """Return the releases of a lake, oldest first, and the errors of those that are damaged."""
+    url = storage.normalize(lake)
+    releases: list[Release] = []
+    damaged: list[TableError] = []
+    for file in storage.find_files(storage.join(url, _FOLDER)):
+        try:
+            release = _read(url, file.uri)
+        except TableError as error:
+            damaged.append(error)
+        else:
+            releases += [] if release is None else [release]  # it may just have been removed
+    return sorted(releases, key=lambda release: (release.created, release.name)), damaged
 
 
 def remove_release(lake: str, name: str) -> Release:
-    """Remove a release; its versions remain until a vacuum. Raises TableError if there is none."""
-    release = read_release(lake, name)
-    storage.remove(_uri(storage.normalize(lake), name))
+    """Remove a release; its versions remain until a vacuum. Raises TableError if there is none.
+
+    A release that is damaged is removed too, and returned without versions.
+    """
+    uri = _uri(storage.normalize(lake), name)
+    try:
+        release = read_release(lake, name)
+    except TableError:
+        if not _NAME.fullmatch(name) or storage.file_info(uri) is None:
+            raise
+        release = Release(name=name, versions={}, created="", key="")
+    storage.remove(uri)
     return release
 
 
@@ -132,6 +152,13 @@ def check_not_vacuumed(table: Table) -> None:
             where=table.url,
             hint="use a newer version; `etl release` protects a version from vacuums",
         )
+
+
+def _read(lake: str, uri: str) -> Release | None:
+    """Return the release in a file, None if it does not exist; raise TableError if it is damaged."""
+    name = uri.rpartition("/")[2].removesuffix(".json")
+    content = checked_json.read(uri, hint=f"`etl release {lake} {name} --remove` removes it")
+    return None if content is None else Release(**content)
 
 
 def _uri(lake: str, name: str) -> str:

@@ -6,12 +6,11 @@ an update is lost, the next run reads the log again.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 
 from etl import storage
 from etl.delta.moved_rows import Move
-from etl.errors import TableError, error_line
+from etl.storage import checked_json
 
 _FOLDER = "source_moves"
 
@@ -21,16 +20,11 @@ def read_moves(lake: str, table_id: str) -> list[Move]:
 
     Raises TableError if they are damaged, StorageError if they cannot be read.
     """
-    uri = _uri(lake, table_id)
-    content = storage.read_bytes(uri)
-    try:
-        return [
-            Move(int(move["version"]), frozenset(move["origins"]), dict(move["targets"]))
-            for move in json.loads(content or "[]")
-        ]
-    except (ValueError, LookupError, TypeError) as error:
-        hint = "delete the file: it is written again from the log of the source"
-        raise TableError(f"is damaged ({error_line(error)})", where=uri, hint=hint) from error
+    hint = f"`etl repair {lake} --yes` deletes it; the next run reads the log of the source again"
+    return [
+        Move(move["version"], frozenset(move["origins"]), move["targets"])
+        for move in checked_json.read(_uri(lake, table_id), hint=hint) or ()
+    ]
 
 
 def write_moves(lake: str, moves: Mapping[str, Sequence[Move]]) -> None:
@@ -40,7 +34,7 @@ def write_moves(lake: str, moves: Mapping[str, Sequence[Move]]) -> None:
             {"version": move.version, "origins": sorted(move.origins), "targets": move.targets}
             for move in table_moves
         ]
-        storage.write_bytes(_uri(lake, table_id), json.dumps(records, indent=1).encode())
+        checked_json.write(_uri(lake, table_id), records)
 
 
 def _uri(lake: str, table_id: str) -> str:

@@ -1,16 +1,17 @@
-"""Repair a lake: undo changes by other programs, and drop damaged data for the next run to rebuild.
+"""Repair a lake: restore logs, undo changes by other programs, drop damaged data for the next run to rebuild.
 
-Changes of data by other programs are undone first: data files that they added are removed, and those that
-they removed are added again. Files that no longer exist are then damage.
+First the logs are restored from what is left of them (``restore_logs``). Then changes of data by other
+programs are undone: data files that they added are removed, and those that they removed are added again.
+Files that no longer exist are then damage.
 
 `etl verify` names the damaged data files. Repair undoes the units of work behind them and all that was
 derived from these units. A split of documents is dropped with its decisions and its tokens; a data file of
 duplicates is dropped with the decisions on the input files it covers, and with their tokens. The next run
-reads, deduplicates and tokenizes only these units; earlier decisions take precedence, as in any run. The
-table ``keys`` is rebuilt. A repair starts an epoch of the lake: see ``etl.lake.epochs``.
+reads, deduplicates and tokenizes only these units. The table ``keys`` is rebuilt. All this is repeated until
+`etl verify` finds nothing more to repair. A repair starts an epoch of the lake: see ``etl.lake.epochs``.
 
-The next run restores the same rows if the recipe's libraries have not changed. If equal texts from several
-runs are all decided again, it keeps the one that a single run would keep, which may be a different one.
+The next run restores the same rows and decisions if the recipe's libraries have not changed: documents keep
+their arrival.
 """
 
 from collections import Counter
@@ -25,21 +26,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
+from etl.audit.verify.log_checks import check_logs
+from etl.audit.verify.small_file_checks import REMOVABLE
 from etl.audit.verify.verify import Problem, verify
+from etl.delta.commit_history import VACUUMED, write_vacuumed
 from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
-from etl.delta.torn_entries import TornFile, find_torn_files, remove_torn_files
 from etl.lake import leases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
-from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of, open_ledger
+from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
-from etl.maintenance.undo_foreign import ForeignUndo, describe_repair, undo_foreign_changes
+from etl.maintenance.restore_logs import restore_logs
+from etl.maintenance.undo_foreign import describe_repair, undo_foreign_changes
+from etl.maintenance.vacuumed_versions import find_vacuumed_versions
 
-_NOT_REPAIRABLE = (
-    "cannot be repaired automatically: restore it from a backup, or run the recipe with --rebuild"
-)
+_MAX_ROUNDS = 10  # each repairs what the one before has uncovered
+_NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,57 +54,93 @@ class UnrepairedProblem:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Repair:
-    """The data that a repair drops, or would drop, and the problems that it cannot repair."""
+    """What a repair changes, or would change, and the problems that it cannot repair."""
 
     lake: str
-    problems: list[Problem]
-    restored: dict[str, list[str]]  # table -> data files that another program had removed
-    dropped: dict[str, list[str]]  # table -> data files
-    sources: list[str]  # input files to read again, in part or as a whole
-    left: list[UnrepairedProblem]
-    torn: list[TornFile]  # what a power failure left of the newest log entries
     done: bool
+    problems: list[Problem] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)  # tables whose logs are restored
+    files: list[str] = field(default_factory=list)  # small files that are removed or written again
+    restored: dict[str, list[str]] = field(default_factory=dict)  # table -> files, see ForeignUndo
+    dropped: dict[str, list[str]] = field(default_factory=dict)  # table -> data files
+    sources: list[str] = field(default_factory=list)  # input files to read again, in part or whole
+    left: list[UnrepairedProblem] = field(default_factory=list)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the repair changes anything."""
+        return bool(self.logs or self.files or self.restored or self.dropped)
 
 
 def repair(lake: str, *, drop: bool = False) -> Repair:
     """Find what can be repaired, and repair it if ``drop`` is set.
 
-    Torn log entries are removed first, then changes by other programs are undone; without ``drop``, nothing
-    else is checked if there are any. Raises TableError if the lake has no documents or no recipe made them,
-    ConflictError if another process commits concurrently.
+    Without ``drop``, damage of logs and changes by other programs hide what may be behind them. Raises
+    TableError if there is no lake, ConflictError if another process commits concurrently.
     """
     url = storage.normalize(lake)
-    undone, foreign = ForeignUndo(), list[Problem]()
+    result = Repair(lake=url, done=drop)
     with leases.hold_lease(url, "repair") if drop else nullcontext() as lease:
-        torn = [
-            file for name in reversed(SPECS) for file in find_torn_files(storage.join(url, name))
-        ]
-        if torn and drop:
-            remove_torn_files(torn)
-        # The rest can be verified without the torn files, if version 0 of documents is not among them.
-        can_verify = not torn or (drop and Table.exists(storage.join(url, "documents")))
-        problems = verify(url) if can_verify else []
-        if foreign := [problem for problem in problems if problem.is_foreign]:
-            undone = undo_foreign_changes(url, lease)
-            problems = verify(url) if drop else []
-        undo = _Undo(url, problems)
-        if lease is not None and undo.has_any:
-            undo.commit(lease)
-    dropped = {name: {*paths} for name, paths in undone.dropped.items()}
-    for name, table in undo.tables.items():
-        dropped.setdefault(name, set()).update(table.remove)
-    return Repair(
-        lake=url,
-        problems=foreign + problems,
-        restored=undone.restored,
-        dropped={name: sorted(paths) for name, paths in dropped.items() if paths},
-        sources=sorted(undo.sources),
-        left=undo.left,
-        torn=torn,
-        done=drop,
-    )
+        for _ in range(_MAX_ROUNDS):
+            if not _repair_once(url, lease, result) or lease is None:
+                break
+    return result
+
+
+def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> bool:
+    """Repair what can be repaired at once; return whether there may be more to repair."""
+    logs = check_logs(lake)
+    is_empty = not logs.tables and bool(result.logs)  # no log had a sound entry
+    problems = logs.problems if logs.damage or is_empty else verify(lake)
+    result.problems += [problem for problem in problems if problem not in result.problems]
+    small = [problem for problem in problems if _is_small(problem)]
+    _mend_small_files(lake, small, result)
+    if logs.damage:
+        result.logs += [name for name in logs.damage if name not in result.logs]
+        if lease is not None:
+            restore_logs(lake, logs, lease.check)
+        return True
+    if any(problem.is_foreign for problem in problems):
+        undone = undo_foreign_changes(lake, lease)
+        _extend(result.restored, undone.restored)
+        _extend(result.dropped, undone.dropped)
+        return True
+    if is_empty:
+        return False
+    undo = _Undo(lake, [problem for problem in problems if problem not in small])
+    result.left = undo.left
+    if undo.has_any and lease is not None:
+        undo.commit(lease)
+    _extend(result.dropped, {name: table.remove for name, table in undo.tables.items()})
+    result.sources = sorted({*result.sources, *undo.sources})
+    return undo.has_any
+
+
+def _is_small(problem: Problem) -> bool:
+    """Return whether a problem is one of a small file that can be removed or written again."""
+    return problem.table in REMOVABLE or problem.file == VACUUMED
+
+
+def _mend_small_files(lake: str, problems: Iterable[Problem], result: Repair) -> None:
+    for problem in problems:
+        name = f"{problem.table}/{problem.file}"
+        result.files += [name] if name not in result.files else []
+        if not result.done:
+            continue
+        if problem.file == VACUUMED:
+            table = Table.open(storage.join(lake, problem.table))
+            write_vacuumed(table.url, find_vacuumed_versions(table))
+        else:
+            storage.remove(storage.join(lake, name))
+
+
+def _extend(files: dict[str, list[str]], more: Mapping[str, Iterable[str]]) -> None:
+    """Add paths by table, each once and in order."""
+    for name, paths in more.items():
+        if merged := sorted({*files.get(name, ()), *paths}):
+            files[name] = merged
 
 
 @dataclass
@@ -136,7 +176,9 @@ class _Undo:
             if f"{problem.table}/{problem.file}" in live:
                 self._damaged.append(problem)
             else:
-                self.left.append(UnrepairedProblem(problem=problem, why=_NOT_REPAIRABLE))
+                remove = f"`etl release {lake} {problem.release} --remove` removes the release"
+                why = _NOT_REPAIRABLE if problem.release is None else remove
+                self.left.append(UnrepairedProblem(problem=problem, why=why))
         if self._damaged:
             self._undo_tables()
 
@@ -152,11 +194,9 @@ class _Undo:
 
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
-        documents = open_ledger(tables["documents"])
         for name, table in tables.items():
-            ledger = documents if name == "documents" else find_ledger(table)
-            if ledger is not None:
-                self.tables[name] = _TableUndo(ledger, table)
+            ledger = find_ledger(table) or Ledger(table.url, fingerprint="", table=table)
+            self.tables[name] = _TableUndo(ledger, table)
         self._lake = open_lake(lake, (undo.ledger for undo in self.tables.values()))
         self._inputs = live_inputs(read_versions(tables["documents"]))
         self._units = {unit.key: unit for unit in kept_units(tables["documents"])}

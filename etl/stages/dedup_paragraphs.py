@@ -33,10 +33,11 @@ class DedupParagraphs(DedupStage):
     The units compared are ``paragraphs`` (ended by a blank line), ``lines`` (as in CCNet, Wenzek et al.
     2019, arXiv 1911.00359, section 3.1) or, with ``unit: sentences``, each run of ``span`` sentences (three
     in C4: Raffel et al. 2020, arXiv 1910.10683, section 2.2), all of which are removed. ``ignore`` compares
-    units without regard to case, the amount of white space, or numbers. Units of fewer than ``min_chars``
-    code points are always kept (50 is chosen here, to keep headings and answers like "Thank you."). The
-    first occurrence by address is kept, and documents that already have tokens keep all their text.
-    Documents rejected by other deduplication stages are not compared.
+    units without regard to case, the amount of white space (so that a paragraph is found however it is
+    wrapped), or numbers. Units of fewer than ``min_chars`` code points are always kept (50 is chosen here, to
+    keep headings and answers like "Thank you."); what is ignored does not count. The first occurrence by
+    address is kept, and documents that already have tokens keep all their text. Documents rejected by other
+    deduplication stages are not compared.
 
     A document that loses text is rejected as ``dedup_paragraphs.short`` if fewer than ``min_rest_chars``
     code points remain (200 is chosen here; datatrove 0.10.1 requires 50 words); its units are then not

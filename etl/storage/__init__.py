@@ -1,7 +1,7 @@
 """Reach files by URL, local or in an object store; only this package holds credentials.
 
-Callers import the package and write ``storage.join(...)``. ``referenced_files`` and ``time_limit`` are
-imported by their own names.
+Callers import the package and write ``storage.join(...)``. ``checked_json``, ``referenced_files`` and
+``time_limit`` are imported by their own names.
 """
 
 from etl.storage.files import (

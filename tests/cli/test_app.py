@@ -336,32 +336,30 @@ def test_repair_drops_files_only_with_yes(lake: Recipe) -> None:
     result = etl("repair", lake.lake)
     assert result.exit_code == 0
     assert "would drop 1 file of tokens\n" in result.stdout
-    assert result.stdout.endswith("--yes drops the files; `etl run` then rebuilds the data\n")
+    assert result.stdout.endswith("--yes does this; `etl run` then rebuilds what was dropped\n")
     assert etl("verify", lake.lake).exit_code == 1
     result = etl("repair", lake.lake, "--yes")
     assert "dropped 1 file of tokens\n" in result.stdout
-    assert result.stdout.endswith("`etl run` rebuilds the dropped data\n")
+    assert result.stdout.endswith("`etl run` rebuilds what was dropped\n")
     assert etl("verify", lake.lake).exit_code == 0
 
 
 @pytest.mark.local_only
-def test_a_torn_log_entry_is_removed_only_with_yes(lake: Recipe) -> None:
+def test_a_damaged_log_is_restored_only_with_yes(lake: Recipe) -> None:
     entry = max((at(lake.lake) / "tokens" / "_delta_log").glob("*.json"))
     entry.write_bytes(b"")
     result = etl("history", f"{lake.lake}/tokens")
     assert result.exit_code == 1
-    assert f"hint: `etl repair {storage.normalize(lake.lake)} --yes` removes" in result.stderr
-    name = f"tokens/_delta_log/{entry.name}"
+    assert f"hint: `etl repair {storage.normalize(lake.lake)} --yes` restores" in result.stderr
     result = etl("repair", lake.lake)
     assert result.exit_code == 0
-    assert result.stdout.splitlines() == [
-        f"would remove {name}, which is torn",
-        "--yes drops the files; `etl run` then rebuilds the data",
+    assert result.stdout.splitlines()[-2:] == [
+        "would restore the log of tokens",
+        "--yes does this; `etl run` then rebuilds what was dropped",
     ]
     assert entry.exists()
     result = etl("repair", lake.lake, "--yes")
-    assert result.stdout.startswith(f"removed {name}, which is torn\n")
-    assert not entry.exists()
+    assert "\nrestored the log of tokens\n" in result.stdout
     assert etl("history", f"{lake.lake}/tokens").exit_code == 0
 
 

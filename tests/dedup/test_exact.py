@@ -18,15 +18,15 @@ from tests.helpers.paths import opened
 Address = tuple[int, int]
 
 
-def naive(files: list[list[int]], decided: list[bool]) -> dict[Address, Address]:
-    """Map each duplicate to its keeper: decided rows come first, then rows by address."""
-    order = sorted(range(len(files)), key=lambda number: (not decided[number], number))
+def naive(files: list[list[int]], earlier: list[bool]) -> dict[Address, Address]:
+    """Map each duplicate to its keeper: rows that arrived earlier come first, then rows by address."""
+    order = sorted(range(len(files)), key=lambda number: (not earlier[number], number))
     keepers: dict[int, Address] = {}
     duplicates = {}
     for number in order:
         for row, value in enumerate(files[number]):
             keeper = keepers.setdefault(value, (number, row))
-            if keeper != (number, row) and not decided[number]:
+            if keeper != (number, row) and not earlier[number]:
                 duplicates[number, row] = keeper
     return duplicates
 
@@ -39,12 +39,12 @@ def test_duplicates_match_the_naive_reference(
     monkeypatch.setattr(pairs, "FILES_PER_DUPLICATES_FILE", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
-    decided = [number % 3 == 1 for number in range(10)]
+    earlier = [number % 3 == 1 for number in range(10)]
     documents, duplicates = (str(place / name) for name in ("d", "u"))
     units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
     data_files = [
-        NumberedFile(number, unit.source, unit.paths[0], unit.rows, decided[number], ())
-        for number, unit in enumerate(units)
+        NumberedFile(number, unit.source, unit.paths[0], unit.rows, is_earlier, is_earlier, ())
+        for number, (unit, is_earlier) in enumerate(zip(units, earlier, strict=True))
     ]
     lake = DocumentReader(documents, duplicates, (DedupExact(),))
     fragments = passes.find_duplicates(client, data_files, lake, name="f" * 32)
@@ -54,7 +54,7 @@ def test_duplicates_match_the_naive_reference(
         (int(row["source"][-3:]), row["row"]): (int(row["keeper_source"][-3:]), row["keeper_row"])
         for row in rows
     }
-    assert keepers == naive(files, decided)
+    assert keepers == naive(files, earlier)
     assert len(rows) == len(keepers)
     assert all(row["id"] == f"{int(row['source'][-3:])}-{row['row']}" for row in rows)
     assert {row["file"] for row in rows} <= {unit.paths[0] for unit in units}

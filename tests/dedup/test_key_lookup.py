@@ -31,7 +31,7 @@ from etl.lake import table_specs
 from etl.lake.commit_info import fields_of
 from etl.lake.keys_table import KeyFile, file_id
 from etl.recipe.recipe import Recipe
-from etl.stages import DedupMinhash
+from etl.stages import DedupMinhash, DedupParagraphs
 from tests.helpers.lake_rows import rows
 from tests.helpers.near_duplicates import (
     expected,
@@ -59,9 +59,13 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
     """Write keys as one run does, and return the data files of the table."""
     names = ["key", "check", "file", "row"]
     frame = pd.DataFrame(keys, columns=names).astype("int64").assign(kind=kind)
+    ids, numbers = np.unique(frame["file"].to_numpy(), return_inverse=True)
+    frame["document"] = address(numbers, frame["row"].to_numpy())
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
-    (text,) = key_writer._Write(url, "f" * 32)(frame)["result"]
+    none = StoredKeys.of((), (), "cut")
+    write = key_writer._Write(url, "f" * 32, np.arange(len(ids)), ids, none)
+    (text,) = write(frame)["result"]
     table = Table.create(url, key_writer.schemas.KEYS, table_specs.KEYS.layout)
     fragments = [data_file.DataFile(**fields) for fields in key_writer.json.loads(text)]
     return keys_table_module.list_key_files(table.commit(fragments, transactions={}))
@@ -75,7 +79,8 @@ def test_matching_keys_are_those_of_a_naive_search(
     """Keys are in several runs, files and row groups; those of a removed data file are left out."""
     url = str(new_place("keys"))
     files = [
-        NumberedFile(7 - k, "", f"{k}.parquet", 9, True, (), keyed=("exact",)) for k in range(2)
+        NumberedFile(7 - k, "", f"{k}.parquet", 9, True, True, (), keyed=("exact",))
+        for k in range(2)
     ]
     ids = [file_id(f"{k}.parquet") for k in range(3)]
     stored_files: list[KeyFile] = []
@@ -99,10 +104,10 @@ def test_matching_keys_are_those_of_a_naive_search(
 def test_keys_of_the_other_kind_do_not_match(place: UPath) -> None:
     url = str(place)
     keys = [(1, 0, file_id("a"), 0)]
-    files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact", "near"))]
+    files = [NumberedFile(0, "", "a", 1, True, True, (), keyed=("exact", "near"))]
     stored_files = [file for kind in (0, 1) for file in key_files(url, keys, kind=kind)]
     assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 1
-    files = [NumberedFile(0, "", "a", 1, True, (), keyed=("exact",))]
+    files = [NumberedFile(0, "", "a", 1, True, True, (), keyed=("exact",))]
     assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 0
 
 
@@ -159,6 +164,34 @@ def test_the_number_of_files_does_not_matter(client: Client, place: UPath, files
     one, many = ({(a, kind) for a, _, kind in pairs(recipe)} for recipe in recipes)
     assert one == many
     assert len(one) > 10
+
+
+def test_old_documents_are_not_read_again_for_their_lines(client: Client, place: UPath) -> None:
+    """All old data files are moved away; some lines occur first in documents that were too short."""
+    lines = [" ".join(words(k, 4)) for k in range(9)]
+    source = place / "in"
+    stage = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=30)
+    recipe = make(place / "lake", source, "dedup_exact", stage)
+    for number, parts in enumerate([(0, 1, 2), (0, 1, 3), (3, 4, 5, 6)]):
+        write(
+            source,
+            [{"doc_id": f"{number}", "body": "\n".join(lines[k] for k in parts), "link": None}],
+            1,
+            number,
+        )
+        run(recipe, cluster=client)
+    documents = place / "lake" / "documents"
+    paths = Table.open(str(documents)).data_files()["path"].to_pylist()
+    for path in paths:
+        move(documents / path, place / "away" / path)
+    body = "\n".join(lines[k] for k in (3, 4, 7, 8, 0))
+    write(source, [{"doc_id": "3", "body": body, "link": None}], 1, 3)
+    assert run(recipe, cluster=client).ok
+    for path in paths:
+        move(place / "away" / path, documents / path)
+    cuts = {row["id"]: (row["kind"], row["cut"]) for row in rows(recipe.lake, "duplicates")}
+    assert cuts == {"1": ("short", [0, 1]), "3": ("cut", [0, 1, 4])}
+    assert verify(str(recipe.lake)) == []
 
 
 def keys_table(recipe: Recipe) -> Table:

@@ -303,7 +303,7 @@ def test_keepers_match_a_naive_choice(
 
 
 @pytest.mark.parametrize(
-    ("keep", "decided", "expected"),
+    ("keep", "earlier", "expected"),
     [
         ("first", False, [0, 0, 0]),
         ("first", True, [-np.inf] * 3),
@@ -315,12 +315,12 @@ def test_keepers_match_a_naive_choice(
         ({"sources": ["*/000"]}, False, [0, 0, 0]),
     ],
 )
-def test_ranks(place: UPath, keep: Any, decided: bool, expected: list[float]) -> None:
-    """A lower rank is better; null is worst, and decided documents are best."""
+def test_ranks(place: UPath, keep: Any, earlier: bool, expected: list[float]) -> None:
+    """A lower rank is better; null is worst, and documents of earlier arrivals are best."""
     url = storage.normalize(str(place))
     unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
     stage = DedupMinhash.model_validate({"keep": keep})
-    file = NumberedFile(0, unit.source, unit.paths[0], unit.rows, decided, ())
+    file = NumberedFile(0, unit.source, unit.paths[0], unit.rows, earlier, earlier, ())
     table = DocumentReader(url, "", (stage,)).read_ranked(file, ["content_hash"])
     assert table.column_names == ["row", "rank", "content_hash"]
     assert table["rank"].to_pylist() == expected

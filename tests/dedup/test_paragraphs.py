@@ -205,29 +205,49 @@ def test_a_new_min_rest_chars_reads_no_documents_again(client: Client, place: UP
     assert fates(recipe) == naive(corpus(1, "\n\n"), stricter)
 
 
-some_keys = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3)), unique=True
-)
+@st.composite
+def units(draw: st.DrawFn) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
+    """Return the ordinal of each decided document, and (hash, document, ordinal) of units."""
+    states = dict.fromkeys(range(10), 0) | draw(
+        st.dictionaries(st.integers(0, 9), st.sampled_from([job.DECIDED, job.DECIDED_SHORT]))
+    )
+    some = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3))
+    rows = draw(st.lists(some, unique=True))
+    return states, [(key, n, states[n] or ordinal) for key, n, ordinal in rows]
 
 
-@given(some_keys, st.integers(0, 3), st.randoms())
+@given(units(), st.frozensets(st.integers(0, 9)), st.randoms())
 def test_repeats_match_a_naive_loop(
-    keys: list[tuple[int, int, int]], first_new: int, rng: random.Random
+    drawn: tuple[dict[int, int], list[tuple[int, int, int]]],
+    short: frozenset[int],
+    rng: random.Random,
 ) -> None:
-    expected = []
-    for value in range(4):
-        units = sorted((document, ordinal) for key, document, ordinal in keys if key == value)
-        expected += [(*unit, units[0][0]) for unit in units[1:] if unit[0] >= first_new * 3]
+    """Documents are compared twice: all of them, then those that stay."""
+    states, keys = drawn
+    short = frozenset(n for n in short if not states[n])
     rng.shuffle(keys)
     numbers = np.array(keys, np.int64).reshape(-1, 3)
     documents = address(numbers[:, 1] // 3, numbers[:, 1] % 3)
     frame = pd.DataFrame({"hash": numbers[:, 0], "document": documents, "ordinal": numbers[:, 2]})
-    repeats = job.repeats_of(frame, first_new=first_new)
     number = {int(address(np.int64(k // 3), np.array([k % 3]))[0]): k for k in range(10)}
-    columns = [repeats[name] for name in ("document", "ordinal", "keeper")]
-    repeated_units = [(number[d], o, number[k]) for d, o, k in zip(*columns, strict=True)]
-    assert sorted(repeated_units) == sorted(expected)
-    assert repeats["bucket"].eq(0).all()
+    goes = np.array([a for a, k in number.items() if k in short], np.int64)
+    shared = job.shared_units(frame)
+    for stays, left in (
+        (shared, keys),
+        (
+            job.without_short(shared, goes),
+            [unit for unit in keys if unit[1] not in short and unit[2] != job.DECIDED_SHORT],
+        ),
+    ):
+        expected = []
+        for value in range(4):
+            same = sorted((document, ordinal) for key, document, ordinal in left if key == value)
+            expected += [(*unit, same[0][0]) for unit in same[1:] if unit[1] >= 0]
+        repeats = job.repeats_of(stays)
+        columns = [repeats[name] for name in ("document", "ordinal", "keeper")]
+        repeated = [(number[d], o, number[k]) for d, o, k in zip(*columns, strict=True)]
+        assert sorted(repeated) == sorted(expected)
+        assert repeats["bucket"].eq(0).all()
 
 
 class _DieOnce:

@@ -35,6 +35,7 @@ some_files = st.lists(
         path=st.text(min_size=1, max_size=5),
         rows=st.integers(1, 2**40),
         decided=st.booleans(),
+        earlier=st.booleans(),
         duplicates=st.lists(st.text(max_size=3), max_size=2).map(tuple),
         kinds=st.sampled_from([("exact", "near"), ("exact",)]),
         keyed=st.sampled_from([(), ("near",)]),
@@ -73,7 +74,7 @@ def test_a_stored_list_returns_its_files(
 
 def test_the_list_is_removed_when_the_context_ends(place: UPath) -> None:
     """It is named like a data file, so a vacuum removes the list of a killed run."""
-    file = NumberedFile(0, "a", "b", 1, False, ())
+    file = NumberedFile(0, "a", "b", 1, False, False, ())
     with suppress(StageError), store_file_list([file], str(place), NAME) as files:
         (path,) = place.glob("*.parquet")
         assert is_data_file(path.name)
@@ -84,7 +85,7 @@ def test_the_list_is_removed_when_the_context_ends(place: UPath) -> None:
 
 def test_a_list_that_cannot_be_written_is_an_error(tmp_path: UPath) -> None:
     (tmp_path / "table").write_text("a file where a folder should be")
-    file = NumberedFile(0, "a", "b", 1, False, ())
+    file = NumberedFile(0, "a", "b", 1, False, False, ())
     with (
         pytest.raises(WriteError, match=re.escape(str(tmp_path))),
         store_file_list([file], str(tmp_path / "table"), NAME),

@@ -1,7 +1,6 @@
 """A table that requires anything unknown of a reader or a writer is refused, with the feature's name."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from etl.delta.layout import Layout
 from etl.delta.log_segment import commit_file_name
 from etl.delta.table import Table
 from etl.errors import TableError
+from tests.helpers.log_entries import Actions, edit_entry
 
 SCHEMA = pa.schema({"row": pa.int64()})
 LAYOUT = Layout(statistics=("row",))
 VECTOR = {"storageType": "u", "pathOrInlineDv": "ab", "sizeInBytes": 1, "cardinality": 1}
-Actions = dict[str, Any]
 
 
 def make(folder: Path) -> Table:
@@ -29,15 +28,6 @@ def make(folder: Path) -> Table:
     writer = DataFileWriter(table.url, SCHEMA, LAYOUT, name="a")
     writer.append(pa.table({"row": [1, 2, 3]}))
     return table.commit(writer.close(), transactions={})
-
-
-def edit(folder: Path, version: int, change: Callable[[Actions], None]) -> None:
-    """Change the actions of a log entry, by their kinds."""
-    entry = folder / "_delta_log" / commit_file_name(version)
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    for action in actions:
-        change(action)
-    entry.write_text("\n".join(map(json.dumps, actions)))
 
 
 def upgrade(folder: Path, **protocol: Any) -> None:
@@ -56,7 +46,7 @@ def configure(folder: Path, **properties: str) -> None:
         if "metaData" in action:
             action["metaData"]["configuration"].update(properties)
 
-    edit(folder, 0, change)
+    edit_entry(str(folder), 0, change)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +84,7 @@ def test_a_deletion_vector_is_refused_whatever_the_protocol_says(tmp_path: Path)
             action["add"]["deletionVector"] = VECTOR
 
     make(tmp_path)
-    edit(tmp_path, 1, change)
+    edit_entry(str(tmp_path), 1, change)
     for _ in "log", "checkpoint":
         with pytest.raises(TableError, match="deletionVectors"):
             Table.open(str(tmp_path))
@@ -151,7 +141,7 @@ def test_a_column_that_requires_more_of_writers_is_refused(
             action["metaData"]["schemaString"] = json.dumps(schema)
 
     make(tmp_path)
-    edit(tmp_path, 0, change)
+    edit_entry(str(tmp_path), 0, change)
     with pytest.raises(TableError, match=feature):
         Table.open(str(tmp_path)).check_writable()
 
@@ -235,7 +225,7 @@ def test_tombstones_are_kept_as_long_as_the_table_says(
         files += writer.close()
     table = Table.open(table.url).commit(files, transactions={})
     table = table.commit([], remove=[file.path for file in files], transactions={})
-    edit(tmp_path, table.version, age)
+    edit_entry(str(tmp_path), table.version, age)
     Table.open(table.url).checkpoint().commit([], transactions={}).checkpoint()
     newest = max((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
     removed = [row for row in pq.read_table(newest)["remove"].to_pylist() if row is not None]

@@ -212,11 +212,11 @@ def test_a_multi_part_checkpoint_needs_all_its_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b'{"add":{"path":', "were not written completely"),
+        (b'{"add":{"path":', "it is not valid JSON"),
         (b'{"add":{"path":"a","size":"many"}}', "is damaged"),
-        (b"", "were not written completely"),
-        (b'{"metaData":[]}', "is damaged"),
-        (b"\xff\xfe", "is damaged"),
+        (b"", "it has no actions"),
+        (b'{"metaData":[]}', "metaData is not a JSON object"),
+        (b"\xff\xfe", "it is not valid JSON"),
     ],
 )
 def test_a_damaged_log_entry_is_named(tmp_path: Path, content: bytes, match: str) -> None:

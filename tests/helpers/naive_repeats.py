@@ -37,13 +37,22 @@ def naive_key(line: str, ignore: int) -> str:
     return line
 
 
+def naive_compared(lines: list[str], ignore: int) -> str:
+    """Return what is compared of a unit, given its lines without white space at their ends.
+
+    >>> naive_compared(["One  line", "and another"], SPACE)
+    'One line and another'
+    """
+    text = "\n".join(naive_key(line, ignore) for line in lines)
+    return " ".join(text.split()) if ignore & SPACE else text
+
+
 def naive(text: str, *, paragraphs: bool, min_chars: int, ignore: int) -> tuple[str, int]:
     rows = text.splitlines(keepends=True)
     cut, seen, repeated = set(), set(), 0
     for unit in naive_units(rows, paragraphs):
-        stripped = [rows[k].strip() for k in unit]
-        key = tuple(naive_key(line, ignore) for line in stripped)
-        if len("\n".join(stripped)) < min_chars:
+        key = naive_compared([rows[k].strip() for k in unit], ignore)
+        if len(key) < min_chars:
             continue
         if key in seen:
             cut |= {*unit}

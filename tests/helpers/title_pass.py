@@ -37,6 +37,7 @@ def find_equal_titles(inputs: PassInput, _stage: DedupTitle, earlier: PassResult
     titles = titles.sort_values(["title", "rank", "address"])
     keepers = titles.groupby("title")["address"].transform("first")
     is_dropped = (titles["address"] != keepers) & (titles["rank"] > -np.inf)
+    is_dropped &= ~np.isin(file_of(titles["address"].to_numpy()), inputs.settled)
     documents = titles["address"][is_dropped].to_numpy(np.int64)
     keeping = keepers[is_dropped].to_numpy(np.int64)
     pairs = pd.DataFrame(

@@ -12,7 +12,7 @@ from etl.kernels.lines import text_units
 from etl.kernels.lines.remove_units import remove_units
 from etl.kernels.lines.repeated import CASE, SPACE
 from etl.kernels.lines.text_units import LINES, NOT_COMPARED, PARAGRAPHS, SENTENCES, Cutting
-from tests.helpers.naive_repeats import naive_key, naive_rest, naive_units, texts
+from tests.helpers.naive_repeats import naive_compared, naive_rest, naive_units, texts
 
 blocks = st.sampled_from([PARAGRAPHS, LINES])
 whole = [
@@ -62,17 +62,39 @@ def naive_strings(text: str, unit: int) -> list[list[str]]:
 def test_hashes_are_equal_if_and_only_if_the_units_are(documents, unit, min_chars, ignore):
     cutting = Cutting(unit, min_chars, 1, ignore)
     array = pa.array(["a\na", *documents, "b"], pa.string())[1:-1]
-    by_hash: dict[int, tuple[str, ...]] = {}
-    by_key: dict[tuple[str, ...], int] = {}
+    by_hash: dict[int, str] = {}
+    by_key: dict[str, int] = {}
     for text, pairs in zip(documents, hashed(array, cutting), strict=True):
         expected = naive_strings(text, unit)
         assert [chars for _, chars in pairs] == [len("\n".join(part)) for part in expected]
-        for (value, chars), part in zip(pairs, expected, strict=True):
-            assert (value == NOT_COMPARED) == (chars < min_chars)
+        for (value, _), part in zip(pairs, expected, strict=True):
+            key = naive_compared(part, ignore)
+            assert (value == NOT_COMPARED) == (len(key) < min_chars)
             if value != NOT_COMPARED:
-                key = tuple(naive_key(line, ignore) for line in part)
                 assert by_hash.setdefault(value, key) == key
                 assert by_key.setdefault(key, value) == value
+
+
+some_words = st.lists(
+    st.sampled_from(["one", "Two", "3", "Ünder", "東京。"]), min_size=1, max_size=6
+)
+gaps = st.sampled_from([" ", "  ", "\t", "\n", " \n ", "\r\n", "\u2028", "\u00a0", "\x85\t"])
+
+
+@given(some_words, st.data(), st.sampled_from([SPACE, SPACE | CASE]), st.integers(0, 20))
+def test_a_paragraph_is_found_however_it_is_wrapped(words, data, ignore, min_chars):
+    def wrapped() -> str:
+        return "".join(word + data.draw(gaps) for word in words)
+
+    document = f"{wrapped()}\n\nAnother.\n\n{wrapped()}"
+    (pairs,) = hashed(pa.array([document]), Cutting(PARAGRAPHS, min_chars, 1, ignore))
+    is_compared = len(" ".join(words)) >= min_chars
+    assert [value != NOT_COMPARED for value, _ in pairs] == [
+        is_compared,
+        min_chars <= 8,
+        is_compared,
+    ]
+    assert pairs[0][0] == pairs[2][0]
 
 
 @given(texts, blocks, st.data())
@@ -142,7 +164,7 @@ def test_a_sentence_is_compared_with_those_that_follow(sentences, span, min_char
     spans = [tuple(sentences[k : k + span]) for k in range(len(sentences))]
     assert [chars for _, chars in pairs] == [len(s) for s in sentences]
     for (value, _), one in zip(pairs, spans, strict=True):
-        length = sum(map(len, one))
+        length = sum(len(" ".join(sentence.split())) for sentence in one)
         is_compared = len(one) == span and length >= max(min_chars, 1)
         assert (value != NOT_COMPARED) == is_compared
         for (other_value, _), other in zip(pairs, spans, strict=True):

@@ -1,6 +1,5 @@
 """A lease is held while its job runs, is renewed, and expires after its job has died."""
 
-import json
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +8,7 @@ from upath import UPath
 
 from etl.errors import StorageError, TableError
 from etl.lake import leases
+from etl.storage import checked_json
 
 
 def now() -> datetime:
@@ -60,7 +60,7 @@ def test_a_lease_is_valid_from_its_first_write(place: UPath) -> None:
     folder = place / "leases"
     folder.mkdir(parents=True)
     content = {"kind": "run", "key": "a", "process": 1, "started": None}
-    (folder / "run-a.json").write_text(json.dumps(content))
+    (folder / "run-a.json").write_bytes(checked_json.encode(content))
     (lease,) = leases.active_leases(str(place), now())
     assert lease.started == lease.renewed
 

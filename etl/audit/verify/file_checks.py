@@ -33,6 +33,7 @@ class Problem:
     what: str
     redo: str | None = field(default=None, compare=False)  # the table to repair, if not ``table``
     is_foreign: bool = False  # whether it is a change of data by another program
+    release: str | None = None  # the only release that the problem concerns
 
     def __str__(self) -> str:
         where = self.table if self.file is None else f"{self.table}/{self.file}"

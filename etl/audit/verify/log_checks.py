@@ -1,157 +1,181 @@
 """Check the log of each table: its entries, its checkpoints and its newest version.
 
-Tokenlake never cleans a log, so every entry must exist. Missing newest entries show up in other tables and
-in releases that name a later version.
+Tokenlake never cleans a log, so every entry must exist, except for those that a repair has given up. Missing
+newest entries show up in other tables and in releases that name a later version.
 """
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from etl import storage
+from etl import schemas, storage
 from etl.audit.row_lookup import iterate_rows
 from etl.audit.verify.file_checks import Problem
 from etl.compact_collections import KeyMap, digest
 from etl.delta import log_segment
 from etl.delta.actions import parse_actions
+from etl.delta.entry_checksum import CheckedEntry
+from etl.delta.log_damage import LogCheck, LogDamage, lost_versions
 from etl.delta.set_transactions import SetTransactions
+from etl.delta.snapshot import Snapshot
 from etl.delta.table import Table
-from etl.delta.torn_entries import TornFile, find_torn_files, raise_if_damaged
-from etl.errors import StorageError, TableError, TokenlakeError, error_line
+from etl.errors import TokenlakeError
 from etl.lake import releases
 from etl.lake.commit_info import input_versions, parse_record
 from etl.lake.table_specs import SPECS
 from etl.lake.table_versions import LiveInputs
+from etl.recipe.recipe import Recipe
 
-_DELETE = "delete it, the log is complete without it"
 _REMOVED = -1
-_BATCH_ROWS = 1 << 13
 
 
 @dataclass
 class Logs:
-    """The logs of a lake: their problems, the tables at their newest versions, and the lineage."""
+    """The logs of a lake: their damage, the tables at their newest versions, and the lineage."""
 
-    problems: list[Problem] = field(default_factory=list)
+    damage: dict[str, LogDamage] = field(default_factory=dict)  # by table
+    errors: list[Problem] = field(default_factory=list)  # of tables whose logs are sound
     tables: dict[str, Table] = field(default_factory=dict)
     inputs: LiveInputs = field(default_factory=LiveInputs)  # of documents
-    newest: dict[str, int] = field(default_factory=dict)
-    named: list[tuple[str, int, str]] = field(default_factory=list)  # table, version, who names it
+    records: dict[str, schemas.Lineage] = field(default_factory=dict)  # the newest, by table
+    named: dict[str, int] = field(default_factory=dict)  # newest version that others name, by table
+
+    @property
+    def problems(self) -> list[Problem]:
+        """All problems of the logs."""
+        damage = ((name, what) for name, log in self.damage.items() for what in log.describe())
+        return [*(Problem(name, None, what) for name, what in damage), *self.errors]
+
+    @property
+    def newest_record(self) -> schemas.Lineage | None:
+        """The newest record of all tables, or None without a record."""
+        return max(self.records.values(), key=lambda record: record.committed, default=None)
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """The fingerprints of the tables that the recipe of the newest record fills, by table."""
+        newest = self.newest_record
+        return {} if newest is None else {str(k): v for k, v in newest.fingerprints.items()}
+
+    def recipe(self) -> Recipe | None:
+        """Return the recipe of the newest record, or None without a record."""
+        newest = self.newest_record
+        return None if newest is None else Recipe.recorded(newest.canonical, where=newest.recipe)
+
+    def name(self, table: str, version: int) -> None:
+        """Note that another table or a release names a version."""
+        self.named[table] = max(version, self.named.get(table, -1))
 
 
 def check_logs(lake: str) -> Logs:
     """Check the logs of a lake's tables, and return what they contain.
 
-    Each log entry is read once. Raises TableError if the lake has another format version.
+    Raises TableError if the lake has another format version.
     """
     logs = Logs()
-    logs.named += [
-        (kind, version, f"the release {release.name!r} names")
-        for release in releases.list_releases(lake)
-        for kind, version in release.versions.items()
-    ]
+    for release in releases.read_releases(lake)[0]:
+        for kind, version in release.versions.items():
+            logs.name(kind, version)
     # Those made from others come first: the versions that they name exist when the others are read.
-    for table_name in reversed(SPECS):
-        problems = _check_log(lake, table_name, logs)
-        logs.problems += [Problem(table_name, None, what) for what in problems]
-    logs.problems += _check_ends(logs.newest, logs.named)
+    for name in reversed(SPECS):
+        _check_log(lake, name, logs)
+    recipe = logs.recipe()
+    for name in () if recipe is None else recipe.steps:
+        if name not in logs.tables and name not in logs.damage:
+            url = storage.join(lake, name)
+            if not any(problem.table == name for problem in logs.errors):
+                logs.damage[name] = LogDamage(url=url, newest=-1)
     return logs
 
 
-def describe_torn(file: TornFile) -> str:
-    """Return the problem of a file of a log that was not written completely."""
-    version = log_segment.version_of_commit_file(file.name)
-    name = f"the log entry of version {version}" if file.is_entry else file.name
-    repair = f"it is kept: {file.why_kept}" if file.why_kept else "`etl repair` removes it"
-    return f"{name} was not written completely: {repair}"
-
-
-def _check_log(lake: str, table_name: str, logs: Logs) -> list[str]:
-    url = storage.join(lake, table_name)
-    pointer = storage.read_bytes(storage.join(url, "_delta_log", "_last_checkpoint"))
+def _check_log(lake: str, name: str, logs: Logs) -> None:
+    url = storage.join(lake, name)
+    table, error = None, None
     try:
-        names = log_segment.list_log_files(url)
-    except FileNotFoundError:
-        return []
-    newest = max(map(log_segment.version_of_commit_file, names), default=-1)
-    logs.newest[table_name] = newest
-    table, error, torn = None, None, list[TornFile]()
-    try:
-        table = Table.open(url, newest)
+        table = Table.open(url) if Table.exists(url) else None
     except TokenlakeError as raised:
         error = raised.what  # reported only if the reason is not
-        torn = [file for file in find_torn_files(url) if file.is_entry]
-        names = [name for name in names if name not in {file.name for file in torn}]
-    problems = [describe_torn(file) for file in torn]
-    problems += _check_checkpoints(url, names, pointer)
-    log = _Log(table_name, url, table, logs)
-    problems = [*log.check(names), *problems]
-    if not problems and error is not None:
-        return [error]
-    if table is not None and not problems:
-        logs.tables[table_name] = table
-    return problems
+    check = LogCheck(
+        url, newest=logs.named.get(name, -1), held=table.held_entries if table else None
+    )
+    if not check.has_files and name not in logs.named:
+        return
+    log = _Log(name, url, table, logs)
+    wrong: dict[str, str] = {}
+    for entry in check.entries():
+        if entry.problem is None:
+            log.read(entry)
+            if entry.version in check.checkpoints and not log.agrees(entry.version):
+                files = check.checkpoints[entry.version]
+                wrong |= dict.fromkeys(files, "disagrees with the log entries")
+    damage = check.damage()
+    damage = replace(damage, files={**wrong, **damage.files})
+    if damage.has_any:
+        logs.damage[name] = damage
+    elif error is not None:
+        logs.errors.append(Problem(name, None, error))
+    elif table is not None:
+        logs.tables[name] = table
 
 
 class _Log:
     """One pass over the log entries of a table, oldest first.
 
-    Memory: 24 bytes for each data file and transaction, until the checkpoint was compared.
+    Memory: 24 bytes for each data file and transaction.
     """
 
     def __init__(self, name: str, url: str, table: Table | None, logs: Logs) -> None:
-        self._name = name
         self._url = url
+        self._name = name
         self._table = table
         self._logs = logs
+        self._last = -1
+        self._is_known = table is not None  # whether all entries so far were folded
         self._files = KeyMap()  # digest of a path -> hash of its add action, or _REMOVED
         self._transactions = SetTransactions()
 
-    def check(self, names: list[str]) -> Iterator[str]:
-        """Yield the problems of the entries, and those of the last checkpoint."""
-        entries = {
-            log_segment.version_of_commit_file(name): name
-            for name in names
-            if log_segment.version_of_commit_file(name) >= 0
-        }
-        missing = sorted(set(range(max(entries, default=-1) + 1)) - entries.keys())
-        if missing:
-            yield f"{len(missing)} log entries are missing, the first of version {missing[0]}"
-        held = {} if self._table is None else self._table.held_entries
-        contents = log_segment.read_commit_files(self._url, list(entries.values()), held)
-        last = -1 if self._table is None or missing else self._table.checkpoint_version
-        is_sound = True
-        for version, content in zip(entries, contents, strict=True):
-            if not _is_sound(content):
-                is_sound = False
-                yield f"the log entry of version {version} is damaged"
-                continue
-            with raise_if_damaged(self._url, entries[version]):
-                self._read_info(version, content)
-            if version <= last and is_sound:
-                try:
-                    with raise_if_damaged(self._url, entries[version]):
-                        self._fold(content)
-                    if version == last and not self._is_checkpoint_right():
-                        what = f"the checkpoint of version {last} disagrees with the log entries"
-                        yield f"{what}: {_DELETE}"
-                except TableError as error:
-                    is_sound = False
-                    yield error.what
-
-    def _read_info(self, version: int, content: bytes) -> None:
-        info = log_segment.last_action(content, "commitInfo") or {}
-        self._logs.named += [
-            (name, number, f"{self._name} was built from")
-            for name, number in input_versions(info).items()
-        ]
-        if self._name == "documents":
-            record = parse_record({**info, "version": version}, self._url)
-            if record is not None:
+    def read(self, entry: CheckedEntry) -> None:
+        """Read the record of the next entry, and apply its actions."""
+        info = log_segment.last_action(entry.content, "commitInfo") or {}
+        for name, version in input_versions(info).items():
+            self._logs.name(name, version)
+        record = parse_record({**info, "version": entry.version}, self._url)
+        if record is not None:
+            self._logs.records[self._name] = record
+            if self._name == "documents":
                 self._logs.inputs.add(record)
+        self._is_known &= entry.version == self._last + 1
+        self._last = entry.version
+        if lost_versions(entry.content) and self._table is not None:
+            self._restart(entry.version)
+        elif self._is_known:
+            self._fold(entry.content)
+
+    def agrees(self, version: int) -> bool:
+        """Return whether the checkpoint of the version that was read last has what the entries have."""
+        if not self._is_known or self._table is None:
+            return True  # nothing to compare it with
+        try:
+            state = Table.open(self._table.url, version).checkpoint_state()
+            return self._is_same(state)
+        except TokenlakeError:
+            return True  # it cannot be read, which is found elsewhere
+
+    def _restart(self, version: int) -> None:
+        """Start from a checkpoint: entries before it are lost."""
+        assert self._table is not None
+        self._files, self._transactions = KeyMap(), SetTransactions()
+        try:
+            state = Table.open(self._table.url, version).checkpoint_state()
+            for batch in state.file_batches(self._table.schema):
+                for key, value in _hashes(batch):
+                    self._files.put(key, value)
+            self._transactions = state.transactions()
+        except TokenlakeError:
+            return
+        self._is_known = True
 
     def _fold(self, content: bytes) -> None:
         """Apply the actions of an entry to the digests of the live files."""
@@ -167,20 +191,23 @@ class _Log:
         names, versions = (txn.field(name).to_pylist() for name in ("appId", "version"))
         self._transactions.update(dict(zip(names, versions, strict=True)))
 
-    def _is_checkpoint_right(self) -> bool:
-        """Compare the last checkpoint with the entries that it replaces."""
+    def _is_same(self, state: Snapshot) -> bool:
+        """Compare a checkpoint with the entries that it replaces."""
         assert self._table is not None
-        files, self._files = self._files, KeyMap()
-        transactions, self._transactions = self._transactions, SetTransactions()
-        state = self._table.checkpoint_state()
+        paths = bytearray()
         for batch in state.file_batches(self._table.schema):
             for key, value in _hashes(batch):
-                if files.get(key) != value:
+                if self._files.get(key) != value:
                     return False
-                files.put(key, _REMOVED)  # a second entry of the path is wrong
-        done = state.transactions()
-        return all(value == _REMOVED for _, value in files.items()) and all(
-            done.get(name) == version for name, version in transactions.items()
+                paths += key
+        num_files = len(np.unique(np.frombuffer(paths, "S16")))
+        done, num_done = state.transactions(), 0
+        for name, version in done.items():
+            if self._transactions.get(name) != version:
+                return False
+            num_done += 1
+        return num_files == sum(value != _REMOVED for _, value in self._files.items()) and (
+            num_done == sum(1 for _ in self._transactions.items())
         )
 
 
@@ -188,45 +215,3 @@ def _hashes(files: pa.Table) -> Iterator[tuple[bytes, int]]:
     """Yield a digest of the path and a hash, not negative, of each row of a file list."""
     for row in iterate_rows(files):
         yield digest(row["path"]), int.from_bytes(digest(repr(row))[:8]) >> 1
-
-
-def _is_sound(entry: bytes) -> bool:
-    try:
-        actions = [json.loads(line) for line in entry.splitlines()]
-    except ValueError:  # also for invalid UTF-8
-        return False
-    return bool(actions) and all(isinstance(action, dict) for action in actions)
-
-
-def _check_checkpoints(url: str, names: list[str], pointer: bytes | None) -> Iterator[str]:
-    checkpoints = [name for name in names if ".checkpoint" in name and name.endswith(".parquet")]
-    if pointer is not None:
-        try:
-            version = int(json.loads(pointer)["version"])
-        except (ValueError, KeyError, TypeError):
-            yield f"_last_checkpoint is damaged: {_DELETE}"
-        else:
-            if not any(name.startswith(f"{version:020}") for name in checkpoints):
-                yield f"_last_checkpoint names the checkpoint of version {version}, which is missing"
-    for name in checkpoints:
-        try:
-            with storage.open_input(storage.join(url, "_delta_log", name)) as source:
-                parquet = pq.ParquetFile(
-                    source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
-                )
-                for _ in parquet.iter_batches(_BATCH_ROWS, use_threads=False):
-                    pass
-        except (pa.ArrowException, OSError, StorageError) as error:
-            yield f"the checkpoint {name} cannot be read ({error_line(error)}): {_DELETE}"
-
-
-def _check_ends(newest: dict[str, int], named: list[tuple[str, int, str]]) -> Iterator[Problem]:
-    """Yield the tables whose newest version is older than one named by another table or a release."""
-    worst: dict[str, tuple[int, str]] = {}
-    for kind, version, why in named:
-        worst[kind] = max((version, why), worst.get(kind, (-1, "")))
-    for kind in SPECS:
-        version, why = worst.get(kind, (-1, ""))
-        if version > newest.get(kind, -1):
-            what = f"its newest version is {newest.get(kind, 'none')}, but {why} version {version}"
-            yield Problem(kind, None, what)

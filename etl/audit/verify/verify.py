@@ -18,6 +18,7 @@ from etl.audit.verify.file_checks import Problem, check_files
 from etl.audit.verify.key_checks import check_keys
 from etl.audit.verify.log_checks import check_logs
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
+from etl.audit.verify.small_file_checks import check_small_files
 from etl.compact_collections import DigestSet
 from etl.delta.table import Table
 from etl.lake import releases
@@ -41,15 +42,16 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     """
     url = storage.normalize(lake)
     logs = check_logs(url)
-    if problems := logs.problems:
-        return sorted(problems, key=_sort_key)
+    small = list(check_small_files(url))
+    if logs.problems:
+        return sorted([*logs.problems, *small], key=_sort_key)
     tables = {name: logs.tables[name] for name in SPECS if name in logs.tables}
     if "documents" not in tables:
         tables = open_tables(url)  # raises the error of a missing lake
     for table in tables.values():
         check_format(table)
     if problems := list(_foreign_changes(tables)):
-        return problems
+        return [*problems, *small]
     for table in tables.values():
         problems += _check_table(table, quick=quick)
     if not problems and not quick:
@@ -57,6 +59,7 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     problems += _check_lineage(tables["documents"], logs.inputs)
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
+    problems += small
     return sorted(problems, key=_sort_key)
 
 
@@ -96,13 +99,14 @@ def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem
     """Check the data files that only releases need."""
     kind = table.url.rsplit("/", 1)[-1]
     known: DigestSet | None = None
-    for release in releases.list_releases(lake):
+    for release in releases.read_releases(lake)[0]:
         if release.versions.get(kind, table.version) != table.version:
             if known is None:
                 known = DigestSet(_paths(table))
             old = Table.open(table.url, release.versions[kind])
             for problem in check_files(old, quick=quick, known=known):
-                yield replace(problem, what=f"in release {release.name!r}: {problem.what}")
+                what = f"in release {release.name!r}: {problem.what}"
+                yield replace(problem, what=what, release=release.name)
             known.update(_paths(old))
 
 

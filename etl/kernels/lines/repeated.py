@@ -1,12 +1,13 @@
 """Find lines or paragraphs that a document repeats, and the spans that remain without them.
 
 A line is one of ``str.splitlines``, without white space at its ends; a paragraph is a run of lines without a
-blank one. Two are equal if their 64-bit hashes are, after normalization of the differences to ignore. The
-first of equal ones is kept. Cuts leave no larger gaps: of the blank lines before and after a cut, only one
-run is kept, and none at the beginning or the end of the text.
+blank one. Two are equal if their 64-bit hashes are, after normalization of the differences to ignore. Line
+breaks within a paragraph are white space, whose amount can be ignored. The first of equal units is kept. Cuts
+leave no larger gaps: of the blank lines before and after a cut, only one run is kept, and none at the
+beginning or the end of the text.
 
-One pass over the bytes, two look-ups per line, then the remaining spans; about 80 bytes of memory per line
-of the longest document.
+One pass over the bytes (two over paragraphs of several lines, if the amount of white space is ignored), two
+look-ups per line, then the remaining spans; about 84 bytes of memory per line of the longest document.
 
 ``etl.kernels.lines.text_units`` and ``remove_units`` also use the functions that read lines and keep some.
 """
@@ -38,6 +39,7 @@ class LineBuffers(NamedTuple):
     starts: NDArray[np.int64]  # (n,) the first byte
     stops: NDArray[np.int64]  # (n,) the byte where the line end begins
     chars: NDArray[np.int32]  # (n,) code points without white space at the ends; 0 for a blank line
+    compared: NDArray[np.int32]  # (n,) code points without the differences to ignore
     hashes: NDArray[np.int64]  # (n,) equal for equal lines
     cut: NDArray[np.bool_]  # (n,) whether to remove the line
     keys: NDArray[np.int64]  # (n,) equal for equal units
@@ -62,9 +64,9 @@ def remove_repeats(
 ) -> tuple[Spans, NDArray[np.int64]]:
     """Return the spans of each document that remain without repeats, and the number of repeats, int64 (n,).
 
-    Lines or paragraphs of fewer than ``min_chars`` code points, not counting white space at the ends of
-    lines, are never removed. ``ignore``: bits. Line ends are not changed; the last line has one if it had
-    one before.
+    Lines or paragraphs of fewer than ``min_chars`` code points, without white space at the ends of lines and
+    the differences to ignore, are never removed. ``ignore``: bits. Line ends are not changed; the last line
+    has one if it had one before.
     """
     folds = character_classes.folds() if ignore & CASE else np.zeros(0, np.int32)
     search = Search(paragraphs, min_chars, ignore, character_classes.classes(), folds)
@@ -87,7 +89,7 @@ def _without_repeats(
     num = 0
     for k in range(len(offsets) - 1):
         buffers, lines = read_lines(data, offsets[k], offsets[k + 1], search, buffers)
-        repeats[k] = _cut_repeats(buffers, lines, search)
+        repeats[k] = _cut_repeats(data, buffers, lines, search)
         if num + lines + 1 > len(starts):
             starts, ends = (
                 extend_array(starts, num + lines + 1),
@@ -109,6 +111,7 @@ def new_line_buffers(lines: int) -> LineBuffers:
         np.empty(lines, np.int64),
         np.empty(lines, np.int64),
         np.empty(lines, np.int32),
+        np.empty(lines, np.int32),
         np.empty(lines, np.int64),
         np.empty(lines, np.bool_),
         np.empty(lines, np.int64),
@@ -127,6 +130,7 @@ def _double_buffers(buffers: LineBuffers) -> LineBuffers:
     larger.starts[:lines] = buffers.starts
     larger.stops[:lines] = buffers.stops
     larger.chars[:lines] = buffers.chars
+    larger.compared[:lines] = buffers.compared
     larger.hashes[:lines] = buffers.hashes
     return larger
 
@@ -151,18 +155,44 @@ def read_lines(
         stop, after = next_line(data, at, end)
         first, last = strip(data, at, stop, search.classes)
         buffers.starts[lines], buffers.stops[lines] = at, stop
-        buffers.hashes[lines], buffers.chars[lines] = hash_line(data, first, last, search)
+        value, chars, compared = hash_line(data, first, last, search)
+        buffers.hashes[lines] = value
+        buffers.chars[lines], buffers.compared[lines] = chars, compared
         lines += 1
         at = after
     return buffers, lines
 
 
 @kernel
-def hash_line(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
-    """Return the hash of some bytes, without the differences to ignore, and their code points."""
+def hash_line(
+    data: NDArray[np.uint8], first: int, last: int, search: Search
+) -> tuple[int, int, int]:
+    """Return the hash of bytes without the differences to ignore, the code points read, and those hashed."""
     if search.ignore == 0:
-        return _hash(data, first, last)
+        value, chars = _hash(data, first, last)
+        return value, chars, chars
     return _loose_hash(data, first, last, search)
+
+
+@kernel
+def hash_lines(
+    data: NDArray[np.uint8], buffers: LineBuffers, line: int, stop: int, search: Search
+) -> tuple[int, int]:
+    """Return the hash of the lines from ``line`` up to ``stop``, and their code points, as compared.
+
+    A line break between two lines counts as one code point. If the amount of white space is ignored, it is
+    white space like any other.
+    """
+    if stop - line > 1 and search.ignore & SPACE:
+        first, _ = strip(data, buffers.starts[line], buffers.stops[line], search.classes)
+        _, last = strip(data, buffers.starts[stop - 1], buffers.stops[stop - 1], search.classes)
+        value, _, compared = hash_line(data, first, last, search)
+        return fold_hash(np.int64(SEED), value), compared
+    key, compared = np.int64(SEED), stop - line - 1
+    for k in range(line, stop):
+        key = fold_hash(key, buffers.hashes[k])
+        compared += buffers.compared[k]
+    return key, compared
 
 
 @kernel
@@ -175,10 +205,12 @@ def _hash(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
 
 
 @kernel
-def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: Search) -> tuple[int, int]:
+def _loose_hash(
+    data: NDArray[np.uint8], first: int, last: int, search: Search
+) -> tuple[int, int, int]:
     """Hash a run of white space as one blank, a run of digits as one zero, and letters as lower case."""
     classes, folds, ignore = search.classes, search.folds, search.ignore
-    value, chars, before = np.int64(SEED), 0, np.int64(-1)
+    value, chars, compared, before = np.int64(SEED), 0, 0, np.int64(-1)
     at = first
     while at < last:
         point, width = np.int64(data[at]), 1
@@ -195,18 +227,20 @@ def _loose_hash(data: NDArray[np.uint8], first: int, last: int, search: Search) 
             if ignore & CASE and point < len(folds):
                 point = np.int64(folds[point])
             value = fnv_step(value, point)
+            compared += 1
             before = np.int64(-1)
             continue
         if point != before:
             value = fnv_step(value, point)
+            compared += 1
         before = point
-    return value, chars
+    return value, chars, compared
 
 
 @kernel
-def _cut_repeats(buffers: LineBuffers, lines: int, search: Search) -> int:
+def _cut_repeats(data: NDArray[np.uint8], buffers: LineBuffers, lines: int, search: Search) -> int:
     """Mark the lines of repeated units as cut; return the number of repeated units."""
-    units = _join_units(buffers, lines, search)
+    units = _join_units(data, buffers, lines, search)
     number_keys(buffers.keys, units, buffers.firsts, buffers.counts, buffers.table)
     buffers.cut[:lines] = False
     repeats = 0
@@ -217,8 +251,8 @@ def _cut_repeats(buffers: LineBuffers, lines: int, search: Search) -> int:
     return repeats
 
 
-@inner
-def _join_units(buffers: LineBuffers, lines: int, search: Search) -> int:
+@kernel
+def _join_units(data: NDArray[np.uint8], buffers: LineBuffers, lines: int, search: Search) -> int:
     """Write the key and the first line of each unit that is long enough; return their number."""
     chars = buffers.chars
     units = line = 0
@@ -226,12 +260,11 @@ def _join_units(buffers: LineBuffers, lines: int, search: Search) -> int:
         if chars[line] == 0:
             line += 1
             continue
-        first, length, key = line, -1, np.int64(SEED)
+        first = line
         while line < lines and chars[line] > 0 and (line == first or search.paragraphs):
-            key = fold_hash(key, buffers.hashes[line])
-            length += chars[line] + 1  # a line break between two lines counts as one
             line += 1
-        if length >= search.min_chars:
+        key, compared = hash_lines(data, buffers, first, line, search)
+        if compared >= search.min_chars:
             buffers.keys[units], buffers.first_lines[units] = key, first
             units += 1
     return units

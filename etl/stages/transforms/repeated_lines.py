@@ -15,8 +15,8 @@ class RepeatedLines(Transform):
 
     Lines are compared without white space at their ends. Lines of fewer than ``min_line_chars`` code points
     are kept, so braces, list markers and table rows survive (10 is chosen here). ``ignore`` compares lines
-    without regard to case, the amount of white space, or numbers ("Page 1", "Page 22"). A document with
-    fewer than ``min_chars`` code points left is rejected.
+    without regard to case, the amount of white space, or numbers ("Page 1", "Page 22"); what is ignored does
+    not count as code points. A document with fewer than ``min_chars`` code points left is rejected.
 
     Of the blank lines around a removed line, one run is kept.
     """

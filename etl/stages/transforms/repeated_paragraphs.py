@@ -15,7 +15,7 @@ class RepeatedParagraphs(Transform):
 
     Paragraphs are compared without white space at the ends of their lines. Those of fewer than
     ``min_paragraph_chars`` code points are kept (10 is chosen here). ``ignore`` and ``min_chars`` are as in
-    ``repeated_lines``.
+    ``repeated_lines``; with ``space``, a paragraph is found however it is wrapped.
     """
 
     kind: Literal["repeated_paragraphs"] = "repeated_paragraphs"

@@ -1,0 +1,101 @@
+"""Restore the damaged logs of a lake's tables from what is left of them.
+
+Damaged files are set aside. A table that has lost log entries states what it still holds in the commit that
+starts an epoch: the units of work in lost entries are done again by the next run. If only checkpoints are
+damaged, nothing is lost.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from etl import storage
+from etl.audit.verify.log_checks import Logs
+from etl.delta.log_damage import LogDamage, open_remains, remove_log, set_aside
+from etl.delta.table import Table
+from etl.lake.epochs import drop_all, open_lake, start_epoch
+from etl.lake.ledger import Drop, Ledger
+from etl.lake.lineage_record import maintenance_record
+from etl.lake.table_specs import SPECS
+from etl.recipe.recipe import Recipe
+from etl.schemas import InputFile
+
+_UNKNOWN = "unknown"  # the fingerprint of an input file that no longer exists
+
+
+def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None:
+    """Restore the logs of a lake, given what ``check_logs`` has found; ``check_lease`` precedes commits.
+
+    Raises ConflictError if another process commits concurrently.
+    """
+    recipe = logs.recipe()
+    damaged: dict[str, Ledger] = {}
+    for name, found in logs.damage.items():
+        log = set_aside(found)
+        if log.newest >= 0 and not log.lost:
+            Table.open(log.url).checkpoint()
+        elif recipe is None:  # no rows were ever committed
+            remove_log(log)
+        else:
+            damaged[name] = _open(name, log, logs, recipe)
+    if not damaged:
+        return
+    ledgers = open_lake(lake, damaged.values())
+    drops = {name: drop_all(ledger) for name, ledger in ledgers.items() if SPECS[name].is_index}
+    start_epoch(ledgers, drops, partial(_describe, logs, check_lease))
+
+
+def _open(name: str, log: LogDamage, logs: Logs, recipe: Recipe) -> Ledger:
+    """Return the ledger of what is left of a table."""
+    spec, record = SPECS[name], logs.records.get(name)
+    fingerprint = logs.fingerprints.get(name, "") if record is None else record.fingerprint
+    table = open_remains(log, spec.schema(recipe), spec.layout)
+    ledger = Ledger(log.url, fingerprint=fingerprint, table=table)
+    if record is not None:
+        ledger.generation = max(ledger.generation, record.generation)
+    return ledger
+
+
+def _describe(
+    logs: Logs,
+    check_lease: Callable[[], None],
+    table: Table,
+    _drop: Drop,
+    generation: int,
+) -> Mapping[str, Any]:
+    check_lease()
+    if not table.is_remains:
+        return maintenance_record(table, "epoch", generation=generation)
+    name = table.url.rpartition("/")[2]
+    fields: dict[str, Any] = {"generation": generation}
+    if name == "documents":
+        fields["input_files"] = _missing_inputs(table, logs)
+    default = logs.newest_record
+    if default is not None and name in logs.fingerprints:  # for a table that has lost its records
+        own = {"step": name, "fingerprint": logs.fingerprints[name], "tokenizer": None}
+        default = default.model_copy(update={**own, "input_tables": []})
+    return maintenance_record(table, "repair", default=default, **fields)
+
+
+def _missing_inputs(documents: Table, logs: Logs) -> list[InputFile]:
+    """Return the input files with the records by which the rows and the lineage differ."""
+    rows: Counter[str] = Counter()
+    for file in documents.files("min.source", "rows", by=()):
+        rows[str(file["min.source"])] += int(file["rows"])
+    known, files = logs.inputs.files(), []
+    for uri in sorted({*rows, *known}):
+        before = known.get(uri)
+        difference = rows[uri] - (before.rows if before is not None else 0)
+        if not difference:
+            continue
+        if before is None:
+            info = storage.file_info(uri)
+            before = InputFile(
+                uri=uri,
+                size=0 if info is None else info.size,
+                fingerprint=_UNKNOWN if info is None else info.fingerprint,
+                rows=0,
+            )
+        files.append(before.model_copy(update={"rows": difference}))
+    return files
