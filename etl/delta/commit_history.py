@@ -92,7 +92,11 @@ def write_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
 
 def _commit_files(url: str, version: int) -> list[str]:
     """Return the names of the log entries up to a version, oldest first."""
-    return [name for name in list_log_files(url) if 0 <= version_of_commit_file(name) <= version]
+    try:
+        names = list_log_files(url)
+    except FileNotFoundError:  # the log is lost
+        return []
+    return [name for name in names if 0 <= version_of_commit_file(name) <= version]
 
 
 def _parse_entry(version: int, content: bytes) -> Commit:

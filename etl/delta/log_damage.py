@@ -213,11 +213,11 @@ def set_aside(damage: LogDamage) -> LogDamage:
     return find_damage(damage.url, newest=damage.newest)
 
 
-def open_remains(damage: LogDamage, schema: pa.Schema | None, layout: Layout) -> Table | None:
+def open_remains(damage: LogDamage, schema: pa.Schema, layout: Layout) -> Table:
     """Open the table that the sound files of a log make; its next commit states what it holds.
 
     Damaged files must have been set aside. ``schema`` and ``layout`` are those of the table if its
-    metadata is lost. Returns None if that is so and the schema is unknown.
+    metadata is lost.
     """
     names = log_segment.list_log_files(damage.url) if Table.exists(damage.url) else []
     checkpoints = log_segment.find_checkpoints(names)
@@ -226,9 +226,8 @@ def open_remains(damage: LogDamage, schema: pa.Schema | None, layout: Layout) ->
     head = log_segment.LogSegment(
         damage.url, damage.newest, checkpoints.get(base, ()), tuple(entries), digest=""
     )
-    default = None if schema is None else creation_metadata(schema, layout)
     lost = tuple(sorted({*damage.lost, *damage.known_lost}))
-    state = snapshot.read_snapshot(head, default=default)
+    state = snapshot.read_snapshot(head, default=creation_metadata(schema, layout))
     return Table.of_remains(state, lost)
 
 

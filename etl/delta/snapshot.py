@@ -83,8 +83,10 @@ def read_snapshot(
     if the log cannot be read.
     """
     kinds = ("metaData", "protocol")
-    single: dict[str, Mapping[str, Any]] = {
-        kind: checkpoint.read_single_action(_checkpoint_files(head), kind) or {} for kind in kinds
+    parts = _checkpoint_files(head)
+    single = {
+        kind: checkpoint.read_single_action(parts, kind) or dict((default or {}).get(kind, {}))
+        for kind in kinds
     }
     actions = []
     entries = {}
@@ -105,9 +107,7 @@ def read_snapshot(
             has_vectors = has_vectors or has_deletion_vectors(content)
     for kind, action in single.items():
         if not action:
-            if default is None:
-                raise DamagedLogError(f"the log has no {kind}", where=head.url)
-            single[kind] = default[kind]
+            raise DamagedLogError(f"the log has no {kind}", where=head.url)
     protocol.check_readable(head.url, single["protocol"], single["metaData"])
     if has_vectors:  # although the protocol of the table does not permit them
         raise protocol.not_plain(head.url, [protocol.DELETION_VECTORS])

@@ -272,8 +272,11 @@ class Table:
             data_change=data_change,
         )
         head = write_commit(self._head, actions)
-        table = type(self)(head, state.get("metaData", self._metadata), self._protocol)
-        return table.checkpoint_if_due() if self._lost is None else table.checkpoint()
+        metadata = state.get("metaData", self._metadata)
+        if self._lost is None:
+            return type(self)(head, metadata, self._protocol).checkpoint_if_due()
+        loaded = snapshot.read_snapshot(head, default=state)  # the earlier entries have no metadata
+        return type(self)(head, metadata, self._protocol, loaded).checkpoint()
 
     def checkpoint_if_due(self) -> Self:
         """Write a checkpoint if so many commits have none; return the table with it.

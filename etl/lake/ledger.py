@@ -163,6 +163,10 @@ class Ledger:
         """Return whether a unit of work is done, according to the log."""
         return (self._transactions.get(key) or 0) > 0
 
+    def done(self) -> Iterator[str]:
+        """Yield the keys of all units of work that are done, also those of earlier generations."""
+        return (key for key, number in self._transactions.of_kind("") if number > 0)
+
     def arrival_of(self, key: str) -> int | None:
         """Return the arrival of a unit of work that is done or was dropped; None if it never was done."""
         return abs(self._transactions.get(key) or 0) or None

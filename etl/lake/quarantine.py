@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from etl import storage
+from etl.errors import TableError
 from etl.storage import checked_json
 
 
@@ -47,12 +48,18 @@ class Quarantine:
             self._known.discard(uri)
 
     def notes(self) -> list[Quarantined]:
-        """Return all notes, sorted by source and part; raise TableError if one is damaged."""
-        hint = f"`etl repair {self._lake} --yes` deletes it; the next run tries its input again"
-        contents = (checked_json.read(uri, hint=hint) for uri in self._known)
-        notes = [Quarantined(**content) for content in contents if content is not None]
+        """Return all notes, sorted by source and part; a damaged file is a note about itself."""
+        notes = [note for uri in self._known if (note := self._read(uri)) is not None]
         return sorted(notes, key=lambda note: (note.source, note.part))
 
     def _uri(self, step: str, source: str, part: str) -> str:
         name = hashlib.sha256(f"{step}\0{source}\0{part}".encode()).hexdigest()[:24]
         return storage.join(self._url, f"{name}.json")
+
+    def _read(self, uri: str) -> Quarantined | None:
+        hint = f"`etl repair {self._lake} --yes` removes it, and the next run tries its input again"
+        try:
+            content = checked_json.read(uri, hint=hint)
+        except TableError as error:
+            return Quarantined("unknown", uri, "", f"the note {error.what} ({hint})", "")
+        return None if content is None else Quarantined(**content)

@@ -12,12 +12,14 @@ from typing import Any
 
 from etl import storage
 from etl.audit.verify.log_checks import Logs
+from etl.compact_collections import PackedKeySet
 from etl.delta.log_damage import LogDamage, open_remains, remove_log, set_aside
 from etl.delta.table import Table
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import SPECS
+from etl.lake.work_units import kept_units
 from etl.recipe.recipe import Recipe
 from etl.schemas import InputFile
 
@@ -41,20 +43,40 @@ def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None
             damaged[name] = _open(name, log, logs, recipe)
     if not damaged:
         return
-    ledgers = open_lake(lake, damaged.values())
-    drops = {name: drop_all(ledger) for name, ledger in ledgers.items() if SPECS[name].is_index}
+    sound = (_ledger(name, table, logs) for name, table in logs.tables.items())
+    ledgers = open_lake(lake, [*sound, *damaged.values()])
+    drops = {}
+    for name, ledger in ledgers.items():
+        if SPECS[name].is_index:
+            drops[name] = drop_all(ledger)
+        elif "documents" in damaged and name != "documents":
+            drops[name] = _drop_lost_units(ledger, damaged["documents"])
     start_epoch(ledgers, drops, partial(_describe, logs, check_lease))
 
 
 def _open(name: str, log: LogDamage, logs: Logs, recipe: Recipe) -> Ledger:
     """Return the ledger of what is left of a table."""
     spec, record = SPECS[name], logs.records.get(name)
-    fingerprint = logs.fingerprints.get(name, "") if record is None else record.fingerprint
-    table = open_remains(log, spec.schema(recipe), spec.layout)
-    ledger = Ledger(log.url, fingerprint=fingerprint, table=table)
+    ledger = _ledger(name, open_remains(log, spec.schema(recipe), spec.layout), logs)
     if record is not None:
         ledger.generation = max(ledger.generation, record.generation)
     return ledger
+
+
+def _ledger(name: str, table: Table, logs: Logs) -> Ledger:
+    record = logs.records.get(name)
+    fingerprint = logs.fingerprints.get(name, "") if record is None else record.fingerprint
+    return Ledger(table.url, fingerprint=fingerprint, table=table)
+
+
+def _drop_lost_units(ledger: Ledger, documents: Ledger) -> Drop:
+    """Return what a table drops so that units which documents has lost are done again when they are back.
+
+    Rows of these units are found, and dropped, when the lake is verified.
+    """
+    assert documents.table is not None
+    live = PackedKeySet(ledger.key(unit.key) for unit in kept_units(documents.table))
+    return Drop(keys=[key for key in ledger.done() if key not in live])
 
 
 def _describe(

@@ -10,6 +10,7 @@ import io
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -45,7 +46,11 @@ def find_referenced_files(path: str) -> tuple[FileInfo, ...]:
     except StorageError as error:
         raise RecipeError(error.what, where=error.where, hint=error.hint) from error
     if not files:
-        raise RecipeError("no such file", where=uri)
+        raise RecipeError(
+            "no such file, or a folder without files",
+            where=uri,
+            hint="correct the path in the recipe",
+        )
     return files
 
 
@@ -76,23 +81,26 @@ def read_text_lines(file: FileInfo) -> Iterator[str]:
 
     Raises RecipeError if the file cannot be read or is not UTF-8.
     """
-    with _open_file(file, decompress=True) as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise RecipeError(
-                    f"{line[:60]!r} is not UTF-8",
-                    where=f"{file.uri}:{number}",
-                    hint="convert the file, as in: iconv -f latin1 -t utf-8",
-                ) from error
-            if text:
-                yield text
+    return (text for _, text in _numbered_lines(file))
 
 
-def read_list_entries(file: FileInfo) -> Iterator[str]:
-    """Yield the lines of a list except comments, which start with #; errors as in ``read_text_lines``."""
-    return (line for line in read_text_lines(file) if not line.startswith("#"))
+def read_list_entries(file: FileInfo) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and texts of the lines of a list except comments, which start with #.
+
+    Raises RecipeError if the file cannot be read, is not UTF-8, or has no lines: a list without entries that
+    is not damaged says so in a comment.
+    """
+    is_empty = True
+    for number, text in _numbered_lines(file):
+        is_empty = False
+        if not text.startswith("#"):
+            yield number, text
+    if is_empty:
+        raise RecipeError(
+            "the list is empty",
+            where=file.uri,
+            hint="restore the file; if it should have no entries, write a comment such as: # none",
+        )
 
 
 @contextmanager
@@ -109,6 +117,28 @@ def as_local_file(file: FileInfo) -> Iterator[Path]:
         with _open_file(file) as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, _BLOCK_BYTES)
         yield path
+
+
+def _numbered_lines(file: FileInfo) -> Iterator[tuple[int, str]]:
+    with _open_file(file, decompress=True) as lines:
+        for number, line in enumerate(lines, 1):
+            is_utf8, text = _decode(line, number)
+            if not is_utf8 or "\0" in text:
+                encoding = "utf-16" if b"\0" in line else "latin1"
+                raise RecipeError(
+                    f"{line[:60]!r} is not UTF-8 text",
+                    where=f"{file.uri}:{number}",
+                    hint=f"convert the file, as in: iconv -f {encoding} -t utf-8",
+                )
+            if text:
+                yield number, text
+
+
+def _decode(line: bytes, number: int) -> tuple[bool, str]:
+    try:
+        return True, line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+    except UnicodeDecodeError:
+        return False, ""
 
 
 @lru_cache(maxsize=64)
@@ -135,6 +165,11 @@ def _open_file(file: FileInfo, *, decompress: bool = False) -> Iterator[IO[bytes
                     yield content
             else:
                 yield stored
-    except (StorageError, OSError, EOFError) as error:
-        what = error.what if isinstance(error, StorageError) else f"cannot be read ({error})"
-        raise RecipeError(what, where=file.uri) from error
+    except StorageError as error:
+        raise RecipeError(error.what, where=file.uri, hint=error.hint) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        hint = "the file is damaged: copy it again; or, if it is not gzip, remove .gz from its name"
+        raise RecipeError(f"cannot be read as gzip ({error})", where=file.uri, hint=hint) from error
+    except OSError as error:
+        hint = "check that the file is a regular file and that you may read it"
+        raise RecipeError(f"cannot be read ({error})", where=file.uri, hint=hint) from error

@@ -8,29 +8,18 @@ creates no new matches in the remaining text.
 import re
 from collections.abc import Callable
 from functools import cache, partial
-from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_network
-from typing import Final, Literal, NamedTuple
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, Literal
 
 import numpy as np
 
 from etl.kernels.bytes import pii_candidates
 from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts
+from etl.text.email_pattern import match_email
+from etl.text.phone_patterns import ALONE, END, SPACE, Span, match_phone
 
 Kind = Literal["email", "ip", "iban", "card", "phone"]
-Span = tuple[int, int]
-
-_LETTER = rb"(?:[A-Za-z0-9]|[\xc3-\xcd][\x80-\xbf]|\xe1[\xb8-\xbb][\x80-\xbf])"  # Latin or a mark
-_EMAIL: Final = re.compile(
-    rb"""[.%%+-]* ( (?:%(letter)s|_) (?:%(letter)s|[._%%+-])* (?<!\.)
-    @ (?! \dx\. ) (?: %(letter)s (?: (?:%(letter)s|-)* %(letter)s )? \. )+ [A-Za-z]{2,63} ) (?!\w)"""
-    % {b"letter": _LETTER},
-    re.VERBOSE,
-)
-"""Local parts as in RFC 5322 without quotes, comments and rare symbols; domains of two or more labels.
-
-``icon@2x.png`` does not match: it is an image name.
-"""
 
 _OCTETS = rb"%(octet)s (?:\.%(octet)s){3}" % {b"octet": rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"}
 _IPV4: Final = re.compile(rb"(?<![\w.]) (?<!::) %s (?!\.?\w) (?!-[A-Za-z])" % _OCTETS, re.VERBOSE)
@@ -39,8 +28,11 @@ _MIN_LARGEST_OCTET: Final = 32
 
 Chosen here: one address in 4,096 has no such number. In 570 MB of German law and software manuals, 5,450
 strings have the format and 6 % of them such a number; the others are sections, versions and object
-identifiers.
+identifiers. An address that ends in .0.0.0 is that of a network, or the version of a browser.
 """
+
+_OBJECT_IDENTIFIERS: Final = (ip_network("2.5.4.0/24"), ip_network("2.5.29.0/24"))
+"""Object identifiers of X.500 attributes and certificate extensions, which software manuals list."""
 
 _IPV6: Final = re.compile(
     rb"""(?<![\w:.]) ( (?:[0-9A-Fa-f]{0,4}:){2,7} (?: %s | [0-9A-Fa-f]{1,4} | (?<=::) ) )
@@ -63,10 +55,22 @@ Sources: IANA's registries of special-purpose addresses (RFC 6890) and of IPv6, 
 assigned.
 """
 
-_SPACE = rb"(?:[ ]|\xc2\xa0|\xe2\x80\xaf)"  # includes the no-break spaces U+00A0 and U+202F
-_GAP = rb"(?:[ ./-]|\xc2\xa0|\xe2\x80[\xaf\x91])"  # includes the no-break hyphen U+2011
-_ALONE = rb"(?<![\w.+\#/=@-]) (?<!\d[ :]) (?<!\d\xc2\xa0) (?<!\d\xe2\x80[\xaf\x91])"
-_END = rb"(?![\w@]) (?! %s \d) (?!:\d) (?!\.\w)" % _GAP
+_RESOLVERS: Final = frozenset(
+    map(
+        ip_address,
+        (
+            *("8.8.8.8", "8.8.4.4", "2001:4860:4860::8888", "2001:4860:4860::8844"),  # Google
+            *("1.1.1.1", "1.0.0.1", "2606:4700:4700::1111", "2606:4700:4700::1001"),  # Cloudflare
+            *("9.9.9.9", "149.112.112.112", "2620:fe::fe", "2620:fe::9"),  # Quad9
+            *("208.67.222.222", "208.67.220.220", "2620:119:35::35", "2620:119:53::53"),  # OpenDNS
+            *("94.140.14.14", "94.140.15.15", "2a10:50c0::ad1:ff", "2a10:50c0::ad2:ff"),  # AdGuard
+            *("77.88.8.8", "77.88.8.1", "2a02:6b8::feed:ff"),  # Yandex
+            *("223.5.5.5", "223.6.6.6", "2400:3200::1", "2400:3200:baba::1"),  # AliDNS
+            "114.114.114.114",  # 114DNS
+        ),
+    )
+)
+"""Public name servers, as their operators publish them."""
 
 _IBAN: Final = re.compile(rb"(?<![\w.-]) (?<!::) [A-Z]{2} \d\d", re.VERBOSE)
 _IBAN_CHARS: Final = {
@@ -84,7 +88,7 @@ _IBAN_CHARS: Final = {
 
 _CARD: Final = re.compile(
     rb"""%s (?: \d{13,19} | \d{4} ([ -]) (?: \d{4}\1\d{4}\1\d{4} (?:\1\d{3})? | \d{6}\1\d{4,5} ) ) %s"""
-    % (_ALONE, _END),
+    % (ALONE, END),
     re.VERBOSE,
 )
 _ISSUED: Final = re.compile(
@@ -98,77 +102,20 @@ _ISSUED: Final = re.compile(
 """First digits and lengths of issuers (ISO/IEC 7812)."""
 
 
-class _PhoneFormat(NamedTuple):
-    """A format of phone numbers: a pattern and a range for the number of digits."""
-
-    pattern: re.Pattern[bytes]
-    min_digits: int
-    max_digits: int
-
-
-def _phone_format(pattern: bytes, min_digits: int, max_digits: int) -> _PhoneFormat:
-    parts = {
-        b"alone": _ALONE,
-        b"gap": _GAP,
-        b"space": _SPACE,
-        b"digits": rb"(?: %s? \d )" % _GAP,
-    }
-    whole = re.compile(pattern % parts + _END, re.VERBOSE)
-    return _PhoneFormat(whole, min_digits, max_digits)
-
-
-_PHONES: Final = (
-    # +49 30 1234567: E.164 allows at most 15 digits; a minimum of 9 is chosen here. Not a decimal fraction.
-    _phone_format(
-        rb"(?<![\w+]) \+ (?! \d+ \. \d+ (?! %(gap)s? \d ) ) [1-9] %(digits)s{8,14}", 9, 15
-    ),
-    # +49 (0)30 1234567
-    _phone_format(rb"(?<![\w+]) \+ [1-9]\d{0,2} %(gap)s? \( \d{1,5} \) %(digits)s{4,14}", 9, 15),
-    # 0049 30 1234567, 0049 (0)30 1234567
-    _phone_format(rb"%(alone)s 00 (?= \d+ %(gap)s ) [1-9] %(digits)s{8,14}", 11, 17),
-    _phone_format(rb"%(alone)s 00 [1-9]\d{0,2} %(gap)s? \( \d{1,5} \) %(digits)s{4,14}", 11, 17),
-    # (212) 555-1234, 1 (212) 555 1234: North America
-    _phone_format(rb"(?<!\w) \( [2-9]\d\d \) (?: %(space)s | - )? [2-9]\d\d [ .-] \d{4}", 10, 10),
-    _phone_format(rb"%(alone)s 1 %(gap)s \( [2-9]\d\d \) %(space)s? [2-9]\d\d [ .-] \d{4}", 11, 11),
-    # 212-555-1234, 1.212.555.1234: North America
-    _phone_format(rb"%(alone)s (?: 1 [ .-] )? [2-9]\d\d ([.-]) [2-9]\d\d \1 \d{4}", 10, 11),
-    # 01 23 45 67 89: France. Neither a chapter number such as 01.02.01.05.03 nor a row of hex bytes.
-    _phone_format(
-        rb"%(alone)s (?<! [0-9A-Fa-f]{2}[ ] ) 0[1-9] (%(gap)s) (?! (?: 0\d \1 ){3} 0\d ) \d\d"
-        rb"(?: \1 \d\d ){3} (?! [ ] [0-9A-Fa-f]{2} \b )",
-        10,
-        10,
-    ),
-    # 030/1234567, 020 7946 0958, 03-1234-5678: Germany, United Kingdom, Japan ...
-    _phone_format(
-        rb"%(alone)s 0[1-9]\d{0,4} (?: %(space)s? / %(space)s? | %(space)s | - ) \d{3,8}"
-        rb"(?: (?: %(space)s | - ) \d{1,4} ){0,3}",
-        9,
-        11,
-    ),
-    # (030) 1234567
-    _phone_format(
-        rb"(?<!\w) \( 0[1-9]\d{0,4} \) %(space)s? \d{3,8} (?: (?: %(space)s | - ) \d{1,4} ){0,3}",
-        9,
-        11,
-    ),
-    # 138 1234 5678: mobile phones in China
-    _phone_format(rb"%(alone)s 1[3-9]\d ([ -]) \d{4} \1 \d{4}", 11, 11),
-)
-
-
-def find_matches(kind: Kind, texts: Texts, *, public_ips_only: bool) -> Spans:
+def find_matches(
+    kind: Kind, texts: Texts, *, public_ips_only: bool = True, keep_resolvers: bool = True
+) -> Spans:
     """Return the matches of a kind in each document, from left to right.
 
     >>> import pyarrow as pa
     >>> from etl.kernels.bytes.utf8 import texts
-    >>> spans = find_matches("email", texts(pa.array(["Ask foo@bar.com."])), public_ips_only=True)
+    >>> spans = find_matches("email", texts(pa.array(["Ask foo@bar.com."])))
     >>> spans.starts, spans.ends
     (array([4]), array([15]))
     """
     code, match = _KINDS[kind]
     if kind == "ip":
-        match = partial(_ip, public_only=public_ips_only)
+        match = partial(_ip, public_only=public_ips_only, keep_resolvers=keep_resolvers)
     candidates, first_candidate = pii_candidates.find_candidates(texts, code)
     view, offsets = texts.data.data, texts.offsets
     starts: list[int] = []
@@ -189,27 +136,28 @@ def find_matches(kind: Kind, texts: Texts, *, public_ips_only: bool) -> Spans:
     return Spans(np.array(starts, np.int64), np.array(ends, np.int64), first_span)
 
 
-def _email(text: memoryview, offset: int) -> Span | None:
-    match = _EMAIL.match(text, offset)
-    return match and match.span(1)
-
-
-def _ip(text: memoryview, offset: int, *, public_only: bool) -> Span | None:
+def _ip(
+    text: memoryview, offset: int, *, public_only: bool = True, keep_resolvers: bool = True
+) -> Span | None:
+    address: IPv4Address | IPv6Address
     if match := _IPV4.match(text, offset):
-        numbers = match[0].decode()
-        if max(map(int, numbers.split("."))) < _MIN_LARGEST_OCTET:
+        address = IPv4Address(match[0].decode())
+        if max(address.packed) < _MIN_LARGEST_OCTET or match[0].endswith(b".0.0.0"):
             return None
-        return None if public_only and _is_reserved(IPv4Address(numbers)) else match.span()
-    if not (match := _IPV6.match(text, offset)):
+        if any(address in identifiers for identifiers in _OBJECT_IDENTIFIERS):
+            return None
+    elif match := _IPV6.match(text, offset):
+        written = match[1].decode()
+        if not any(map(str.isdigit, written)):
+            return None  # a qualified name can consist of hexadecimal digits: Face::Bed
+        try:
+            address = IPv6Address(written)
+        except AddressValueError:
+            return None
+    else:
         return None
-    written = match[1].decode()
-    try:
-        address = IPv6Address(written)
-    except AddressValueError:
-        return None
-    if (public_only and _is_reserved(address)) or not any(map(str.isdigit, written)):
-        return None  # a qualified name can consist of hexadecimal digits: Face::Bed
-    return match.span(1)
+    is_kept = (public_only and _is_reserved(address)) or (keep_resolvers and address in _RESOLVERS)
+    return None if is_kept else match.span()
 
 
 def _is_reserved(address: IPv4Address | IPv6Address) -> bool:
@@ -230,8 +178,8 @@ def _iban(text: memoryview, offset: int) -> Span | None:
 @cache
 def _iban_pattern(chars: int) -> re.Pattern[bytes]:
     fours, rest = divmod(chars - 4, 4)
-    last = rb"%s? [A-Z0-9]{%d}" % (_SPACE, rest) if rest else b""
-    pattern = rb"[A-Z]{2} \d\d (?: %s? [A-Z0-9]{4} ){%d} %s (?!\.?\w)" % (_SPACE, fours, last)
+    last = rb"%s? [A-Z0-9]{%d}" % (SPACE, rest) if rest else b""
+    pattern = rb"[A-Z]{2} \d\d (?: %s? [A-Z0-9]{4} ){%d} %s (?!\.?\w)" % (SPACE, fours, last)
     return re.compile(pattern, re.VERBOSE)
 
 
@@ -248,21 +196,12 @@ def _is_luhn(digits: str) -> bool:
     return (sum(doubled) + sum(map(int, digits[::-2]))) % 10 == 0
 
 
-def _phone(text: memoryview, offset: int) -> Span | None:
-    for phone in _PHONES:
-        if match := phone.pattern.match(text, offset):
-            digits = sum(48 <= byte <= 57 for byte in match[0])
-            if phone.min_digits <= digits <= phone.max_digits:
-                return match.span()
-    return None
-
-
 _KINDS: Final[dict[Kind, tuple[int, Callable[[memoryview, int], Span | None]]]] = {
-    "email": (pii_candidates.EMAIL, _email),
-    "ip": (pii_candidates.IP, partial(_ip, public_only=True)),
+    "email": (pii_candidates.EMAIL, match_email),
+    "ip": (pii_candidates.IP, _ip),
     "iban": (pii_candidates.IBAN, _iban),
     "card": (pii_candidates.CARD, _card),
-    "phone": (pii_candidates.PHONE, _phone),
+    "phone": (pii_candidates.PHONE, match_phone),
 }
 KINDS: Final = tuple(_KINDS)
 """All kinds in the order of matching, the most certain first; matches of earlier kinds are excluded."""

@@ -15,6 +15,7 @@ from etl.job.run import run
 from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
 from tests.helpers.damage import delete, paths
+from tests.helpers.lake_rows import Row
 from tests.helpers.lake_rows import rows_by_table as rows
 from tests.helpers.paths import at, remove
 
@@ -29,13 +30,14 @@ def entries(recipe: Recipe, name: str) -> list[UPath]:
     return sorted(log(recipe, name).glob("*.json"))
 
 
-def check_repair(recipe: Recipe, client: Client, before: object) -> None:
+def check_repair(recipe: Recipe, client: Client, before: dict[str, list[Row]]) -> None:
     """Repair the lake and run; compare the rows with those before the damage."""
     assert verify(recipe.lake) != []
     done = repair(recipe.lake, drop=True)
     assert done.left == []
     assert run(recipe, cluster=client).ok
-    assert rows(recipe) == before
+    after = rows(recipe)
+    assert [name for name in before if after[name] != before[name]] == []
     assert verify(recipe.lake) == []
     assert not make_plan(recipe).has_work()
 

@@ -21,6 +21,7 @@ MASK = re.compile("<(?:EMAIL|IP|IBAN|CARD|PHONE)>")
 @example(["2020::DE89370400440532013000"])
 @example(["+100000000)010000/000", "+100000000 (0301) 2345678"])
 @example(["2a00:1450::81.2.3.4", "2a00:1:2:3:4:5::81.2.69.142", "2a00::1:2:3:4:5:81.2.69.142"])
+@example(['81.2.69.142"john doe"@b.de', '"a"@b.de"c"@d.de', "N'a@b.de'c@d.de'"])
 def test_masked_text_has_no_more_matches(documents):
     once = masked(documents)
     twice = masked([row["text"] for row in once])

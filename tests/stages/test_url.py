@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from etl.errors import RecipeError
 from etl.stages import Url
 from etl.storage.referenced_files import find_referenced_files, find_referenced_files_cached
-from tests.helpers.naive_urls import SPACE, naive_parts, naive_words
+from tests.helpers.naive_urls import naive_page, naive_parts, naive_words
 
 URLS = [
     "https://www.Example.org/Free-Games?x=1#top",
@@ -68,12 +68,9 @@ def test_an_entry_matches_the_expected_urls(matches, name, entry, expected):
 
 
 def naive_counts(name: str, entries: list[str], url: str) -> int:
-    host, port, rest = naive_parts(url)
+    host, page = naive_parts(url)[0], naive_page(url)
     labels = host.split(".")
     above = [host, *(".".join(labels[k:]) for k in range(1, len(labels)))]
-    page = (
-        host + ("" if port in ("", ":", ":80", ":443") else port) + rest.rstrip(SPACE).rstrip("/")
-    )
     seen = {
         "domains": set(above[:1] + [n for n in above[1:] if not n.rpartition(".")[2].isdigit()]),
         "hosts": {host},
@@ -94,7 +91,7 @@ def naive_counts(name: str, entries: list[str], url: str) -> int:
 )
 def test_counts_agree_with_a_naive_version(tmp_path_factory, name, entries, texts):
     path = tmp_path_factory.mktemp("lists") / "list"
-    path.write_text("\n".join(entries))
+    path.write_text("\n".join(["# a list", *entries]))
     counts = Url(**{name: str(path)}).measure(pa.table({"url": pa.array(texts, pa.string())}))
     assert counts[f"url_{name}"].to_pylist() == [naive_counts(name, entries, url) for url in texts]
 
@@ -161,32 +158,117 @@ def test_identity_depends_on_the_content_of_the_list(tmp_path):
 @pytest.mark.parametrize(
     ("name", "entry", "message"),
     [
-        ("domains", "example.org/path", "'example.org/path' is not a host name"),
-        ("hosts", "https://example.org", "is not a host name"),
-        ("hosts", "a b", "is not a host name"),
-        ("domains", "*.", "'\\*.' is empty after normalization"),
-        ("words", "--", "'--' is empty after normalization"),
-        ("substrings", "%", "'%' is empty after normalization"),
-        ("urls", "http://", "'http://' is empty after normalization"),
+        ("domains", "example.org/path", "is not a valid host name"),
+        ("hosts", "https://example.org", "is not a valid host name"),
+        ("hosts", "example.org:8080", "is not a valid host name"),
+        ("hosts", "a b", "is not a valid host name"),
+        ("hosts", "xn--a.example", "is not a valid host name"),
+        ("hosts", "1.2.3.256", "is not a valid host name"),
+        ("hosts", "2001:db8::1", "is not a valid host name"),
+        ("domains", "\u200d.example", "is not a valid host name"),
+        ("domains", "*.", "is not a valid host name"),
+        ("words", "--", "has no letters or digits"),
+        ("substrings", "%", "has no letters or digits"),
+        ("urls", "http://", "has no valid host name"),
+        ("urls", "http://a b/c", "has no valid host name"),
     ],
 )
 def test_entries_that_cannot_match_are_errors(matches, name, entry, message):
-    with pytest.raises(RecipeError, match=f"{name}.txt: the entry .*{message}"):
-        matches(name, "fine.example", entry)
+    with pytest.raises(RecipeError) as caught:
+        matches(name, "fine.example", "# comment", "", entry, "fine.example")
+    assert str(caught.value.where).endswith(f"{name}.txt:4")
+    assert caught.value.what == f"the entry {entry!r} {message}"
+    assert str(caught.value.hint).startswith("write one ")
 
 
-def test_lists_that_cannot_be_read_are_errors(tmp_path):
-    table = pa.table({"url": URLS})
-    with pytest.raises(RecipeError, match="none.txt: no such file"):
-        Url(words=str(tmp_path / "none.txt")).identity()
-    path = tmp_path / "latin.txt"
-    path.write_bytes(b"fine\ncaf\xe9\n")
-    with pytest.raises(RecipeError, match="latin.txt:2: .*caf.* is not UTF-8"):
-        Url(words=str(path)).measure(table)
-    path = tmp_path / "broken.gz"
-    path.write_bytes(gzip.compress(b"example.org\n" * 1000)[:-9])
-    with pytest.raises(RecipeError, match="broken.gz: cannot be read"):
-        Url(words=str(path)).measure(table)
+SPELLINGS = (
+    "https://bücher.example/a",
+    "http://BÜCHER.example.:80/a",
+    "http://bu\u0308cher。example/a/",
+    "//xn--BCHER-kva.example/a",
+    "ftp://joe@b%C3%BCcher.example/a#b",
+    "bücher.example\\a",
+    " http:bü\ncher.example/a",
+)
+
+
+@pytest.mark.parametrize("entry", ["bücher.example", "xn--bcher-kva.example", "BÜCHER．example"])
+@pytest.mark.parametrize("name", ["domains", "hosts", "urls"])
+def test_spellings_of_a_host_are_equal(tmp_path, name, entry):
+    path = tmp_path / "list"
+    path.write_text(entry + ("/a" if name == "urls" else ""), "utf-8")
+    counts = Url(**{name: str(path)}).measure(
+        pa.table({"url": [*SPELLINGS, "http://bucher.example/a"]})
+    )
+    assert counts[f"url_{name}"].to_pylist() == [1] * len(SPELLINGS) + [0]
+
+
+@pytest.mark.parametrize("entry", ["127.0.0.1", "0x7f.1", "2130706433", "017700000001"])
+def test_notations_of_an_address_are_equal(tmp_path, entry):
+    path = tmp_path / "list"
+    path.write_text(f"{entry}\n[0:0::1]", "utf-8")
+    urls = [
+        "http://127.1/",
+        "http://0177.0.0.1:8080/",
+        "http://１２７．０．０．１",
+        "http://[::1]/",
+        "http://[::0:1]:1",
+    ]
+    counts = Url(domains=str(path)).measure(pa.table({"url": [*urls, "http://127.0.0.2/"]}))
+    assert counts["url_domains"].to_pylist() == [1] * len(urls) + [0]
+
+
+def test_an_invalid_host_has_the_parents_of_its_spelling(tmp_path):
+    path = tmp_path / "list"
+    path.write_text("example.org", "utf-8")
+    urls = ["http://a b.Example.org/", "http://xn--a.example.org/", "http://a^b.example.org./"]
+    assert (
+        Url(domains=str(path)).measure(pa.table({"url": urls}))["url_domains"].to_pylist()
+        == [1] * 3
+    )
+    assert Url(hosts=str(path)).measure(pa.table({"url": urls}))["url_hosts"].to_pylist() == [0] * 3
+
+
+GZIP = gzip.compress(b"example.org\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "hint"),
+    [
+        ("list.txt", None, "no such file", "correct the path"),
+        ("list.txt", b"", "the list is empty", "# none"),
+        ("list.txt", b"\n \n", "the list is empty", "# none"),
+        ("list.gz", gzip.compress(b""), "the list is empty", "# none"),
+        ("list.txt:2", b"fine\ncaf\xe9\n", "caf.* is not UTF-8 text", "iconv -f latin1"),
+        ("list.txt:1", "a.org\nb.org".encode("utf-16"), "is not UTF-8 text", "iconv -f utf-16"),
+        ("list.txt:1", "a.org\nb.org".encode("utf-16-be"), "is not UTF-8 text", "iconv -f utf-16"),
+        ("list.txt:2", b"a.org\n\xff\xfe\x00\x81" * 9, "is not UTF-8 text", "convert the file"),
+        ("list.gz", b"a.org\n", "cannot be read as gzip", "remove .gz"),
+        ("list.gz", GZIP[:-9], "cannot be read as gzip", "copy it again"),
+        ("list.gz", GZIP[:20] + b"\xff\xff" + GZIP[22:], "cannot be read as gzip", "copy it again"),
+        ("list.gz", GZIP[:-6] + b"\0" * 6, "cannot be read as gzip", "copy it again"),
+        ("list.gz", GZIP + b"tail", "cannot be read as gzip", "copy it again"),
+        ("list.txt:1", b"-" * 1_000_000, "'-{60}' has no letters or digits", "one word per line"),
+    ],
+)
+def test_damaged_lists_are_errors_with_a_remedy(tmp_path, name, content, what, hint):
+    path = tmp_path / name.partition(":")[0]
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RecipeError, match=what) as caught:
+        Url(words=str(path)).measure(pa.table({"url": URLS}))
+    assert str(caught.value.where).endswith(f"/{name}")
+    assert hint in str(caught.value.hint)
+
+
+def test_folders_and_links_without_a_file_are_errors(tmp_path):
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "dangling.txt").symlink_to(tmp_path / "none")
+    (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
+    for name in ("folder", "dangling", "loop"):
+        for use in (Url.identity, lambda stage: stage.measure(pa.table({"url": URLS}))):
+            with pytest.raises(RecipeError, match=f"{name}.txt: (no such file|cannot be reached)"):
+                use(Url(words=str(tmp_path / f"{name}.txt")))
 
 
 def test_without_a_list_nothing_is_rejected():

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.utf8 import Texts
+from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.jit import kernel
 
 EMAIL, IP, IBAN, CARD, PHONE = range(5)
@@ -31,7 +31,40 @@ def _table(characters: bytes) -> NDArray[np.bool_]:
 
 _DIGITS: Final = b"0123456789"
 _LETTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_IS_LOCAL: Final = _table(_DIGITS + _LETTERS + b"._%+-")  # in the local part of an e-mail address
+_IS_LOCAL: Final = _table(_DIGITS + _LETTERS + b"._%+-'")  # in the local part of an e-mail address
+_MAX_QUOTED: Final = 64  # bytes between the quotes of a local part (RFC 5321, 4.5.3.1.1)
+
+SPACED, UNSPACED = 1, 2
+"""Classes of letters: those of scripts with spaces between words, and the others (Han, Thai, Hangul ...).
+
+In the others, a word before an address is not separated from it. Hangul has spaces, but also such suffixes.
+"""
+
+_UNSPACED_RANGES: Final = (
+    *((0x0E00, 0x1000), (0x1000, 0x10A0), (0x1100, 0x1200), (0x1780, 0x1800), (0x3005, 0x3008)),
+    *((0x3040, 0xD800), (0xF900, 0xFB00), (0xFF66, 0xFFA0), (0x20000, 0x34000)),
+)
+_SPACED_RANGES: Final = ((0x00C0, 0x0E00), (0x10A0, 0x1100), (0x1200, 0x1780), (0x1800, 0x2000))
+_PUNCTUATION: Final = (
+    "\u00d7\u00f7\u037e\u0387\u055a\u055b\u055c\u055d\u055e\u055f\u0589\u058a\u05be\u05c0\u05c3\u05f3\u05f4"
+    "\u060c\u061b\u061f\u06d4\u0964\u0965\u0e3f\u0e4f\u0e5a\u0e5b\u104a\u104b\u1360\u1361\u1362\u1363\u1364"
+    "\u1365\u1366\u1367\u1368\u17d4\u17d5\u17d6\u30fb"
+)
+"""Punctuation within these ranges that may precede or follow an address without a space."""
+
+
+def _letters() -> NDArray[np.uint8]:
+    """Return the class of each code point, 0 for others: uint8 (0x34000,)."""
+    table = np.zeros(0x34000, np.uint8)
+    for ranges, letters in ((_SPACED_RANGES, SPACED), (_UNSPACED_RANGES, UNSPACED)):
+        for first, end in ranges:
+            table[first:end] = letters
+    table[[*map(ord, _PUNCTUATION)]] = 0
+    table.flags.writeable = False
+    return table
+
+
+LETTERS: Final = _letters()
 _IS_SEPARATOR: Final = _table(" /().-\u00a0\u202f\u2011".encode())  # between the digits of a number
 
 
@@ -46,7 +79,8 @@ def find_candidates(texts: Texts, kind: int) -> Candidates:
     """Return the bytes at which a match of a kind may begin; a byte may occur more than once."""
     triggers = _table(_TRIGGERS[kind])
     first = np.zeros(len(texts.offsets), np.int64)
-    return Candidates(_find_candidates(texts.offsets, texts.data, triggers, kind, first), first)
+    starts = _find_candidates(texts.offsets, texts.data, triggers, LETTERS, kind, first)
+    return Candidates(starts, first)
 
 
 @kernel
@@ -54,6 +88,7 @@ def _find_candidates(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     triggers: NDArray[np.bool_],
+    letters: NDArray[np.uint8],
     kind: int,
     first: NDArray[np.int64],
 ) -> NDArray[np.int64]:
@@ -65,7 +100,7 @@ def _find_candidates(
                 continue
             if kind != EMAIL and at > begin and 48 <= data[at] <= 57 and 48 <= data[at - 1] <= 57:
                 continue  # inside a number
-            start = _start(data, begin, at, end, kind)
+            start = _start(data, letters, begin, at, end, kind)
             if start >= 0:
                 if num == len(starts):
                     starts = np.append(starts, np.empty(num, np.int64))
@@ -76,10 +111,17 @@ def _find_candidates(
 
 
 @kernel
-def _start(data: NDArray[np.uint8], begin: int, at: int, end: int, kind: int) -> int:
+def _start(
+    data: NDArray[np.uint8],
+    letters: NDArray[np.uint8],
+    begin: int,
+    at: int,
+    end: int,
+    kind: int,
+) -> int:
     """Return where a match with a trigger at ``at`` may begin; -1 if there can be none."""
     if kind == EMAIL:
-        return _local_part(data, begin, at)
+        return _local_part(data, letters, begin, at)
     if kind == IP:
         return _ip(data, begin, at, end)
     if kind == IBAN:
@@ -90,9 +132,14 @@ def _start(data: NDArray[np.uint8], begin: int, at: int, end: int, kind: int) ->
 
 
 @kernel
-def _local_part(data: NDArray[np.uint8], begin: int, at: int) -> int:
-    """Return where the local part of an e-mail address that ends at an '@' begins; -1 if it is empty."""
-    start = at
+def _local_part(data: NDArray[np.uint8], letters: NDArray[np.uint8], begin: int, at: int) -> int:
+    """Return where the local part of an e-mail address that ends at an '@' begins; -1 if it is empty.
+
+    It begins after a letter of a script without spaces, unless it ends in one.
+    """
+    if at > begin and data[at - 1] == 0x22:
+        return _quoted(data, begin, at - 1)
+    start, last = at, 0
     while start > begin:
         byte = data[start - 1]
         if byte < 0x80:
@@ -103,11 +150,24 @@ def _local_part(data: NDArray[np.uint8], begin: int, at: int) -> int:
         lead = start - 1
         while lead > begin and data[lead] & 0xC0 == 0x80:
             lead -= 1
-        is_latin = 0xC3 <= data[lead] <= 0xCD and start - lead == 2
-        if not is_latin and not (data[lead] == 0xE1 and 0xB8 <= data[lead + 1] <= 0xBB):
+        point, _ = point_at(data, lead, start)
+        letter = letters[point] if point < len(letters) else 0
+        last = letter if start == at else last
+        if letter == 0 or (letter == UNSPACED and last != UNSPACED):
             break
         start = lead
     return start if start < at else -1
+
+
+@kernel
+def _quoted(data: NDArray[np.uint8], begin: int, end: int) -> int:
+    """Return where the quoted string begins that ends with the quote at ``end``; -1 for none."""
+    for start in range(end - 1, max(begin, end - 1 - _MAX_QUOTED) - 1, -1):
+        if data[start] == 0x22 and (start == begin or data[start - 1] != 0x5C):
+            return start
+        if data[start] < 0x20:
+            return -1
+    return -1
 
 
 @kernel
@@ -174,6 +234,6 @@ def _may_dial(data: NDArray[np.uint8], at: int, end: int) -> bool:
     """Return whether a number begins like a telephone number."""
     if data[at] in (0x2B, 0x28, 0x30) or at + 4 >= end:  # '+', '(', '0'
         return True
-    if data[at] == 0x31 and not 48 <= data[at + 1] <= 57:  # '1' alone
+    if data[at] in (0x31, 0x38) and not 48 <= data[at + 1] <= 57:  # '1' or '8' alone
         return True
     return data[at + 3] in (0x20, 0x2D, 0x2E, 0xC2, 0xE2)  # three digits alone

@@ -34,7 +34,17 @@ _RULES: Final = {
 }
 """List -> the name of its rule over the column ``url_<list>``, in the order of the rules."""
 
+_HOST_HINT: Final = (
+    "write one host per line, without scheme, port and path; use the list `urls` for URLs"
+)
+_HINTS: Final = {
+    "domains": _HOST_HINT,
+    "hosts": _HOST_HINT,
+    "urls": "write one URL per line, such as example.org/path",
+    **dict.fromkeys(("words", "soft_words", "substrings"), "write one word per line"),
+}
 _BATCH_ENTRIES: Final = 1 << 16
+_MAX_SHOWN: Final = 60
 
 
 class Url(Filter):
@@ -54,6 +64,11 @@ class Url(Filter):
     The rules are those of RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G) as in datatrove
     0.10.1. datatrove matches words in the URL as written; here URLs are percent-decoded and in lower case,
     and letters of all scripts count. Lists may have millions of entries.
+
+    Hosts are compared as browsers see them (WHATWG, url.spec.whatwg.org): ``bücher.example``,
+    ``xn--bcher-kva.example`` and ``b%C3%BCcher。example`` are equal, and so are ``127.0.0.1`` and ``0x7f.1``.
+    A list with an invalid host is an error. In a document, an invalid host is compared as written, in lower
+    case, with its parent domains. The words of a host are those of the URL as written.
     """
 
     kind: Literal["url"] = "url"
@@ -193,24 +208,24 @@ def _normalized_entries(name: str, list_files: tuple[FileInfo, ...]) -> Iterator
     for file in list_files:
         lines = read_list_entries(file)
         while batch := list(islice(lines, _BATCH_ENTRIES)):
-            entries = pl.Series(batch)
-            if name == "urls":
-                normalized = addresses.normalize_urls(entries)
-            elif name in ("domains", "hosts"):
-                hosts = entries.str.strip_prefix("*").str.strip_chars_start(".")
-                normalized = addresses.extract_hosts(hosts)
-                _reject(entries.str.contains(r"[/\s]"), entries, file, "is not a host name")
-            else:
-                normalized = addresses.squeeze_urls(entries)
-            _reject(normalized == "", entries, file, "is empty after normalization")
+            entries = pl.DataFrame(batch, {"line": pl.Int64, "entry": pl.String}, orient="row")
+            normalized, problem = _normalize(name, entries["entry"])
+            bad = normalized.is_null()
+            if bad.any():
+                line, entry = entries.row(bad.arg_true()[0])
+                what = f"the entry {entry[:_MAX_SHOWN]!r} {problem}"
+                raise RecipeError(what, where=f"{file.uri}:{line}", hint=_HINTS[name])
             yield normalized
 
 
-def _reject(is_wrong: pl.Series, entries: pl.Series, file: FileInfo, problem: str) -> None:
-    if is_wrong.any():
-        entry = entries.filter(is_wrong)[0]
-        raise RecipeError(
-            f"the entry {entry!r} {problem}",
-            where=file.uri,
-            hint="write one entry per line; use the list `urls` for whole URLs",
-        )
+def _normalize(name: str, entries: pl.Series) -> tuple[pl.Series, str]:
+    """Return the entries of a list, null for those that cannot match, and why these cannot."""
+    if name in ("domains", "hosts"):
+        names = entries.str.strip_prefix("*").str.strip_chars_start(".")
+        return addresses.normalize_hosts(names), "is not a valid host name"
+    if name == "urls":
+        is_valid = addresses.normalize_hosts(addresses.extract_hosts(entries)).is_not_null()
+        normalized = addresses.normalize_urls(entries)
+        return normalized.set(~is_valid, None), "has no valid host name"
+    squeezed = addresses.squeeze_urls(entries)
+    return squeezed.set(squeezed == "", None), "has no letters or digits"

@@ -34,13 +34,17 @@ class Masks(BaseModel):
 class Pii(Transform):
     """Mask e-mail and IP addresses, IBANs, card and phone numbers, or reject documents that contain any.
 
-    FineWeb masks e-mail addresses and public IP addresses (Penedo et al. 2024, arXiv 2406.17557);
-    ``public_ips_only: false`` includes private addresses and those for documentation. Four numbers below 32
-    ("1.2.3.4") are read as a version number; other version numbers can be mistaken for addresses. IBANs must
-    have the length for their country and valid check digits; card numbers an issuer's prefix and length and
-    a valid check digit. Phone numbers are international ("+49 30 1234567"), or in a format common in North
-    America, in China, or in countries with a leading 0. Less certain data is not masked: names, street
-    addresses, phone numbers without separators, numbers within rows of numbers.
+    FineWeb masks e-mail addresses and public IPv4 addresses (Penedo et al. 2024, arXiv 2406.17557);
+    ``public_ips_only: false`` includes private addresses and those for documentation, and
+    ``keep_resolvers: false`` public name servers such as 208.67.222.222, which are not personal. Four numbers
+    below 32 ("1.2.3.4") are read as a version number; other version numbers can be mistaken for addresses.
+
+    E-mail addresses may be quoted ("john doe"@example.com) and in any script. In a script without spaces an
+    address begins after the last punctuation mark, so words before it may be masked with it. IBANs must have
+    the length for their country and valid check digits; card numbers an issuer's prefix and length and a
+    valid check digit. Phone numbers are international ("+49 30 1234567"), or in a format common in North
+    America, China, Russia, Brazil, or in countries with a leading 0. Less certain data is not masked: names,
+    street addresses, phone numbers without separators, numbers within rows of numbers, amounts.
 
     Kinds are matched in the order email, ip, iban, card, phone; a match of one kind is not matched again.
     Speed: at least 150 MB of text per second and core.
@@ -52,6 +56,7 @@ class Pii(Transform):
     action: Literal["mask", "reject"] = "mask"
     masks: Masks = Masks()
     public_ips_only: bool = True
+    keep_resolvers: bool = True
 
     def columns(self) -> dict[str, str]:
         """Return the columns with the number of matches per kind: ``pii_emails``, ``pii_ips`` ..."""
@@ -73,7 +78,12 @@ class Pii(Transform):
         documents = buffers(text)
         counts = {}
         for kind in self._kinds():
-            spans = find_matches(kind, documents, public_ips_only=self.public_ips_only)
+            spans = find_matches(
+                kind,
+                documents,
+                public_ips_only=self.public_ips_only,
+                keep_resolvers=self.keep_resolvers,
+            )
             counts[_column(kind)] = spans.counts()
             if len(spans.starts) > 0:
                 masked = replace_spans(documents, spans, mask=getattr(self.masks, kind).encode())
