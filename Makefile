@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-stores test-wheel chaos fuzz lint docs bench dist audit clean
+.PHONY: help demo test test-s3 test-slow test-stores test-wheel chaos damage fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environmen
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
 	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -m chaos tests/chaos
+
+damage: $(INSTALLED)  ## damage every kind of file of a lake in every way; SEED=5 varies it, PART=1/8 runs a part
+	DAMAGE_SEED=$(SEED) DAMAGE_PART=$(PART) $(BIN)/python -m pytest -q -m "chaos or not chaos" --show-capture=no tests/damage
 
 lint: $(INSTALLED)  ## run ruff and mypy
 	$(BIN)/ruff check .

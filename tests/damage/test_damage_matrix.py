@@ -1,0 +1,118 @@
+"""Every kind of damage to every kind of file of a lake is found and repaired, or answered with a command.
+
+`make damage` runs the whole matrix; a few of its cells run with the other tests.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.damage.damages import DAMAGES, LOSSES, UNSEEN_BY_QUICK, applies, inflict
+from tests.damage.kinds import KINDS
+from tests.damage.targets import Damaged, Targets
+
+_ALWAYS = {
+    ("documents kept data", "deleted"),
+    ("tokens live data", "bit 1"),
+    ("keys live data", "empty"),
+    ("documents append entry", "deleted"),
+    ("duplicates newest entry", "cut in half"),
+    ("tokens newest checkpoint", "zeros"),
+    ("documents _last_checkpoint", "empty"),
+    ("release", "empty"),
+    ("lease of a dead job", "random"),
+}
+"""Cells of the matrix that `make test` runs, too."""
+
+_MOST_FILES = 16  # of a kind
+
+
+def _cells() -> Iterator[Any]:
+    for kind in KINDS:
+        for damage in DAMAGES:
+            if applies(damage, kind):
+                marks = () if (kind, damage) in _ALWAYS else pytest.mark.chaos
+                yield pytest.param(kind, damage, marks=marks, id=f"{kind}-{damage}")
+
+
+def _is_quick(kind: str, damage: str) -> bool:
+    """Return whether to check that ``etl verify --quick`` finds the damage, for some kinds of it."""
+    is_unseen = kind.endswith(" data") and damage in UNSEEN_BY_QUICK
+    return damage in ("deleted", "bit 1", "swapped") and not is_unseen
+
+
+def test_every_file_of_a_lake_is_of_a_known_kind(targets: Targets) -> None:
+    assert set(targets.kinds_of("complete")) ^ {*KINDS} == set()
+
+
+@pytest.mark.parametrize(("kind", "damage"), [*_cells()])
+def test_damage(check_case, targets: Targets, seed: int, kind: str, damage: str) -> None:
+    rng = random.Random(f"{seed}-{kind}-{damage}")
+
+    def inflict_it(lake: Damaged) -> bool:
+        return inflict(damage, targets.choose(lake, kind, damage, rng), rng)
+
+    check_case(kind, damage, inflict_it, is_quick=_is_quick(kind, damage))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(_MOST_FILES))
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.endswith((" live data", " kept data"))])
+def test_each_file_lost(check_case, targets: Targets, kind: str, number: int) -> None:
+    """Which file it is matters: it may hold keepers of earlier or of later files."""
+
+    def lose(lake: Damaged) -> bool:
+        files = targets.kinds_of("complete")[kind]
+        if number < len(files):
+            (lake.folder / files[number]).unlink()
+        return number < len(files)
+
+    check_case(kind, f"file {number} lost", lose)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["complete", "reading", "between"])
+def test_loss(check_case, name: str, loss: str) -> None:
+    def lose(lake: Damaged) -> bool:
+        return LOSSES[loss](lake.folder)
+
+    # Without values, the newest versions that are lost look like work that was never done.
+    check_case("several files", loss, lose, lake_name=name, is_quick="newest" not in loss)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(30))
+@pytest.mark.parametrize("name", ["reading", "between"])
+def test_damage_in_a_killed_run(
+    check_case, targets: Targets, seed: int, name: str, number: int
+) -> None:
+    rng = random.Random(f"{seed}-{name}-{number}")
+    kind = rng.choice(sorted(targets.kinds_of(name)))
+    damage = rng.choice([damage for damage in DAMAGES if applies(damage, kind)])
+
+    def inflict_it(lake: Damaged) -> bool:
+        return inflict(damage, targets.choose(lake, kind, damage, rng), rng)
+
+    is_quick = _is_quick(kind, damage)
+    check_case(kind, f"{damage} #{number}", inflict_it, lake_name=name, is_quick=is_quick)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(40))
+def test_a_lost_entry_and_another_damaged_file(
+    check_case, targets: Targets, seed: int, number: int
+) -> None:
+    rng = random.Random(f"{seed}-two-{number}")
+    entry = rng.choice([kind for kind in KINDS if kind.endswith(" entry")])
+    kind = rng.choice([kind for kind in KINDS if kind.endswith((" data", " checkpoint"))])
+    damage = rng.choice([damage for damage in DAMAGES if applies(damage, kind)])
+
+    def inflict_both(lake: Damaged) -> bool:
+        first = targets.choose(lake, entry, "deleted", rng)
+        second = targets.choose(lake, kind, damage, rng)
+        return inflict(damage, second, rng) and inflict("deleted", first, rng)
+
+    check_case(f"{entry} deleted", f"{kind} {damage} #{number}", inflict_both, is_quick=False)
