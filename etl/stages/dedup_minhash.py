@@ -188,7 +188,8 @@ class DedupMinhash(DedupStage):
         """
         n = self.permutations
         if similarity >= 1:
-            return np.eye(n + 1)[n]
+            certain: NDArray[np.float64] = np.eye(n + 1)[n]
+            return certain
         counts = np.arange(n + 1)
         logs = np.append(0, np.cumsum(np.log(np.arange(1, n + 1))))  # of factorials
         chances = counts * np.log(similarity) + (n - counts) * np.log1p(-similarity)

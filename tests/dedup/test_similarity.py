@@ -39,7 +39,7 @@ def stored(folder: Path, texts: list[str], stage: DedupMinhash) -> Iterator[Stor
         part = pa.array(texts[first : first + _PER_FILE])
         columns = {"row": range(len(part)), "text": part, "signature": stage.signature(part)}
         pq.write_table(pa.table(columns), folder / f"{number}.parquet", row_group_size=5)
-        files.append(NumberedFile(number, "", f"{number}.parquet", len(part), False, ()))
+        files.append(NumberedFile(number, "", f"{number}.parquet", len(part), False, False, ()))
     with store_file_list(files, url, "list") as listed:
         yield listed
 

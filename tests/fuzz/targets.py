@@ -118,7 +118,12 @@ def check_no_loss(target: str, index: int, piece: bytes, offset: int) -> None:
     if name != "warc":  # a record is a line
         records[index + 1] = records[index + 1].replace(b"\n", b"").replace(b'"', b"") + b"\n"
     members = [_HEADERS.get(name, b""), *records]
-    compress = {None: bytes, "gzip": gzip.compress, "zstd": zstandard.compress}[compression]
+    compressions: dict[str | None, Callable[[bytes], bytes]] = {
+        None: bytes,
+        "gzip": gzip.compress,
+        "zstd": zstandard.compress,
+    }
+    compress = compressions[compression]
     with TemporaryDirectory() as folder:
         path = Path(folder) / FILES[target]
         path.write_bytes(b"".join(map(compress, members)))

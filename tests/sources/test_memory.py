@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,12 @@ def repeated(unit: bytes, size: int, kind: str) -> bytes:
 
 def packed(*parts: bytes | tuple[bytes, int], kind: str = "zstd") -> bytes:
     """Members of bytes, or of many copies of bytes."""
-    compress = {"zstd": zstandard.compress, "gzip": gzip.compress, "": bytes}[kind]
+    compressions: dict[str, Callable[[bytes], bytes]] = {
+        "zstd": zstandard.compress,
+        "gzip": gzip.compress,
+        "": bytes,
+    }
+    compress = compressions[kind]
     return b"".join(
         compress(part) if isinstance(part, bytes) else repeated(*part, kind) for part in parts
     )
@@ -79,8 +85,8 @@ for name, unit in _LISTS.items():
     for size in (24, 256):
         hostile(
             f"{name}, {size} MB/a.jsonl.zst",
-            lambda unit=unit, size=size: json_lines(unit, size * MB),
-        )  # type: ignore[misc]
+            partial(json_lines, unit, size * MB),
+        )
 _WIDE = '{"text": "😀", "more": "'.encode()
 hostile("a wide string/a.jsonl.zst", lambda: json_string(b"ab", 24 * MB, _WIDE), text=2)
 hostile(
@@ -154,19 +160,36 @@ def _warc(
 
 _HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: text/html"
 
+
+def _one_member(kind: str) -> bytes:
+    header = record("response", 1, b"", length=640 * MB, Content_Type="application/http")
+    compressor = (
+        zstandard.ZstdCompressor().compressobj()
+        if kind == "zstd"
+        else isal_zlib.compressobj(1, isal_zlib.DEFLATED, 31)
+    )
+    content = b"x" * (8 * MB)
+    parts = [
+        compressor.compress(header[:-4]),
+        *(compressor.compress(content) for _ in range(80)),
+        compressor.flush(),
+    ]
+    return b"".join(parts) + packed(response(2), kind=kind)
+
+
 for kind in ("gzip", "zstd"):
     hostile(
         f"a long record/a.warc.{kind}",
-        lambda kind=kind: _warc((b"x", 640 * MB), length=640 * MB, kind=kind),
+        partial(_warc, (b"x", 640 * MB), length=640 * MB, kind=kind),
         text=1,
         too_large=1,
-    )  # type: ignore[misc]
+    )
     hostile(
         f"a long record of one member/a.warc.{kind}",
-        lambda kind=kind: _one_member(kind),
+        partial(_one_member, kind),
         text=1,
         too_large=1,
-    )  # type: ignore[misc]
+    )
 hostile(
     "a record of 30 MB/a.warc.zst",
     lambda: _warc(_HTTP + b"\r\n\r\n", (b"x", 24 * MB)),
@@ -190,26 +213,12 @@ for charset in ("windows-1252", "utf-16", "tis-620", "gb18030", "utf-8"):
     body = b"\r\n\r\n" + bytes(range(160, 200))
     hostile(
         f"a page in {charset}/a.warc.zst",
-        lambda charset=charset, body=body: _warc(  # type: ignore[misc]
-            _HTTP + f"; charset={charset}".encode() + body, (bytes(range(192, 224)), 24 * MB)
+        partial(
+            _warc,
+            _HTTP + f"; charset={charset}".encode() + body,
+            (bytes(range(192, 224)), 24 * MB),
         ),
     )
-
-
-def _one_member(kind: str) -> bytes:
-    header = record("response", 1, b"", length=640 * MB, Content_Type="application/http")
-    compressor = (
-        zstandard.ZstdCompressor().compressobj()
-        if kind == "zstd"
-        else isal_zlib.compressobj(1, isal_zlib.DEFLATED, 31)
-    )
-    content = b"x" * (8 * MB)
-    parts = [
-        compressor.compress(header[:-4]),
-        *(compressor.compress(content) for _ in range(80)),
-        compressor.flush(),
-    ]
-    return b"".join(parts) + packed(response(2), kind=kind)
 
 
 def _encoded(*codings: str, size: int = 256 * MB) -> bytes:
@@ -238,10 +247,10 @@ for codings in (
 ):
     hostile(
         f"{' '.join(codings)}/a.warc",
-        lambda codings=codings: _encoded(*codings),
+        partial(_encoded, *codings),
         text=1,
         too_large=1,
-    )  # type: ignore[misc]
+    )
 hostile(
     "many codings/a.warc",
     lambda: response(1, b"x", Content_Encoding="gzip, " * 100_000 + "gzip") + response(2),
@@ -270,7 +279,7 @@ def reader() -> Iterator[Reader]:
 def test_a_hostile_file_takes_little_memory(tmp_path: Path, reader: Reader, name: str) -> None:
     path = tmp_path / name.rpartition("/")[2].replace(".gzip", ".gz").replace(".zstd", ".zst")
     path.write_bytes(HOSTILE[name]())
-    settings = {} if ".txt" in path.name else {"metadata": "all"}
+    settings: dict[str, object] = {} if ".txt" in path.name else {"metadata": "all"}
     if "ids" in name:
         settings["columns"] = {"text": "text", "id": "id"}
     answer = reader.measure(path, max_rows=10, **settings)

@@ -123,8 +123,8 @@ class FooterReader:
                 open_groups.append([children, path if index else "", is_list])
             elif index:
                 kind = fields.get(1)
-                width = fields.get(2, 0) if kind == _FIXED_BYTE_ARRAY else 16
-                width = None if kind == _BYTE_ARRAY else width
+                fixed = fields.get(2, 0) if kind == _FIXED_BYTE_ARRAY else 16
+                width = None if kind == _BYTE_ARRAY else fixed
                 top = open_groups[1][1] if len(open_groups) > 1 else path
                 columns.append(Column(path, top, is_list, width))
             while open_groups and open_groups[-1][0] <= 0:
