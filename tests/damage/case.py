@@ -36,7 +36,7 @@ from tests.helpers.cli import etl
 
 Outcome = Literal["harmless", "unfinished", "repaired", "command", "wrong", "none"]
 
-_COMMAND = re.compile(r"`(etl [a-z]+ [^`]+)`")
+_COMMAND = re.compile(r"`(etl (?!repair|verify)[a-z]+[^`]*)`")
 _READERS = (("report",), ("releases",), ("vacuum",))
 
 
@@ -121,12 +121,9 @@ class Case:
     def _follow(self, repaired: Result, found: Result) -> None:
         """Run the one command that the output of repair, or else of verify, names."""
         for output in (repaired.output, found.output):
-            commands = {
-                command
-                for command in _COMMAND.findall(output)
-                if "--" in command and not command.startswith("etl repair")
-            }
-            if commands:
+            named = set(_COMMAND.findall(output))
+            # A plain run follows each repair, and is itself the command if there is no other.
+            if commands := {command for command in named if "--" in command} or named:
                 break
         if len(commands) != 1:
             what = f"names {len(commands)} commands" if commands else "names no command"
