@@ -85,6 +85,7 @@ class Drop:
     add: Sequence[LedgerEntry] = ()  # data files with rows that stay
     rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
     first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
+    open_arrival: int = 1  # at least, of the units that are committed next
     is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
     is_undo: bool = False  # whether it undoes changes by other programs
 
@@ -175,6 +176,10 @@ class Ledger:
     def open_arrival(self) -> int:
         """The arrival of the units that are committed next."""
         return self._transactions.get("arrival") or 1
+
+    def newest_arrival(self) -> int:
+        """Return the latest arrival of a unit of work that is done or was dropped, 0 if there is none."""
+        return max((abs(number) for _, number in self._transactions.of_kind("")), default=0)
 
     @property
     def first_arrival(self) -> int:
@@ -274,6 +279,8 @@ class Ledger:
             transactions |= {"recipe": 0, "live_files": 0}
         if drop.rebuild is not None:
             transactions |= {"recipe": _int63(self.fingerprint), "live_files": 0}
+        if drop.open_arrival > self.open_arrival:
+            transactions["arrival"] = drop.open_arrival
         if drop.first_arrival is not None:
             transactions["first_arrival"] = drop.first_arrival
         self._commit(

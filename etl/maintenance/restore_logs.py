@@ -46,6 +46,9 @@ def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None
     sound = (_ledger(name, table, logs) for name, table in logs.tables.items())
     ledgers = open_lake(lake, [*sound, *damaged.values()])
     drops = {}
+    if "documents" in damaged and "duplicates" in ledgers:  # it may have lost that an arrival ended
+        decided = ledgers["duplicates"].newest_arrival()
+        drops["documents"] = Drop(open_arrival=1 + decided)
     for name, ledger in ledgers.items():
         if SPECS[name].is_index:
             drops[name] = drop_all(ledger)

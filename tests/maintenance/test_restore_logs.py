@@ -14,9 +14,11 @@ from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
+from tests.helpers.corpus import records, write_jsonl
 from tests.helpers.damage import delete, paths
 from tests.helpers.lake_rows import Row
 from tests.helpers.lake_rows import rows_by_table as rows
+from tests.helpers.lakes import with_copied_lake
 from tests.helpers.paths import at, remove
 
 TABLES = ("documents", "duplicates", "keys", "tokens")
@@ -144,3 +146,21 @@ def test_damage_of_documents_and_duplicates_at_once(client: Client, recipe: Reci
     delete(paths(recipe, "duplicates")[0])
     Path(str(entries(recipe, "tokens")[-1])).write_bytes(b"")
     check_repair(recipe, client, before)
+
+
+def test_documents_that_come_after_a_lost_entry_arrive_later(
+    client: Client, changing: Recipe, place: UPath
+) -> None:
+    """The lost entry ended the arrival of documents that are decided already."""
+    run(changing, cluster=client)
+    twin = with_copied_lake(changing, place / "twin")
+    (newest,) = [
+        path for path in entries(changing, "documents")[-1:] if b"arrival" in path.read_bytes()
+    ]
+    newest.unlink()
+    assert repair(changing.lake, drop=True).left == []
+    write_jsonl(at(changing.source.path) / "0.jsonl", records(0, 50))
+    for recipe in (changing, twin):
+        assert run(recipe, cluster=client).ok
+    assert rows(changing) == rows(twin)
+    assert verify(changing.lake) == []
