@@ -1,5 +1,6 @@
 """`Cluster`: where a run computes, on this machine or at the address of a scheduler."""
 
+import logging
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -97,6 +98,7 @@ class Cluster:
         cluster_type = find_cluster_type(self.address)
         security = self._security()
         with (
+            _without_client_log(),
             dask.config.set(DASK_SETTINGS),
             cluster_type(
                 self.address,
@@ -127,6 +129,18 @@ class Cluster:
             **certs,
             **keys,
         )
+
+
+@contextmanager
+def _without_client_log() -> Iterator[None]:
+    """Hide what Dask's client logs: if the scheduler is lost, tracebacks of its attempts to reconnect."""
+    log = logging.getLogger("distributed.client")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def find_cluster_type(address: str | None) -> ClusterType:

@@ -119,3 +119,28 @@ def _wait_for(port: str) -> None:
                 return
         time.sleep(0.1)
     pytest.fail("the scheduler did not start")
+
+
+@pytest.mark.slow  # Dask tries for a while to connect again
+def test_the_loss_of_the_scheduler_is_one_message(recipe: Recipe, tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    port = address.rsplit(":", 1)[-1]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe.to_yaml(), "utf-8")
+    command = "from etl.cli.app import main; main()"
+    scheduler = _start("dask_scheduler", "--host", "127.0.0.1", "--port", port, folder=tmp_path)
+    try:
+        _wait_for(port)
+        etl = [sys.executable, "-c", command, "run", str(path), "--cluster", address]
+        job = subprocess.Popen(etl, stderr=subprocess.PIPE, text=True)
+        lease = Path(str(recipe.lake)) / "leases"
+        while job.poll() is None and not (lease.is_dir() and any(lease.iterdir())):
+            time.sleep(0.05)  # the run has no workers, so that it waits
+        scheduler.kill()
+        _, errors = job.communicate(timeout=120)
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+    assert job.returncode == 1
+    assert "Traceback" not in errors
+    assert "error: " + address + ": the scheduler was lost" in errors
