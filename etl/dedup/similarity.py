@@ -131,7 +131,7 @@ class SimilarityCheck:
         ordered = Pairs(better, worse, pairs["similarity"].to_numpy())
         similarity = np.zeros(len(pairs))
         for start, stop in pairwise(group_pairs(ordered, sizes, WORDS_AT_ONCE).tolist()):
-            group = Pairs(*(values[start:stop] for values in ordered))
+            group = Pairs(better[start:stop], worse[start:stop], ordered.similarity[start:stop])
             sets = self._shingle_sets(documents, _compared(group), sizes)
             similarity[start:stop] = find_similar(sets, group, state, self.stage.min_similarity)
         is_similar = similarity > 0
