@@ -188,8 +188,7 @@ class DedupMinhash(DedupStage):
         """
         n = self.permutations
         if similarity >= 1:
-            certain: NDArray[np.float64] = np.eye(n + 1)[n]
-            return certain
+            return np.append(np.zeros(n), 1.0)
         counts = np.arange(n + 1)
         logs = np.append(0, np.cumsum(np.log(np.arange(1, n + 1))))  # of factorials
         chances = counts * np.log(similarity) + (n - counts) * np.log1p(-similarity)
