@@ -46,7 +46,7 @@ def lines(repair: "Repair") -> Iterator[str]:
     verb = "restored" if repair.done else "would restore"
     for kind in repair.logs:
         yield f"{verb} the log of {kind}"
-    verb = "mended" if repair.done else "would mend"
+    verb = "repaired" if repair.done else "would repair"
     for name in repair.files:
         yield f"{verb} {name}"
     verb = "restored" if repair.done else "would restore"

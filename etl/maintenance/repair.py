@@ -7,8 +7,8 @@ Files that no longer exist are then damage.
 `etl verify` names the damaged data files. Repair undoes the units of work behind them and all that was
 derived from these units. A split of documents is dropped with its decisions and its tokens; a data file of
 duplicates is dropped with the decisions on the input files it covers, and with their tokens. The next run
-reads, deduplicates and tokenizes only these units. The table ``keys`` is rebuilt. All this is repeated until
-`etl verify` finds nothing more to repair. A repair starts an epoch of the lake: see ``etl.lake.epochs``.
+reads, deduplicates and tokenizes only these units. The table ``keys`` is rebuilt. A repair starts an epoch of
+the lake: see ``etl.lake.epochs``.
 
 The next run restores the same rows and decisions if the recipe's libraries have not changed: documents keep
 their arrival.
@@ -115,7 +115,7 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
         undo.commit(lease)
     _extend(result.dropped, {name: table.remove for name, table in undo.tables.items()})
     result.sources = sorted({*result.sources, *undo.sources})
-    return undo.has_any
+    return undo.has_any and bool(result.logs)  # lost rows may have hidden what depends on them
 
 
 def _is_small(problem: Problem) -> bool:
@@ -195,8 +195,11 @@ class _Undo:
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
         for name, table in tables.items():
-            ledger = find_ledger(table) or Ledger(table.url, fingerprint="", table=table)
-            self.tables[name] = _TableUndo(ledger, table)
+            ledger = find_ledger(table)
+            if ledger is None and name == "documents":  # no recipe has committed rows yet
+                ledger = Ledger(table.url, fingerprint="", table=table)
+            if ledger is not None:
+                self.tables[name] = _TableUndo(ledger, table)
         self._lake = open_lake(lake, (undo.ledger for undo in self.tables.values()))
         self._inputs = live_inputs(read_versions(tables["documents"]))
         self._units = {unit.key: unit for unit in kept_units(tables["documents"])}

@@ -4,8 +4,8 @@ import hashlib
 import json
 from typing import Any
 
+from etl import storage
 from etl.errors import TableError, error_line
-from etl.storage.files import read_bytes, write_bytes
 
 
 def encode(uri: str, content: object) -> bytes:
@@ -16,7 +16,7 @@ def encode(uri: str, content: object) -> bytes:
 
 def write(uri: str, content: object) -> None:
     """Write a file with JSON data; raises WriteError as ``write_bytes`` does."""
-    write_bytes(uri, encode(uri, content))
+    storage.write_bytes(uri, encode(uri, content))
 
 
 def read(uri: str, *, hint: str) -> Any:
@@ -24,7 +24,7 @@ def read(uri: str, *, hint: str) -> Any:
 
     Raises TableError with the hint if the file is damaged, StorageError if it cannot be read.
     """
-    data = read_bytes(uri)
+    data = storage.read_bytes(uri)
     if data is None:
         return None
     try:

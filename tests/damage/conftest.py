@@ -81,7 +81,7 @@ def seed() -> int:
     return int(os.environ.get("DAMAGE_SEED") or 0)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def without_sync() -> Iterator[None]:
     """Do not wait for the disk: no power failure is part of these tests."""
     with pytest.MonkeyPatch.context() as patch:

@@ -47,6 +47,7 @@ def find_equal_titles(inputs: PassInput, _stage: DedupTitle, earlier: PassResult
             "keeper_file": file_of(keeping),
             "keeper_row": row_of(keeping),
             "similarity": 1.0,
+            "is_estimate": False,
             "kind": schemas.WHOLE.index("title"),
         }
     )

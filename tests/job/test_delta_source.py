@@ -76,7 +76,7 @@ def test_a_run_keeps_the_moves_that_the_log_will_lose(
     assert texts(recipe) == table.texts()
     [moves] = (at(recipe.lake) / "source_moves").glob("*.json")
     moves.write_text("{")
-    with pytest.raises(SourceError, match=r"is damaged.*\n  hint: delete the file"):
+    with pytest.raises(SourceError, match=r"is damaged.*\n  hint: `etl repair .* deletes it"):
         make_plan(recipe)
 
 

@@ -107,7 +107,8 @@ def test_the_time_of_a_removal_is_the_time_of_its_log_entry(replaced: Recipe, st
     for path in Path(replaced.lake).rglob("*.parquet"):
         os.utime(path, (0, 0))
     for entry in Path(replaced.lake).glob("*/_delta_log/*.json"):
-        entry.write_bytes(re.sub(rb'"timestamp":\d+,', stamp, entry.read_bytes()))
+        content = re.sub(rb'"timestamp":\d+,', stamp, entry.read_bytes())
+        entry.write_bytes(re.sub(rb',"(previous|checksum)":"[0-9a-f]*"', b"", content))
     assert vacuum(replaced.lake).files == []
     for entry in Path(replaced.lake).glob("*/_delta_log/*.json"):
         os.utime(entry, (0, 0))
@@ -174,7 +175,7 @@ def test_opening_a_vacuumed_version_raises(replaced: Recipe) -> None:
         TokenDataset(replaced.lake, seq_len=8, version=1)
     with pytest.raises(TableError, match=what):
         read_table(replaced.lake, "tokens", 1)
-    with pytest.raises(TableError, match=what):
+    with pytest.raises(TableError, match="were deleted by a vacuum"):
         releases.create_release(replaced.lake, "late", version=1)
     newest = Table.open(replaced.table_url("tokens")).version
     assert TokenDataset(replaced.lake, seq_len=8, version=newest).num_tokens
