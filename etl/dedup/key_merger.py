@@ -26,9 +26,9 @@ from etl import schemas, storage
 from etl.compute.submit import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
 from etl.delta.data_file import DataFile, DataFileWriter
-from etl.errors import TableError
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, LedgerEntry, Rewrite, RewrittenFile, key_of
+from etl.lake.rewrite_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
 
 RUNS_PER_LEVEL: Final = 4
@@ -85,10 +85,10 @@ def _level(rows: int) -> int:
 
 def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
     """Write the rows of some files to new ones, which have disjoint ranges of keys."""
-    paths = [file.uri.removeprefix(f"{ledger.url}/") for file in files]
+    paths = tuple(file.uri.removeprefix(f"{ledger.url}/") for file in files)
+    group = FileGroup(paths=paths, units=(), rows=sum(file.rows for file in files))
     name = ledger.key("merged", *paths)
-    num_rows = sum(file.rows for file in files)
-    bounds = np.linspace(-(2**63), 2**63, 2 + num_rows // _KEYS_PER_FILE).tolist()
+    bounds = np.linspace(-(2**63), 2**63, 2 + group.rows // _KEYS_PER_FILE).tolist()
     ranges = [(int(low), int(high) - 1) for low, high in pairwise(bounds)]
     task = _MergeRange(ledger.url, name, tuple(files))
     data_files: list[DataFile] = []
@@ -97,14 +97,7 @@ def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
             if isinstance(answer, BaseException):
                 raise to_tokenlake_error(answer, "keys") from answer
             data_files += [DataFile(**fields) for fields in json.loads(answer)]
-    written = sum(file.rows for file in data_files)
-    if written != num_rows:
-        raise TableError(
-            f"{len(paths)} data files have {written} rows, but the log says {num_rows}",
-            where=ledger.url,
-            hint="run `etl verify LAKE`",
-        )
-    return Rewrite(paths, [RewrittenFile(name, data_files)])
+    return rewrite_of(ledger, group, RewrittenFile(name, data_files))
 
 
 @dataclass(frozen=True)

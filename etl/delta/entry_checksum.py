@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -20,10 +20,14 @@ _CHECKSUM = re.compile(rb',"checksum":"([0-9a-f]{32})"(?=\}\}\Z)')
 
 @dataclass(frozen=True)
 class CheckedEntry:
-    """A log entry, and what is wrong with it; ``problem`` is None if it is sound."""
+    """A log entry, and what is wrong with it; ``problem`` is None if it is sound.
+
+    ``info`` is ``commitInfo`` of a sealed entry, empty for others.
+    """
 
     version: int
     content: bytes
+    info: Mapping[str, Any]
     problem: str | None
 
 
@@ -57,9 +61,9 @@ def check_entries(
             previous = info.get("previous") if is_next else None
             if before.problem is None and previous and previous != digest(before.content):
                 what = f"is not the entry that version {version} was committed on"
-                before = CheckedEntry(before.version, before.content, what)
+                before = replace(before, problem=what)
             yield before
-        before = CheckedEntry(version, content, problem)
+        before = CheckedEntry(version, content, info, problem)
     if before is not None:
         yield before
 
@@ -68,12 +72,6 @@ def version_in(content: bytes, *, table: str) -> int | None:
     """Return the version of a table that an intact sealed entry belongs to; None for other entries."""
     info, problem = _read(content, table=table, version=None)
     return info.get("version") if problem is None else None
-
-
-def previous_digest(content: bytes) -> str | None:
-    """Return the digest that an entry has of the one before it; None if it has none."""
-    info, _ = _read(content, table=None, version=None)
-    return info.get("previous") or None
 
 
 def _read(

@@ -19,7 +19,6 @@ from etl.delta.entry_checksum import (
     CheckedEntry,
     check_entries,
     digest,
-    previous_digest,
     version_in,
 )
 from etl.delta.layout import Layout
@@ -109,17 +108,12 @@ class LogCheck:
             yield entry
 
     def _read(self, entry: CheckedEntry) -> None:
-        if lost := lost_versions(entry.content):
+        if lost := lost_versions(entry):
             self._known_lost, self._restored_at = lost, entry.version
-        if previous := previous_digest(entry.content):
+        if previous := entry.info.get("previous"):
             self._previous[entry.version - 1] = previous
         if metadata := log_segment.last_action(entry.content, "metaData"):
             self._table_id = metadata.get("id")
-
-    @property
-    def restored_at(self) -> int:
-        """The newest version that states all that the table holds, -1 if there is none."""
-        return self._restored_at
 
     def damage(self) -> LogDamage:
         """Return the damage, once all entries were read; each file of a checkpoint is read."""
@@ -179,10 +173,9 @@ class LogCheck:
         return f"names the checkpoint of version {version}, which {state}"
 
 
-def lost_versions(entry: bytes) -> tuple[int, ...]:
+def lost_versions(entry: CheckedEntry) -> tuple[int, ...]:
     """Return the versions that the commit of an entry found lost."""
-    info = log_segment.last_action(entry, "commitInfo") or {}
-    return tuple(v for first, last in info.get("lost") or () for v in range(first, last + 1))
+    return tuple(v for first, last in entry.info.get("lost", ()) for v in range(first, last + 1))
 
 
 def find_damage(url: str, *, newest: int = -1) -> LogDamage:

@@ -53,8 +53,7 @@ def _commit_documents(
     entries = []
     for result in results:
         # If the log of documents has lost the unit, that of duplicates may still have its arrival.
-        lost = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
-        arrival = run.ledgers["documents"].arrival_of(result.key) or lost
+        arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
         files = {result.source: splits[result.key].fingerprint}
         entries.append(LedgerEntry(result.key, result.documents, files, arrival))
     run.commits.commit("documents", entries, results, splits=splits)

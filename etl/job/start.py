@@ -43,7 +43,7 @@ class Start:
             self._plan()
 
     def _restore_logs(self) -> None:
-        """Restore what is left of damaged logs, so that the tables can be rebuilt."""
+        """Restore the damaged logs of the lake, so that its tables can be rebuilt."""
         lake = storage.normalize(str(self._recipe.lake))
         with leases.hold_lease(lake, "repair") as lease:
             restore_logs(lake, check_logs(lake), lease.check)

@@ -62,6 +62,11 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
                 foreign.clear()
             expected.difference_update(commit.remove)
             expected.update(commit.add)
+            if (
+                "lost" in commit.info
+            ):  # entries before it are missing: it states what the table holds
+                stated = Table.open(table.url, commit.version)
+                expected = {file["path"] for file in stated.files("path")}
         elif commit.add or commit.remove:
             foreign.append(commit)
     live = {file["path"] for file in table.files("path")}

@@ -49,7 +49,7 @@ _HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
 class LedgerEntry:
     """A finished unit of work: its key, its data files, and the input files that they were read from.
 
-    Without ``arrival``, a unit whose rows were dropped keeps its own, and a new one gets the open arrival.
+    A unit whose rows were dropped keeps its arrival. A new one gets ``arrival``, or without it the open one.
     """
 
     key: str
@@ -377,7 +377,7 @@ class Ledger:
                     )
 
     def _arrival(self, entry: LedgerEntry) -> int:
-        return entry.arrival or self.arrival_of(entry.key) or self.open_arrival
+        return self.arrival_of(entry.key) or entry.arrival or self.open_arrival
 
     def _name_of(self, uri: str) -> str:
         return f"file:{_digest(self.generation, uri)[:32]}"

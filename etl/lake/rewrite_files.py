@@ -46,14 +46,19 @@ def merge_files(ledger: Ledger, group: FileGroup, layout: Layout) -> Rewrite:
     if layout is TOKENS.layout:
         layout = _tokens_layout(ledger, group.paths[0])
     data_files = _write_files(ledger, tables, layout, key, group.partition)
-    written = sum(file.rows for file in data_files)
+    return rewrite_of(ledger, group, RewrittenFile(key, data_files, group.units))
+
+
+def rewrite_of(ledger: Ledger, group: FileGroup, merged: RewrittenFile) -> Rewrite:
+    """Return the rewrite of a group; raise TableError if the new files have another number of rows."""
+    written = sum(file.rows for file in merged.data_files)
     if written != group.rows:
         raise TableError(
             f"{len(group.paths)} data files have {written} rows, but the log says {group.rows}",
             where=ledger.url,
             hint="run `etl verify LAKE`",
         )
-    return Rewrite(group.paths, [RewrittenFile(key, data_files, group.units)])
+    return Rewrite(group.paths, [merged])
 
 
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:

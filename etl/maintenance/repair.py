@@ -15,9 +15,9 @@ their arrival.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,8 @@ from etl.audit.verify.verify import Problem, verify
 from etl.delta.commit_history import VACUUMED, write_vacuumed
 from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
-from etl.lake import leases
+from etl.errors import TableError
+from etl.lake import leases, releases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
@@ -96,7 +97,7 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
     problems = logs.problems if logs.damage or is_empty else verify(lake)
     result.problems += [problem for problem in problems if problem not in result.problems]
     small = [problem for problem in problems if _is_small(problem)]
-    _mend_small_files(lake, small, result)
+    _repair_small_files(lake, small, result)
     if logs.damage:
         result.logs += [name for name in logs.damage if name not in result.logs]
         if lease is not None:
@@ -123,7 +124,7 @@ def _is_small(problem: Problem) -> bool:
     return problem.table in REMOVABLE or problem.file == VACUUMED
 
 
-def _mend_small_files(lake: str, problems: Iterable[Problem], result: Repair) -> None:
+def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) -> None:
     for problem in problems:
         name = f"{problem.table}/{problem.file}"
         result.files += [name] if name not in result.files else []
@@ -176,10 +177,9 @@ class _Undo:
             if f"{problem.table}/{problem.file}" in live:
                 self._damaged.append(problem)
             else:
-                remove = f"`etl release {lake} {problem.release} --remove` removes the release"
-                why = _NOT_REPAIRABLE if problem.release is None else remove
-                self.left.append(UnrepairedProblem(problem=problem, why=why))
+                self.left.append(_unrepaired(lake, problem))
         if self._damaged:
+            self.left += [_unrepaired(lake, p) for p in _in_releases(lake, self._damaged)]
             self._undo_tables()
 
     @property
@@ -307,6 +307,32 @@ class _Undo:
             self._inputs[uri].model_copy(update={"rows": remaining[uri] - self._inputs[uri].rows})
             for uri in sorted(self.sources)
         ]
+
+
+def _unrepaired(lake: str, problem: Problem) -> UnrepairedProblem:
+    remove = f"`etl release {lake} {problem.release} --remove` removes the release"
+    return UnrepairedProblem(
+        problem=problem, why=_NOT_REPAIRABLE if problem.release is None else remove
+    )
+
+
+def _in_releases(lake: str, damaged: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the problems of damaged files that releases need too: a repair does not bring them back."""
+    by_table: dict[str, list[Problem]] = {}
+    for problem in damaged:
+        if problem.redo is None:
+            by_table.setdefault(problem.table, []).append(problem)
+    for release in releases.read_releases(lake)[0]:
+        for name in release.versions.keys() & by_table.keys():
+            try:
+                table = Table.open(storage.join(lake, name), release.versions[name])
+            except TableError:  # which is a problem of its own
+                continue
+            paths = {file["path"] for file in table.files("path", by=())}
+            for problem in by_table[name]:
+                if problem.file in paths:
+                    what = f"in release {release.name!r}: {problem.what}"
+                    yield replace(problem, what=what, release=release.name)
 
 
 def _may_hold(file: Mapping[str, Any], units: Iterable[WorkUnit]) -> bool:

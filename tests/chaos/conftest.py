@@ -3,8 +3,6 @@
 With ``CHAOS_PART=2/8`` only the tests of one of eight parts run, chosen by a hash of their names.
 """
 
-import os
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,6 +10,7 @@ import pytest
 
 from tests.chaos.drivers import Driver, drivers
 from tests.chaos.small_site import SmallSite
+from tests.helpers.parts import select_part
 
 _FAULTS = pytest.StashKey[Counter[str]]()
 
@@ -21,14 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part, _, parts = os.environ.get("CHAOS_PART", "").partition("/")
-    if not part:
-        return
-    selected = [
-        item for item in items if zlib.crc32(item.nodeid.encode()) % int(parts) == int(part) - 1
-    ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
-    items[:] = selected
+    select_part("CHAOS_PART", config, items)
 
 
 def pytest_terminal_summary(

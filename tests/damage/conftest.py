@@ -5,7 +5,6 @@ hash of the tests' names.
 """
 
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.damage.content import Content, Past, read_content, read_past
 from tests.damage.damages import DAMAGES
 from tests.damage.history import Lakes, make_at_once, make_lakes
 from tests.damage.targets import Damaged, Targets
+from tests.helpers.parts import select_part
 
 _OUTCOMES = pytest.StashKey[dict[tuple[str, str], tuple[str, str]]]()
 _LETTERS = {
@@ -36,14 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part, _, parts = os.environ.get("DAMAGE_PART", "").partition("/")
-    if not part:
-        return
-    selected = [
-        item for item in items if zlib.crc32(item.nodeid.encode()) % int(parts) == int(part) - 1
-    ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
-    items[:] = selected
+    select_part("DAMAGE_PART", config, items)
 
 
 def pytest_terminal_summary(

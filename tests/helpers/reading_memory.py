@@ -1,4 +1,4 @@
-"""Measure the memory of reading one file in a process of its own.
+"""Measure the memory that a process takes to read one file.
 
 ``python -m tests.helpers.reading_memory`` reads requests from stdin, one JSON object per line, and forks
 a process for each, so that a request need not wait for imports. Its answer has the growth of the resident

@@ -151,7 +151,9 @@ def test_a_file_that_only_a_release_needs_is_reported_and_kept(
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_torn_newest_log_entries_are_given_up(client: Client, recipe: Recipe, size: int) -> None:
+def test_newest_log_entries_that_were_cut_off_are_given_up(
+    client: Client, recipe: Recipe, size: int
+) -> None:
     before = rows(recipe)
     entries = {}
     names = ("documents", "duplicates", "keys", "tokens")
@@ -174,7 +176,7 @@ def test_torn_newest_log_entries_are_given_up(client: Client, recipe: Recipe, si
     assert verify(recipe.lake) == []
 
 
-def test_a_lake_of_torn_entries_only_starts_again(client: Client, changing: Recipe) -> None:
+def test_a_lake_whose_logs_are_all_empty_starts_again(client: Client, changing: Recipe) -> None:
     run(changing, cluster=client)
     before = rows(changing)
     for kind in (*changing.steps, "keys"):
@@ -186,3 +188,22 @@ def test_a_lake_of_torn_entries_only_starts_again(client: Client, changing: Reci
     assert run(changing, cluster=client).ok
     assert rows(changing) == before
     assert verify(changing.lake) == []
+
+
+def test_a_damaged_file_that_a_release_needs_too_is_dropped_and_reported(
+    client: Client, recipe: Recipe
+) -> None:
+    releases.create_release(recipe.lake, "first")
+    before = rows(recipe)
+    path = paths(recipe, "tokens")[0]
+    delete(path)
+    for drop in (False, True):
+        done = repair(recipe.lake, drop=drop)
+        assert [(left.problem.file, left.problem.release) for left in done.left] == [
+            (path.name, "first")
+        ]
+        assert f"`etl release {storage.normalize(recipe.lake)} first --remove`" in done.left[0].why
+    assert run(recipe, cluster=client).ok
+    releases.remove_release(recipe.lake, "first")
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pytest
 from distributed import Client
 from upath import UPath
@@ -164,3 +165,22 @@ def test_documents_that_come_after_a_lost_entry_arrive_later(
         assert run(recipe, cluster=client).ok
     assert rows(changing) == rows(twin)
     assert verify(changing.lake) == []
+
+
+@pytest.mark.local_only
+def test_files_of_lost_entries_are_not_taken_for_those_of_other_programs(
+    client: Client, recipe: Recipe
+) -> None:
+    """The checkpoint of the repair is the only record of files that lost entries have added."""
+    before = rows(recipe)
+    Table.open(recipe.table_url("tokens")).checkpoint()
+    for path in entries(recipe, "tokens")[:-1]:
+        path.unlink()
+    repair(recipe.lake, drop=True)
+    table = deltalake.DeltaTable(str(at(recipe.table_url("tokens"))))
+    table.delete("row < 3")
+    done = repair(recipe.lake, drop=True)
+    assert done.restored["tokens"]
+    assert rows(recipe) == before
+    assert run(recipe, cluster=client).tokens == 0
+    assert verify(recipe.lake) == []

@@ -138,7 +138,7 @@ class _Log:
 
     def read(self, entry: CheckedEntry) -> None:
         """Read the record of the next entry, and apply its actions."""
-        info = log_segment.last_action(entry.content, "commitInfo") or {}
+        info = entry.info or log_segment.last_action(entry.content, "commitInfo") or {}
         for name, version in input_versions(info).items():
             self._logs.name(name, version)
         record = parse_record({**info, "version": entry.version}, self._url)
@@ -148,7 +148,7 @@ class _Log:
                 self._logs.inputs.add(record)
         self._is_known &= entry.version == self._last + 1
         self._last = entry.version
-        if lost_versions(entry.content) and self._table is not None:
+        if lost_versions(entry) and self._table is not None:
             self._restart(entry.version)
         elif self._is_known:
             self._fold(entry.content)
