@@ -229,7 +229,7 @@ def test_an_invalid_host_has_the_parents_of_its_spelling(tmp_path):
     assert Url(hosts=str(path)).measure(pa.table({"url": urls}))["url_hosts"].to_pylist() == [0] * 3
 
 
-GZIP = gzip.compress(b"example.org\n" * 1000)
+GZIP = gzip.compress(b"example.org\n" * 1000, mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ GZIP = gzip.compress(b"example.org\n" * 1000)
         ("list.txt", None, "no such file", "correct the path"),
         ("list.txt", b"", "the list is empty", "# none"),
         ("list.txt", b"\n \n", "the list is empty", "# none"),
-        ("list.gz", gzip.compress(b""), "the list is empty", "# none"),
+        ("list.gz", gzip.compress(b"", mtime=0), "the list is empty", "# none"),
         ("list.txt:2", b"fine\ncaf\xe9\n", "caf.* is not UTF-8 text", "iconv -f latin1"),
         ("list.txt:1", "a.org\nb.org".encode("utf-16"), "is not UTF-8 text", "iconv -f utf-16"),
         ("list.txt:1", "a.org\nb.org".encode("utf-16-be"), "is not UTF-8 text", "iconv -f utf-16"),
