@@ -1,7 +1,7 @@
 """The exceptions that Tokenlake raises for errors a user can fix.
 
 TokenlakeError
-├── RecipeError        the recipe is invalid: something required is missing, or something is unknown
+├── RecipeError        the recipe or a file that it names is invalid; the run stops
 ├── SourceError        an input cannot be listed or read; its split is quarantined
 ├── StorageError       a URL cannot be reached, read or written
 │   └── WriteError     a URL cannot be written; the run stops, since no input is at fault
@@ -92,7 +92,7 @@ def _rebuild(
 
 
 class RecipeError(TokenlakeError):
-    """The recipe is invalid: something required is missing, or something is unknown."""
+    """The recipe or a file that it names is invalid; the run stops."""
 
 
 class SourceError(TokenlakeError):

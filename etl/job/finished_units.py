@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from etl.compute.submit import map_unordered
-from etl.errors import WriteError
+from etl.errors import RecipeError, WriteError
 from etl.job.progress import Progress
 from etl.job.run_commits import UnitLocation
 from etl.job.run_context import RunContext
@@ -49,7 +49,8 @@ class FinishedUnit(Generic[Unit]):
 def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]:
     """Run units on the workers and yield them as they finish; quarantine units that fail.
 
-    Raises WriteError: then the input is not at fault, and deduplication must not run without it.
+    Raises RecipeError (of a list or model that a stage reads, for example) and WriteError: then the input is
+    not at fault, and deduplication must not run without it.
     """
     progress, started = Progress(work.step, 0, work.count), time.monotonic()
     answers = map_unordered(
@@ -57,7 +58,7 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
     )
     with closing(answers):
         for (unit, key, *_), answer in answers:
-            if isinstance(answer, WriteError):
+            if isinstance(answer, RecipeError | WriteError):
                 raise answer
             location, result = unit_location(unit), None
             if isinstance(answer, BaseException):

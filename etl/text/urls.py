@@ -34,6 +34,7 @@ _PARTS: Final = re.compile(
     r"(?P<path>[^?#]*) (?P<query>[^#]*)",
     re.VERBOSE,
 )
+_ENCODED_LABEL: Final = re.compile(r"\bxn--([a-z0-9-]{1,59})(?![a-z0-9-])")  # RFC 3492, RFC 1035
 _MAX_HOST_BYTES: Final = 255  # RFC 1035
 _DEFAULT_PORTS: Final = [":80", ":443"]
 
@@ -124,8 +125,10 @@ def list_parent_domains(names: pl.Series) -> list[pl.Series]:
 def extract_words(urls: pl.Series) -> pl.Series:
     """Return the words of each URL, decoded and in lower case: runs of letters, marks and digits.
 
-    >>> extract_words(pl.Series(["https://example.org/Free%20Games?id=Ž1"])).to_list()
-    [['https', 'example', 'org', 'free', 'games', 'id', 'ž1']]
+    Percent signs, Punycode and compatibility characters (NFKC) are decoded.
+
+    >>> extract_words(pl.Series(["https://xn--bcher-kva.org/Free%20Ｇames?id=Ž1"])).to_list()
+    [['https', 'bücher', 'org', 'free', 'games', 'id', 'ž1']]
     """
     return _decode(urls).str.extract_all(r"[\p{L}\p{M}\p{N}]+")
 
@@ -143,4 +146,17 @@ def _decode(urls: pl.Series) -> pl.Series:
     plain = [  # 0.1 us per URL, 2 us with a percent sign
         unquote(url) if url is not None and "%" in url else url for url in urls.to_list()
     ]
-    return pl.Series(urls.name, plain, pl.String).str.to_lowercase()
+    decoded = pl.Series(urls.name, plain, pl.String).str.normalize("NFKC").str.to_lowercase()
+    encoded = decoded.str.contains("xn--", literal=True).fill_null(value=False).arg_true()
+    labels = [_ENCODED_LABEL.sub(_decode_label, url) for url in decoded.gather(encoded).to_list()]
+    return decoded.scatter(encoded, pl.Series(labels, dtype=pl.String))
+
+
+def _decode_label(match: re.Match[str]) -> str:
+    """Return a label of a host in Unicode, or as it is if it is not valid Punycode."""
+    try:
+        label = match[1].encode().decode("punycode")
+        label.encode()  # no surrogates
+    except ValueError:
+        return match[0]
+    return label

@@ -23,7 +23,7 @@ from etl.job.run_context import RunContext
 from etl.lake.commit_info import fields_of
 from etl.recipe.recipe import Recipe
 from etl.sources import Split, count_records, list_splits, number_splits
-from etl.stages import Python
+from etl.stages import Python, Url
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 from tests.helpers.lake_rows import addresses, rows
 from tests.helpers.paths import at
@@ -241,6 +241,20 @@ def test_a_file_that_cannot_be_read_is_quarantined_and_no_other_rows_are_lost(
     assert run(recipe, cluster=client).ok
     assert len(rows(recipe.lake, "documents")) == 41
     assert not list((at(recipe.lake) / "quarantine").glob("*.json"))
+
+
+@pytest.mark.local_only
+@pytest.mark.parametrize("good", [0, 100_000])
+def test_a_list_with_an_invalid_entry_stops_the_run(
+    client: Client, recipe: Recipe, tmp_path: Path, good: int
+) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("".join(f"{i}.example\n" for i in range(good)) + "two words\n")
+    stages = (Url(hosts=str(path)), *recipe.stages)
+    with pytest.raises(RecipeError, match=f"hosts:{good + 1}: the entry 'two words'"):
+        run(recipe.model_copy(update={"stages": stages}), cluster=client)
+    assert not (at(recipe.lake) / "quarantine").exists(), "no input is at fault"
+    assert at(recipe.lake).exists() == bool(good), "the first entries are checked before the run"
 
 
 @pytest.mark.local_only

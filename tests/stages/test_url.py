@@ -2,6 +2,7 @@
 
 import gzip
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from etl.errors import RecipeError
 from etl.stages import Url
 from etl.storage.referenced_files import find_referenced_files, find_referenced_files_cached
+from etl.text.urls import extract_words
 from tests.helpers.naive_urls import naive_page, naive_parts, naive_words
 
 URLS = [
@@ -65,6 +67,38 @@ def matches(tmp_path):
 def test_an_entry_matches_the_expected_urls(matches, name, entry, expected):
     assert matches(name, entry) == expected
     assert matches(name, "# a comment", "", f"  {entry}\r", "zzz.invalid") == expected
+
+
+@pytest.mark.parametrize("name", ["words", "substrings"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://bücher.example/",
+        "https://XN--BCHER-KVA.example/",
+        "https://b%C3%BCcher.example/",
+        "https://ｂücher.example/",
+        "https://example.org/?from=xn--bcher-kva.example",
+    ],
+)
+def test_words_match_in_every_spelling_of_a_host(tmp_path, name, url):
+    for entry in ("bücher", "xn--bcher-kva"):
+        path = tmp_path / entry
+        path.write_text(entry, "utf-8")
+        counts = Url(**{name: str(path)}).measure(pa.table({"url": [url]}))
+        assert counts[f"url_{name}"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    "label", ["xn--", "xn--99999999", "xn--ß", f"xn--{'a' * 100_000}", "xn--0ug-"]
+)
+def test_invalid_punycode_is_read_as_written(label):
+    (words,) = extract_words(pl.Series([f"https://{label}.example"])).to_list()
+    assert "example" in words
+
+
+@given(st.from_regex(r"xn--[a-z0-9-]{1,59}", fullmatch=True))
+def test_every_label_can_be_read(label):
+    assert extract_words(pl.Series([f"https://{label}.example"])).len() == 1
 
 
 def naive_counts(name: str, entries: list[str], url: str) -> int:

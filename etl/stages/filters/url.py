@@ -18,6 +18,7 @@ from etl.stages.base import Filter, Rules
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import (
     Paths,
+    find_referenced_files,
     find_referenced_files_cached,
     hash_referenced_files,
     read_list_entries,
@@ -62,13 +63,13 @@ class Url(Filter):
     - ``substrings`` match anywhere in the letters and digits of the URL, across punctuation.
 
     The rules are those of RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G) as in datatrove
-    0.10.1. datatrove matches words in the URL as written; here URLs are percent-decoded and in lower case,
-    and letters of all scripts count. Lists may have millions of entries.
+    0.10.1. datatrove matches words in the URL as written; here percent signs, Punycode and full-width
+    letters are decoded, and letters of all scripts count, in lower case. Lists may have millions of entries.
 
     Hosts are compared as browsers see them (WHATWG, url.spec.whatwg.org): ``bücher.example``,
     ``xn--bcher-kva.example`` and ``b%C3%BCcher。example`` are equal, and so are ``127.0.0.1`` and ``0x7f.1``.
     A list with an invalid host is an error. In a document, an invalid host is compared as written, in lower
-    case, with its parent domains. The words of a host are those of the URL as written.
+    case, with its parent domains.
     """
 
     kind: Literal["url"] = "url"
@@ -81,6 +82,14 @@ class Url(Filter):
     soft_words: Paths = ()
     min_soft_words: int = Field(default=2, ge=1)
     substrings: Paths = ()
+
+    def check(self) -> None:
+        """Read the first entries of each list; raise RecipeError if one cannot match or be read."""
+        for name in self._lists():
+            for file in (
+                file for path in getattr(self, name) for file in find_referenced_files(path)
+            ):
+                next(_normalized_entries(name, (file,)), None)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, with the sha256 of each list's files in place of their paths.
