@@ -25,8 +25,8 @@ test: lint  ## lint, check types, and run the tests
 test-s3: $(INSTALLED)  ## run the tests of lakes with each lake on a real S3 server
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos" --store s3
 
-test-slow: $(INSTALLED)  ## run the tests that take more than a few seconds each
-	$(BIN)/python -m pytest -m slow
+test-slow: $(INSTALLED)  ## run the tests that take more than a few seconds each, and all properties with more examples
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile thorough -m "slow or (hypothesis and not chaos)"
 
 test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage and Azure; needs npm
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[stores]'

@@ -53,13 +53,13 @@ def _digest_of(head: LogSegment) -> str:
 
 
 def creation_actions(
-    schema: pa.Schema, layout: Layout, *, transactions: Mapping[str, int]
+    name: str, schema: pa.Schema, layout: Layout, *, transactions: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
     """Yield the actions of version 0: an empty table that every Delta reader and writer can open.
 
     Raises TableError as ``metadata_fields`` does.
     """
-    table = creation_metadata(schema, layout)
+    table = creation_metadata(name, schema, layout)
     now = table["metaData"]["createdTime"]
     info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}}
     yield {"commitInfo": {**info, "commit": uuid.uuid4().hex}}
@@ -67,10 +67,11 @@ def creation_actions(
     yield from _txn_actions(transactions)
 
 
-def creation_metadata(schema: pa.Schema, layout: Layout) -> dict[str, dict[str, Any]]:
+def creation_metadata(name: str, schema: pa.Schema, layout: Layout) -> dict[str, dict[str, Any]]:
     """Return the ``protocol`` and the ``metaData`` of a new table; raise as ``metadata_fields`` does."""
     metadata = {
         "id": str(uuid.uuid4()),
+        "name": name,
         "format": {"provider": "parquet", "options": {}},
         "createdTime": int(time.time() * 1000),
         **metadata_fields(schema, layout),

@@ -220,7 +220,8 @@ def open_remains(damage: LogDamage, schema: pa.Schema, layout: Layout) -> Table:
         damage.url, damage.newest, checkpoints.get(base, ()), tuple(entries), digest=""
     )
     lost = tuple(sorted({*damage.lost, *damage.known_lost}))
-    state = snapshot.read_snapshot(head, default=creation_metadata(schema, layout))
+    name = damage.url.rpartition("/")[2]
+    state = snapshot.read_snapshot(head, default=creation_metadata(name, schema, layout))
     return Table.of_remains(state, lost)
 
 

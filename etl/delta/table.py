@@ -115,7 +115,8 @@ class Table:
         """
         url = storage.normalize(url)
         if not cls.exists(url):
-            actions = creation_actions(schema, layout, transactions=transactions or {})
+            name = url.rpartition("/")[2]
+            actions = creation_actions(name, schema, layout, transactions=transactions or {})
             try:
                 write_commit(log_segment.LogSegment(url, -1), actions)
             except ConflictError:
@@ -129,6 +130,11 @@ class Table:
     def schema(self) -> pa.Schema:
         """The table's Arrow schema."""
         return pa.schema(deltalake.Schema.from_json(self._metadata["schemaString"]).to_arrow())
+
+    @property
+    def name(self) -> str | None:
+        """The name that the table was created with; None if another program created it."""
+        return self._metadata.get("name")
 
     @property
     def is_remains(self) -> bool:

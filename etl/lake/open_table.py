@@ -1,8 +1,9 @@
 """Open the tables of a lake by URL or by name; a table of another format version is refused."""
 
 from datetime import datetime
+from typing import get_args
 
-from etl import storage
+from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import DamagedLogError
 from etl.lake.commit_info import check_format
@@ -13,14 +14,22 @@ def open_table(url: str, version: int | datetime | None = None) -> Table:
 
     Raises TableError also if the table was written in another format version.
     """
+    lake, _, name = storage.normalize(url).rpartition("/")
     try:
         table = Table.open(url, version)
+        _check_name(table, name)
     except DamagedLogError as error:
-        lake, _, _ = storage.normalize(url).rpartition("/")
         hint = f"`etl repair {lake} --yes` restores the log; `etl run` then does lost work again"
         raise DamagedLogError(error.what, where=error.where, hint=hint) from error
     check_format(table)
     return table
+
+
+def _check_name(table: Table, name: str) -> None:
+    """Raise DamagedLogError if a table of a lake was created as another one: its checkpoint is another's."""
+    if name in get_args(schemas.TableName) and table.name not in (None, name):
+        what = f"the log has a checkpoint of another table, {table.name!r}"
+        raise DamagedLogError(what, where=table.url)
 
 
 def find_table(lake: str, name: str) -> Table | None:

@@ -17,6 +17,7 @@ from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
 from etl.recipe.recipe import Recipe
+from tests.helpers.cli import etl
 from tests.helpers.lakes import make_sound_lake, with_copied_lake
 from tests.helpers.paths import NewPlace, at, opened, remove
 
@@ -158,6 +159,12 @@ def test_a_checkpoint_of_another_table_is_found(recipe: Recipe) -> None:
     (ours / name).write_bytes(other.read_bytes())
     problems = [p.what for p in verify(recipe.lake, quick=True) if p.table == "documents"]
     assert f"{name} is that of another table" in problems
+    for command in ("report", "history"):
+        result = etl(
+            command, recipe.table_url("documents") if command == "history" else recipe.lake
+        )
+        assert result.exit_code == 1
+        assert "a checkpoint of another table, 'duplicates'" in result.stderr
 
 
 @settings(max_examples=40)

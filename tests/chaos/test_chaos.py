@@ -87,7 +87,9 @@ def test_a_lost_scheduler_is_reported(running, tmp_path, tiny_tokenizer) -> None
     assert "the scheduler was lost" in running.output()
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.chaos), 2, *_FEW])
+@pytest.mark.parametrize(
+    "seed", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1)), *_FEW]
+)
 def test_faults_on_local_disk_do_not_change_the_result(
     seed: int,
     tmp_path: Path,

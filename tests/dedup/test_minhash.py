@@ -43,8 +43,19 @@ from tests.helpers.near_duplicates import (
 EXACT, NEAR = map(schemas.WHOLE.index, ("exact", "near"))
 
 
-@pytest.mark.parametrize("files", [1, 3, 7])
-@pytest.mark.parametrize("verify_by", ["estimate", "near_limit", "exact"])
+@pytest.mark.parametrize(
+    ("files", "verify_by"),
+    [
+        (1, "estimate"),
+        (3, "near_limit"),
+        (7, "exact"),
+        *(
+            pytest.param(files, verify_by, marks=pytest.mark.slow)
+            for files in (1, 3, 7)
+            for verify_by in ("estimate", "near_limit", "exact")
+        ),
+    ],
+)
 def test_near_duplicates_of_each_family_are_found(
     client: Client,
     place: UPath,
@@ -112,7 +123,7 @@ def test_the_document_of_a_preferred_source_stays(client: Client, place: UPath) 
     assert pairs(recipe) == {(name, "b-wiki", "near") for name in ("a-web", "c-other")}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 def test_several_runs_give_the_lake_of_one_run(
     client: Client, place: UPath, seed: int, tiny_tokenizer: Path
 ) -> None:

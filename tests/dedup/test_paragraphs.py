@@ -119,7 +119,14 @@ def texts(recipe: Recipe, tokenizer: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("files", "unit"),
-    [(1, "lines"), (7, "lines"), (50, "lines"), (1, "paragraphs"), (7, "sentences")],
+    [
+        (7, "lines"),
+        (1, "paragraphs"),
+        *(
+            pytest.param(files, unit, marks=pytest.mark.slow)
+            for files, unit in ((1, "lines"), (50, "lines"), (7, "sentences"))
+        ),
+    ],
 )
 def test_cut_units_match_a_naive_loop(
     client: Client,
@@ -155,8 +162,15 @@ def test_cut_units_match_a_naive_loop(
         assert goes or tokenized[name] == body
 
 
-@pytest.mark.parametrize("unit", ["lines", "sentences"])
-@pytest.mark.parametrize("min_rest_chars", [0, 40])
+@pytest.mark.parametrize(
+    ("unit", "min_rest_chars"),
+    [
+        ("lines", 40),
+        ("sentences", 0),
+        pytest.param("lines", 0, marks=pytest.mark.slow),
+        pytest.param("sentences", 40, marks=pytest.mark.slow),
+    ],
+)
 def test_several_runs_give_the_lake_of_one_run(
     client: Client, place: UPath, unit: Any, min_rest_chars: int, tiny_tokenizer: Path
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from etl import storage
@@ -114,7 +114,6 @@ def test_a_damaged_entry_is_refused_found_and_given_up(
     assert restore(table) == [1, 2, 4]
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_flipped_bit_of_any_entry_is_found(made: Path, data: st.DataObject) -> None:
     entries = [(v, log(made, v).read_bytes()) for v in range(NEWEST + 1)]

@@ -38,13 +38,18 @@ def _kill_all(process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize(
     ("moment", "kill"),
     [
-        (("documents", 0), _kill_all),
-        (("documents", 3), _kill_driver),
-        (("documents", 6), _kill_all),
-        (("duplicates", 1), _kill_driver),
+        (("documents", 3), _kill_all),
         (("keys", 0), _kill_driver),
-        (("keys", 1), _kill_all),
-        (("tokens", 2), _kill_all),
+        *(
+            pytest.param(moment, kill, marks=pytest.mark.slow)
+            for moment, kill in (
+                (("documents", 0), _kill_all),
+                (("documents", 6), _kill_driver),
+                (("duplicates", 1), _kill_driver),
+                (("keys", 1), _kill_all),
+                (("tokens", 2), _kill_all),
+            )
+        ),
     ],
 )
 def test_a_killed_run_resumes(
@@ -69,6 +74,7 @@ def test_a_killed_run_resumes(
     end_run(process)
 
 
+@pytest.mark.slow
 def test_a_run_killed_several_times_resumes(
     client: Client, recipe: Recipe, tmp_path: Path, undisturbed: Outcome
 ) -> None:
@@ -101,6 +107,7 @@ def test_a_killed_worker_does_not_change_the_result(
     assert outcome(recipe) == undisturbed
 
 
+@pytest.mark.slow
 def test_two_concurrent_drivers_do_not_change_the_result(
     recipe: Recipe, tmp_path: Path, undisturbed: Outcome
 ) -> None:

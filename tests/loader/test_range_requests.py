@@ -181,8 +181,15 @@ def test_requests_to_a_large_table_have_eight_to_twenty_megabytes(bytes_per_toke
     assert np.mean(np.array(sizes) < 8e6) < 0.2  # at the borders of files and runs
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize(
+    ("seed", "prefetch"),
+    [
+        (1, 0),
+        (2, 2),
+        pytest.param(1, 2, marks=pytest.mark.slow),
+        pytest.param(2, 0, marks=pytest.mark.slow),
+    ],
+)
 def test_an_epoch_through_a_failing_store_is_exact(
     remote_lake, s3_endpoint, monkeypatch, seed, prefetch
 ):

@@ -86,7 +86,7 @@ def test_no_file_grows_beyond_the_target(recipe: Recipe) -> None:
     assert verify(recipe.lake) == []
 
 
-@pytest.mark.parametrize("target", [None, 6000])
+@pytest.mark.parametrize("target", [6000, pytest.param(None, marks=pytest.mark.slow)])
 def test_compacted_keys_find_the_same_duplicates(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, target: int | None
 ) -> None:

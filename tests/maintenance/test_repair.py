@@ -28,8 +28,19 @@ def cut(path: UPath) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-@pytest.mark.parametrize("damage", [delete, cut, flip])
-@pytest.mark.parametrize("kind", ["documents", "duplicates", "tokens"])
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("documents", delete),
+        ("duplicates", flip),
+        ("tokens", cut),
+        *(
+            pytest.param(kind, damage, marks=pytest.mark.slow)
+            for kind in ("documents", "duplicates", "tokens")
+            for damage in (delete, cut, flip)
+        ),
+    ],
+)
 def test_a_repaired_lake_has_the_same_rows(
     client: Client, recipe: Recipe, kind: str, damage: Callable[[UPath], None]
 ) -> None:

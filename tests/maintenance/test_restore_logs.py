@@ -45,8 +45,19 @@ def check_repair(recipe: Recipe, client: Client, before: dict[str, list[Row]]) -
     assert not make_plan(recipe).has_work()
 
 
-@pytest.mark.parametrize("position", [0, 1, -1])
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [
+        ("documents", 0),
+        ("duplicates", 1),
+        ("tokens", -1),
+        *(
+            pytest.param(name, position, marks=pytest.mark.slow)
+            for name in TABLES
+            for position in (0, 1, -1)
+        ),
+    ],
+)
 def test_a_lost_entry_is_done_again(
     client: Client, recipe: Recipe, name: str, position: int
 ) -> None:
@@ -112,7 +123,10 @@ def test_a_checkpoint_replaces_lost_entries(client: Client, recipe: Recipe) -> N
     assert rows(recipe) == before
 
 
-@pytest.mark.parametrize("name", ["documents", "duplicates", "tokens"])
+@pytest.mark.parametrize(
+    "name",
+    ["duplicates", *(pytest.param(n, marks=pytest.mark.slow) for n in ("documents", "tokens"))],
+)
 def test_a_damaged_log_can_be_rebuilt(client: Client, recipe: Recipe, name: str) -> None:
     before = rows(recipe)
     for path in entries(recipe, name)[:2]:
