@@ -17,6 +17,7 @@ from etl.delta.set_transactions import SetTransactions
 from etl.delta.statistics import column_types, file_table
 from etl.errors import DamagedLogError, TableError, error_line
 
+_PARSED_BYTES = 1 << 22  # of log entries, parsed at a time
 _TRANSACTION_ROWS = 1 << 19  # read at a time
 
 
@@ -74,11 +75,15 @@ class Snapshot:
 
 
 def read_snapshot(
-    head: log_segment.LogSegment, *, default: Mapping[str, Mapping[str, Any]] | None = None
+    head: log_segment.LogSegment,
+    *,
+    default: Mapping[str, Mapping[str, Any]] | None = None,
+    held: Mapping[str, bytes] | None = None,
 ) -> Snapshot:
     """Read the actions since the last checkpoint, and the table's metadata and protocol.
 
-    ``default`` has the ``metaData`` and ``protocol`` of a log that has none. Raises DamagedLogError if the
+    ``default`` has the ``metaData`` and ``protocol`` of a log that has none, ``held`` the contents of some
+    entries by file name. Raises DamagedLogError if the
     log is damaged, TableError if the table requires a feature of readers that is not supported, StorageError
     if the log cannot be read.
     """
@@ -88,11 +93,11 @@ def read_snapshot(
         kind: checkpoint.read_single_action(parts, kind) or dict((default or {}).get(kind, {}))
         for kind in kinds
     }
-    actions = []
+    changes = _Changes(head.url)
     entries = {}
     has_vectors = checkpoint.has_deletion_vectors(_checkpoint_files(head))
     versions = map(log_segment.version_of_commit_file, head.entries)
-    contents = log_segment.read_commit_files(head.url, head.entries)
+    contents = log_segment.read_commit_files(head.url, head.entries, dict(held or {}))
     for entry in check_entries(zip(versions, contents, strict=True)):
         name, content = log_segment.commit_file_name(entry.version), entry.content
         if entry.problem is not None:
@@ -101,20 +106,52 @@ def read_snapshot(
             head = replace(head, digest=digest(content))
         with log_segment.raise_if_damaged(head.url, name):
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
-            partition = single["metaData"].get("partitionColumns") or ()
             entries[name] = content
-            actions.append(parse_actions(content, partition))
             has_vectors = has_vectors or has_deletion_vectors(content)
+        changes.append(name, content, single["metaData"].get("partitionColumns") or ())
     for kind, action in single.items():
         if not action:
             raise DamagedLogError(f"the log has no {kind}", where=head.url)
     protocol.check_readable(head.url, single["protocol"], single["metaData"])
     if has_vectors:  # although the protocol of the table does not permit them
         raise protocol.not_plain(head.url, [protocol.DELETION_VECTORS])
-    changes = reconcile(actions)
-    del actions
+    reconciled = changes.reconcile()
+    del changes
     _release_memory()
-    return Snapshot(head, single["metaData"], single["protocol"], changes, entries)
+    return Snapshot(head, single["metaData"], single["protocol"], reconciled, entries)
+
+
+class _Changes:
+    """The actions of successive log entries. Many are parsed at once: a call of the parser takes 1 ms."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._parsed: list[pa.Table] = []
+        self._unparsed: dict[str, bytes] = {}
+        self._partition: Sequence[str] = ()
+
+    def append(self, name: str, content: bytes, partition: Sequence[str]) -> None:
+        """Add the actions of an entry; raise DamagedLogError if one before it cannot be parsed."""
+        size = len(content) + sum(map(len, self._unparsed.values()))
+        if partition != self._partition or size > _PARSED_BYTES:
+            self._parse()
+        self._unparsed[name], self._partition = content, partition
+
+    def reconcile(self) -> Mapping[str, pa.StructArray]:
+        """Return the reconciled actions of all entries; raise as ``append`` does."""
+        self._parse()
+        return reconcile(self._parsed)
+
+    def _parse(self) -> None:
+        entries, self._unparsed = self._unparsed, {}
+        if not entries:
+            return
+        try:
+            self._parsed.append(parse_actions(b"\n".join(entries.values()), self._partition))
+        except ValueError:  # Arrow's errors are ValueErrors
+            for name, content in entries.items():
+                with log_segment.raise_if_damaged(self._url, name):
+                    self._parsed.append(parse_actions(content, self._partition))
 
 
 def _checkpoint_files(head: log_segment.LogSegment) -> list[str]:

@@ -49,6 +49,7 @@ class Table:
         snapshot: Snapshot | None = None,
         *,
         lost: tuple[int, ...] | None = None,
+        held: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self.url = head.url
         self.version = head.version
@@ -58,7 +59,9 @@ class Table:
         self._loaded = snapshot
         self._lost = lost
         self.checkpoint_error: TokenlakeError | None = None
-        self._held = {} if snapshot is None else dict(snapshot.entries)
+        if snapshot is not None:
+            held = snapshot.entries
+        self._held = {name: held[name] for name in head.entries if name in held}
 
     @staticmethod
     def exists(url: str) -> bool:
@@ -90,6 +93,17 @@ class Table:
             version = _version_of(url, version)
         state = snapshot.read_snapshot(log_segment.read_log_segment(url, version))
         return cls(state.head, state.metadata, state.protocol, state)
+
+    def newest(self) -> Self:
+        """Return the table at its newest version; raise as ``open`` does.
+
+        Log entries that this object holds are not read again.
+        """
+        head = log_segment.read_log_segment(self.url)
+        if head.version == self.version:
+            return self
+        state = snapshot.read_snapshot(head, held=self._held)
+        return type(self)(state.head, state.metadata, state.protocol, state)
 
     @classmethod
     def of_remains(cls, state: Snapshot, lost: tuple[int, ...]) -> Self:
@@ -144,7 +158,7 @@ class Table:
     @property
     def _snapshot(self) -> Snapshot:
         if self._loaded is None:
-            self._loaded = snapshot.read_snapshot(self._head)
+            self._loaded = snapshot.read_snapshot(self._head, held=self._held)
         return self._loaded
 
     def data_files(
@@ -280,7 +294,7 @@ class Table:
         head = write_commit(self._head, actions)
         metadata = state.get("metaData", self._metadata)
         if self._lost is None:
-            return type(self)(head, metadata, self._protocol).checkpoint_if_due()
+            return type(self)(head, metadata, self._protocol, held=self._held).checkpoint_if_due()
         loaded = snapshot.read_snapshot(head, default=state)  # the earlier entries have no metadata
         return type(self)(head, metadata, self._protocol, loaded).checkpoint()
 

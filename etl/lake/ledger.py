@@ -123,10 +123,11 @@ class Ledger:
         before = self.table
         if before is None and not Table.exists(self.url):
             return
-        table = Table.open(self.url)
         if before is None:
-            self._read(table)
-        elif table.version != before.version:
+            self._read(Table.open(self.url))
+            return
+        table = before.newest()
+        if table.version != before.version:
             if foreign := tuple(foreign_commits(table.commits(after=before.version))):
                 raise ForeignChanges(commits=foreign).error(self.url)
             transactions = table.transactions()
