@@ -6,6 +6,7 @@ be used wherever a version number is expected.
 """
 
 import re
+import shlex
 import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -91,7 +92,7 @@ def read_releases(lake: str) -> tuple[list[Release], list[TableError]]:
     url = storage.normalize(lake)
     releases: list[Release] = []
     damaged: list[TableError] = []
-    for file in storage.find_files(storage.join(url, _FOLDER)):
+    for file in _files(lake):
         try:
             release = _read(url, file.uri)
         except TableError as error:
@@ -109,8 +110,8 @@ def remove_release(lake: str, name: str) -> Release:
     uri = _uri(storage.normalize(lake), name)
     try:
         release = read_release(lake, name)
-    except TableError:
-        if not _NAME.fullmatch(name) or storage.file_info(uri) is None:
+    except TableError:  # the name may be one that no release can have, such as that of a copy
+        if uri not in [file.uri for file in _files(lake)]:
             raise
         release = Release(name=name, versions={}, created="", key="")
     storage.remove(uri)
@@ -159,8 +160,13 @@ def check_not_vacuumed(table: Table) -> None:
 def _read(lake: str, uri: str) -> Release | None:
     """Return the release in a file, None if it does not exist; raise TableError if it is damaged."""
     name = uri.rpartition("/")[2].removesuffix(".json")
-    content = checked_json.read(uri, hint=f"`etl release {lake} {name} --remove` removes it")
+    command = shlex.join(["etl", "release", lake, name, "--remove"])
+    content = checked_json.read(uri, hint=f"`{command}` removes it")
     return None if content is None else Release(**content)
+
+
+def _files(lake: str) -> list[storage.FileInfo]:
+    return storage.find_files(storage.join(storage.normalize(lake), _FOLDER))
 
 
 def _uri(lake: str, name: str) -> str:

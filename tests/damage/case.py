@@ -7,6 +7,8 @@ The expected outcome of each case:
 2. ``etl repair --yes`` repairs it, or its output or that of ``etl verify`` names one command that does.
 3. After a run, ``etl verify`` finds nothing, and the rows are those of the undisturbed lake; after a rebuild
    they may be those of a single run over all input files. A release has its rows, or its loss was reported.
+   If rows of the compacted Delta table are read again, they have other addresses and another arrival: then
+   the documents are the same, and the decisions are those that ``etl verify`` accepts.
 4. Another run has nothing to do.
 
 No command raises anything but our own errors.
@@ -64,6 +66,7 @@ class Case:
     expected: Callable[[], Content]  # after a run
     at_once: Callable[[], Content]  # of a single run
     readers: Sequence[tuple[str, ...]]
+    is_compacted: bool  # files of the Delta table are read again that have other addresses by now
     said: list[str] = field(default_factory=list)  # what the commands printed
 
     def check(self, *, is_quick: bool) -> Outcome:
@@ -157,7 +160,8 @@ class Case:
         content = self._read()
         different = content.differences(self.expected())
         may_be_at_once |= self.was_killed
-        if different and not (may_be_at_once and not content.differences(self.at_once())):
+        is_same = not different or (may_be_at_once and not content.differences(self.at_once()))
+        if not is_same and not (self.is_compacted and content.has_documents_of(self.expected())):
             wrong.append(f"other rows in {', '.join(different)}")
         for name, tables in self.expected().releases.items():
             if content.releases.get(name) != tables and not any(name in text for text in self.said):

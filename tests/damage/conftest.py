@@ -151,6 +151,7 @@ def check_case(
         *,
         lake_name: str = "complete",
         is_quick: bool = True,
+        is_compacted: bool = False,
     ) -> None:
         label = kind if lake_name == "complete" else f"{lake_name}: {kind}"
         with copied(lakes, lake_name, tmp_path) as lake:
@@ -166,6 +167,7 @@ def check_case(
                 expected=lambda: expected(lake_name),
                 at_once=lambda: expected("at_once"),
                 readers=readers_of(kind),
+                is_compacted=is_compacted,
             )
             try:
                 outcomes[label, damage] = (case.check(is_quick=is_quick), "")

@@ -1,5 +1,6 @@
 """A release names versions that belong together; of concurrent creators of a name, one succeeds."""
 
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +14,7 @@ from etl.errors import TableError
 from etl.job.run import run
 from etl.lake import leases, releases
 from etl.recipe.recipe import Recipe
+from tests.helpers.cli import etl
 from tests.helpers.corpus import records, write_jsonl
 from tests.helpers.paths import at, copy
 
@@ -76,6 +78,17 @@ def test_the_name_of_a_removed_release_is_free_again(recipe: Recipe) -> None:
     with pytest.raises(TableError, match=r"no release 'one'(.|\n)*existing releases: none"):
         releases.version_of(recipe.table_url("tokens"), "one")
     assert releases.create_release(recipe.lake, "one").key != first.key
+
+
+def test_a_copy_of_the_file_of_a_release_is_removed_by_the_named_command(recipe: Recipe) -> None:
+    release = releases.create_release(recipe.lake, "one")
+    folder = at(recipe.lake) / "releases"
+    (folder / "one (copy).json").write_bytes((folder / "one.json").read_bytes())
+    with pytest.raises(TableError, match="removes it") as caught:
+        releases.list_releases(recipe.lake)
+    command = str(caught.value.hint).split("`")[1]
+    assert etl(*shlex.split(command)[1:]).exit_code == 0
+    assert releases.list_releases(recipe.lake) == [release]
 
 
 @pytest.mark.parametrize("name", ["", "12", "a/b", "../up", ".hidden", "x" * 101])
