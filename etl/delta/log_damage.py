@@ -227,7 +227,8 @@ def open_remains(damage: LogDamage, schema: pa.Schema, layout: Layout) -> Table:
 
 def remove_log(damage: LogDamage) -> None:
     """Set all files of a log aside, so that the table no longer exists."""
-    for name in reversed(log_segment.list_log_files(damage.url)):
+    names = log_segment.list_log_files(damage.url) if Table.exists(damage.url) else []
+    for name in reversed(names):
         is_entry = log_segment.version_of_commit_file(name) >= 0
         if is_entry or name.endswith((".parquet", _POINTER)):
             _rename_aside(damage.url, name)

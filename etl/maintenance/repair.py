@@ -102,6 +102,10 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
         result.logs += [name for name in logs.damage if name not in result.logs]
         if lease is not None:
             restore_logs(lake, logs, lease.check)
+        if logs.newest_record is None:  # no log had a sound entry: only releases name versions
+            names = [release.name for release in releases.read_releases(lake)[0]]
+            result.left = [_unrepaired(lake, _lost_release(name)) for name in names]
+            return not names
         return True
     if any(problem.is_foreign for problem in problems):
         undone = undo_foreign_changes(lake, lease)
@@ -307,6 +311,10 @@ class _Undo:
             self._inputs[uri].model_copy(update={"rows": remaining[uri] - self._inputs[uri].rows})
             for uri in sorted(self.sources)
         ]
+
+
+def _lost_release(name: str) -> Problem:
+    return Problem("releases", f"{name}.json", "its versions are lost", release=name)
 
 
 def _unrepaired(lake: str, problem: Problem) -> UnrepairedProblem:

@@ -29,6 +29,7 @@ _ALWAYS = {
 _COMPACTED = {
     ("complete", "data of documents lost"),
     ("complete", "all data lost"),
+    ("complete", "table documents lost"),
     ("between", "entries of documents lost"),
     ("between", "newest 2 entries of all tables lost"),
     ("between", "newest 4 entries of all tables lost"),

@@ -13,6 +13,7 @@ from etl.delta.table import Table
 from etl.errors import DamagedLogError
 from etl.job.plan import make_plan
 from etl.job.run import run
+from etl.lake import releases
 from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl
@@ -75,6 +76,20 @@ def test_a_lost_table_is_made_again(client: Client, recipe: Recipe, name: str) -
     before = rows(recipe)
     remove(at(recipe.table_url(name)))
     check_repair(recipe, client, before)
+
+
+def test_a_lake_without_logs_starts_again(client: Client, recipe: Recipe) -> None:
+    before = rows(recipe)
+    releases.create_release(recipe.lake, "all")
+    for name in TABLES:
+        remove(log(recipe, name))
+    assert verify(recipe.lake) != []
+    (left,) = repair(recipe.lake, drop=True).left
+    assert " all --remove`" in left.why
+    releases.remove_release(recipe.lake, "all")
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    assert verify(recipe.lake) == []
 
 
 @pytest.mark.parametrize("name", TABLES)
