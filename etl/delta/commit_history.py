@@ -15,6 +15,7 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
+from etl.errors import TableError
 from etl.storage import checked_json
 
 VACUUMED: Final = "_vacuumed.json"
@@ -70,8 +71,14 @@ def vacuumed_versions(url: str) -> list[tuple[int, int]]:
     Raises TableError if the file that lists them is damaged.
     """
     hint = "it lists the versions of which data files are missing"
-    content = checked_json.read(storage.join(storage.normalize(url), VACUUMED), hint=hint)
+    content = checked_json.read_either(storage.join(storage.normalize(url), VACUUMED), hint=hint)
     return [(first, last) for first, last in content or ()]
+
+
+def find_vacuumed_damage(url: str) -> Iterator[TableError]:
+    """Yield the errors of the file that lists the vacuumed versions, and of its copy."""
+    uri = storage.join(storage.normalize(url), VACUUMED)
+    return checked_json.find_damage(uri, hint="`etl repair` writes it again")
 
 
 def record_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
@@ -87,7 +94,7 @@ def write_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
             merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
             merged.append((first, last))
-    checked_json.write(storage.join(storage.normalize(url), VACUUMED), merged)
+    checked_json.write_both(storage.join(storage.normalize(url), VACUUMED), merged)
 
 
 def _commit_files(url: str, version: int) -> list[str]:

@@ -272,7 +272,7 @@ class Ledger:
         transactions |= {self._name_of(uri): 0 for uri in sorted(drop.files)}
         transactions |= {entry.key: self._arrival(entry) for entry in drop.add}
         transactions |= {"epoch": epoch, "generation": generation}
-        if self.table is not None and self.table.is_remains:
+        if self.table is not None and self.table.is_remains and not drop.is_void:
             transactions["recipe"] = _int63(self.fingerprint)
         if drop.is_undo:  # the files are again those that our commits have made
             transactions["live_files"] = self._transactions.get("live_files") or 0

@@ -1,13 +1,15 @@
 """Releases: names for consistent versions of a lake's tables, which a vacuum keeps.
 
 A release is one small file, ``LAKE/releases/NAME.json``, created only if it does not exist: if two writers
-use the same name at once, one of them succeeds. A vacuum keeps the data files of its versions. Its name can
-be used wherever a version number is expected.
+use the same name at once, one of them succeeds. There is a copy of it in ``LAKE/releases/_copies``: nothing
+else says that a release exists, so that the loss of a single file would go unnoticed. A vacuum keeps the data
+files of its versions. Its name can be used wherever a version number is expected.
 """
 
 import re
 import shlex
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -20,6 +22,9 @@ from etl.lake.open_table import open_table
 from etl.storage import checked_json
 
 _FOLDER = "releases"
+RESTORED = "`etl repair` writes it again"
+"""What is done about a damaged file of a release of which the other one is sound."""
+
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -64,13 +69,14 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
         raise TableError(
             "a vacuum of this lake is under way", where=url, hint="retry when it has finished"
         )
+    checked_json.write_both(_uri(url, name), asdict(release))
     return release
 
 
 def read_release(lake: str, name: str) -> Release:
     """Return a release by its name; raises TableError if there is none."""
     url = storage.normalize(lake)
-    release = _read(url, _uri(url, name)) if _NAME.fullmatch(name) else None
+    release = _read(url, name) if _NAME.fullmatch(name) else None
     if release is None:
         known = ", ".join(release.name for release in list_releases(url)) or "none"
         raise TableError(
@@ -80,7 +86,7 @@ def read_release(lake: str, name: str) -> Release:
 
 
 def list_releases(lake: str) -> list[Release]:
-    """Return the releases of a lake, oldest first; raise TableError if one is damaged."""
+    """Return the releases of a lake, oldest first; raise TableError if one is damaged and its copy too."""
     releases, damaged = read_releases(lake)
     if damaged:
         raise damaged[0]
@@ -88,13 +94,13 @@ def list_releases(lake: str) -> list[Release]:
 
 
 def read_releases(lake: str) -> tuple[list[Release], list[TableError]]:
-    """Return the releases of a lake, oldest first, and the errors of those that are damaged."""
+    """Return the releases of a lake, oldest first, and the errors of those without a sound file."""
     url = storage.normalize(lake)
     releases: list[Release] = []
     damaged: list[TableError] = []
-    for file in _files(lake):
+    for name in _names(url):
         try:
-            release = _read(url, file.uri)
+            release = _read(url, name)
         except TableError as error:
             damaged.append(error)
         else:
@@ -107,15 +113,43 @@ def remove_release(lake: str, name: str) -> Release:
 
     A release that is damaged is removed too, and returned without versions.
     """
-    uri = _uri(storage.normalize(lake), name)
+    url = storage.normalize(lake)
     try:
         release = read_release(lake, name)
     except TableError:  # the name may be one that no release can have, such as that of a copy
-        if uri not in [file.uri for file in _files(lake)]:
+        if name not in _names(url):
             raise
         release = Release(name=name, versions={}, created="", key="")
-    storage.remove(uri)
+    uri = _uri(url, name)
+    for each in (checked_json.copy_of(uri), uri):
+        storage.remove(each)
     return release
+
+
+def find_damage(lake: str) -> Iterator[tuple[TableError, str | None]]:
+    """Yield the errors of files of releases; each with the name of the release if its copy is damaged too."""
+    url = storage.normalize(lake)
+    for name in _names(url):
+        try:
+            _read(url, name)
+        except TableError as error:
+            yield error, name
+        else:
+            for error in checked_json.find_damage(_uri(url, name), hint=RESTORED):
+                yield error, None
+
+
+def restore_release(lake: str, name: str) -> None:
+    """Write the file of a release and its copy again, from the one that is sound."""
+    url = storage.normalize(lake)
+    release = _read(url, name)
+    if release is not None:
+        checked_json.write_both(_uri(url, name), asdict(release))
+
+
+def removal_command(lake: str, name: str) -> str:
+    """Return the command that removes a release."""
+    return shlex.join(["etl", "release", lake, name, "--remove"])
 
 
 def version_of(table_url: str, version: int | str) -> int:
@@ -157,16 +191,19 @@ def check_not_vacuumed(table: Table) -> None:
         )
 
 
-def _read(lake: str, uri: str) -> Release | None:
-    """Return the release in a file, None if it does not exist; raise TableError if it is damaged."""
-    name = uri.rpartition("/")[2].removesuffix(".json")
-    command = shlex.join(["etl", "release", lake, name, "--remove"])
-    content = checked_json.read(uri, hint=f"`{command}` removes it")
+def _read(lake: str, name: str) -> Release | None:
+    """Return a release, None if it does not exist; raise TableError if its file and the copy are damaged."""
+    hint = f"`{removal_command(lake, name)}` removes it"
+    content = checked_json.read_either(_uri(lake, name), hint=hint)
     return None if content is None else Release(**content)
 
 
-def _files(lake: str) -> list[storage.FileInfo]:
-    return storage.find_files(storage.join(storage.normalize(lake), _FOLDER))
+def _names(lake: str) -> list[str]:
+    """Return the names of all releases, also of those with damaged or missing files."""
+    folder = storage.join(lake, _FOLDER)
+    copies = checked_json.copy_of(storage.join(folder, "*.json"))
+    uris = [file.uri for pattern in (folder, copies) for file in storage.find_files(pattern)]
+    return sorted({uri.rpartition("/")[2].removesuffix(".json") for uri in uris})
 
 
 def _uri(lake: str, name: str) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -27,9 +28,9 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.verify.log_checks import check_logs
-from etl.audit.verify.small_file_checks import REMOVABLE
+from etl.audit.verify.small_file_checks import RELEASES, REMOVABLE
 from etl.audit.verify.verify import Problem, verify
-from etl.delta.commit_history import VACUUMED, write_vacuumed
+from etl.delta.commit_history import VACUUMED, vacuumed_versions, write_vacuumed
 from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
@@ -125,7 +126,13 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
 
 def _is_small(problem: Problem) -> bool:
     """Return whether a problem is one of a small file that can be removed or written again."""
-    return problem.table in REMOVABLE or problem.file == VACUUMED
+    is_restored = problem.table == RELEASES and problem.release is None
+    return problem.table in REMOVABLE or _is_vacuumed(problem) or is_restored
+
+
+def _is_vacuumed(problem: Problem) -> bool:
+    """Return whether a problem is one of the file that lists vacuumed versions, or of its copy."""
+    return PurePosixPath(problem.file or "").name == VACUUMED
 
 
 def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) -> None:
@@ -134,11 +141,20 @@ def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) 
         result.files += [name] if name not in result.files else []
         if not result.done:
             continue
-        if problem.file == VACUUMED:
-            table = Table.open(storage.join(lake, problem.table))
-            write_vacuumed(table.url, find_vacuumed_versions(table))
+        if _is_vacuumed(problem):
+            _restore_vacuumed(Table.open(storage.join(lake, problem.table)))
+        elif problem.table == RELEASES:
+            releases.restore_release(lake, PurePosixPath(name).stem)
         else:
             storage.remove(storage.join(lake, name))
+
+
+def _restore_vacuumed(table: Table) -> None:
+    try:
+        versions = vacuumed_versions(table.url)
+    except TableError:  # the copy is damaged too
+        versions = find_vacuumed_versions(table)
+    write_vacuumed(table.url, versions)
 
 
 def _extend(files: dict[str, list[str]], more: Mapping[str, Iterable[str]]) -> None:
@@ -314,11 +330,11 @@ class _Undo:
 
 
 def _lost_release(name: str) -> Problem:
-    return Problem("releases", f"{name}.json", "its versions are lost", release=name)
+    return Problem(RELEASES, f"{name}.json", "its versions are lost", release=name)
 
 
 def _unrepaired(lake: str, problem: Problem) -> UnrepairedProblem:
-    remove = f"`etl release {lake} {problem.release} --remove` removes the release"
+    remove = f"`{releases.removal_command(lake, str(problem.release))}` removes the release"
     return UnrepairedProblem(
         problem=problem, why=_NOT_REPAIRABLE if problem.release is None else remove
     )

@@ -1,11 +1,17 @@
-"""Small JSON files with their name and a checksum, so that damage is found whenever one is read."""
+"""Small JSON files with their name and a checksum, so that damage is found whenever one is read.
+
+Files that nothing else mentions are written twice (``write_both``): the loss of one would go unnoticed.
+"""
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from etl import storage
 from etl.errors import TableError, error_line
+
+_COPIES = "/_copies/"  # other readers of Delta tables ignore folders whose names begin with _
 
 
 def encode(uri: str, content: object) -> bytes:
@@ -40,9 +46,59 @@ def read(uri: str, *, hint: str) -> Any:
     return content
 
 
+def copy_of(uri: str) -> str:
+    """Return the URI of the copy of a file.
+
+    >>> copy_of("s3://lake/web/releases/one.json")
+    's3://lake/web/releases/_copies/one.json'
+    """
+    folder, _, name = uri.rpartition("/")
+    return f"{folder}{_COPIES}{name}"
+
+
+def write_both(uri: str, content: object) -> None:
+    """Write a file with JSON data and its copy; raises WriteError as ``write_bytes`` does."""
+    data = encode(uri, content)
+    for each in (uri, copy_of(uri)):
+        storage.write_bytes(each, data)
+
+
+def read_either(uri: str, *, hint: str) -> Any:
+    """Return the JSON data of a file or else of its copy, or None if neither exists.
+
+    Raises the errors of ``read`` if neither can be read.
+    """
+    errors = []
+    for each in (uri, copy_of(uri)):
+        try:
+            content = read(each, hint=hint)
+        except TableError as error:
+            errors.append(error)
+        else:
+            if content is not None:
+                return content
+    if errors:
+        raise errors[0]
+    return None
+
+
+def find_damage(uri: str, *, hint: str) -> Iterator[TableError]:
+    """Yield the errors of a file and of its copy; one that is missing is an error if the other exists."""
+    uris = (uri, copy_of(uri))
+    exists = [storage.file_info(each) is not None for each in uris]
+    for each, is_there in zip(uris, exists, strict=True):
+        try:
+            read(each, hint=hint)
+        except TableError as error:
+            yield error
+        else:
+            if any(exists) and not is_there:
+                yield TableError("is missing", where=each, hint=hint)
+
+
 def _name(uri: str) -> str:
-    """Return the last two parts of a URI: a lake may be moved."""
-    return "/".join(uri.rsplit("/", 2)[-2:])
+    """Return the last two parts of a URI without the folder of copies: a lake may be moved."""
+    return "/".join(uri.replace(_COPIES, "/").rsplit("/", 2)[-2:])
 
 
 def _checksum(content: object) -> str:

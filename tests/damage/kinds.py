@@ -25,6 +25,7 @@ _COMMITS = {
 }
 _SMALL = {
     "quarantine/": "quarantine note",
+    "releases/_copies/": "copy of a release",
     "releases/": "release",
     "source_moves/": "source moves",
 }
@@ -35,7 +36,11 @@ KINDS: Final[tuple[str, ...]] = (
     *(f"{table} {role} entry" for table, roles in _COMMITS.items() for role in roles),
     *(f"{table} {age} checkpoint" for table in _DATA for age in ("old", "newest")),
     *(f"{table} _last_checkpoint" for table in _DATA),
-    *(f"{table} _vacuumed.json" for table in ("duplicates", "keys", "tokens")),
+    *(
+        f"{table} {path}"
+        for table in ("duplicates", "keys", "tokens")
+        for path in ("_vacuumed.json", "_copies/_vacuumed.json")
+    ),
     *_SMALL.values(),
     "live lease",
     "lease of a dead job",
@@ -101,7 +106,7 @@ class _TableFiles:
             else:
                 return "orphan data"
             return f"{self._name} {role} data"
-        return f"{self._name} {name}"
+        return f"{self._name} {path.removeprefix('_delta_log/')}"
 
 
 def _roles(entries: Mapping[str, str]) -> dict[str, str]:

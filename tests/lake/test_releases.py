@@ -8,11 +8,13 @@ from distributed import Client
 from upath import UPath
 
 from etl.audit.lineage_graph import graph
+from etl.audit.verify.verify import verify
 from etl.dataframe import read_table
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.job.run import run
 from etl.lake import leases, releases
+from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import etl
 from tests.helpers.corpus import records, write_jsonl
@@ -78,6 +80,25 @@ def test_the_name_of_a_removed_release_is_free_again(recipe: Recipe) -> None:
     with pytest.raises(TableError, match=r"no release 'one'(.|\n)*existing releases: none"):
         releases.version_of(recipe.table_url("tokens"), "one")
     assert releases.create_release(recipe.lake, "one").key != first.key
+
+
+@pytest.mark.parametrize("path", ["one.json", "_copies/one.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{}"])
+def test_a_release_is_restored_from_its_copy(
+    recipe: Recipe, path: str, content: bytes | None
+) -> None:
+    release = releases.create_release(recipe.lake, "one")
+    file = at(recipe.lake) / "releases" / path
+    before = file.read_bytes()
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    assert releases.list_releases(recipe.lake) == [release]
+    (problem,) = verify(recipe.lake, quick=True)
+    assert (problem.table, problem.file) == ("releases", path)
+    assert repair(recipe.lake, drop=True).files == [f"releases/{path}"]
+    assert file.read_bytes() == before
+    assert verify(recipe.lake) == []
 
 
 def test_a_copy_of_the_file_of_a_release_is_removed_by_the_named_command(recipe: Recipe) -> None:

@@ -8,15 +8,23 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.delta.table import Table
+from etl.errors import TableError
 
+_DAMAGED = "`etl verify` names the files that are damaged"
 _BATCH_ROWS = 1 << 17
 
 
 def read_batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of all rows, in the order of the data files."""
+    """Yield some columns of all rows, in the order of the data files.
+
+    Raises TableError for a data file without one of them.
+    """
     for entry in table.data_files().to_pylist():
         with storage.open_input(storage.join(table.url, entry["path"])) as source:
             file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+            if missing := {*columns}.difference(file.schema_arrow.names):
+                what = f"the data file has no column {min(missing)!r}"
+                raise TableError(what, where=storage.join(table.url, entry["path"]), hint=_DAMAGED)
             yield from file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
 
 

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.commit_history import vacuumed_versions
+from etl.delta.commit_history import find_vacuumed_damage
 from etl.errors import TableError
 from etl.lake import releases
 from etl.lake.table_specs import SPECS
 from etl.storage import checked_json
+
+RELEASES = "releases"
+"""The folder of releases; `etl repair` writes a file of it again if the other one of the release is sound."""
 
 REMOVABLE = ("leases", "quarantine", "source_moves")
 """The folders whose files `etl repair` removes if they are damaged: they are written again if needed."""
@@ -18,23 +21,22 @@ _REMOVED = "`etl repair` removes it"
 
 def check_small_files(lake: str) -> Iterator[Problem]:
     """Yield the small files that are damaged."""
-    for error in releases.read_releases(lake)[1]:
-        name = _name(str(error.where))
-        release = name.removesuffix(".json")
-        yield Problem("releases", name, f"{error.what}: {error.hint}", release=release)
+    for error, lost in releases.find_damage(lake):
+        yield Problem(RELEASES, _path(lake, RELEASES, error), _what(error), release=lost)
     for folder in REMOVABLE:
         for file in storage.find_files(storage.join(lake, folder)):
             try:
                 checked_json.read(file.uri, hint=_REMOVED)
             except TableError as error:
-                yield Problem(folder, _name(file.uri), f"{error.what}: {error.hint}")
+                yield Problem(folder, _path(lake, folder, error), _what(error))
     for table in SPECS:
-        try:
-            vacuumed_versions(storage.join(lake, table))
-        except TableError as error:
-            what = f"{error.what}: `etl repair` writes it again"
-            yield Problem(table, _name(str(error.where)), what)
+        for error in find_vacuumed_damage(storage.join(lake, table)):
+            yield Problem(table, _path(lake, table, error), _what(error))
 
 
-def _name(uri: str) -> str:
-    return uri.rpartition("/")[2]
+def _path(lake: str, folder: str, error: TableError) -> str:
+    return str(error.where).removeprefix(f"{storage.join(lake, folder)}/")
+
+
+def _what(error: TableError) -> str:
+    return f"{error.what}: {error.hint}"
