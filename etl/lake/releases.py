@@ -135,8 +135,8 @@ def find_damage(lake: str) -> Iterator[tuple[TableError, str | None]]:
         except TableError as error:
             yield error, name
         else:
-            for error in checked_json.find_damage(_uri(url, name), hint=RESTORED):
-                yield error, None
+            for each in checked_json.find_damage(_uri(url, name), hint=RESTORED):
+                yield each, None
 
 
 def restore_release(lake: str, name: str) -> None:

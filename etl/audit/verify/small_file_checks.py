@@ -21,8 +21,8 @@ _REMOVED = "`etl repair` removes it"
 
 def check_small_files(lake: str) -> Iterator[Problem]:
     """Yield the small files that are damaged."""
-    for error, lost in releases.find_damage(lake):
-        yield Problem(RELEASES, _path(lake, RELEASES, error), _what(error), release=lost)
+    for damage, lost in releases.find_damage(lake):
+        yield Problem(RELEASES, _path(lake, RELEASES, damage), _what(damage), release=lost)
     for folder in REMOVABLE:
         for file in storage.find_files(storage.join(lake, folder)):
             try:
@@ -30,8 +30,8 @@ def check_small_files(lake: str) -> Iterator[Problem]:
             except TableError as error:
                 yield Problem(folder, _path(lake, folder, error), _what(error))
     for table in SPECS:
-        for error in find_vacuumed_damage(storage.join(lake, table)):
-            yield Problem(table, _path(lake, table, error), _what(error))
+        for damage in find_vacuumed_damage(storage.join(lake, table)):
+            yield Problem(table, _path(lake, table, damage), _what(damage))
 
 
 def _path(lake: str, folder: str, error: TableError) -> str:
