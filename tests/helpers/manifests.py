@@ -24,7 +24,7 @@ class Pod(NamedTuple):
 
 @cache
 def _text(folder: str) -> str:
-    """Return what kustomize prints; skip the test if there is no kustomize."""
+    """Return what kustomize prints; skip the test without a kustomize."""
     program = kubectl()
     if program is None:
         pytest.skip("no kubectl with kustomize 5: `make` installs it on Linux on x86-64")
