@@ -282,6 +282,19 @@ def test_a_finished_run_with_quarantined_inputs_is_not_retried() -> None:
     }
 
 
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_the_recipe_of_an_overlay_can_be_loaded(folder: str, tmp_path: Path) -> None:
+    from etl.recipe.recipe import Recipe
+
+    maps = of_kind(folder, "ConfigMap")
+    recipe = maps["tokenlake-settings"]["data"]["TOKENLAKE_RECIPE"]
+    if recipe.startswith("/recipe/"):
+        path = tmp_path / Path(recipe).name
+        path.write_text(maps["tokenlake-recipe"]["data"][path.name], "utf-8")
+        recipe = str(path)
+    Recipe.load(recipe)
+
+
 def test_policies_and_budgets_select_pods_that_exist() -> None:
     labels = [pod.labels for pod in pods("k8s/overlays/trial")]
     for item in of_kind("k8s/overlays/trial", "NetworkPolicy").values():
