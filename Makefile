@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-stores test-wheel chaos damage fuzz lint docs bench dist audit clean
+.PHONY: help demo test test-s3 test-slow test-stores test-wheel test-image chaos damage fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage a
 
 test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environment, and try it
 	$(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"
+
+test-image: $(INSTALLED)  ## build k8s/Dockerfile and run the demo in it, read-only; needs root, buildah, mmdebstrap
+	$(BIN)/python -m pytest tests/k8s/test_image.py -m "slow or not slow"
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
 	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -m chaos tests/chaos
@@ -73,5 +76,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tokenlake needs Python 3.11 or newer: make PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,k8s,k8s-dev]'
+	-$(BIN)/python -m tests.helpers.kubectl $(BIN)
 	@touch $@

@@ -1,0 +1,336 @@
+"""The manifests of k8s/: every folder builds, is valid by strict schemas, and grants only what is listed."""
+
+import base64
+import copy
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from etl.compute.worker_settings import DASK_SETTINGS
+from tests.helpers.manifests import ROOT, build, containers, is_of_dask, of_kind, pods
+
+FOLDERS = sorted(
+    str(path.parent.relative_to(ROOT)) for path in (ROOT / "k8s").rglob("kustomization.yaml")
+)
+OVERLAYS = [folder for folder in FOLDERS if folder.startswith("k8s/overlays/")]
+KUBERNETES = ("1.31", "1.37")
+"""The oldest version for which the manifests are written, and the newest with known schemas."""
+
+READ = ["get", "list", "watch"]
+MANAGE = [*READ, "create", "patch", "delete"]
+GRANTS = {
+    "tokenlake-driver": {
+        ("kubernetes.dask.org", "daskclusters"): MANAGE,
+        ("kubernetes.dask.org", "daskworkergroups"): MANAGE,
+        ("", "pods"): READ,
+        ("", "services"): READ,
+        ("", "events"): READ,
+        ("", "pods/log"): ["get"],
+    },
+    "tokenlake-user": {
+        ("kubernetes.dask.org", "daskclusters"): MANAGE,
+        ("kubernetes.dask.org", "daskworkergroups"): MANAGE,
+        ("kubernetes.dask.org", "daskworkergroups/scale"): ["get", "patch"],
+        ("batch", "jobs"): [*READ, "create", "delete"],
+        ("", "configmaps"): ["get", "list", "create", "patch", "delete"],
+        ("", "pods"): READ,
+        ("", "services"): READ,
+        ("", "events"): READ,
+        ("", "pods/log"): ["get"],
+        ("", "pods/portforward"): ["get", "create"],
+    },
+}
+"""All that the roles grant: the verbs for each resource."""
+
+SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL", re.IGNORECASE)
+
+
+def strict(schema: Any) -> Any:
+    """Return a schema of a custom resource as one that JSON Schema understands, without unknown keys."""
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    result = {
+        key: value if key in ("enum", "required") else strict(value)
+        for key, value in schema.items()
+    }
+    is_open = schema.get("x-kubernetes-preserve-unknown-fields")
+    if schema.get("type") == "object" and "properties" in schema and not is_open:
+        result.setdefault("additionalProperties", False)
+    return result
+
+
+@pytest.fixture(scope="module")
+def of_dask() -> dict[str, Any]:
+    """Return a strict validator for each kind of Dask's: the API server drops unknown fields silently."""
+    spec = importlib.util.find_spec("dask_kubernetes")
+    if spec is None or spec.origin is None:
+        pytest.skip("dask-kubernetes is not installed: it holds the schemas of Dask's resources")
+    jsonschema = pytest.importorskip("jsonschema")
+    chart = Path(spec.origin).parent / "operator/deployment/helm/dask-kubernetes-operator"
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    validators = {}
+    for kind in ("DaskCluster", "DaskWorkerGroup"):
+        text = (chart / "crds" / f"{kind.lower()}.yaml").read_text("utf-8")
+        (version,) = yaml.load(text, loader)["spec"]["versions"]
+        schema = strict(version["schema"]["openAPIV3Schema"])
+        schema["properties"] |= {"apiVersion": {}, "kind": {}, "metadata": {}}
+        validators[kind] = jsonschema.Draft202012Validator(schema)
+    return validators
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_objects_of_kubernetes_are_valid(folder: str, version: str) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="it holds Kubernetes' schemas")
+    for item in build(folder):
+        if not is_of_dask(item):
+            validator.validate(item, version, strict=True)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_resources_of_dask_are_valid(folder: str, of_dask: dict[str, Any]) -> None:
+    for item in filter(is_of_dask, build(folder)):
+        of_dask[item["kind"]].validate(item)
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_pods_of_the_operator_are_valid(folder: str, version: str) -> None:
+    """The schemas of Dask's resources know fewer rules than those of Kubernetes."""
+    validator = pytest.importorskip("kubernetes_validate", reason="it holds Kubernetes' schemas")
+    for pod in pods(folder):
+        metadata = {"name": pod.name, "labels": pod.labels}
+        item = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod.spec}
+        validator.validate(item, version, strict=True)
+
+
+def test_a_field_that_the_schemas_do_not_know_is_found(of_dask: dict[str, Any]) -> None:
+    cluster = copy.deepcopy(of_kind("k8s/cluster", "DaskCluster")["tokenlake"])
+    cluster["spec"]["worker"]["spec"]["containers"][0]["resoures"] = {}
+    assert "'resoures' was unexpected" in str(next(of_dask["DaskCluster"].iter_errors(cluster)))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_everything_is_in_one_namespace_and_labelled(folder: str) -> None:
+    for item in build(folder):
+        metadata = item["metadata"]
+        if item["kind"] != "Namespace":
+            assert metadata["namespace"] == "tokenlake", metadata["name"]
+        assert metadata["labels"]["app.kubernetes.io/part-of"] == "tokenlake", metadata["name"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_roles_grant_exactly_what_is_listed(folder: str) -> None:
+    roles = of_kind(folder, "Role")
+    for name, role in roles.items():
+        rules = {
+            (group, resource): rule["verbs"]
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+        assert rules == GRANTS[name]
+        assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
+    assert folder == "k8s/cluster" or roles.keys() == GRANTS.keys()
+    assert not of_kind(folder, "ClusterRole", "ClusterRoleBinding")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_only_the_driver_gets_a_token_and_its_role(folder: str) -> None:
+    accounts = of_kind(folder, "ServiceAccount")
+    assert [name for name, item in accounts.items() if item["automountServiceAccountToken"]] == [
+        "tokenlake-driver"
+    ] * bool(accounts)
+    bound = {
+        (binding["roleRef"]["name"], subject["kind"], subject["name"])
+        for binding in of_kind(folder, "RoleBinding").values()
+        for subject in binding["subjects"]
+        if subject["kind"] != "Group"
+    }
+    driver = ("tokenlake-driver", "ServiceAccount", "tokenlake-driver")
+    assert bound == ({driver} if accounts else set())
+    for pod in pods(folder):
+        account = pod.spec.get("serviceAccountName")
+        if account is None:
+            assert pod.spec["automountServiceAccountToken"] is False, pod.name
+        else:
+            assert account == f"tokenlake-{pod.labels['app.kubernetes.io/component']}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_pods_are_restricted(folder: str) -> None:
+    """By the profile `restricted` of the Pod Security Standards, and with a read-only root."""
+    for pod in pods(folder):
+        context = pod.spec["securityContext"]
+        assert context["runAsNonRoot"] is True, pod.name
+        assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"] == 1000
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, pod.name
+        assert not pod.spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}, pod.name
+        allowed = {"emptyDir", "configMap", "secret"}
+        kinds = {kind for volume in pod.spec["volumes"] for kind in volume if kind != "name"}
+        assert kinds <= allowed, pod.name
+        assert all(volume.get("emptyDir", {"sizeLimit": ""}) for volume in pod.spec["volumes"])
+        assert pod.spec["enableServiceLinks"] is False, pod.name  # TOKENLAKE_* are settings
+    for name, container in containers(folder):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_containers_request_what_they_use(folder: str) -> None:
+    for name, container in containers(folder):
+        resources = container["resources"]
+        assert {"cpu", "memory"} <= resources["requests"].keys(), name
+        assert resources["limits"].keys() == {"memory"}, name  # a CPU limit would only slow it down
+        assert not container["image"].endswith(":latest"), name
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_images_have_a_version(folder: str) -> None:
+    assert all(":" in container["image"] for _, container in containers(folder))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_secrets_are_in_secrets_only(folder: str) -> None:
+    secrets = {
+        base64.b64decode(value).decode()
+        for item in of_kind(folder, "Secret").values()
+        for value in item["data"].values()
+    }
+    for item in build(folder):
+        if item["kind"] == "Secret":
+            continue
+        words = set(re.findall(r"[\w-]+", json.dumps(item.get("spec", item.get("data", {})))))
+        assert not words & secrets, item["metadata"]["name"]
+    for name, container in containers(folder):
+        literal = {env["name"] for env in container.get("env", []) if "value" in env}
+        assert not [env for env in literal if SECRET_NAME.search(env.removeprefix("TOKENLAKE_"))], (
+            name
+        )
+    for item in of_kind(folder, "ConfigMap").values():
+        assert not [k for k in item["data"] if SECRET_NAME.search(k.removeprefix("TOKENLAKE_"))]
+
+
+@pytest.mark.parametrize("folder", [f for f in FOLDERS if f != "k8s/base"])
+def test_each_role_sees_only_its_own_certificate(folder: str) -> None:
+    for pod in pods(folder):
+        role = pod.labels.get("app.kubernetes.io/component")
+        volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
+        if role is None:  # the S3 server
+            assert "tls" not in volumes
+            continue
+        secret = volumes["tls"]["secret"]
+        assert secret["secretName"] == "tokenlake-tls"
+        assert secret["defaultMode"] == 0o440
+        if role != "driver":  # etl checks that all of them exist
+            assert [item["path"] for item in secret["items"]] == ["ca.pem", f"{role}.pem"]
+        (container,) = pod.spec["containers"]
+        mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+        assert mounts["tls"] == {"name": "tls", "mountPath": "/etc/tokenlake/tls", "readOnly": True}
+
+
+def test_the_settings_of_dask_are_those_of_other_clusters() -> None:
+    settings = yaml.safe_load((ROOT / "k8s/base/dask.yaml").read_text("utf-8"))
+
+    def value(dotted: str) -> Any:
+        found = settings
+        for key in dotted.split("."):
+            found = found[key]
+        return found
+
+    assert {key: value(key) for key in DASK_SETTINGS} == DASK_SETTINGS
+
+
+@pytest.mark.parametrize("folder", [f for f in FOLDERS if f != "k8s/base"])
+def test_worker_groups_differ_only_in_size_and_place(folder: str) -> None:
+    groups = of_kind(folder, "DaskWorkerGroup")
+    assert groups.keys() == {"tokenlake-spot", "tokenlake-high-memory"}
+    (cluster,) = of_kind(folder, "DaskCluster").values()
+    default = cluster["spec"]["worker"]
+    for group in groups.values():
+        assert group["spec"]["cluster"] == cluster["metadata"]["name"] == "tokenlake"
+        worker = copy.deepcopy(group["spec"]["worker"])
+        assert worker["metadata"] == default["metadata"]
+        for key in ("nodeSelector", "tolerations"):
+            assert worker["spec"].pop(key), key
+        worker["spec"]["containers"][0]["resources"] = default["spec"]["containers"][0]["resources"]
+        assert worker["spec"] == default["spec"]
+
+
+def test_a_finished_run_with_quarantined_inputs_is_not_retried() -> None:
+    from etl.cli.output import QUARANTINED
+
+    job = of_kind("k8s/cluster", "Job")["tokenlake-driver"]["spec"]
+    assert job["template"]["spec"]["restartPolicy"] == "Never"  # podFailurePolicy requires it
+    (rule,) = [r for r in job["podFailurePolicy"]["rules"] if r["action"] == "FailJob"]
+    assert rule["onExitCodes"] == {
+        "containerName": job["template"]["spec"]["containers"][0]["name"],
+        "operator": "In",
+        "values": [2, QUARANTINED],
+    }
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_the_recipe_of_an_overlay_can_be_loaded(folder: str, tmp_path: Path) -> None:
+    from etl.recipe.recipe import Recipe
+
+    maps = of_kind(folder, "ConfigMap")
+    recipe = maps["tokenlake-settings"]["data"]["TOKENLAKE_RECIPE"]
+    if recipe.startswith("/recipe/"):
+        path = tmp_path / Path(recipe).name
+        path.write_text(maps["tokenlake-recipe"]["data"][path.name], "utf-8")
+        recipe = str(path)
+    Recipe.load(recipe)
+
+
+def test_policies_and_budgets_select_pods_that_exist() -> None:
+    labels = [pod.labels for pod in pods("k8s/overlays/trial")]
+    for item in of_kind("k8s/overlays/trial", "NetworkPolicy").values():
+        selector = item["spec"]["podSelector"].get("matchLabels", {})
+        assert any(selector.items() <= pod.items() for pod in labels), item["metadata"]["name"]
+    for item in of_kind("k8s/overlays/trial", "PodDisruptionBudget").values():
+        selector = item["spec"]["selector"]["matchLabels"]
+        assert any(selector.items() <= pod.items() for pod in labels), item["metadata"]["name"]
+
+
+def test_ports_of_the_policies_are_those_of_the_containers() -> None:
+    ports: dict[str, set[int]] = {}
+    for pod in pods("k8s/overlays/trial"):
+        listed = {p["containerPort"] for c in pod.spec["containers"] for p in c.get("ports", [])}
+        name = pod.labels["app.kubernetes.io/name"]
+        role = pod.labels.get("app.kubernetes.io/component")
+        ports.setdefault("-".join(filter(None, [name, role])), set()).update(listed)
+    for name, item in of_kind("k8s/overlays/trial", "NetworkPolicy").items():
+        opened = {
+            port["port"] for rule in item["spec"].get("ingress", []) for port in rule["ports"]
+        }
+        assert opened == (set() if name == "tokenlake-deny" else ports[name]), name
+
+
+def test_the_lab_has_only_what_kubernetes_1_20_knows() -> None:
+    """No schemas of it are installed. policy/v1 came with 1.21, the Job's fields with 1.21, 1.25 and 1.28."""
+    items = build("k8s/overlays/lab")
+    assert {item["apiVersion"] for item in items} == {
+        "v1",
+        "apps/v1",
+        "batch/v1",
+        "kubernetes.dask.org/v1",
+        "rbac.authorization.k8s.io/v1",
+    }
+    job = of_kind("k8s/overlays/lab", "Job")["tokenlake-driver"]["spec"]
+    assert not job.keys() & {"podFailurePolicy", "podReplacementPolicy", "ttlSecondsAfterFinished"}
+    trial = {(o["kind"], o["metadata"]["name"]) for o in build("k8s/overlays/trial")}
+    dropped = trial - {(o["kind"], o["metadata"]["name"]) for o in items}
+    assert {kind for kind, _ in dropped} == {"PodDisruptionBudget", "NetworkPolicy"}
