@@ -1,0 +1,179 @@
+"""User code and the files that stages name reach workers that cannot see the driver's disk."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from etl.compute.cluster import Cluster
+from etl.delta.table import Table
+from etl.errors import ClusterError
+from etl.job.progress import Progress
+from etl.job.run import run
+from etl.lake.commit_info import find_record
+from etl.recipe.recipe import Recipe
+from tests.helpers.corpus import prose, write_jsonl
+from tests.helpers.lake_rows import rows
+from tests.helpers.remote_workers import RemoteCluster, remote_cluster
+
+PACKAGE = {
+    "__init__.py": "",
+    "judge.py": (
+        "from pathlib import Path\n"
+        "from web_rules import settings\n"
+        "import neighbour\n"
+        "WORDS = (Path(__file__).parent / 'lists' / 'words.txt').read_text().split()\n"
+        "def is_clean(document):\n"
+        "    import late_neighbour\n"
+        "    assert settings.READY and neighbour.READY and late_neighbour.READY\n"
+        "    return not any(word in document['text'].split() for word in WORDS)\n"
+    ),
+    "settings.py": "READY = True\n",
+    "lists/words.txt": "river\nstone\n",
+}
+MODULE = (
+    "from pathlib import Path\n"
+    "def size(document):\n"
+    "    names = Path(__file__).with_name('names.txt').read_text().split()\n"
+    "    return len(names)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Path:
+    """The folder of a researcher, which no worker sees: code, lists, a tokenizer."""
+    folder = tmp_path_factory.mktemp("mine")
+    for name, text in PACKAGE.items():
+        path = folder / "web_rules" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "neighbour.py").write_text("READY = True\n")
+    (folder / "late_neighbour.py").write_text("READY = True\n")
+    (folder / "flat.py").write_text(MODULE)
+    (folder / "names.txt").write_text("a b c\n")
+    (folder / "blocked.txt").write_text("x.example\n")
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation" / "a.txt").write_text(prose(3) + "\n")
+    (folder / "evaluation" / "b.txt").write_text(prose(4) + "\n")
+    shutil.copy(tiny_tokenizer, folder / "tokenizer.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workers(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteCluster]:
+    """A scheduler and two workers of one machine."""
+    with remote_cluster(tmp_path_factory.mktemp("cluster"), mine) as cluster:
+        for _ in range(2):
+            cluster.add_worker("machine")
+        cluster.wait_for(2)
+        yield cluster
+
+
+def make_recipe(mine: Path, folder: Path, *stages: Any, **settings: Any) -> Recipe:
+    source = folder / "in"
+    for name, first in (("a", 0), ("b", 20)):
+        numbers = range(first, first + 20)
+        texts = [{"body": prose(n, words=20), "link": f"https://x.example/{n}"} for n in numbers]
+        write_jsonl(source / f"{name}.jsonl", texts)
+    return Recipe(
+        name="shipped",
+        source={"path": str(source), "columns": {"text": "body", "url": "link"}},
+        lake=str(folder / "lake"),
+        stages=list(stages),
+        **settings,
+    )
+
+
+def all_stages(mine: Path) -> list[Any]:
+    return [
+        {"url": {"substrings": [str(mine / "blocked.txt")], "hosts": str(mine / "blocked.txt")}},
+        {
+            "decontaminate": {
+                "sets": {"held_out": str(mine / "evaluation")},
+                "ngram": 5,
+                "min_words": 5,
+            }
+        },
+        {"python": {"call": "web_rules.judge:is_clean", "per": "document", "folder": str(mine)}},
+        {"python": {"call": "flat:size", "per": "document", "folder": str(mine), "min_score": 3}},
+        {"tokenize": str(mine / "tokenizer.json")},
+    ]
+
+
+def test_a_remote_run_gives_the_result_of_a_local_one(
+    workers: RemoteCluster, client: Client, mine: Path, tmp_path: Path
+) -> None:
+    stages = all_stages(mine)
+    stages[0]["url"].pop("hosts")
+    stages[0]["url"]["substrings"] = [str(mine / "none.txt")]
+    (mine / "none.txt").write_text("# none\n")
+    there = make_recipe(mine, tmp_path / "there", *stages)
+    here = make_recipe(mine, tmp_path / "here", *stages)
+    report = run(there, cluster=Cluster(workers.address))
+    assert report.ok, report.quarantined
+    local = run(here, cluster=client)
+    assert local.ok, local.quarantined
+    assert report.kept == local.kept > 0
+    assert {rule.split(".")[0] for rule in report.rejected} == {"python", "decontaminate"}
+    assert report.rejected == local.rejected
+    columns = ("row", "reason", "python_size")
+    remote_rows, local_rows = (
+        sorted(str([row[name] for name in columns]) for row in rows(recipe.lake, "documents"))
+        for recipe in (there, here)
+    )
+    assert remote_rows == local_rows
+    assert not (tmp_path / "here" / "lake" / "files").exists(), "nothing is sent on this machine"
+    assert not (Path(str(there.lake)) / "tokenlake-files").exists()
+    copies = list((workers.folder / "machine").rglob("tokenizer.json"))
+    assert len(copies) == 1, "two workers of a machine share a copy"
+    assert there.fingerprint() == here.fingerprint()
+    record = find_record(Table.open(there.table_url("documents")))
+    assert record is not None
+    (python, *_) = [s for s in record.canonical["stages"] if s["kind"] == "python"]
+    assert python["sha256"] == there.stages[2].identity()["sha256"]
+
+
+def test_a_worker_that_joins_late_gets_the_files_before_its_first_task(
+    workers: RemoteCluster, mine: Path, tmp_path: Path
+) -> None:
+    """The first workers are replaced during the run by one of another machine."""
+    recipe = make_recipe(mine, tmp_path, *all_stages(mine)[2:])
+    replaced = []
+
+    def replace_workers(progress: Progress) -> None:
+        if not replaced:
+            replaced.append(progress)
+            workers.stop_workers()
+            workers.add_worker("late")
+
+    small = recipe.model_copy(
+        update={"source": recipe.source.model_copy(update={"split_bytes": 1024})}
+    )
+    report = run(small, cluster=Cluster(workers.address), on_progress=replace_workers)
+    assert report.ok, report.quarantined
+    assert report.rows == 40
+    assert replaced
+    assert list((workers.folder / "late").rglob("judge.py"))
+
+
+def test_a_library_that_a_worker_lacks_is_reported_before_the_run(
+    workers: RemoteCluster, tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function imports it, which runs only later."""
+    library = tmp_path / "site-packages" / "only_here" / "__init__.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    code = "def f(document):\n    import only_here\n    return True\n"
+    (mine / "needs_library.py").write_text(code)
+    call = {"call": "needs_library:f", "per": "document", "folder": str(mine)}
+    recipe = make_recipe(mine, tmp_path, {"python": call})
+    with pytest.raises(ClusterError, match="imports 'only_here', which is not inst") as caught:
+        run(recipe, cluster=Cluster(workers.address))
+    assert "the worker tcp://" in caught.value.what
+    assert caught.value.where == str(mine / "needs_library.py")
+    assert "pip install only_here" in str(caught.value.hint)
+    assert not (tmp_path / "lake" / "documents").exists(), "the run has not started"
