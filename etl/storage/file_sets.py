@@ -14,9 +14,10 @@ file, so that each file is read once.
 import fcntl
 import hashlib
 import shutil
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -103,7 +104,7 @@ def describe_files(root: str, files: dict[str, FileInfo], *, is_folder: bool = T
         raise RecipeError(
             f"{len(files)} files are too many: a path may name {MAX_FILES} that workers read",
             where=root,
-            hint="merge them into fewer files",
+            hint="merge them into fewer files; install a large package of code on all machines",
         )
     for name, file in files.items():
         path = PurePosixPath(name)
@@ -159,12 +160,14 @@ class Copies:
         Raises StorageError if a file cannot be read or its content has changed, or the disk is full.
         """
         try:
-            with _locked(folder / _LOCK):
-                self._locks = [_share(folder, file_set) for file_set in sets]
+            with ExitStack() as locks, _locked(folder / _LOCK):
+                for file_set in sets:
+                    locks.enter_context(_share(folder, file_set))
                 for file_set in sets:
                     copy = partial(_copy_file, file_set, folder / file_set.key)
                     _in_threads(copy, file_set.files)
                 _remove_unused(folder)
+                weakref.finalize(self, locks.pop_all().close)
         except OSError as error:
             raise StorageError(
                 f"cannot be written ({error_line(error)})",

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import Client
 
 from etl.compute.cluster import Cluster
 from etl.delta.table import Table
-from etl.errors import ClusterError
+from etl.errors import ClusterError, MismatchError, RecipeError
 from etl.job.progress import Progress
 from etl.job.run import run
 from etl.lake.commit_info import find_record
@@ -141,7 +142,7 @@ def test_a_worker_that_joins_late_gets_the_files_before_its_first_task(
 ) -> None:
     """The first workers are replaced during the run by one of another machine."""
     recipe = make_recipe(mine, tmp_path, *all_stages(mine)[2:])
-    replaced = []
+    replaced: list[Progress] = []
 
     def replace_workers(progress: Progress) -> None:
         if not replaced:
@@ -177,3 +178,68 @@ def test_a_library_that_a_worker_lacks_is_reported_before_the_run(
     assert caught.value.where == str(mine / "needs_library.py")
     assert "pip install only_here" in str(caught.value.hint)
     assert not (tmp_path / "lake" / "documents").exists(), "the run has not started"
+
+
+def test_code_that_changes_during_a_run_does_not_change_its_result(
+    client: Client, tmp_path: Path
+) -> None:
+    code = tmp_path / "mine" / "changing.py"
+    code.parent.mkdir()
+    code.write_text("def f(document):\n    return True\n")
+    call = {"call": "changing:f", "per": "document", "folder": str(code.parent)}
+    recipe = make_recipe(tmp_path / "mine", tmp_path, {"python": call})
+    small = recipe.source.model_copy(update={"split_bytes": 256})
+    recipe = recipe.model_copy(update={"source": small})
+    before = recipe.canonical()
+
+    def change(_progress: Progress) -> None:
+        code.write_text("def f(document):\n    return False\n")
+
+    report = run(recipe, cluster=client, on_progress=change)
+    assert report.ok
+    assert (report.rows, report.kept) == (40, 40)
+    record = find_record(Table.open(recipe.table_url("documents")))
+    assert record is not None
+    assert record.canonical == before != recipe.canonical()
+    with pytest.raises(MismatchError):
+        run(recipe, cluster=client)
+
+
+def test_code_that_changes_before_it_is_copied_stops_the_run(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "mine" / "early.py"
+    code.parent.mkdir()
+    code.write_text("def f(document):\n    return True\n")
+    call = {"call": "early:f", "per": "document", "folder": str(code.parent)}
+    recipe = make_recipe(tmp_path / "mine", tmp_path, {"python": call})
+
+    def change(_client: Client) -> None:
+        code.write_text("def f(document):\n    return False\n")
+
+    with pytest.raises(RecipeError, match="has changed since the run started"):
+        run(recipe, cluster=client, on_client=change)
+    assert not (tmp_path / "lake" / "documents").exists()
+    assert run(recipe, cluster=client).rejected == {"python.f": 40}
+
+
+def test_errors_name_the_file_of_the_user(client: Client, tmp_path: Path) -> None:
+    listed = tmp_path / "mine" / "hosts.txt"
+    listed.parent.mkdir()
+    listed.write_text("good.example\n\nnot a host\n")
+    recipe = make_recipe(tmp_path / "mine", tmp_path, {"url": {"hosts": str(listed)}})
+    report = run(recipe, cluster=client)
+    assert {note.error.partition(": ")[0] for note in report.quarantined} == {f"file://{listed}:3"}
+
+
+@pytest.mark.slow
+def test_a_local_cluster_leaves_no_copies(tmp_path: Path, mine: Path) -> None:
+    recipe = make_recipe(mine, tmp_path, *all_stages(mine))
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path / "scratch")}),
+        Cluster(workers=2).connect() as client,
+    ):
+        assert run(recipe, cluster=client).ok
+        assert list((tmp_path / "scratch").rglob("tokenizer.json"))
+    copies = tmp_path / "scratch" / "dask-scratch-space" / "tokenlake-files"
+    assert [path.name for path in copies.iterdir()] == [".lock"]
