@@ -123,7 +123,7 @@ class Stage(BaseModel):
         return {path: describe_path(path) for path in paths}
 
     def with_paths(self, paths: Mapping[str, str]) -> Self:
-        """Return the stage with other paths in place of some of its own."""
+        """Return the stage with other paths in place of some in its settings."""
         mapped = {
             name: map_strings(lambda path: paths.get(path, path), getattr(self, name))
             for name in self.paths

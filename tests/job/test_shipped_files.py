@@ -1,5 +1,6 @@
 """User code and the files that stages name reach workers that cannot see the driver's disk."""
 
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from etl.delta.table import Table
 from etl.errors import ClusterError, MismatchError, RecipeError
 from etl.job.progress import Progress
 from etl.job.run import run
+from etl.job.shipped_files import OnWorker, ship_files
+from etl.job.tasks import ReadSplit
 from etl.lake.commit_info import find_record
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_jsonl
@@ -137,6 +140,7 @@ def test_a_remote_run_gives_the_result_of_a_local_one(
     assert python["sha256"] == there.stages[2].identity()["sha256"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_late_gets_the_files_before_its_first_task(
     workers: RemoteCluster, mine: Path, tmp_path: Path
 ) -> None:
@@ -221,6 +225,18 @@ def test_code_that_changes_before_it_is_copied_stops_the_run(
         run(recipe, cluster=client, on_client=change)
     assert not (tmp_path / "lake" / "documents").exists()
     assert run(recipe, cluster=client).rejected == {"python.f": 40}
+
+
+def test_a_task_carries_digests_and_not_the_files(client: Client, tmp_path: Path) -> None:
+    code = tmp_path / "mine" / "with_model.py"
+    code.parent.mkdir()
+    code.write_text("def f(document):\n    return True\n")
+    (code.parent / "model.bin").write_bytes(b"x" * (1 << 20))
+    call = {"call": "with_model:f", "folder": str(code.parent), "data": "model.bin"}
+    recipe = make_recipe(tmp_path / "mine", tmp_path, {"python": call})
+    shipped = ship_files(recipe, client)
+    assert [file.name for file in shipped.sets[0].files.files] == ["model.bin", "with_model.py"]
+    assert len(pickle.dumps(OnWorker(ReadSplit(recipe, with_tokens=False), shipped))) < 8192
 
 
 def test_errors_name_the_file_of_the_user(client: Client, tmp_path: Path) -> None:
