@@ -67,10 +67,24 @@ class UserModule:
     def load(self) -> ModuleType:
         """Import the module, again if one of its files has changed, as in a notebook.
 
-        Raises RecipeError if it cannot be imported, or if a function of it imports a library that is not
-        installed (unless the import is in a ``try`` statement).
+        Raises RecipeError if it cannot be imported.
         """
         return _import(self, self.sha256)
+
+    def check_libraries(self, function: str) -> None:
+        """Raise RecipeError if a function imports a library that is not installed.
+
+        Imports in ``try`` and ``if`` statements may fail.
+        """
+        if not self.origin.endswith(".py"):
+            return
+        tree = ast.parse(Path(self.origin).read_bytes())
+        with self.importable():
+            for name in _required(tree, function):
+                if name not in sys.modules and find_spec(name) is None:
+                    what = f"{self.name} imports {name!r}, which is not installed"
+                    hint = _IMPORT_HINT.format(name)
+                    raise RecipeError(what, where=self.origin, hint=hint)
 
     @contextmanager
     def importable(self) -> Iterator[None]:
@@ -211,10 +225,9 @@ def _file_info(path: Path) -> FileInfo:
 
 @dataclass(frozen=True)
 class _Code:
-    """What a module names: what it imports, the libraries that it cannot do without, and literals."""
+    """What a module names: the modules that it may import, and literals."""
 
     imports: tuple[str, ...]
-    required: tuple[str, ...]
     literals: tuple[str, ...]
 
 
@@ -224,12 +237,12 @@ def _read_code(file: FileInfo, package: str) -> _Code:
     try:
         tree = ast.parse(Path(file.uri.removeprefix("file://")).read_bytes())
     except (SyntaxError, ValueError, RecursionError):
-        return _Code((), (), ())
+        return _Code((), ())
     nodes = list(ast.walk(tree))
     imports = {name for node in nodes for name in _imported_names(node, package)}
     literals = {"/".join(parts) for node in nodes if (parts := _literal_parts(node))}
     literals = {text for text in literals if len(text) <= _MAX_LITERAL and text.isprintable()}
-    return _Code(*(tuple(sorted(each)) for each in (imports, {*_required(tree)}, literals)))
+    return _Code(*(tuple(sorted(each)) for each in (imports, literals)))
 
 
 def _imported_names(node: ast.AST, package: str) -> list[str]:
@@ -244,16 +257,25 @@ def _imported_names(node: ast.AST, package: str) -> list[str]:
     return [f"{base}.{alias.name}".strip(".") for alias in node.names] + [base] * bool(base)
 
 
-def _required(tree: ast.AST) -> Iterator[str]:
-    """Yield the top names of imports outside of ``try`` and ``if TYPE_CHECKING``, also in functions."""
+def _required(tree: ast.Module, function: str) -> Iterator[str]:
+    """Yield the top names of imports in a function, and in the functions and classes that it uses."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    known = {node.name: node for node in tree.body if isinstance(node, kinds)}
+    names = [function]
+    while names:
+        node = known.pop(names.pop(), None)
+        if node is not None:
+            yield from _unconditional_imports(node)
+            names += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def _unconditional_imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Try) and node.handlers:
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.Try | ast.If):
             continue
         if not (isinstance(node, ast.ImportFrom) and node.level):
             yield from (name.partition(".")[0] for name in _imported_names(node, ""))
-        yield from _required(node)
+        yield from _unconditional_imports(node)
 
 
 def _literal_parts(node: ast.AST) -> list[str]:
@@ -288,11 +310,8 @@ def _import(module: UserModule, sha256: str) -> ModuleType:
             spec.loader.exec_module(loaded)
             for each in _loaded(module):
                 vars(each)[_DIGEST] = sha256
-            _check_libraries(module)
     except Exception as error:
         sys.modules.pop(module.name, None)
-        if isinstance(error, RecipeError):
-            raise
         what = f"{module.name} cannot be imported: {type(error).__name__}: {error}"
         raise RecipeError(what, where=module.origin, hint=hint_for(error)) from error
     return loaded
@@ -324,13 +343,3 @@ def _forget_others(module: UserModule, sha256: str) -> None:
         is_ours = path is not None and path.is_relative_to(module.root)
         if not is_ours or getattr(each, _DIGEST, sha256) != sha256:
             sys.modules.pop(each.__name__, None)
-
-
-def _check_libraries(module: UserModule) -> None:
-    """Raise RecipeError if the module's file imports a library that is not installed, also in a function."""
-    if not module.origin.endswith(".py"):
-        return
-    for name in _read_code(_file_info(Path(module.origin)), "").required:
-        if name not in sys.modules and find_spec(name) is None:
-            what = f"{module.name} imports {name!r}, which is not installed"
-            raise RecipeError(what, where=module.origin, hint=_IMPORT_HINT.format(name))

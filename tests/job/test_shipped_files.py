@@ -1,7 +1,9 @@
 """User code and the files that stages name reach workers that cannot see the driver's disk."""
 
+import os
 import pickle
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -259,3 +261,35 @@ def test_a_local_cluster_leaves_no_copies(tmp_path: Path, mine: Path) -> None:
         assert list((tmp_path / "scratch").rglob("tokenizer.json"))
     copies = tmp_path / "scratch" / "dask-scratch-space" / "tokenlake-files"
     assert [path.name for path in copies.iterdir()] == [".lock"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_run_the_code_stops_the_run_and_quarantines_nothing(
+    tmp_path: Path,
+) -> None:
+    """The only worker is replaced by one that lacks a library."""
+    mark, code = tmp_path / "mark", tmp_path / "mine" / "needs_mark.py"
+    code.parent.mkdir()
+    code.write_text(
+        "import os, time\n"
+        f"if os.path.exists({str(mark)!r}):\n    import not_there\n"
+        "def f(document):\n    time.sleep(0.05)\n    return True\n"
+    )
+    call = {"call": "needs_mark:f", "per": "document", "folder": str(code.parent)}
+    recipe = make_recipe(tmp_path / "mine", tmp_path, {"python": call})
+    small = recipe.source.model_copy(update={"split_bytes": 256})
+    recipe = recipe.model_copy(update={"source": small})
+    with Cluster(workers=1).connect() as client:
+
+        def replace_worker(_progress: Progress) -> None:
+            if not mark.exists():
+                mark.write_text("")
+                for pid in client.run(os.getpid).values():
+                    os.kill(pid, signal.SIGKILL)
+
+        with pytest.raises(ClusterError, match="cannot run the recipe.*'not_there'"):
+            run(recipe, cluster=client, on_progress=replace_worker)
+        assert not (tmp_path / "lake" / "quarantine").exists()
+        mark.unlink()
+        assert run(recipe, cluster=client).ok
+    assert len(list(rows(recipe.lake, "documents"))) == 40

@@ -143,7 +143,7 @@ def test_a_missing_library_is_reported_at_the_check(where: str, tmp_path: Path) 
     code = {
         "module": f("pass", "import not_there.deep"),
         "function": f("from not_there import x"),
-        "method": "class A:\n    def f(self):\n        import not_there\nf = len\n",
+        "method": "class A:\n    def g(self):\n        import not_there\n" + f("A().g()"),
     }[where]
     write(tmp_path, {f"needs_{where}.py": code})
     with pytest.raises(RecipeError, match="not_there") as caught:
@@ -154,7 +154,7 @@ def test_a_missing_library_is_reported_at_the_check(where: str, tmp_path: Path) 
 
 def test_a_library_that_is_optional_may_be_missing(tmp_path: Path) -> None:
     body = "try:\n        import not_there\n    except ImportError:\n        pass"
-    imports = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import not_there"
+    imports = "if __file__ is None:\n    import not_there\ndef plot():\n    import not_there"
     write(tmp_path, {"optional.py": f(body, imports)})
     Python(call="optional:f", folder=str(tmp_path)).check()
 

@@ -129,8 +129,9 @@ class Python(Filter):
         return f"{self.call} of {self._module().origin}"
 
     def check(self) -> None:
-        """Load the function once."""
+        """Load the function once, and check that the libraries that it imports are installed."""
         self.load()
+        self._module().check_libraries(self.call.partition(":")[2])
 
     def load(self) -> Callable[[Any], Any]:
         """Return the function; raise RecipeError if its module cannot be imported or does not have it."""
