@@ -49,6 +49,7 @@ LIBRARIES = {
         "etl.job.run",
         "etl.job.run_commits",
         "etl.job.run_context",
+        "etl.job.shipped_files",
     ),
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.filesystem",),

@@ -6,9 +6,13 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from distributed import Client, LocalCluster
 from distributed.security import Security
+
+from etl.compute.machine_folder import machine_folders
+from etl.storage.file_sets import remove_unused
 
 
 @contextmanager
@@ -29,9 +33,15 @@ def start_local_cluster(
             security=security,
             silence_logs=logging.CRITICAL,  # the run reports what tasks raise
         )
-    with cluster, Client(cluster) as client:
-        client.run(_leave_interrupts_to_the_driver)
-        yield client
+    folders: set[Path] = set()
+    try:
+        with cluster, Client(cluster) as client:
+            client.run(_leave_interrupts_to_the_driver)
+            folders = machine_folders(client)
+            yield client
+    finally:
+        for folder in folders:
+            remove_unused(folder)
 
 
 def num_cores() -> int:

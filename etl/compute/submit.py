@@ -6,6 +6,7 @@ partition is the value itself: a frame with one row would cost the driver one mo
 its total cost per unit (``benchmarks/scale.py``).
 """
 
+import uuid
 from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -85,6 +86,29 @@ def _release(futures: Iterable[Future[Any]]) -> None:
     """Release futures; otherwise Dask would reuse their results if the same task were submitted again."""
     for future in futures:
         future.release()
+
+
+def call_on_each_worker(client: Client, function: Callable[..., object], *args: Any) -> None:
+    """Call a function as a task on each worker that is there; wait for the first one if there is none.
+
+    Raises the error of the first that fails.
+    """
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    name = f"{function.__name__}-{uuid.uuid4().hex}"
+    futures = [
+        client.submit(
+            function,
+            *args,
+            key=f"{name}-{number}",
+            workers=None if worker is None else [worker],
+            allow_other_workers=worker is not None,  # if it has been lost
+            retries=_RETRIES,
+            pure=False,
+        )
+        for number, worker in enumerate(workers or [None])
+    ]
+    with raise_if_scheduler_lost(client):
+        client.gather(futures)
 
 
 def compute_frame(client: Client, frame: Any, *, label: str) -> Any:

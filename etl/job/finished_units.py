@@ -1,16 +1,18 @@
 """Run the units of work of a step; report each that finishes, and quarantine those that fail."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from etl.compute.submit import map_unordered
-from etl.errors import RecipeError, WriteError
+from etl.errors import ClusterError, RecipeError, WriteError
 from etl.job.progress import Progress
 from etl.job.run_commits import UnitLocation
 from etl.job.run_context import RunContext
+from etl.job.shipped_files import OnWorker
+from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult, WorkUnit
 from etl.recipe.recipe import Step
 from etl.sources import Split
@@ -26,7 +28,7 @@ class Work(Generic[Unit]):
     """
 
     step: Step
-    task: Callable[..., WorkResult]
+    task: ReadSplit | TokenizeUnit
     arguments: Iterable[tuple[Unit, str, Any]]
     count: int
     label: str  # on the dashboard
@@ -49,16 +51,17 @@ class FinishedUnit(Generic[Unit]):
 def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]:
     """Run units on the workers and yield them as they finish; quarantine units that fail.
 
-    Raises RecipeError (of a list or model that a stage reads, for example) and WriteError: then the input is
-    not at fault, and deduplication must not run without it.
+    Raises RecipeError (of a list or model that a stage reads, for example), WriteError and ClusterError: then
+    the input is not at fault, and deduplication must not run without it.
     """
     progress, started = Progress(work.step, 0, work.count), time.monotonic()
+    task = OnWorker(work.task, run.files)
     answers = map_unordered(
-        run.client, work.task, work.arguments, label=work.label, time_limit=run.time_limit
+        run.client, task, work.arguments, label=work.label, time_limit=run.time_limit
     )
     with closing(answers):
         for (unit, key, *_), answer in answers:
-            if isinstance(answer, RecipeError | WriteError):
+            if isinstance(answer, RecipeError | WriteError | ClusterError):
                 raise answer
             location, result = unit_location(unit), None
             if isinstance(answer, BaseException):

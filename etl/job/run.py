@@ -18,6 +18,7 @@ from etl.job.progress import Progress, RunReport
 from etl.job.read_step import read_splits
 from etl.job.run_commits import load_reference_tokenizer
 from etl.job.run_context import RunContext
+from etl.job.shipped_files import ship_files
 from etl.job.start import Start
 from etl.job.tokenize_step import tokenize_units
 from etl.lake import leases
@@ -38,7 +39,8 @@ def run(
 
     ``cluster`` is the cluster to use (default: all cores of this machine) or an existing client. No cluster
     is started if nothing remains to be done. Input that cannot be read is quarantined: the run continues,
-    and the report is not ``ok``. Raises the errors of ``make_plan``, ClusterError if the scheduler is lost,
+    and the report is not ``ok``. Raises the errors of ``make_plan``, ClusterError if the scheduler is lost or
+    a worker cannot run the recipe,
     and WriteError if the lake cannot be written, for example because the disk is full.
     """
     started = time.monotonic()
@@ -56,12 +58,15 @@ def run(
                 leases.hold_lease(str(recipe.lake), "run") as lease,
                 raise_if_scheduler_lost(client),
             ):
+                files = ship_files(recipe, client)
                 start.drop_rows(lease.check)
+                start.check_recipe()
                 context = RunContext(
                     plan=start.plan,
                     ledgers=start.ledgers,
                     commits=start.commits,
                     client=client,
+                    files=files,
                     time_limit=time_limit,
                     on_progress=on_progress,
                 )

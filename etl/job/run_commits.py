@@ -43,6 +43,7 @@ class RunCommits:
         self._started = _now()
         self.check_lease: Callable[[], None] = lambda: None
         # For a table whose own records are lost; the same for each commit of the run.
+        self.canonical = self._recipe.canonical()
         self._fingerprints = {s: self._recipe.fingerprint(s) for s in self._recipe.steps}
         self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 
@@ -148,6 +149,7 @@ class RunCommits:
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
         usual = {
             "run_id": self.report.run_id,
+            "canonical": self.canonical,
             "fingerprint": None if step == "keys" else self._fingerprints[step],
             "fingerprints": self._fingerprints,
             "action": "append",

@@ -8,6 +8,7 @@ from distributed import Client
 from etl.job.plan import Plan
 from etl.job.progress import Progress
 from etl.job.run_commits import RunCommits
+from etl.job.shipped_files import NO_FILES, ShippedFiles
 from etl.lake.ledger import Ledger
 from etl.recipe.recipe import STEPS, Recipe, Step
 
@@ -21,6 +22,7 @@ class RunContext:
     commits: RunCommits
     client: Client
     time_limit: float | None  # seconds per unit of work
+    files: ShippedFiles = NO_FILES
     on_progress: Callable[[Progress], None] | None = None
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from etl import storage
 from etl.audit.verify.log_checks import check_logs
-from etl.errors import ConflictError, DamagedLogError
+from etl.errors import ConflictError, DamagedLogError, RecipeError
 from etl.job.plan import Plan, open_ledgers, plan_work
 from etl.job.run_commits import RunCommits
 from etl.lake import leases
@@ -32,6 +32,7 @@ class Start:
     def __init__(self, recipe: Recipe, *, rebuild: bool, replace_changed: bool) -> None:
         """Plan the run; raises the errors of ``plan_work``."""
         self._recipe = recipe
+        self._canonical = recipe.canonical()
         self._rebuild = rebuild
         self._replace_changed = replace_changed
         try:
@@ -58,6 +59,15 @@ class Start:
         )
         write_moves(str(self._recipe.lake), self.plan.moves)
         self.commits = RunCommits(self.plan, self.ledgers)
+
+    def check_recipe(self) -> None:
+        """Raise RecipeError if a file that the recipe names has changed since the run started."""
+        if not self._canonical == self.commits.canonical == self._recipe.canonical():
+            raise RecipeError(
+                "a file that the recipe names has changed since the run started",
+                where=self._recipe.name,
+                hint="run again",
+            )
 
     def drop_rows(self, check_lease: Callable[[], None]) -> None:
         """Drop the rows that the plan drops, and plan the rest of the work; without such rows do nothing.

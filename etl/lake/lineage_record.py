@@ -75,7 +75,6 @@ def run_record(recipe: Recipe, step: TableName, **fields: Any) -> dict[str, Any]
     """Return the record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
     lineage = schemas.Lineage(
         recipe=recipe.name,
-        canonical=recipe.canonical(),
         step=step,
         versions=dict(library_versions()),
         seed=recipe.seed,

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from etl import storage
 from etl.recipe.stage_list import parse_stage
 from etl.stages import STAGES
+from etl.stages.base import map_strings
 
 
 def resolve_paths(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -28,9 +29,9 @@ def map_paths(data: Mapping[str, Any], function: Callable[[str], str | None]) ->
     """Return a recipe's data with a function applied to each path, those included that stages default to."""
     mapped = dict(data)
     if isinstance(source := _as_data(data.get("source")), Mapping) and "path" in source:
-        mapped["source"] = {**source, "path": _apply(function, source["path"])}
+        mapped["source"] = {**source, "path": map_strings(function, source["path"])}
     if "lake" in data:
-        mapped["lake"] = _apply(function, data["lake"])
+        mapped["lake"] = map_strings(function, data["lake"])
     if isinstance(stages := data.get("stages"), list | tuple):
         mapped["stages"] = [_map_stage(stage, function) for stage in stages]
     return mapped
@@ -45,16 +46,7 @@ def _map_stage(stage: Any, function: Callable[[str], str | None]) -> Any:
     defaults = {name: path for name, path in defaults.items() if isinstance(path, str)}
     paths = {name: stage.get(name, defaults.get(name)) for name in model.paths}
     paths = {name: path for name, path in paths.items() if path is not None}
-    return {**stage, **{name: _apply(function, path) for name, path in paths.items()}}
-
-
-def _apply(function: Callable[[str], str | None], value: Any) -> Any:
-    """Apply a function to a path, a list of paths, or a mapping to paths; leave invalid values."""
-    if isinstance(value, list | tuple):
-        return tuple(_apply(function, each) for each in value)
-    if isinstance(value, Mapping):
-        return {name: _apply(function, each) for name, each in value.items()}
-    return function(value) if isinstance(value, str) else value
+    return {**stage, **{name: map_strings(function, path) for name, path in paths.items()}}
 
 
 def _as_data(value: Any) -> Any:

@@ -1,10 +1,13 @@
 """The base classes of stages: Stage, Filter and Transform; what is stored of rejected documents."""
 
-from typing import Any, ClassVar, Final, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Literal, Self, get_args
 
 import polars as pl
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
+
+from etl.storage.file_sets import FileSet, describe_path
 
 Phase = Literal["documents", "dedup", "tokens"]
 """When a stage runs: on each batch of documents, on all documents together, on the documents that remain."""
@@ -27,6 +30,19 @@ def below(signal: pl.Expr, limit: Limit) -> pl.Expr:
 def above(signal: pl.Expr, limit: Limit) -> pl.Expr:
     """Return the rule that a signal is more than a limit; with None the rule never holds."""
     return signal > (limit if isinstance(limit, pl.Expr) else pl.lit(limit))
+
+
+def map_strings(function: Callable[[str], Any], value: Any) -> Any:
+    """Apply a function to a path, a list of paths, or a mapping to paths; leave other values.
+
+    >>> map_strings(str.upper, {"a": ("b", None)})
+    {'a': ('B', None)}
+    """
+    if isinstance(value, list | tuple):
+        return tuple(map_strings(function, each) for each in value)
+    if isinstance(value, Mapping):
+        return {name: map_strings(function, each) for name, each in value.items()}
+    return function(value) if isinstance(value, str) else value
 
 
 def _columns_read(rules: Rules) -> list[str]:
@@ -95,6 +111,24 @@ class Stage(BaseModel):
     def user_code(self) -> str | None:
         """Return the user's own code that the stage runs, as ``module:function of FILE``, or None."""
         return None
+
+    def files(self) -> dict[str, FileSet]:
+        """Return the files that the stage reads, by the path in its settings that names them.
+
+        Raises RecipeError if a file does not exist.
+        """
+        paths: list[str] = []
+        for name in self.paths:
+            map_strings(paths.append, getattr(self, name))
+        return {path: describe_path(path) for path in paths}
+
+    def with_paths(self, paths: Mapping[str, str]) -> Self:
+        """Return the stage with other paths in place of some in its settings."""
+        mapped = {
+            name: map_strings(lambda path: paths.get(path, path), getattr(self, name))
+            for name in self.paths
+        }
+        return self.model_copy(update=mapped)
 
 
 class Filter(Stage):

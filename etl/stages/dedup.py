@@ -8,6 +8,7 @@ import pyarrow as pa
 from etl import schemas
 from etl.stages.base import Phase, Stage
 from etl.stages.reference_list import Reference
+from etl.storage.file_sets import FileSet
 
 AnyDedupStage = TypeVar("AnyDedupStage", bound="DedupStage")
 
@@ -48,6 +49,10 @@ class DedupStage(Stage):
     def has_estimates(self) -> bool:
         """Whether the similarities of some rows that it writes to ``duplicates`` are estimates."""
         return False
+
+    def files(self) -> dict[str, FileSet]:
+        """Return none: the paths of its settings are lakes."""
+        return {}
 
     def references(self) -> tuple[Reference, ...]:
         """Return the other lakes whose documents are compared too."""

@@ -70,7 +70,7 @@ def hash_referenced_files(path: str) -> str:
 
     Raises RecipeError if there are none, or if one cannot be read.
     """
-    digests = [_hash_file(file) for file in find_referenced_files(path)]
+    digests = [hash_file(file) for file in find_referenced_files(path)]
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -146,8 +146,12 @@ def _find_remote_files(uri: str, _period: int) -> tuple[FileInfo, ...]:
     return find_referenced_files(uri)
 
 
-@lru_cache(maxsize=256)
-def _hash_file(file: FileInfo) -> str:
+@lru_cache(maxsize=2048)
+def hash_file(file: FileInfo) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits; it is read again only if it changes.
+
+    Raises RecipeError if it cannot be read.
+    """
     digest = hashlib.sha256()
     with _open_file(file) as source:
         while block := source.read(_BLOCK_BYTES):

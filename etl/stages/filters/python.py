@@ -1,28 +1,24 @@
 """The Python stage: filter documents by a user's Python function."""
 
-import hashlib
-import importlib
 import inspect
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import module_from_spec
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, Self
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from etl.errors import RecipeError, StageError, nearest_names
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.stages.base import Filter, Rules, above, below
+from etl.stages.user_code import UserModule, find_module, hint_for
+from etl.storage.file_sets import FileSet
+from etl.storage.referenced_files import Paths
 
 Verdict = bool | str | None
 
@@ -42,6 +38,12 @@ class Python(Filter):
     With ``min_score`` or ``max_score`` the function returns numbers instead, stored in the column
     ``python_<name>``. Smaller ones reject as ``python.<name>_low``, larger ones as ``python.<name>_high``;
     null and NaN keep the document. With ``sees: all`` rejected documents get a score too.
+
+    Workers need not have the module: a run sends it to them, with all files of its package or, without a
+    package, the modules beside it that it imports and the files that its string literals name, as in
+    ``Path(__file__).with_name("words.txt")``. ``data`` names other files and folders beside the module.
+    The fingerprint covers all of them. Libraries must be installed on every machine; those that are missing
+    are reported before the run.
     """
 
     kind: Literal["python"] = "python"
@@ -52,9 +54,12 @@ class Python(Filter):
     per: Literal["table", "document"] = "table"
     name: str | None = Field(default=None, min_length=1)  # default: the function's name
     folder: str = "."  # searched first for modules; by default beside the recipe
+    data: Paths = ()  # other files and folders beside the module that it reads
     min_score: float | None = Field(default=None, allow_inf_nan=False)  # both limits are inclusive
     max_score: float | None = Field(default=None, allow_inf_nan=False)
     sees: Literal["kept", "all"] = "kept"  # all: rejected documents get a score too
+
+    _is_copy: bool = PrivateAttr(default=False)
 
     @property
     def costly(self) -> bool:  # type: ignore[override]
@@ -97,51 +102,79 @@ class Python(Filter):
         return []
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings and the sha256 of the module's file, without its folder.
+        """Return the settings and the sha256 of the module and the files that it needs, without paths.
 
         Raises RecipeError if the module does not exist.
         """
-        fields = {name: value for name, value in super().identity().items() if name != "folder"}
-        return {**fields, "sha256": self._spec()[1]}
+        identity = super().identity()
+        fields = {name: v for name, v in identity.items() if name not in ("folder", "data")}
+        return {**fields, "sha256": self._module().sha256}
+
+    def files(self) -> dict[str, FileSet]:
+        """Return the module and the files that it needs; none if it is installed."""
+        files = self._module().files
+        return {} if files is None else {self.folder: files}
+
+    def with_paths(self, paths: Mapping[str, str]) -> Self:
+        """Return the stage with the folder of copies, which do not change."""
+        stage = super().with_paths(paths)
+        stage._is_copy = True  # noqa: SLF001 - of the same class
+        return stage
 
     def user_code(self) -> str:
         """Return ``module:function of FILE``, without running it.
 
         Raises RecipeError if the module does not exist.
         """
-        return f"{self.call} of {self._spec()[0].origin}"
+        return f"{self.call} of {self._module().origin}"
 
     def check(self) -> None:
-        """Load the function once."""
+        """Load the function once, and check that the libraries that it imports are installed."""
         self.load()
+        self._module().check_libraries(self.call.partition(":")[2])
 
     def load(self) -> Callable[[Any], Any]:
         """Return the function; raise RecipeError if its module cannot be imported or does not have it."""
-        name, _, function_name = self.call.partition(":")
-        spec, sha256 = self._spec()
-        module = _import(name, str(spec.origin), sha256, self._search_folder())
-        function: Callable[[Any], Any] | None = getattr(module, function_name, None)
+        return self._function_of(self._module())
+
+    def _function_of(self, module: UserModule) -> Callable[[Any], Any]:
+        function_name = self.call.partition(":")[2]
+        loaded = module.load()
+        function: Callable[[Any], Any] | None = getattr(loaded, function_name, None)
         if not callable(function):
-            known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+            known = [key for key, value in vars(loaded).items() if inspect.isfunction(value)]
             hint = nearest_names(function_name, known) or "the module defines no functions"
             raise RecipeError(
-                f"the module has no function {function_name!r}", where=str(spec.origin), hint=hint
+                f"the module has no function {function_name!r}", where=module.origin, hint=hint
             )
         return function
+
+    def _results(self, table: pa.Table, is_valid: Callable[[Any], bool], hint: str) -> Any:
+        """Return what the function returns for a table, or a list of what it returns for each document.
+
+        Raises StageError if it fails on a document, or if a library or a file that it needs is missing.
+        """
+        module = self._module()
+        function = self._function_of(module)
+        with module.importable():
+            if self.per == "document":
+                return [self._call(function, row, is_valid, hint) for row in table.to_pylist()]
+            try:
+                return function(table)
+            except (ImportError, FileNotFoundError) as error:
+                what = f"{self.kind} ({self.call}) failed: {type(error).__name__}: {error}"
+                raise StageError(what, hint=hint_for(error)) from error
 
     def measure(self, table: pa.Table) -> pa.Table:
         """Return the score of each row (float64), null where the function returns null or NaN.
 
         Raises StageError if the function returns anything but a number per row or fails on a document.
         """
-        function = self.load()
+        values = self._results(table, _is_score, _SCORE_HINT)
         if self.per == "document":
-            values = [
-                self._call(function, row, _is_score, _SCORE_HINT) for row in table.to_pylist()
-            ]
             scores = pa.array([None if v is None else float(v) for v in values], pa.float64())
         else:
-            scores = self._as_array(function(table), table.num_rows)
+            scores = self._as_array(values, table.num_rows)
             type_ = scores.type
             if not (
                 pa.types.is_floating(type_) or pa.types.is_integer(type_) or pa.types.is_null(type_)
@@ -158,14 +191,11 @@ class Python(Filter):
         """
         if self._has_score:
             return super().reasons(table)
-        function = self.load()
+        verdicts = self._results(table, _is_verdict, _VERDICT_HINT)
         label = f"{self.kind}.{self._label}"
         if self.per == "document":
-            verdicts = [
-                self._call(function, row, _is_verdict, _VERDICT_HINT) for row in table.to_pylist()
-            ]
             return pa.array([_reason(verdict, label) for verdict in verdicts], pa.string())
-        return self._as_reasons(function(table), table.num_rows, label)
+        return self._as_reasons(verdicts, table.num_rows, label)
 
     def _call(
         self,
@@ -179,7 +209,7 @@ class Python(Filter):
             value = function(row)
         except Exception as error:
             what = f"{self.kind} ({self.call}) failed: {type(error).__name__}: {error}"
-            raise StageError(what, where=where) from error
+            raise StageError(what, where=where, hint=hint_for(error)) from error
         if value is not None and not is_valid(value):
             what = f"{self.kind} ({self.call}) returned {value!r}"
             raise StageError(what, where=where, hint=hint)
@@ -217,19 +247,13 @@ class Python(Filter):
         what = f"{self.kind} ({self.call}) returned {result} for a table of {num_rows} rows"
         return StageError(what, hint=hint)
 
-    def _spec(self) -> tuple[ModuleSpec, str]:
-        """Return the module's spec and the sha256 of its file."""
-        name = self.call.partition(":")[0]
-        folder = self._search_folder()
-        spec = _find_spec(name, folder)
-        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-            modules = sorted(path.stem for path in Path(folder).glob("*.py"))
-            hint = nearest_names(name, modules) or "put the module in this folder"
-            raise RecipeError(f"no Python module {name!r}", where=folder, hint=hint)
-        return spec, hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+    def _module(self) -> UserModule:
+        folder = str(Path(self.folder).absolute())
+        find = _find_copy if self._is_copy else find_module
+        return find(self.call.partition(":")[0], folder, self.data)
 
-    def _search_folder(self) -> str:
-        return str(Path(self.folder).absolute())
+
+_find_copy = lru_cache(maxsize=64)(find_module)  # a package of 100 files takes 9 ms
 
 
 def _is_verdict(value: Any) -> bool:
@@ -244,44 +268,3 @@ def _reason(verdict: Verdict, label: str) -> str | None:
     if isinstance(verdict, str):
         return f"{label.partition('.')[0]}.{verdict}"
     return None if verdict is None or verdict else label
-
-
-def _find_spec(name: str, folder: str) -> ModuleSpec | None:
-    """Find a module in the folder first, even if another module of this name is already loaded."""
-    importlib.invalidate_caches()  # the file may have just been written
-    package = name.rpartition(".")[0]
-    if not package:
-        return PathFinder.find_spec(name, [folder, *sys.path])
-    package_spec = _find_spec(package, folder)
-    locations = package_spec.submodule_search_locations if package_spec else None
-    return PathFinder.find_spec(name, locations) if locations else None
-
-
-@cache
-def _import(name: str, origin: str, sha256: str, folder: str) -> ModuleType:  # noqa: ARG001
-    """Import a module from its file, again if the file's content changes, as in a notebook."""
-    with _on_sys_path(folder):
-        try:
-            if package := name.rpartition(".")[0]:
-                importlib.import_module(package)
-            spec = _find_spec(name, folder)
-            assert spec is not None
-            assert spec.loader is not None
-            module = module_from_spec(spec)
-            sys.modules[name] = module
-            spec.loader.exec_module(module)
-        except Exception as error:
-            sys.modules.pop(name, None)
-            what = f"{name} cannot be imported: {type(error).__name__}: {error}"
-            raise RecipeError(what, where=origin) from error
-    return module
-
-
-@contextmanager
-def _on_sys_path(folder: str) -> Iterator[None]:
-    """Put a folder first on ``sys.path`` during an import."""
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
