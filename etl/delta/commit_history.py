@@ -15,7 +15,6 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
-from etl.errors import TableError
 from etl.storage import checked_json
 
 VACUUMED: Final = "_vacuumed.json"
@@ -73,12 +72,6 @@ def vacuumed_versions(url: str) -> list[tuple[int, int]]:
     hint = "it lists the versions of which data files are missing"
     content = checked_json.read_either(storage.join(storage.normalize(url), VACUUMED), hint=hint)
     return [(first, last) for first, last in content or ()]
-
-
-def find_vacuumed_damage(url: str) -> Iterator[TableError]:
-    """Yield the errors of the file that lists the vacuumed versions, and of its copy."""
-    uri = storage.join(storage.normalize(url), VACUUMED)
-    return checked_json.find_damage(uri, hint="`etl repair` writes it again")
 
 
 def record_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:

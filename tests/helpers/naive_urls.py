@@ -1,5 +1,6 @@
 """Hosts, pages and words of URLs, one character at a time."""
 
+import re
 import unicodedata
 from urllib.parse import unquote
 
@@ -53,10 +54,18 @@ def naive_page(url: str) -> str:
 
 
 def naive_words(url: str) -> list[str]:
-    kept = [
-        char if unicodedata.category(char)[0] in "LMN" else " " for char in unquote(url).lower()
-    ]
+    plain = unicodedata.normalize("NFKC", unquote(url)).lower()
+    plain = re.sub(r"\bxn--[a-z0-9-]+", lambda match: _from_punycode(match[0]), plain)
+    kept = [char if unicodedata.category(char)[0] in "LMN" else " " for char in plain]
     return "".join(kept).split()
+
+
+def _from_punycode(label: str) -> str:
+    try:
+        decoded = label[4:].encode().decode("punycode")
+        return decoded.encode().decode() if len(label) < 64 else label
+    except ValueError:
+        return label
 
 
 def known_to_both(text: str) -> bool:

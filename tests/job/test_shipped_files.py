@@ -244,10 +244,11 @@ def test_a_task_carries_digests_and_not_the_files(client: Client, tmp_path: Path
 def test_errors_name_the_file_of_the_user(client: Client, tmp_path: Path) -> None:
     listed = tmp_path / "mine" / "hosts.txt"
     listed.parent.mkdir()
-    listed.write_text("good.example\n\nnot a host\n")
+    listed.write_text("".join(f"{i}.example\n" for i in range(70_000)) + "not a host\n")
     recipe = make_recipe(tmp_path / "mine", tmp_path, {"url": {"hosts": str(listed)}})
-    report = run(recipe, cluster=client)
-    assert {note.error.partition(": ")[0] for note in report.quarantined} == {f"file://{listed}:3"}
+    with pytest.raises(RecipeError) as caught:  # the driver checks the first entries only
+        run(recipe, cluster=client)
+    assert caught.value.where == f"file://{listed}:70001"
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.commit_history import find_vacuumed_damage
+from etl.delta.commit_history import VACUUMED
 from etl.errors import TableError
 from etl.lake import releases
 from etl.lake.table_specs import SPECS
@@ -30,7 +30,8 @@ def check_small_files(lake: str) -> Iterator[Problem]:
             except TableError as error:
                 yield Problem(folder, _path(lake, folder, error), _what(error))
     for table in SPECS:
-        for damage in find_vacuumed_damage(storage.join(lake, table)):
+        uri = storage.join(lake, table, VACUUMED)
+        for damage in checked_json.find_damage(uri, hint=releases.RESTORED):
             yield Problem(table, _path(lake, table, damage), _what(damage))
 
 
