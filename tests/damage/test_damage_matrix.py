@@ -26,16 +26,14 @@ _ALWAYS = {
 }
 """Cells of the matrix that `make test` runs, too."""
 
+_OF_DOCUMENTS = ("data of", "entries of", "log of", "table")
 _COMPACTED = {
-    ("complete", "data of documents lost"),
-    ("complete", "all data lost"),
-    ("complete", "table documents lost"),
-    ("complete", "log of documents lost"),
-    ("between", "newest 1 entries of all tables lost"),
-    ("between", "table documents lost"),
-    ("between", "entries of documents lost"),
-    ("between", "newest 2 entries of all tables lost"),
-    ("between", "newest 4 entries of all tables lost"),
+    *(
+        (name, loss)
+        for name in ("complete", "between")
+        for loss in ("all data lost", *(f"{what} documents lost" for what in _OF_DOCUMENTS))
+    ),
+    *(("between", f"newest {count} entries of all tables lost") for count in (1, 2, 4)),
 }
 """Losses after which rows of the Delta table are read from the files of its compaction."""
 
