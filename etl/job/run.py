@@ -39,9 +39,9 @@ def run(
 
     ``cluster`` is the cluster to use (default: all cores of this machine) or an existing client. No cluster
     is started if nothing remains to be done. Input that cannot be read is quarantined: the run continues,
-    and the report is not ``ok``. Raises the errors of ``make_plan``, ClusterError if the scheduler is lost or
-    a worker cannot run the recipe,
-    and WriteError if the lake cannot be written, for example because the disk is full.
+    and the report is not ``ok``. Raises the errors of ``make_plan``, ClusterError if the scheduler is lost
+    or a worker cannot run the recipe, and WriteError if the lake cannot be written, for example because the
+    disk is full.
     """
     started = time.monotonic()
     check_stages(recipe)
