@@ -79,6 +79,7 @@ def test_the_undisturbed_result_has_every_kind_of_outcome(undisturbed: Undisturb
     assert {row["reason"] for row in tables["documents"]} == reasons
 
 
+@pytest.mark.slow
 def test_a_lost_scheduler_is_reported(running, tmp_path, tiny_tokenizer) -> None:
     site = Site(tmp_path, str(tmp_path), tiny_tokenizer)
     site.add_input("a.parquet")

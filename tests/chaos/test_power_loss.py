@@ -46,7 +46,10 @@ _MANY = [
     ("tokens", 0),
     ("tokens", 3),
 ]
-MOMENTS = [("documents", 3), *(pytest.param(*each, marks=pytest.mark.chaos) for each in _MANY)]
+MOMENTS = [
+    pytest.param("documents", 3, marks=pytest.mark.slow),
+    *(pytest.param(*each, marks=pytest.mark.chaos) for each in _MANY),
+]
 SCRATCH_MOMENTS = [
     pytest.param(*each, marks=pytest.mark.chaos) for each in (("documents", 3), ("tokens", 2))
 ]

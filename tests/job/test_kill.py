@@ -39,11 +39,11 @@ def _kill_all(process: subprocess.Popen[bytes]) -> None:
     ("moment", "kill"),
     [
         (("documents", 3), _kill_all),
-        (("keys", 0), _kill_driver),
         *(
             pytest.param(moment, kill, marks=pytest.mark.slow)
             for moment, kill in (
                 (("documents", 0), _kill_all),
+                (("keys", 0), _kill_driver),
                 (("documents", 6), _kill_driver),
                 (("duplicates", 1), _kill_driver),
                 (("keys", 1), _kill_all),
