@@ -23,7 +23,7 @@ from etl.storage import checked_json
 
 _FOLDER = "releases"
 RESTORED = "`etl repair` writes it again"
-"""What is done about a damaged file of a release of which the other one is sound."""
+"""The remedy for a damaged file of a release whose other file is sound."""
 
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -58,18 +58,18 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
     versions = {table_name: table.version for table_name, table in tables.items()}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     release = Release(name=name, versions=versions, created=now, key=uuid.uuid4().hex[:12])
-    if not storage.create_if_absent(
-        _uri(url, name), checked_json.encode(_uri(url, name), asdict(release))
-    ):
+    uri = _uri(url, name)
+    content = checked_json.encode(uri, asdict(release))
+    if not storage.create_if_absent(uri, content):
         raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
     # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
-    written = store_time(_uri(url, name))
+    written = store_time(uri)
     if any(lease.kind == "vacuum" for lease in active_leases(url, written)):
-        storage.remove(_uri(url, name))
+        storage.remove(uri)
         raise TableError(
             "a vacuum of this lake is under way", where=url, hint="retry when it has finished"
         )
-    checked_json.write_both(_uri(url, name), asdict(release))
+    storage.write_bytes(checked_json.copy_of(uri), content)
     return release
 
 
