@@ -42,8 +42,8 @@ class RunCommits:
         self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
         self.check_lease: Callable[[], None] = lambda: None
-        # For a table whose own records are lost; the same for each commit of the run.
         self.canonical = self._recipe.canonical()
+        # For a table whose own records are lost; the same for each commit of the run.
         self._fingerprints = {s: self._recipe.fingerprint(s) for s in self._recipe.steps}
         self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
 

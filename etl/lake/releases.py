@@ -21,7 +21,9 @@ from etl.lake.leases import active_leases, store_time
 from etl.lake.open_table import open_table
 from etl.storage import checked_json
 
-_FOLDER = "releases"
+FOLDER = "releases"
+"""The folder of releases in a lake."""
+
 RESTORED = "`etl repair` writes it again"
 """The remedy for a damaged file of a release whose other file is sound."""
 
@@ -200,14 +202,14 @@ def _read(lake: str, name: str) -> Release | None:
 
 def _names(lake: str) -> list[str]:
     """Return the names of all releases, also of those with damaged or missing files."""
-    folder = storage.join(lake, _FOLDER)
+    folder = storage.join(lake, FOLDER)
     copies = checked_json.copy_of(storage.join(folder, "*.json"))
     uris = [file.uri for pattern in (folder, copies) for file in storage.find_files(pattern)]
     return sorted({uri.rpartition("/")[2].removesuffix(".json") for uri in uris})
 
 
 def _uri(lake: str, name: str) -> str:
-    return storage.join(lake, _FOLDER, f"{name}.json")
+    return storage.join(lake, FOLDER, f"{name}.json")
 
 
 def _tables_at(lake: str, version: int | None) -> dict[str, Table]:

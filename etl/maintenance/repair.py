@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.verify.log_checks import check_logs
-from etl.audit.verify.small_file_checks import RELEASES, REMOVABLE
+from etl.audit.verify.small_file_checks import REMOVABLE
 from etl.audit.verify.verify import Problem, verify
 from etl.delta.commit_history import VACUUMED, vacuumed_versions, write_vacuumed
 from etl.delta.data_file import DataFileWriter, fill_columns
@@ -126,7 +126,7 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
 
 def _is_small(problem: Problem) -> bool:
     """Return whether a problem is one of a small file that can be removed or written again."""
-    is_restored = problem.table == RELEASES and problem.release is None
+    is_restored = problem.table == releases.FOLDER and problem.release is None
     return problem.table in REMOVABLE or _is_vacuumed(problem) or is_restored
 
 
@@ -143,7 +143,7 @@ def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) 
             continue
         if _is_vacuumed(problem):
             _restore_vacuumed(Table.open(storage.join(lake, problem.table)))
-        elif problem.table == RELEASES:
+        elif problem.table == releases.FOLDER:
             releases.restore_release(lake, PurePosixPath(name).stem)
         else:
             storage.remove(storage.join(lake, name))
@@ -330,7 +330,7 @@ class _Undo:
 
 
 def _lost_release(name: str) -> Problem:
-    return Problem(RELEASES, f"{name}.json", "its versions are lost", release=name)
+    return Problem(releases.FOLDER, f"{name}.json", "its versions are lost", release=name)
 
 
 def _unrepaired(lake: str, problem: Problem) -> UnrepairedProblem:
@@ -350,7 +350,7 @@ def _in_releases(lake: str, damaged: Iterable[Problem]) -> Iterator[Problem]:
         for name in release.versions.keys() & by_table.keys():
             try:
                 table = Table.open(storage.join(lake, name), release.versions[name])
-            except TableError:  # which is a problem of its own
+            except TableError:  # reported by verify as another problem
                 continue
             paths = {file["path"] for file in table.files("path", by=())}
             for problem in by_table[name]:

@@ -1,6 +1,5 @@
 """Runs use an existing scheduler and leave it running; an unreachable one is reported."""
 
-import socket
 import subprocess
 import sys
 import time
@@ -18,25 +17,20 @@ from etl.errors import ClusterError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from tests.helpers.cluster import cluster
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
+from tests.helpers.ports import free_ports, wait_for_port
 
 
 def test_a_run_uses_an_existing_scheduler_and_leaves_it_running(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     port = address.rsplit(":", 1)[-1]
     processes = [
         _start("dask_scheduler", "--host", "127.0.0.1", "--port", port, folder=tmp_path),
         _start("dask_worker", address, "--nthreads", "1", "--no-nanny", folder=tmp_path),
     ]
     try:
-        _wait_for(port)
+        wait_for_port(int(port))
         report = run(recipe, cluster=Cluster(address=address))
         assert report.ok
         assert report.rows == 300
@@ -53,7 +47,7 @@ def test_an_unreachable_scheduler_is_reported(
 ) -> None:
     monkeypatch.setattr("etl.compute.cluster._TIMEOUT", "1s")
     with pytest.raises(ClusterError, match="the scheduler does not respond"):
-        run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_port()}"))
+        run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_ports(1)[0]}"))
 
 
 @pytest.mark.parametrize("address", ["tpc://127.0.0.1:8786", "k8s://tokenlake"])
@@ -111,26 +105,16 @@ def _start(program: str, *arguments: str, folder: Path) -> subprocess.Popen[byte
     )
 
 
-def _wait_for(port: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", int(port))) == 0:
-                return
-        time.sleep(0.1)
-    pytest.fail("the scheduler did not start")
-
-
 @pytest.mark.slow  # Dask tries for a while to connect again
 def test_the_loss_of_the_scheduler_is_one_message(recipe: Recipe, tmp_path: Path) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     port = address.rsplit(":", 1)[-1]
     path = tmp_path / "recipe.yaml"
     path.write_text(recipe.to_yaml(), "utf-8")
     command = "from etl.cli.app import main; main()"
     scheduler = _start("dask_scheduler", "--host", "127.0.0.1", "--port", port, folder=tmp_path)
     try:
-        _wait_for(port)
+        wait_for_port(int(port))
         etl = [sys.executable, "-c", command, "run", str(path), "--cluster", address]
         job = subprocess.Popen(etl, stderr=subprocess.PIPE, text=True)
         lease = Path(str(recipe.lake)) / "leases"

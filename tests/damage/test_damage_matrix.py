@@ -16,6 +16,8 @@ from tests.damage.targets import Damaged, Targets
 _ALWAYS = {
     ("documents kept data", "deleted"),
     ("tokens live data", "bit 1"),
+    ("duplicates live data", "other table"),
+    ("tokens _vacuumed.json", "deleted"),
     ("keys live data", "empty"),
     ("documents append entry", "deleted"),
     ("duplicates newest entry", "cut in half"),

@@ -2,10 +2,8 @@
 
 import os
 import shlex
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
+
+from tests.helpers.ports import free_ports, wait_for_port
 
 _UNSHARE = ("unshare", "-m") if os.geteuid() == 0 else ("unshare", "-Urm")
 
@@ -63,29 +63,22 @@ def remote_cluster(folder: Path, hidden: Path) -> Iterator[RemoteCluster]:
     """Start a scheduler without workers; skip the test if this user may not create mount namespaces."""
     if subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode:
         pytest.skip("unshare is not permitted")
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = str(server.getsockname()[1])
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
     with (folder / "scheduler.log").open("wb") as log:
         scheduler = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", port], cwd=folder, stdout=log, stderr=log
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
         )
     cluster = RemoteCluster(f"tcp://127.0.0.1:{port}", folder, hidden, [scheduler])
     try:
-        deadline = time.monotonic() + 30
-        while not _answers(int(port)):
-            assert time.monotonic() < deadline, "the scheduler did not start"
-            time.sleep(0.05)
+        wait_for_port(port)
         yield cluster
     finally:
         for process in reversed(cluster.processes):
             _stop(process)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -11,11 +10,13 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import s3fs
+
+from tests.helpers.ports import free_ports
 
 
 def new_environment(endpoint: str, patch: pytest.MonkeyPatch) -> None:
@@ -107,15 +108,6 @@ def guarded(command: Sequence[str], folder: Path) -> Iterator[None]:
         yield
     finally:
         process.communicate(b"\n")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; they are held together so that they differ."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for free in sockets:
-            free.bind(("127.0.0.1", 0))
-        return [int(free.getsockname()[1]) for free in sockets]
 
 
 def wait_until_ready(url: str, log: Path) -> None:

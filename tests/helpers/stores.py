@@ -17,7 +17,8 @@ import pytest
 
 from etl import storage
 from tests.helpers.cli import ROOT
-from tests.helpers.s3_server import free_ports, guarded, new_bucket, wait_until_ready
+from tests.helpers.ports import free_ports
+from tests.helpers.s3_server import guarded, new_bucket, wait_until_ready
 
 _AZURE_ACCOUNT = "devstoreaccount1"
 _AZURE_KEY = (

@@ -186,14 +186,19 @@ def test_a_library_that_a_worker_lacks_is_reported_before_the_run(
     assert not (tmp_path / "lake" / "documents").exists(), "the run has not started"
 
 
+def with_filter(folder: Path, name: str) -> tuple[Path, Recipe]:
+    """Return the file of a function that keeps all documents, and a recipe with it."""
+    code = folder / "mine" / f"{name}.py"
+    code.parent.mkdir()
+    code.write_text("def f(document):\n    return True\n")
+    call = {"call": f"{name}:f", "per": "document", "folder": str(code.parent)}
+    return code, make_recipe(code.parent, folder, {"python": call})
+
+
 def test_code_that_changes_during_a_run_does_not_change_its_result(
     client: Client, tmp_path: Path
 ) -> None:
-    code = tmp_path / "mine" / "changing.py"
-    code.parent.mkdir()
-    code.write_text("def f(document):\n    return True\n")
-    call = {"call": "changing:f", "per": "document", "folder": str(code.parent)}
-    recipe = make_recipe(tmp_path / "mine", tmp_path, {"python": call})
+    code, recipe = with_filter(tmp_path, "changing")
     small = recipe.source.model_copy(update={"split_bytes": 256})
     recipe = recipe.model_copy(update={"source": small})
     before = recipe.canonical()
@@ -214,11 +219,7 @@ def test_code_that_changes_during_a_run_does_not_change_its_result(
 def test_code_that_changes_before_it_is_copied_stops_the_run(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = tmp_path / "mine" / "early.py"
-    code.parent.mkdir()
-    code.write_text("def f(document):\n    return True\n")
-    call = {"call": "early:f", "per": "document", "folder": str(code.parent)}
-    recipe = make_recipe(tmp_path / "mine", tmp_path, {"python": call})
+    code, recipe = with_filter(tmp_path, "early")
 
     def change(_client: Client) -> None:
         code.write_text("def f(document):\n    return False\n")

@@ -18,7 +18,8 @@ import s3fs
 from etl.compute.certificates import make_certificates
 from etl.compute.cluster import Cluster
 from tests.helpers.manifests import ROOT, Pod, of_kind, pods
-from tests.helpers.s3_server import free_ports, weed
+from tests.helpers.ports import free_ports
+from tests.helpers.s3_server import weed
 
 pytestmark = pytest.mark.slow
 

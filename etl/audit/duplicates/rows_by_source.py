@@ -20,11 +20,12 @@ def read_batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatc
     Raises TableError for a data file without one of them.
     """
     for entry in table.data_files().to_pylist():
-        with storage.open_input(storage.join(table.url, entry["path"])) as source:
+        uri = storage.join(table.url, entry["path"])
+        with storage.open_input(uri) as source:
             file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
             if missing := {*columns}.difference(file.schema_arrow.names):
                 what = f"the data file has no column {min(missing)!r}"
-                raise TableError(what, where=storage.join(table.url, entry["path"]), hint=_DAMAGED)
+                raise TableError(what, where=uri, hint=_DAMAGED)
             yield from file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
 
 

@@ -10,9 +10,6 @@ from etl.lake import releases
 from etl.lake.table_specs import SPECS
 from etl.storage import checked_json
 
-RELEASES = "releases"
-"""The folder of releases; `etl repair` writes a file of it again if the other one of the release is sound."""
-
 REMOVABLE = ("leases", "quarantine", "source_moves")
 """The folders whose files `etl repair` removes if they are damaged: they are written again if needed."""
 
@@ -22,7 +19,9 @@ _REMOVED = "`etl repair` removes it"
 def check_small_files(lake: str) -> Iterator[Problem]:
     """Yield the small files that are damaged."""
     for damage, lost in releases.find_damage(lake):
-        yield Problem(RELEASES, _path(lake, RELEASES, damage), _what(damage), release=lost)
+        yield Problem(
+            releases.FOLDER, _path(lake, releases.FOLDER, damage), _what(damage), release=lost
+        )
     for folder in REMOVABLE:
         for file in storage.find_files(storage.join(lake, folder)):
             try:
