@@ -31,6 +31,7 @@ from etl.cli.commands import (
     tune,
     vacuum,
     verify,
+    warm,
 )
 from etl.cli.output import FAILED
 from etl.cli.progress import WaitingLines
@@ -57,6 +58,7 @@ COMMANDS: Final = (
     releases,
     vacuum,
     optimize,
+    warm,
 )
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""
 
