@@ -53,7 +53,7 @@ LIBRARIES = {
     ),
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.filesystem",),
-    "llvmlite": ("etl.kernels.bytes.simd",),
+    "llvmlite": ("etl.kernels.bytes.simd", "etl.kernels.jit"),
     "numba": ("etl.kernels.*",),
     "s3fs": ("etl.storage.*",),
     "torch": ("etl.loader.*", *EXAMPLES),

@@ -23,7 +23,7 @@ from etl.recipe.recipe import Recipe
 from etl.text import segmenters
 
 _ENGLISH: Final = (
-    "The heron stood in the shallow water, and nobody could say (for certain) how long it had been there. "
+    "The heron stood in the shallow water, and no one could say (for certain) for how long. "
     "It waited...  \n* a fish #1\n* a frog - isn't it?\n\n\n\tThat is all that we know of it, says Dr. No! "
     "Write to anna@example.org or call +1 415 555 2671; 192.0.43.10, GB82 WEST 1234 5698 7654 32.\n"
 )

@@ -96,7 +96,7 @@ def target() -> str:
 
 
 class _Locator:
-    """What numba asks about the place of a cache, instead of its own locators, which need to write there."""
+    """Where a cache is: numba's locators need to write there, this one does not."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -123,11 +123,10 @@ class _Locator:
         place = hashlib.sha256(str(self.file.parent).encode()).hexdigest()[:16]
         if _CONFIG.CACHE_DIR:
             return (Path(_CONFIG.CACHE_DIR, place),)
-        user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        return (
-            self.file.parent / "__pycache__",
-            Path(user).expanduser() / "tokenlake" / "kernels" / place,
-        )
+        name = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        user = Path(os.path.expanduser(name))  # noqa: PTH111 - a user without a home is no error
+        kept = (user / "tokenlake" / "kernels" / place,) if user.is_absolute() else ()
+        return (self.file.parent / "__pycache__", *kept)
 
 
 class _Implementation(CompileResultCacheImpl):
