@@ -74,6 +74,8 @@ def pack(
     """Return what a driver needs to run a recipe; raise RecipeError if it names local data."""
     recipe.table_url("documents")  # raises if it names no lake
     _refuse_local("the lake", str(recipe.lake), recipe)
+    # An option has precedence over the environment of the driver, which may name another lake.
+    arguments = (f"--lake={recipe.lake}", *arguments)
     inside = Path(pipelines.__file__).parent if shipped is not None else None
     for path in recipe.source.paths:
         if not _is_below(path, inside):

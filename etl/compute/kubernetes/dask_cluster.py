@@ -67,16 +67,15 @@ class DaskCluster:
         Workers are never removed: Dask's operator would choose those of any group.
         """
         self._await_end("an earlier cluster")  # the operator would count what is being deleted
-        found = self._find() or self._create(sizes["default"], run)
-        if found is None:
-            found = self._find()
+        created = None if self.exists() else self._create(sizes["default"], run)
+        found = created or self._find()
         if found is None or "deletionTimestamp" in found["metadata"]:
             raise ClusterError("the cluster is being deleted", where=self._where, hint="run again")
         self._created = found["metadata"]["creationTimestamp"]
+        if created is None:
+            self._report(f"cluster    {self._name} is up in namespace {self._settings.namespace}")
         if (image := _image_of(found)) != self._settings.image:
             self._report(f"warning: the cluster runs {image}, not {self._settings.image}")
-        if run is None or _run_of(found) != run:
-            self._report(f"cluster    {self._name} found: it will not be deleted")
         self._add_workers("default", sizes["default"])
         for group in sizes:
             if group != "default":
