@@ -12,6 +12,7 @@ from distributed import Client
 from etl import storage
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost
 from etl.compute.time_limit import TIME_LIMIT
+from etl.compute.worker_versions import WorkerVersions
 from etl.job.dedup_step import deduplicate
 from etl.job.plan import check_stages
 from etl.job.progress import Progress, RunReport
@@ -58,8 +59,15 @@ def run(
                 leases.hold_lease(str(recipe.lake), "run") as lease,
                 raise_if_scheduler_lost(client),
             ):
-                files = ship_files(recipe, client)
-                start.drop_rows(lease.check)
+                versions = WorkerVersions(client)
+                versions.check()
+                files = ship_files(recipe, client, versions.expected)
+
+                def check_run() -> None:
+                    lease.check()
+                    versions.check()
+
+                start.drop_rows(check_run)
                 start.check_recipe()
                 context = RunContext(
                     plan=start.plan,

@@ -41,7 +41,7 @@ class RunCommits:
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
         self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
-        self.check_lease: Callable[[], None] = lambda: None
+        self.check_run: Callable[[], None] = lambda: None  # before each commit
         self.canonical = self._recipe.canonical()
         # For a table whose own records are lost; the same for each commit of the run.
         self._fingerprints = {s: self._recipe.fingerprint(s) for s in self._recipe.steps}
@@ -82,6 +82,10 @@ class RunCommits:
 
     def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""
+        if not isinstance(
+            error, TokenlakeError
+        ):  # perhaps a worker of another version could not read it
+            self.check_run()
         text = _error_text(error, location[0])
         self.report.quarantined.append(self._notes.put(step, *location, text))
 
@@ -101,7 +105,7 @@ class RunCommits:
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
         """Return the lineage record of the commit with which a table starts an epoch."""
-        self.check_lease()
+        self.check_run()
         name = table.url.rsplit("/", 1)[-1]
         if drop.rebuild is not None:
             (step,) = (step for step in STEPS if step == name)
@@ -143,9 +147,10 @@ class RunCommits:
     ) -> dict[str, Any]:
         """Return the lineage record of a commit; ``fields`` override the usual values.
 
-        It is made right before each commit, so this is where a run stops whose lease has expired.
+        It is made right before each commit, so this is where a run stops whose lease has expired, or which
+        has a worker with another version.
         """
-        self.check_lease()
+        self.check_run()
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
         usual = {
             "run_id": self.report.run_id,
