@@ -27,6 +27,7 @@ from etl.cli.commands import (
     run,
     schema,
     show,
+    status,
     trace,
     tune,
     vacuum,
@@ -39,6 +40,7 @@ from etl.errors import TokenlakeError, error_line
 COMMANDS: Final = (
     run,
     plan,
+    status,
     recipes,
     schema,
     certificates,

@@ -74,7 +74,7 @@ def other_pyarrow(folder: Path) -> Path:
 
 
 def without_tokenlake(folder: Path) -> Path:
-    """Return a folder for the path of a worker, which then finds another package in place of ours."""
+    """Return a folder for the path of a worker, which then finds another package of that name."""
     package = folder / "without" / "etl" / "__init__.py"
     package.parent.mkdir(parents=True)
     package.write_text("")
