@@ -71,6 +71,15 @@ NoPython = Annotated[
         help="Refuse a recipe that names Python code, which would run with your permissions.",
     ),
 ]
+Prices = Annotated[
+    str | None,
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        envvar="TOKENLAKE_PRICES",
+        help="Prices of workers and storage (YAML); default: list prices of AWS us-east-1.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
 
 

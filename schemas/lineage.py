@@ -58,6 +58,7 @@ class Usage(_Record):
     """What a run needs of workers and storage: an estimate, or what it has used."""
 
     core_seconds: float = 0.0  # how long the cores of workers are at its disposal
+    cpu_seconds: float = 0.0  # that workers compute; an estimate does not tell it from core_seconds
     # Of object stores; a run on local files only: of the files that its tasks read and write
     read_bytes: int = 0
     written_bytes: int = 0

@@ -1,66 +1,80 @@
-"""Measure what the workers of a run use: core-seconds, and requests to S3 with their bytes."""
+"""Measure what the workers of a run use: core-seconds, CPU time, and requests to S3 with their bytes."""
 
 import os
 import socket
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from distributed import Client
 
 from etl.storage.usage import StoreUsage, store_usage
 
-_SECONDS = 5.0  # between two looks at the workers
+_SECONDS = 1.0  # between two looks at the workers
 _SHARE = 0.02  # of the time, at most, for asking all workers
 
-_Clock = Callable[[], float]
+
+@dataclass(frozen=True)
+class ProcessUsage:
+    """What a process has used since it started."""
+
+    cpu_seconds: float  # with that of its child processes that have ended
+    store: StoreUsage
 
 
-def process_usage() -> tuple[str, StoreUsage]:
-    """Return the name of this process, and what it has sent to S3 since it started."""
-    return f"{socket.gethostname()}:{os.getpid()}", store_usage()
+def process_usage() -> tuple[str, ProcessUsage]:
+    """Return the name of this process, and what it has used."""
+    times = os.times()
+    cpu = times.user + times.system + times.children_user + times.children_system
+    return f"{socket.gethostname()}:{os.getpid()}", ProcessUsage(cpu, store_usage())
 
 
 class UsageMeter:
     """What a run has used of the workers of a cluster, and of S3.
 
-    Workers are asked for their requests if ``asks``; lost ones count up to when they were last asked.
+    Workers that are lost count up to when they were last asked.
     """
 
-    def __init__(self, client: Client, *, asks: bool, clock: _Clock = time.monotonic) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._asks = asks
-        self._clock = clock
+        self.cores = sum(client.nthreads().values())
         self.core_seconds = 0.0
-        self._cores = sum(client.nthreads().values())
-        self._counted = clock()  # until when core-seconds are counted
-        self._looked = self._counted
-        self._min_seconds = _SECONDS
         self._first = self._ask()
         self._last = dict(self._first)
+        self._counted = self._looked = time.monotonic()  # until when core-seconds are counted
+        self._min_seconds = _SECONDS
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time of the workers; that of worker threads in this process is not known."""
+        driver = process_usage()[0]
+        workers = {name: usage for name, usage in self._last.items() if name != driver}
+        return sum(
+            usage.cpu_seconds - (self._first[name].cpu_seconds if name in self._first else 0.0)
+            for name, usage in workers.items()
+        )
 
     @property
     def store(self) -> StoreUsage:
-        """What all processes have sent to S3."""
-        before = (self._first.get(name, StoreUsage()) for name in self._last)
-        return sum(
-            (now - then for now, then in zip(self._last.values(), before, strict=True)),
-            StoreUsage(),
-        )
+        """What the workers and this process have sent to S3."""
+        total = StoreUsage()
+        for name, usage in self._last.items():
+            total += usage.store
+            if name in self._first:
+                total -= self._first[name].store
+        return total
 
     def update(self, *, now: bool = False) -> None:
-        """Count until now; look at the workers only every few seconds, or ``now``."""
-        time_ = self._clock()
-        self.core_seconds += self._cores * (time_ - self._counted)
-        self._counted = time_
-        if not now and time_ - self._looked < self._min_seconds:
+        """Count until now; look at the workers at most every second, or ``now``."""
+        begun = time.monotonic()
+        self.core_seconds += self.cores * (begun - self._counted)
+        self._counted = begun
+        if not now and begun - self._looked < self._min_seconds:
             return
-        self._cores = sum(self._client.nthreads().values())
+        self.cores = sum(self._client.nthreads().values())
         self._last |= self._ask()
-        self._looked = self._clock()
-        self._min_seconds = max(_SECONDS, (self._looked - time_) / _SHARE)
+        self._looked = time.monotonic()
+        self._min_seconds = max(_SECONDS, (self._looked - begun) / _SHARE)
 
-    def _ask(self) -> dict[str, StoreUsage]:
-        if not self._asks:
-            return {}
+    def _ask(self) -> dict[str, ProcessUsage]:
         answers = self._client.run(process_usage, on_error="ignore")
         return dict([process_usage(), *answers.values()])

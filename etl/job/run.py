@@ -14,6 +14,7 @@ from etl.compute.cluster import Cluster, raise_if_scheduler_lost
 from etl.compute.time_limit import TIME_LIMIT
 from etl.compute.usage import UsageMeter
 from etl.compute.worker_versions import WorkerVersions
+from etl.job.cost_estimate import estimate_cost
 from etl.job.dedup_step import deduplicate
 from etl.job.plan import check_stages
 from etl.job.progress import Progress, RunReport
@@ -73,7 +74,8 @@ def run(
 
                 start.drop_rows(check_run)
                 start.check_recipe()
-                start.commits.meter = UsageMeter(client, asks=_asks_for_requests(recipe))
+                meter = start.commits.meter = UsageMeter(client)
+                start.commits.estimate = estimate_cost(start.plan, workers=meter.cores).usage
                 tracker.plan(start.plan, start.commits.report.run_id)
                 context = RunContext(
                     plan=start.plan,
@@ -87,18 +89,14 @@ def run(
                 )
                 _run_steps(context)
                 start.commits.report.checkpoint_errors = start.commits.checkpoint_errors()
-                start.commits.meter.update(now=True)
+                meter.update(now=True)
+                start.commits.report.estimate = start.commits.estimate
                 start.commits.report.used = start.commits.used()
     report = start.commits.report
     report.costs = start.commits.costs()
     report.seconds = time.monotonic() - started
     report.versions = {s: led.table.version for s, led in start.ledgers.items() if led.table}
     return report
-
-
-def _asks_for_requests(recipe: Recipe) -> bool:
-    """Return whether a run may send requests to S3."""
-    return not all(storage.is_local(url) for url in (str(recipe.lake), *recipe.source.paths))
 
 
 @contextmanager

@@ -122,9 +122,9 @@ class RunCommits:
         stages = [stage.model_dump(mode="json") for stage in self._recipe.stages]
         return stage_costs(stages, [self._totals["documents"]], [self._totals["tokens"]])
 
-    def used(self) -> schemas.Usage:
-        """Return what the run has used until now."""
-        stored = self._stored.total()
+    def used(self, *, committing: int = 0) -> schemas.Usage:
+        """Return what the run has used until now; data files of so many bytes are being committed."""
+        stored = self._stored.total() + committing
         known = schemas.Usage(
             read_bytes=self._read.total(), written_bytes=stored, stored_bytes=stored
         )
@@ -134,6 +134,7 @@ class RunCommits:
         store = self.meter.store
         return schemas.Usage(
             core_seconds=round(self.meter.core_seconds, 1),
+            cpu_seconds=round(self.meter.cpu_seconds, 1),
             read_bytes=store.read_bytes or known.read_bytes,
             written_bytes=store.written_bytes or known.written_bytes,
             read_requests=store.read_requests,
@@ -150,7 +151,7 @@ class RunCommits:
             totals[step] = total_counts([totals[step], counts])
         return schemas.RunRecord(
             estimate=self.estimate,
-            used=self.used(),
+            used=self.used(committing=_num_bytes(entries)),
             input_bytes=self._read["documents"],
             **totals,
             stored=dict(self._stored + Counter({step: _num_bytes(entries)})),
