@@ -94,6 +94,15 @@ LogFormat = Annotated[
     Literal["text", "json"],
     typer.Option(help="Format of the lines on stderr; json: one object per line, for collectors."),
 ]
+Prices = Annotated[
+    str | None,
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        envvar="TOKENLAKE_PRICES",
+        help="Prices of workers and storage (YAML); default: list prices of AWS us-east-1.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
 
 

@@ -11,7 +11,9 @@ from etl.schemas.lineage import (
     InputFile,
     InputTable,
     Lineage,
+    RunRecord,
     TokenizerRecord,
+    Usage,
 )
 from etl.schemas.tables import (
     ADDRESS,
@@ -59,8 +61,10 @@ __all__ = [
     "InputFile",
     "InputTable",
     "Lineage",
+    "RunRecord",
     "TableName",
     "TokenizerRecord",
+    "Usage",
     "documents",
     "duplicates",
     "list_of",

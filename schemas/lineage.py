@@ -54,6 +54,32 @@ class Counts(_Record):
     costs: dict[str, float] = {}  # worker seconds by part of the work: etl/lake/stage_costs.py
 
 
+class Usage(_Record):
+    """What a run needs of workers and storage: an estimate, or what it has used."""
+
+    core_seconds: float = 0.0  # how long the cores of workers are at its disposal
+    cpu_seconds: float = 0.0  # that workers compute; an estimate does not tell it from core_seconds
+    # Of object stores; a run on local files only: of the files that its tasks read and write
+    read_bytes: int = 0
+    written_bytes: int = 0
+    read_requests: int = 0  # GET and HEAD of S3
+    write_requests: int = 0  # PUT, POST, COPY and LIST of S3
+    stored_bytes: int = 0  # of the data files that it adds to the tables
+
+
+class RunRecord(_Record):
+    """A run up to a commit: its estimated needs, what it has used, and the sums of its counts by table."""
+
+    estimate: Usage | None = None
+    used: Usage = Usage()
+    input_bytes: int = 0  # of the splits that it has read
+    documents: Counts = Counts()
+    duplicates: Counts = Counts()
+    tokens: Counts = Counts()
+    stored: dict[TableName, int] = {}  # bytes of the data files that it added
+    quarantined: int = 0
+
+
 class TokenizerRecord(_Record):
     """The tokenizer that produced the ids, and how documents begin and end."""
 
@@ -89,5 +115,6 @@ class Lineage(_Record):
     counts: Counts = Counts()
     tokenizer: TokenizerRecord | None = None
     seed: int = 0
+    run: RunRecord | None = None  # None: the commit of a command for lake maintenance
     started: str  # UTC, ISO 8601
     committed: str

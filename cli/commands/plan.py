@@ -1,6 +1,7 @@
 """`etl plan`: print what a run would do, with the S-curve of near-duplicate detection."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -8,7 +9,9 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
+    from etl.job.cost_estimate import Estimate
     from etl.job.plan import Plan
+    from etl.job.prices import Prices
     from etl.recipe.recipe import Recipe, Step
     from etl.stages import Stage
 
@@ -19,6 +22,7 @@ app = typer.Typer()
     epilog=options.examples(
         "etl plan web.yaml",
         "etl plan demo --lake lake --json",
+        "etl plan web.yaml --prices prices.yaml",
     )
 )
 def plan(  # noqa: PLR0913 - one parameter per option
@@ -30,16 +34,28 @@ def plan(  # noqa: PLR0913 - one parameter per option
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     no_python: options.NoPython = False,
+    prices: options.Prices = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print what a run would do, without doing it."""
+    """Print what a run would do and cost, without doing it."""
+    from etl.job.cost_estimate import estimate_cost
     from etl.job.plan import make_plan
+    from etl.job.prices import Prices, cost_of
+
+    known = Prices.load(prices)
 
     loaded = options.load_recipe(
         recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
     )
     run_plan = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
-    output.print_result(facts(run_plan) if as_json else run_plan, lines, as_json=as_json)
+    estimate = estimate_cost(run_plan)
+    if as_json:
+        cost = {**asdict(estimate), "cost": asdict(cost_of(estimate.usage, known))}
+        output.print_result({**facts(run_plan), "estimate": cost}, lines, as_json=True)
+        return
+    output.print_result(run_plan, lines)
+    if run_plan.has_work():
+        output.print_result(estimate, lambda each: _estimate(each, known))
 
 
 def facts(plan: "Plan") -> dict[str, Any]:
@@ -97,6 +113,13 @@ def lines(plan: "Plan") -> Iterator[str]:
         yield f"replaces    {uri}"
     if not plan.has_work():
         yield "nothing to do"
+
+
+def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
+    yield ""
+    memory = estimate.memory_per_worker
+    yield from output.usage({"estimated": estimate.usage}, prices, memory_per_worker=memory)
+    yield f"based on    {estimate.basis}"
 
 
 def _tables(plan: "Plan") -> Iterator[str]:

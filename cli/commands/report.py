@@ -8,7 +8,8 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
-    from etl.audit.lake_report import LakeReport, SourceReport, TableReport
+    from etl.audit.lake_report import LakeReport, RunCost, SourceReport, TableReport
+    from etl.job.prices import Prices
 
 app = typer.Typer()
 
@@ -18,20 +19,31 @@ _MAX_SOURCES_SHOWN = 20
 @app.command(
     epilog=options.examples(
         "etl report lake",
+        "etl report lake --prices prices.yaml",
     )
 )
-def report(lake: options.LakeArgument, *, as_json: options.AsJson = False) -> None:
+def report(
+    lake: options.LakeArgument,
+    *,
+    prices: options.Prices = None,
+    as_json: options.AsJson = False,
+) -> None:
     """Count the rows, duplicates and tokens of a lake.
 
-    Also prints the counts by reason, language and input file, and the cost of each stage.
+    Also prints the counts by reason, language and input file, the cost of each stage, and what the last
+    run has used, with its estimate.
     """
     from etl.audit.lake_report import report as count
+    from etl.job.prices import Prices
 
-    output.print_result(count(lake), lines, as_json=as_json)
+    known = Prices.load(prices)
+    output.print_result(count(lake), lambda each: lines(each, known), as_json=as_json)
 
 
-def lines(report: "LakeReport") -> Iterator[str]:
-    """Yield the counts of a lake: in all, by language, by input file, by stage."""
+def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]:
+    """Yield the counts of a lake: in all, by language, by input file, by stage; and the cost of its runs."""
+    from etl.job.prices import Prices
+
     yield f"lake        {report.lake}"
     for table in report.tables:
         yield _table(table)
@@ -54,9 +66,26 @@ def lines(report: "LakeReport") -> Iterator[str]:
             yield f"  {name:<32} {count:,}"
     yield ""
     yield from _sources(report.sources)
+    yield from _runs(report.runs, prices or Prices.load())
     yield from output.costs(report.costs)
     for note in report.quarantined:
         yield output.quarantined(note)
+
+
+def _runs(runs: "list[RunCost]", prices: "Prices") -> Iterator[str]:
+    """Yield what the last run has used, and all runs if there are more."""
+    from etl.audit.lake_report import total_usage
+
+    if not runs:
+        return
+    last = runs[0]
+    usages = {f"run {last.run_id}": last.used}
+    if last.estimate is not None:
+        usages = {"estimated": last.estimate, **usages}
+    if len(runs) > 1:
+        usages[f"all {len(runs)} runs"] = total_usage(run.used for run in runs)
+    yield ""
+    yield from output.usage(usages, prices)
 
 
 def _table(table: "TableReport") -> str:

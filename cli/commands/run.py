@@ -116,4 +116,10 @@ def lines(report: "RunReport") -> Iterator[str]:
     for name, version in report.versions.items():
         yield f"{name:<11} version {version}"
     yield f"took        {duration(report.seconds)}"
+    if report.used is not None and report.estimate is not None:
+        from etl.job.prices import Prices
+
+        yield ""
+        usages = {"estimated": report.estimate, "used": report.used}
+        yield from output.usage(usages, Prices.load())
     yield from output.costs(report.costs)

@@ -49,6 +49,16 @@ class SourceReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunCost:
+    """What a run was estimated to need, and what it has used until its last commit."""
+
+    run_id: str
+    committed: str  # the last time, UTC, ISO 8601
+    estimate: schemas.Usage | None
+    used: schemas.Usage
+
+
+@dataclass(frozen=True, kw_only=True)
 class LakeReport:
     """The counts of a lake; ``rows`` equals ``kept`` plus the sum of ``rejected``."""
 
@@ -67,6 +77,7 @@ class LakeReport:
     languages: dict[str, int]  # kept documents by language, if the recipe detects it
     sources: list[SourceReport]
     costs: list[StageCost]  # of the runs behind the tables
+    runs: list[RunCost]  # newest first
     quarantined: list[Quarantined] = field(default_factory=list)
 
     @property
@@ -102,6 +113,7 @@ def report(lake: str) -> LakeReport:
         languages=_sorted(documents.languages) if set(documents.languages) - {None} else {},
         sources=sources,
         costs=_costs(logs),
+        runs=_runs(logs.values()),
         quarantined=Quarantine(url).notes(),
     )
 
@@ -114,6 +126,7 @@ class _Log:
     committed: str
     record: schemas.Lineage | None = None  # the newest, without its input files
     counts: list[schemas.Counts] = field(default_factory=list)  # newest first
+    runs: dict[str, RunCost] = field(default_factory=dict)  # by id, up to their last commit here
 
 
 def _read_log(name: str, table: Table) -> _Log:
@@ -123,6 +136,11 @@ def _read_log(name: str, table: Table) -> _Log:
         log.committed = log.committed or version.time.isoformat(timespec="seconds")
         if version.lineage is None:
             continue
+        if (run := version.lineage.run) is not None and version.lineage.run_id not in log.runs:
+            run_id, committed = version.lineage.run_id, version.lineage.committed
+            log.runs[run_id] = RunCost(
+                run_id=run_id, committed=committed, estimate=run.estimate, used=run.used
+            )
         if log.record is None:
             log.record = version.lineage.model_copy(update={"input_files": []})
         if version.lineage.generation == log.record.generation:
@@ -150,6 +168,23 @@ def _costs(logs: Mapping[str, _Log]) -> list[StageCost]:
     if record is None:
         return []
     return stage_costs(record.canonical["stages"], logs["documents"].counts, _token_counts(logs))
+
+
+def _runs(logs: Iterable[_Log]) -> list[RunCost]:
+    """Return the runs that the logs name, each up to its last commit to any table."""
+    runs: dict[str, RunCost] = {}
+    for run in (run for log in logs for run in log.runs.values()):
+        if run.run_id not in runs or runs[run.run_id].committed < run.committed:
+            runs[run.run_id] = run
+    return sorted(runs.values(), key=lambda run: run.committed, reverse=True)
+
+
+def total_usage(usages: Iterable[schemas.Usage]) -> schemas.Usage:
+    """Return the sums of usages."""
+    sums: Counter[str] = Counter()
+    for usage in usages:
+        sums.update(usage.model_dump())
+    return schemas.Usage(**sums)
 
 
 def _token_counts(logs: Mapping[str, _Log]) -> list[schemas.Counts]:

@@ -48,6 +48,8 @@ def _deduplicate(run: RunContext) -> None:
                 continue
         units = SpilledList(unit for unit in units if unit.arrival <= arrival)
         new = SpilledList(unit for unit in undecided if unit.arrival == arrival)
+        size = sum(unit.size for unit in new)
+        run.report(Progress("duplicates", 0, len(new), total_bytes=size))
         unit_keys = (ledger.key(unit.key) for unit in new)
         first_key = next(unit_keys)
         keys, lake = KeysTable(ledger), _lake(run)
@@ -70,9 +72,18 @@ def _deduplicate(run: RunContext) -> None:
             ledger.commit(entries, run.commits.lineage("duplicates", counts), retry=False)
         except ConflictError:  # another run committed first: start over from its decisions
             continue
-        run.commits.report.duplicates += num_duplicates
+        run.commits.count_duplicates(entries, counts)
         run.commits.report.cut += num_cut
-        run.report(Progress("duplicates", len(new), len(new), num_rows, num_kept))
+        progress = Progress(
+            "duplicates",
+            len(new),
+            len(new),
+            done_bytes=size,
+            total_bytes=size,
+            rows=num_rows,
+            kept=num_kept,
+        )
+        run.report(progress)
 
 
 def _lake(run: RunContext) -> DocumentReader:

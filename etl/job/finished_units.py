@@ -31,6 +31,7 @@ class Work(Generic[Unit]):
     task: ReadSplit | TokenizeUnit
     arguments: Iterable[tuple[Unit, str, Any]]
     count: int
+    num_bytes: int  # of all units
     label: str  # on the dashboard
 
 
@@ -54,7 +55,9 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
     Raises RecipeError (of a list or model that a stage reads, for example), WriteError and ClusterError: then
     the input is not at fault, and deduplication must not run without it.
     """
-    progress, started = Progress(work.step, 0, work.count), time.monotonic()
+    progress = Progress(work.step, 0, work.count, total_bytes=work.num_bytes)
+    started = time.monotonic()
+    run.report(progress)
     task = OnWorker(work.task, run.files)
     answers = map_unordered(
         run.client, task, work.arguments, label=work.label, time_limit=run.time_limit
@@ -69,9 +72,15 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
             else:
                 run.commits.clear_quarantine(work.step, location)
                 result = answer
-            progress = progress.after(result, seconds=time.monotonic() - started)
+            seconds = time.monotonic() - started
+            progress = progress.after(result, num_bytes=unit_bytes(unit), seconds=seconds)
             run.report(progress)
             yield FinishedUnit(unit, key, result)
+
+
+def unit_bytes(unit: Split | WorkUnit) -> int:
+    """Return the bytes of a unit of work in the files that it is read from."""
+    return unit.size if isinstance(unit, WorkUnit) else unit.bytes
 
 
 def unit_location(unit: Split | WorkUnit) -> UnitLocation:

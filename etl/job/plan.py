@@ -32,6 +32,7 @@ class UnitsToDo:
     undecided: int = 0  # not deduplicated
     unkeyed: int = 0  # deduplicated, but their keys are not written
     untokenized: int = 0
+    num_bytes: int = 0  # of the files of the units that are undecided or untokenized
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,10 +225,13 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
         unkeyed = sum(not keys.has(unit.key) for unit in decided)
     if tokens is not None and "tokens" not in begin:
         _check_origins(tokens, units)
+    undecided = _count_open(units, duplicates, is_new="duplicates" in begin)
+    untokenized = _count_open(units, tokens, is_new="tokens" in begin)
     return UnitsToDo(
-        undecided=_count_open(units, duplicates, is_new="duplicates" in begin),
+        undecided=undecided[0],
         unkeyed=unkeyed,
-        untokenized=_count_open(units, tokens, is_new="tokens" in begin),
+        untokenized=untokenized[0],
+        num_bytes=max(undecided[1], untokenized[1]),
     )
 
 
@@ -245,13 +249,16 @@ def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
             )
 
 
-def _count_open(units: SpilledList[WorkUnit], ledger: Ledger | None, *, is_new: bool) -> int:
-    """Return how many units a table does not hold yet; 0 if the recipe does not fill the table."""
-    if ledger is None:
-        return 0
-    if is_new:
-        return len(units)
-    return sum(not ledger.is_done(ledger.key(unit.key)) for unit in units)
+def _count_open(
+    units: SpilledList[WorkUnit], ledger: Ledger | None, *, is_new: bool
+) -> tuple[int, int]:
+    """Return how many units a table does not hold yet, and their bytes; 0 if the recipe does not fill it."""
+    count = num_bytes = 0
+    for unit in units if ledger is not None else ():
+        if is_new or (ledger is not None and not ledger.is_done(ledger.key(unit.key))):
+            count += 1
+            num_bytes += unit.size
+    return count, num_bytes
 
 
 def _tables_to_begin(

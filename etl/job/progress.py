@@ -6,23 +6,30 @@ from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Step
+from etl.schemas import Usage
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a step: units of work done, and the documents and bytes of text in them."""
+    """The progress of a step: units of work done, and the documents and bytes of text in them.
+
+    ``done_bytes`` and ``total_bytes`` are those of the files that the step reads.
+    """
 
     step: Step
     done: int
     total: int
+    done_bytes: int = 0
+    total_bytes: int = 0
     rows: int = 0
     kept: int = 0
     text_bytes: int = 0
     seconds: float = 0.0
 
-    def after(self, result: WorkResult | None, *, seconds: float) -> "Progress":
-        """Return the progress after one more unit of work; None if the unit failed."""
-        progress = replace(self, done=self.done + 1, seconds=seconds)
+    def after(self, result: WorkResult | None, *, num_bytes: int, seconds: float) -> "Progress":
+        """Return the progress after one more unit of work of so many bytes; None if the unit failed."""
+        done_bytes = self.done_bytes + num_bytes
+        progress = replace(self, done=self.done + 1, done_bytes=done_bytes, seconds=seconds)
         if result is None:
             return progress
         return replace(
@@ -50,6 +57,8 @@ class RunReport:
     text_bytes: int = 0
     seconds: float = 0.0
     costs: list[StageCost] = field(default_factory=list)
+    estimate: Usage | None = None  # None: nothing was to be done
+    used: Usage | None = None
     versions: dict[str, int] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
     checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure

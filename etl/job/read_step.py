@@ -36,6 +36,7 @@ def read_splits(run: RunContext) -> None:
         task=ReadSplit(run.recipe, with_tokens=fused is not None),
         arguments=arguments(),
         count=len(todo),
+        num_bytes=sum(split.bytes for split in todo),
         label="-".join(stage.kind for stage in run.recipe.documents_stages) or "read",
     )
     for finished in batch_for_commits(run_units(run, work)):
@@ -56,13 +57,14 @@ def _commit_documents(
         arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
         files = {result.source: splits[result.key].fingerprint}
         entries.append(LedgerEntry(result.key, result.documents, files, arrival))
-    run.commits.commit("documents", entries, results, splits=splits)
+    num_bytes = sum(split.bytes for split in splits.values())
+    run.commits.commit("documents", entries, results, num_bytes=num_bytes, splits=splits)
 
 
 def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens: Ledger) -> None:
     new = [replace(result, key=tokens.key(result.key), costs={}) for result in results]
     entries = [LedgerEntry(result.key, result.token_files) for result in new]
-    run.commits.commit("tokens", entries, new)
+    run.commits.commit("tokens", entries, new, num_bytes=0)
 
 
 def numbered_splits(run: RunContext) -> Iterator[Split]:

@@ -12,12 +12,16 @@ from distributed import Client
 from etl import storage
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost, steady_workers
 from etl.compute.time_limit import TIME_LIMIT
+from etl.compute.usage import UsageMeter
+from etl.compute.worker_versions import WorkerVersions
+from etl.job.cost_estimate import estimate_cost
 from etl.job.dedup_step import deduplicate
 from etl.job.plan import check_stages
 from etl.job.progress import Progress, RunReport
 from etl.job.read_step import read_splits
 from etl.job.run_commits import load_reference_tokenizer
 from etl.job.run_context import RunContext
+from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ship_files
 from etl.job.start import Start
 from etl.job.tokenize_step import tokenize_units
@@ -54,25 +58,41 @@ def run(
             if on_client is not None:
                 on_client(client)
             storage.check_conditional_writes(str(recipe.lake))
+            tracker = RunTracker()
+            tracker.plan(start.plan, start.commits.report.run_id)
             # The lease protects the files of the run from a vacuum.
             with (
-                leases.hold_lease(str(recipe.lake), "run") as lease,
+                leases.hold_lease(str(recipe.lake), "run", tracker.state) as lease,
                 raise_if_scheduler_lost(client),
             ):
-                files = ship_files(recipe, client)
-                start.drop_rows(lease.check)
+                versions = WorkerVersions(client)
+                versions.check()
+                files = ship_files(recipe, client, versions.expected)
+
+                def check_run() -> None:
+                    lease.check()
+                    versions.check()
+
+                start.drop_rows(check_run)
                 start.check_recipe()
+                meter = start.commits.meter = UsageMeter(client)
+                start.commits.estimate = estimate_cost(start.plan, workers=meter.cores).usage
+                tracker.plan(start.plan, start.commits.report.run_id)
                 context = RunContext(
                     plan=start.plan,
                     ledgers=start.ledgers,
                     commits=start.commits,
                     client=client,
+                    tracker=tracker,
                     files=files,
                     time_limit=time_limit,
                     on_progress=on_progress,
                 )
                 _run_steps(context)
                 start.commits.report.checkpoint_errors = start.commits.checkpoint_errors()
+                meter.update(now=True)
+                start.commits.report.estimate = start.commits.estimate
+                start.commits.report.used = start.commits.used()
     report = start.commits.report
     report.costs = start.commits.costs()
     report.seconds = time.monotonic() - started

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from distributed import KilledWorker
 
 from etl import schemas
+from etl.compute.usage import UsageMeter
 from etl.delta.table import Table
 from etl.errors import TokenlakeError, error_line
 from etl.job.plan import Plan
@@ -17,7 +18,7 @@ from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Describe, Drop, Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, maintenance_record, run_record
 from etl.lake.quarantine import Quarantine
-from etl.lake.stage_costs import StageCost, stage_costs
+from etl.lake.stage_costs import StageCost, stage_costs, total_counts
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import STEPS, Step
@@ -41,11 +42,15 @@ class RunCommits:
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
         self._notes = Quarantine(str(self._recipe.lake))
         self._started = _now()
-        self.check_lease: Callable[[], None] = lambda: None
+        self.check_run: Callable[[], None] = lambda: None  # before each commit
         self.canonical = self._recipe.canonical()
         # For a table whose own records are lost; the same for each commit of the run.
         self._fingerprints = {s: self._recipe.fingerprint(s) for s in self._recipe.steps}
-        self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
+        self._totals = dict.fromkeys(STEPS, _NO_COUNTS)
+        self._stored: Counter[str] = Counter()  # bytes of data files, by table
+        self._read: Counter[Step] = Counter()  # bytes of files, by step
+        self.estimate: schemas.Usage | None = None
+        self.meter: UsageMeter | None = None
 
     def commit(
         self,
@@ -53,9 +58,14 @@ class RunCommits:
         entries: list[LedgerEntry],
         results: Sequence[WorkResult],
         *,
+        num_bytes: int,
         splits: Mapping[str, Split] | None = None,
     ) -> None:
-        """Commit entries, and count the results that another run has not committed before."""
+        """Commit entries, and count the results that another run has not committed before.
+
+        ``num_bytes`` have been read for them.
+        """
+        self._read[step] += num_bytes
 
         def describe(entries: Sequence[LedgerEntry], generation: int) -> dict[str, Any]:
             committed = _results_of(entries, results)
@@ -65,7 +75,7 @@ class RunCommits:
 
         committed = self._ledgers[step].commit(entries, describe)
         total = count_results(_results_of(committed, results))
-        self._counts[step].append(total)
+        self._count(step, committed, total)
         report = self.report
         if step == "documents":
             report.rows += total.rows
@@ -76,12 +86,25 @@ class RunCommits:
             report.tokens += total.tokens
             report.special_texts += total.special_texts
 
+    def count_duplicates(self, entries: Sequence[LedgerEntry], counts: schemas.Counts) -> None:
+        """Count a commit to ``duplicates``."""
+        self._count("duplicates", entries, counts)
+        self.report.duplicates += counts.duplicates
+
+    def _count(self, step: Step, entries: Sequence[LedgerEntry], counts: schemas.Counts) -> None:
+        self._totals[step] = total_counts([self._totals[step], counts])
+        self._stored[step] += _num_bytes(entries)
+
     def clear_quarantine(self, step: Step, location: UnitLocation) -> None:
         """Remove the quarantine note of a unit, which an earlier run may have left."""
         self._notes.clear(step, *location)
 
     def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""
+        if not isinstance(
+            error, TokenlakeError
+        ):  # perhaps a worker of another version could not read it
+            self.check_run()
         text = _error_text(error, location[0])
         self.report.quarantined.append(self._notes.put(step, *location, text))
 
@@ -97,11 +120,47 @@ class RunCommits:
     def costs(self) -> list[StageCost]:
         """Return the costs of each part of the work."""
         stages = [stage.model_dump(mode="json") for stage in self._recipe.stages]
-        return stage_costs(stages, self._counts["documents"], self._counts["tokens"])
+        return stage_costs(stages, [self._totals["documents"]], [self._totals["tokens"]])
+
+    def used(self, *, committing: int = 0) -> schemas.Usage:
+        """Return what the run has used until now; data files of so many bytes are being committed."""
+        stored = self._stored.total() + committing
+        known = schemas.Usage(
+            read_bytes=self._read.total(), written_bytes=stored, stored_bytes=stored
+        )
+        if self.meter is None:
+            return known
+        self.meter.update()
+        store = self.meter.store
+        return schemas.Usage(
+            core_seconds=round(self.meter.core_seconds, 1),
+            cpu_seconds=round(self.meter.cpu_seconds, 1),
+            read_bytes=store.read_bytes or known.read_bytes,
+            written_bytes=store.written_bytes or known.written_bytes,
+            read_requests=store.read_requests,
+            write_requests=store.write_requests,
+            stored_bytes=stored,
+        )
+
+    def _run_record(
+        self, step: str, entries: Sequence[LedgerEntry], counts: schemas.Counts
+    ) -> schemas.RunRecord:
+        """Return the record of the run up to a commit of these entries."""
+        totals: dict[str, schemas.Counts] = dict(self._totals.items())
+        if step in totals:
+            totals[step] = total_counts([totals[step], counts])
+        return schemas.RunRecord(
+            estimate=self.estimate,
+            used=self.used(committing=_num_bytes(entries)),
+            input_bytes=self._read["documents"],
+            **totals,
+            stored=dict(self._stored + Counter({step: _num_bytes(entries)})),
+            quarantined=len(self.report.quarantined),
+        )
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
         """Return the lineage record of the commit with which a table starts an epoch."""
-        self.check_lease()
+        self.check_run()
         name = table.url.rsplit("/", 1)[-1]
         if drop.rebuild is not None:
             (step,) = (step for step in STEPS if step == name)
@@ -143,9 +202,10 @@ class RunCommits:
     ) -> dict[str, Any]:
         """Return the lineage record of a commit; ``fields`` override the usual values.
 
-        It is made right before each commit, so this is where a run stops whose lease has expired.
+        It is made right before each commit, so this is where a run stops whose lease has expired, or which
+        has a worker with another version.
         """
-        self.check_lease()
+        self.check_run()
         encoder = self._recipe.tokenize_stage if step == "tokens" else None
         usual = {
             "run_id": self.report.run_id,
@@ -158,6 +218,7 @@ class RunCommits:
             "input_tables": self._input_tables(step),
             "num_data_files": sum(len(entry.data_files) for entry in entries),
             "tokenizer": None if encoder is None else load_reference_tokenizer(encoder).record(),
+            "run": self._run_record(step, entries, fields.get("counts", _NO_COUNTS)),
             "started": self._started,
             "committed": _now(),
         }
@@ -174,6 +235,11 @@ class RunCommits:
         ]
         others = self._others if step == "duplicates" else ()
         return own + [table for other in others for table in other.tables()]
+
+
+def _num_bytes(entries: Sequence[LedgerEntry]) -> int:
+    """Return the bytes of the data files of entries."""
+    return sum(file.size for entry in entries for file in entry.data_files)
 
 
 def _results_of(entries: Sequence[LedgerEntry], results: Sequence[WorkResult]) -> list[WorkResult]:

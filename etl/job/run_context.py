@@ -1,13 +1,14 @@
 """What the steps of one run share: plan, ledgers, Dask client, commits and progress."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from distributed import Client
 
 from etl.job.plan import Plan
 from etl.job.progress import Progress
 from etl.job.run_commits import RunCommits
+from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import NO_FILES, ShippedFiles
 from etl.lake.ledger import Ledger
 from etl.recipe.recipe import STEPS, Recipe, Step
@@ -22,6 +23,7 @@ class RunContext:
     commits: RunCommits
     client: Client
     time_limit: float | None  # seconds per unit of work
+    tracker: RunTracker = field(default_factory=RunTracker)
     files: ShippedFiles = NO_FILES
     on_progress: Callable[[Progress], None] | None = None
 
@@ -37,6 +39,7 @@ class RunContext:
                 self.ledgers[step].refresh()
 
     def report(self, progress: Progress) -> None:
-        """Report progress to the caller of the run."""
-        if self.on_progress is not None:
+        """Report progress to the lease, and to the caller of the run if it is more than none."""
+        self.tracker.update(progress)
+        if self.on_progress is not None and progress.done:
             self.on_progress(progress)

@@ -1,8 +1,8 @@
-"""Send the files that the stages of a recipe name to workers, and check that these can run the user's code.
+"""Send the files that the stages of a recipe name to workers, and check that these can run the recipe.
 
 On this machine, workers copy them from where they are. Workers of a cluster copy a local file from the folder
-``files`` of the lake, which they must reach anyway. A task carries digests only, so a worker that joins late
-copies the files before its first task.
+``files`` of the lake, which they must reach anyway. A task carries only digests and versions: a worker that
+joins late compares its versions, copies the files and imports the user's code before its first task.
 """
 
 import json
@@ -18,6 +18,7 @@ from distributed import Client
 from etl import storage
 from etl.compute.machine_folder import is_local, machine_folder, worker_or_none
 from etl.compute.submit import call_on_each_worker
+from etl.compute.versions import describe, differences, environment_versions, hint
 from etl.errors import ClusterError, TokenlakeError
 from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult
@@ -46,9 +47,12 @@ class ShippedFiles:
 
     sets: tuple[ShippedFile, ...]
     code: tuple[tuple[int, Stage, str], ...]  # position, stage, and its identity as JSON
+    versions: tuple[
+        tuple[str, str], ...
+    ] = ()  # of the driver; empty: workers have its installation
 
     def __bool__(self) -> bool:
-        return bool(self.sets or self.code)
+        return bool(self.sets or self.code or self.versions)
 
     @contextmanager
     def on_worker(self, recipe: Recipe) -> Iterator[Recipe]:
@@ -83,11 +87,14 @@ class OnWorker:
             return task(*args)
 
 
-def ship_files(recipe: Recipe, client: Client) -> ShippedFiles:
+def ship_files(
+    recipe: Recipe, client: Client, versions: tuple[tuple[str, str], ...] = ()
+) -> ShippedFiles:
     """Send what workers cannot reach, and check that all workers can run the recipe.
 
-    Raises RecipeError if a file cannot be read or is too large, and ClusterError if a worker cannot copy the
-    files or import the user's code.
+    ``versions`` are those of the driver, which tasks compare with those of their workers. Raises RecipeError
+    if a file cannot be read or is too large, and ClusterError if a worker cannot copy the files or import the
+    user's code.
     """
     store = storage.join(storage.normalize(str(recipe.lake)), FOLDER)
     sets, code = [], []
@@ -97,8 +104,8 @@ def ship_files(recipe: Recipe, client: Client) -> ShippedFiles:
             sets.append(ShippedFile(number, path, sent))
         if stage.user_code() is not None:
             code.append((number, stage, _identity(stage)))
-    shipped = ShippedFiles(tuple(sets), tuple(code))
-    if shipped:
+    shipped = ShippedFiles(tuple(sets), tuple(code), versions)
+    if sets or code:
         call_on_each_worker(client, check_worker, shipped)
     return shipped
 
@@ -112,6 +119,9 @@ class _Prepared:
     """The copies of the files of a run on this machine, in use as long as this object lives."""
 
     def __init__(self, shipped: ShippedFiles) -> None:
+        here = environment_versions() if shipped.versions else {}
+        if different := differences(dict(shipped.versions), here):
+            raise ClusterError(f"it {describe(different)}", hint=hint(different))
         folder = machine_folder()
         self._copies = Copies([each.files for each in shipped.sets], folder)
         self._paths: dict[int, dict[str, str]] = {}

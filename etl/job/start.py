@@ -69,14 +69,14 @@ class Start:
                 hint="run again",
             )
 
-    def drop_rows(self, check_lease: Callable[[], None]) -> None:
+    def drop_rows(self, check_run: Callable[[], None]) -> None:
         """Drop the rows that the plan drops, and plan the rest of the work; without such rows do nothing.
 
-        Each commit of the run first calls ``check_lease``. Raises the errors of ``plan_work``, and
+        Each commit of the run first calls ``check_run``. Raises the errors of ``plan_work``, and
         ConflictError if other runs keep committing.
         """
         for attempt in range(_MAX_ATTEMPTS):
-            self.commits.check_lease = check_lease
+            self.commits.check_run = check_run
             if not self.plan.starts_epoch:
                 return
             if self.plan.epoch is None and not attempt:  # another process may be starting an epoch

@@ -25,9 +25,11 @@ def tokenize_units(run: RunContext) -> None:
         task=TokenizeUnit(run.recipe),
         arguments=((unit, key, duplicates.files(unit.source)) for unit, key in remaining),
         count=len(remaining),
+        num_bytes=sum(unit.size for unit, _ in remaining),
         label="tokenize",
     )
     for finished in batch_for_commits(run_units(run, work)):
         results = [unit.result for unit in finished if unit.result is not None]
         entries = [LedgerEntry(result.key, result.token_files) for result in results]
-        run.commits.commit("tokens", entries, results)
+        num_bytes = sum(unit.unit.size for unit in finished)
+        run.commits.commit("tokens", entries, results, num_bytes=num_bytes)

@@ -4,25 +4,31 @@ A lease is one small file, ``LAKE/leases/KIND-ID.json``, which a job writes when
 runs, and removes when it ends. Start and renewal are the file's own times of modification, so that the clocks
 of the jobs do not matter, only that of the store. A lease that was not renewed for 15 minutes belongs to a
 dead job. A job that could not renew its lease in time, for example because its machine slept, stops before it
-commits. Leases do not order commits, which the Delta log does: they only hold back deletions.
+commits. Leases do not order commits, which the Delta log does: they only hold back deletions. With each
+renewal, every 10 seconds, a run also writes its progress, which ``etl status`` prints.
 """
 
 import os
+import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from etl import storage
 from etl.errors import StorageError, TableError, WriteError
+from etl.lake.run_state import RunState
 from etl.storage import checked_json
 
 _FOLDER = "leases"
-_RENEW_SECONDS = 60.0
+_RENEW_SECONDS = 10.0  # 360 requests an hour, 0.002 USD in S3
+UNKNOWN: Final = "unknown"
+"""The kind of a job whose lease is damaged."""
+
 LIFETIME: Final = timedelta(minutes=15)
 """How long a lease is valid after it was written: chosen here."""
 
@@ -40,9 +46,11 @@ class Lease:
 
     kind: str  # run, optimize, vacuum ...
     key: str
+    host: str
     process: int
     started: datetime  # UTC
     renewed: datetime  # UTC
+    state: RunState | None = None  # of a run
 
     @property
     def since(self) -> datetime:
@@ -55,11 +63,14 @@ class Lease:
 
 
 class HeldLease:
-    """The lease of a job in this process."""
+    """The lease of a job in this process; ``state`` returns the state of a run whenever it is renewed."""
 
-    def __init__(self, lake: str, kind: str) -> None:
+    def __init__(
+        self, lake: str, kind: str, state: Callable[[], RunState | None] = lambda: None
+    ) -> None:
         """Write the lease; raises WriteError if the lake is not writable."""
         self.kind = kind
+        self._state = state
         self.key = uuid.uuid4().hex[:12]
         self._lake = lake
         self._uri = storage.join(lake, _FOLDER, f"{kind}-{self.key}.json")
@@ -101,24 +112,29 @@ class HeldLease:
         storage.remove(self._uri)
 
     def _write(self, started: datetime | None) -> None:
+        state = self._state()
         begun = time.clock_gettime(_CLOCK)  # at the latest, the file's time is counted from here
         content = {
             "kind": self.kind,
             "key": self.key,
+            "host": socket.gethostname(),
             "process": os.getpid(),
             "started": None if started is None else started.isoformat(),
+            "state": None if state is None else state.to_json(),
         }
         checked_json.write(self._uri, content)
         self._renewed = begun
 
 
 @contextmanager
-def hold_lease(lake: str, kind: str) -> Iterator[HeldLease]:
-    """Hold a lease on a lake inside a ``with`` block; a thread renews it.
+def hold_lease(
+    lake: str, kind: str, state: Callable[[], RunState | None] = lambda: None
+) -> Iterator[HeldLease]:
+    """Hold a lease on a lake inside a ``with`` block; a thread renews it, and calls ``state`` for that.
 
     The job calls ``check`` before each commit. Raises WriteError if the lake is not writable.
     """
-    lease = HeldLease(storage.normalize(lake), kind)
+    lease = HeldLease(storage.normalize(lake), kind, state)
     done = threading.Event()
     renewer = threading.Thread(target=_renew, args=(lease, done), daemon=True)
     renewer.start()
@@ -140,12 +156,14 @@ def _end(lease: HeldLease, renewer: threading.Thread, done: threading.Event) -> 
 
 def active_leases(lake: str, now: datetime) -> list[Lease]:
     """Return the leases of live jobs at a time by the store's clock, oldest first."""
-    held = []
-    for file in storage.find_files(storage.join(storage.normalize(lake), _FOLDER)):
-        lease = _read(file.uri, file.modified or now)
-        if lease is not None and lease.is_alive(now):
-            held.append(lease)
-    return sorted(held, key=lambda each: each.started)
+    return [lease for lease in all_leases(lake) if lease.is_alive(now)]
+
+
+def all_leases(lake: str) -> list[Lease]:
+    """Return the leases of all jobs that have not ended properly, oldest first."""
+    files = storage.find_files(storage.join(storage.normalize(lake), _FOLDER))
+    leases = (_read(file.uri, file.modified or datetime.now(UTC)) for file in files)
+    return sorted((each for each in leases if each is not None), key=lambda each: each.started)
 
 
 def store_time(uri: str) -> datetime:
@@ -157,20 +175,24 @@ def store_time(uri: str) -> datetime:
 def _read(uri: str, renewed: datetime) -> Lease | None:
     """Return the lease in a file, or None if the job has ended.
 
-    A live job soon renews a damaged lease. Until then it counts as that of a job that may need any file.
+    A live job soon renews a damaged lease. Until then, this and the lease of another release count as that of
+    a job that may need any file.
     """
     try:
         fields = checked_json.read(uri, hint="the job that holds it writes it again")
-    except TableError:
+        return None if fields is None else _parse(fields, renewed)
+    except (TableError, TypeError, ValueError, LookupError):
         long_ago = datetime.fromtimestamp(0, UTC) + _STORE_SKEW
-        return Lease(kind="unknown", key="", process=0, started=long_ago, renewed=renewed)
-    if fields is None:
-        return None
-    started = fields.pop("started")
+        return Lease(kind=UNKNOWN, key="", host="", process=0, started=long_ago, renewed=renewed)
+
+
+def _parse(fields: dict[str, Any], renewed: datetime) -> Lease:
+    started, state = fields.pop("started"), fields.pop("state")
     return Lease(
         **fields,
         started=renewed if started is None else datetime.fromisoformat(started),
         renewed=renewed,
+        state=None if state is None else RunState.from_json(state),
     )
 
 

@@ -4,36 +4,16 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
-from unicodedata import unidata_version
 
 from etl import schemas
+from etl.compute.versions import library_versions
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
 from etl.sources import Split
-
-# Apart from the recipe, a result depends on our code and on these libraries.
-_LIBRARIES = (
-    "tokenlake", "pyarrow", "polars", "numba", "deltalake", "tokenizers", "gigatoken",
-    "fasttext-predict", "xxhash", "ftfy",
-)  # fmt: skip
-
-
-@cache  # 18 ms: several commits of a small run would take most of its time
-def library_versions() -> Mapping[str, str]:
-    """Return the installed versions of Tokenlake and of the libraries that results depend on."""
-    versions = {"unicode": unidata_version}  # defines letters, digits and marks
-    for name in _LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
 
 
 def count_results(results: Iterable[WorkResult]) -> schemas.Counts:

@@ -13,6 +13,8 @@ READ: Final = "read"
 WRITE: Final = "write"
 TOKENIZE: Final = "tokenize"  # also tokenize.read and tokenize.write
 
+_SUMS: Final = ("rows", "kept", "duplicates", "tokens", "special_texts", "text_bytes")
+
 
 @dataclass(frozen=True)
 class StageCost:
@@ -44,7 +46,7 @@ def stage_costs(
     ``stages`` are those of a recipe, as data. ``documents`` and ``tokens`` are the counts of the commits to
     these tables.
     """
-    first, second = _total(documents), _total(tokens)
+    first, second = total_counts(documents), total_counts(tokens)
     costs = list(_first_pass(stages, first)) if first.costs else []
     seconds = Counter(first.costs)
     seconds.update(second.costs)
@@ -73,15 +75,17 @@ def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> 
     yield StageCost(WRITE, counts.rows, 0, seconds[WRITE], size)
 
 
-def _total(counts: Iterable[schemas.Counts]) -> schemas.Counts:
+def total_counts(counts: Iterable[schemas.Counts]) -> schemas.Counts:
+    """Return the sums of counts."""
     rejected: Counter[str] = Counter()
     costs: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for each in counts:
         rejected.update(each.rejected)
         costs.update(each.costs)
-        sums.update(rows=each.rows, kept=each.kept, text_bytes=each.text_bytes)
-    return schemas.Counts(**sums, rejected=dict(rejected), costs=dict(costs))
+        sums.update({name: getattr(each, name) for name in _SUMS})
+    seconds = {name: round(value, 3) for name, value in costs.items()}
+    return schemas.Counts(**sums, rejected=dict(rejected), costs=seconds)
 
 
 def _stage_of(reason: str, stages: Sequence[Mapping[str, Any]]) -> int:

@@ -17,6 +17,7 @@ import fsspec
 
 from etl.errors import StorageError
 from etl.storage.urls import get_protocol, is_local, split_authority
+from etl.storage.usage import counting_session
 
 CREATE_ONLY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     **{protocol: {"mode": "create"} for protocol in ("s3", "s3a", "gs", "gcs")},
@@ -49,7 +50,11 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     options: dict[str, Any] = {}
     if protocol in ("s3", "s3a"):
         client = {"region_name": region} if (region := os.environ.get("AWS_REGION")) else {}
-        options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
+        options = {
+            "endpoint_url": os.environ.get("AWS_ENDPOINT_URL"),
+            "client_kwargs": client,
+            "session": counting_session(),
+        }
         if not retry:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
     if protocol in ("az", "abfs", "abfss"):

@@ -59,7 +59,8 @@ def test_a_lease_is_valid_from_its_first_write(place: UPath) -> None:
     """A job that is killed before its second write has no start in its file."""
     folder = place / "leases"
     folder.mkdir(parents=True)
-    content = {"kind": "run", "key": "a", "process": 1, "started": None}
+    job = {"kind": "run", "key": "a", "host": "h", "process": 1}
+    content = {**job, "started": None, "state": None}
     checked_json.write(str(folder / "run-a.json"), content)
     (lease,) = leases.active_leases(str(place), now())
     assert lease.started == lease.renewed

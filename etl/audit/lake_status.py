@@ -1,0 +1,144 @@
+"""The status of a lake: its running jobs with progress, its tables, quarantined inputs, and its last run.
+
+Everything comes from the leases and the logs, so that it can be read from any machine. Cost: one listing and
+read of the leases and of the quarantine, and opening the tables.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final
+
+import pyarrow.compute as pc
+
+from etl import schemas, storage
+from etl.delta.table import Table
+from etl.errors import TableError
+from etl.lake.leases import Lease, all_leases
+from etl.lake.open_table import find_table
+from etl.lake.quarantine import Quarantine, Quarantined
+from etl.lake.run_state import RunState
+from etl.lake.table_specs import SPECS
+from etl.lake.table_versions import stream_versions
+
+_MAX_ENTRIES: Final = 200  # of a log that are read for the last run, behind those of a live one
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """A job that holds a lease: live, or dead if it was not renewed for 15 minutes."""
+
+    kind: str
+    key: str
+    host: str
+    process: int
+    started: datetime  # UTC, by the store's clock
+    renewed: datetime
+    is_alive: bool
+    run: RunState | None  # None: another kind of job
+    bytes_per_second: float | None  # of the present step
+    step_ends: datetime | None  # at the rate of the step until now
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStatus:
+    """The newest version of a table."""
+
+    name: str
+    version: int
+    rows: int
+    committed: datetime | None  # None: the log does not say
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """A run that has ended: its last commit, and the record of the run up to it."""
+
+    run_id: str
+    recipe: str
+    started: str  # UTC, ISO 8601
+    committed: str
+    versions: dict[str, int]  # of the tables that it wrote, by name
+    run: schemas.RunRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeStatus:
+    """The jobs, tables, quarantined inputs and last run of a lake."""
+
+    lake: str
+    jobs: list[JobStatus]
+    tables: list[TableStatus]
+    quarantined: list[Quarantined]
+    last_run: RunSummary | None = field(default=None)
+
+
+def lake_status(lake: str, *, now: datetime | None = None) -> LakeStatus:
+    """Return the status of a lake; ``now`` is the time by the store's clock, by default this machine's.
+
+    Raises TableError if the URL has neither tables nor jobs.
+    """
+    url = storage.normalize(lake)
+    now = datetime.now(UTC) if now is None else now
+    jobs = [_job(lease, now) for lease in all_leases(url)]
+    found = {name: find_table(url, name) for name in SPECS}
+    tables = {name: table for name, table in found.items() if table is not None}
+    if not tables and not jobs:
+        raise TableError(
+            "no lake at this URL", where=url, hint="check the URL; `etl run` creates lakes"
+        )
+    live = {job.run.run_id for job in jobs if job.is_alive and job.run is not None}
+    return LakeStatus(
+        lake=url,
+        jobs=jobs,
+        tables=[_table(name, table) for name, table in tables.items()],
+        quarantined=Quarantine(url).notes(),
+        last_run=_last_run(tables, live),
+    )
+
+
+def _job(lease: Lease, now: datetime) -> JobStatus:
+    left = None if lease.state is None else lease.state.seconds_left
+    return JobStatus(
+        kind=lease.kind,
+        key=lease.key,
+        host=lease.host,
+        process=lease.process,
+        started=lease.started,
+        renewed=lease.renewed,
+        is_alive=lease.is_alive(now),
+        run=lease.state,
+        bytes_per_second=None if lease.state is None else lease.state.bytes_per_second,
+        step_ends=None if left is None else lease.renewed + timedelta(seconds=left),
+    )
+
+
+def _table(name: str, table: Table) -> TableStatus:
+    rows = sum(int(pc.sum(files["rows"]).as_py() or 0) for files in table.file_batches(["rows"]))
+    newest = next(stream_versions(table), None)
+    committed = None if newest is None else newest.time
+    return TableStatus(name=name, version=table.version, rows=rows, committed=committed)
+
+
+def _last_run(tables: Mapping[str, Table], live: set[str]) -> RunSummary | None:
+    """Return the run with the newest commit among those that are not live."""
+    newest: dict[str, tuple[int, schemas.Lineage]] = {}
+    for name, table in tables.items():
+        for version in islice(stream_versions(table), _MAX_ENTRIES):
+            record = version.lineage
+            if record is not None and record.run is not None and record.run_id not in live:
+                newest[name] = version.version, record
+                break
+    if not newest:
+        return None
+    last = max((record for _, record in newest.values()), key=lambda record: record.committed)
+    assert last.run is not None
+    return RunSummary(
+        run_id=last.run_id,
+        recipe=last.recipe,
+        started=last.started,
+        committed=last.committed,
+        versions={n: v for n, (v, record) in newest.items() if record.run_id == last.run_id},
+        run=last.run,
+    )

@@ -1,0 +1,281 @@
+"""Estimate what a run will need of workers and storage, from its plan and from measured throughputs.
+
+The formula, with all sums over the splits and units of the plan:
+
+- text bytes = input bytes x the expansion of their format and compression
+- core-seconds = overhead x text bytes x (sum of the parts' seconds per byte) + start-up x workers
+- bytes read = input bytes + kept text as stored, once for each pass after the first
+- bytes written = bytes stored = stored text + tokens + signatures and keys
+- requests: per split and per unit of each pass (open, ranges of 8 MiB, files written, files checked by the
+  driver), per commit, and a constant for planning; only for files in S3
+
+The parts are reading, each stage, writing, and each deduplication stage. The seconds per byte are those of
+the lake's own runs where these have recorded a stage of the same kind, and else of ``benchmarks/RESULTS.md``
+(one core of an idle x86-64 virtual machine). All text is assumed to be kept, unless the lake's runs say
+otherwise.
+
+Uncertainty: from benchmarks, a factor of 2 on text like theirs, and more where stages reject most of the text
+before the expensive ones or where words come from dictionaries; from the lake's own runs, about a quarter on
+further input of the same kind. On S3, files below 8 MiB are read several times: once for each request for a
+part of them, which the estimate of bytes read leaves out.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from etl import schemas, storage
+from etl.compute.local_cluster import num_cores
+from etl.job.plan import Plan
+from etl.lake.open_table import find_table
+from etl.lake.stage_costs import READ, TOKENIZE, WRITE, stage_costs
+from etl.lake.table_versions import stream_versions
+from etl.recipe.recipe import Recipe
+from etl.schemas import Usage
+from etl.sources import Split
+from etl.sources.split import split_compression
+
+_MB: Final = 1e6
+
+MEGABYTES_PER_SECOND: Final[Mapping[str, float]] = {
+    READ: 200.0,
+    WRITE: 306.0,
+    "content hash": 780.0,
+    TOKENIZE: 94.0,
+    f"{TOKENIZE}.read": 520.0,
+    f"{TOKENIZE}.write": 86.0,
+    "c4": 341.0,
+    "dedup_exact": 160.0,
+    "dedup_minhash": 45.0,
+    "dedup_paragraphs": 45.0,
+    "extract": 24.0,
+    "fineweb_quality": 148.0,
+    "gopher_quality": 137.0,
+    "gopher_repetition": 73.0,
+    "language": 49.0,
+}
+"""Text per second of one worker, by part of the work: ``benchmarks/RESULTS.md``."""
+
+_OTHER_STAGE = 100.0  # MB/s of a stage that is not measured there: chosen here
+_OVERHEAD = (
+    1.25  # of a run over the sum of its parts: waiting for the driver, commits, the last splits
+)
+STARTUP_SECONDS: Final = 3.0
+"""Core-seconds of each worker before its first split: imports, kernels, tokenizer; measured with the demo."""
+
+_EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5, "delta": 2.5, "arrow": 1.0}
+_JSON = 0.9  # text in JSON Lines and CSV, the rest is syntax and other columns
+_STORED_TEXT = 0.4  # bytes of documents on disk per byte of text: zstd, with signals
+_TOKEN_BYTES = 0.5  # bytes of tokens on disk per byte of text: 2.2 per token of 4.2 bytes, lz4
+_FILE_BYTES = 4000  # of a data file beside its rows: footer, statistics
+_KEY_SHARE = {"dedup_exact": 0.003, "dedup_minhash": 0.12, "dedup_paragraphs": 0.05}  # of the text
+
+# Requests to S3 of runs on a local server, counted: tests/job/test_cost_estimate.py has such a run.
+_RANGE_BYTES = 8 << 20  # a request for a part of a file (etl/storage/files.py)
+_SPLIT_READS = 8.0  # of a split: size and ranges of its file, and the driver's check of new files
+_COUNT_READS = 3.0  # of a split whose records are counted first
+_UNIT_READS = {"dedup_exact": 16.0, "dedup_minhash": 24.0, "dedup_paragraphs": 24.0, TOKENIZE: 8.0}
+_COMMIT_READS, _COMMIT_WRITES = 4.0, 1.5
+_SPLITS_PER_COMMIT = 256
+_PLAN_READS, _PLAN_WRITES = 90.0, 70.0  # listings, logs, lease, creation of tables
+
+_ENOUGH_SECONDS = 20.0  # of recorded costs of a run, to derive more than speeds from it
+_MAX_ENTRIES = 100  # of a log that are searched for a run to learn from
+
+_MEMORY = 1 << 30  # of a worker: benchmarks/RESULTS.md has up to 950 MB
+_MEMORY_DEDUP = 2 << 30  # a hundred million keys fitted into workers of this size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """What an estimate is derived from: shares per byte of text, of the lake's runs or of benchmarks."""
+
+    run_id: str | None = None  # None: benchmarks only
+    seconds_per_byte: Mapping[str, float] = field(default_factory=dict)  # by part
+    expansion: float | None = None  # text bytes per input byte
+    overhead: float = _OVERHEAD
+    stored: Mapping[str, float] = field(default_factory=dict)  # bytes per byte of text, by table
+
+    def seconds(self, part: str) -> float:
+        """Return the seconds that a part takes per byte of text."""
+        known = self.seconds_per_byte.get(part)
+        return 1 / _MB / MEGABYTES_PER_SECOND.get(part, _OTHER_STAGE) if known is None else known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a run is expected to need."""
+
+    usage: Usage
+    text_bytes: int
+    memory_per_worker: int
+    basis: str  # of the estimate, and its uncertainty
+
+
+def estimate_cost(plan: Plan, *, workers: int | None = None) -> Estimate:
+    """Estimate what a planned run needs, with a number of workers (default: one per core of this machine)."""
+    recipe = plan.recipe
+    basis = _basis(recipe)
+    inputs = sum(_read_bytes(split) for splits in (plan.splits, plan.uncounted) for split in splits)
+    text = sum(_text_bytes(split, basis) for split in plan.splits)
+    stored = basis.stored.get("documents", _STORED_TEXT)
+    # Units of earlier runs pass the later steps only.
+    old = plan.units.num_bytes / stored
+    units = max(plan.units.undecided, plan.units.untokenized)
+    seconds = text * sum(basis.seconds(part) for part in _first_parts(recipe))
+    seconds += (text + old) * sum(basis.seconds(part) for part in _later_parts(recipe))
+    workers = min(workers or num_cores(), max(len(plan.splits), units))
+    files = _num_files(recipe, len(plan.splits), units)
+    added = _stored_bytes(recipe, basis, text, old) + (0 if basis.run_id else files * _FILE_BYTES)
+    later_reads = round((text + old) * stored * _num_later_passes(recipe))
+    usage = Usage(
+        core_seconds=round(seconds * basis.overhead + STARTUP_SECONDS * workers, 1),
+        read_bytes=inputs + later_reads,
+        written_bytes=added,
+        stored_bytes=added,
+        **_requests(plan, inputs=inputs, later_reads=later_reads, files=files, units=units),
+    )
+    return Estimate(
+        usage=usage,
+        text_bytes=round(text),
+        memory_per_worker=_MEMORY_DEDUP if recipe.dedup_stages else _MEMORY,
+        basis=_describe(basis),
+    )
+
+
+def _describe(basis: Basis) -> str:
+    if basis.run_id is None:
+        return "benchmarks: within a factor of 2 on similar text, and less if most of it is rejected early"
+    return f"the lake's run {basis.run_id}: about a quarter more or less on input of the same kind"
+
+
+def _first_parts(recipe: Recipe) -> Iterator[str]:
+    yield from (READ, "content hash", WRITE)
+    yield from (stage.kind for stage in recipe.documents_stages)
+
+
+def _later_parts(recipe: Recipe) -> Iterator[str]:
+    yield from (stage.kind for stage in recipe.dedup_stages)
+    if recipe.tokenize_stage is not None:
+        yield from (TOKENIZE, f"{TOKENIZE}.write")
+        if recipe.dedup_stages:
+            yield f"{TOKENIZE}.read"
+
+
+def _num_later_passes(recipe: Recipe) -> float:
+    """Return how often the stored text is read after the first pass: by exact comparison, by tokenizing."""
+    stages = recipe.dedup_stages
+    tokenizes = recipe.tokenize_stage is not None and bool(stages)
+    compares = {"dedup_minhash": 0.5, "dedup_paragraphs": 1.0}
+    return float(tokenizes) + sum(compares.get(stage.kind, 0.0) for stage in stages)
+
+
+def _read_bytes(split: Split) -> int:
+    """Return the bytes that are requested for a split: its file is read ahead, beyond the split's end."""
+    if storage.is_local(split.uri):
+        return split.bytes
+    is_cut_by_bytes = split.format in ("jsonl", "csv")
+    left = split.size - split.start if is_cut_by_bytes else split.size
+    return min(split.bytes + _RANGE_BYTES, left)
+
+
+def _text_bytes(split: Split, basis: Basis) -> float:
+    if basis.expansion is not None:
+        return split.bytes * basis.expansion
+    compression = split_compression(split.uri)[1]
+    expansion = _EXPANSION.get(compression or split.format, 1.0)
+    return split.bytes * expansion * (_JSON if split.format in ("jsonl", "csv") else 1.0)
+
+
+def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
+    """Return the bytes that the tables grow by."""
+    added = text * basis.stored.get("documents", _STORED_TEXT)
+    if recipe.dedup_stages:
+        share = sum(_KEY_SHARE.get(stage.kind, 0.0) for stage in recipe.dedup_stages)
+        known = [basis.stored[name] for name in ("duplicates", "keys") if name in basis.stored]
+        added += (text + old) * (sum(known) if known else share)
+    if recipe.tokenize_stage is not None:
+        added += (text + old) * basis.stored.get("tokens", _TOKEN_BYTES)
+    return round(added)
+
+
+def _num_files(recipe: Recipe, splits: int, units: int) -> int:
+    """Return how many data files a run writes: kept and rejected documents, and tokens."""
+    return 2 * splits + (splits + units if recipe.tokenize_stage is not None else 0)
+
+
+def _requests(
+    plan: Plan, *, inputs: int, later_reads: int, files: int, units: int
+) -> dict[str, int]:
+    """Return the requests to S3 by class; 0 if neither the lake nor the input is there."""
+    recipe, splits = plan.recipe, len(plan.splits)
+    reads = writes = 0.0
+    if not plan.has_work():
+        return {}
+    if not all(storage.is_local(path) for path in recipe.source.paths):
+        reads += splits * _SPLIT_READS + len(plan.uncounted) * _COUNT_READS + inputs / _RANGE_BYTES
+    if not storage.is_local(str(recipe.lake)):
+        later = [stage.kind for stage in (*recipe.dedup_stages, recipe.tokenize_stage) if stage]
+        commits = (1 + len(later)) * (1 + splits / _SPLITS_PER_COMMIT)
+        reads += _PLAN_READS + commits * _COMMIT_READS + later_reads / _RANGE_BYTES
+        reads += (splits + units) * sum(_UNIT_READS[kind] for kind in later)
+        writes += _PLAN_WRITES + commits * _COMMIT_WRITES + files
+    return {"read_requests": round(reads), "write_requests": round(writes)}
+
+
+def _basis(recipe: Recipe) -> Basis:
+    """Return what the largest of the lake's newest runs has measured; benchmarks if it has none."""
+    records: dict[str, schemas.Lineage] = {}  # the newest of each run
+    for step in () if recipe.lake is None else recipe.steps:
+        table = find_table(storage.normalize(str(recipe.lake)), step)
+        for version in islice(() if table is None else stream_versions(table), _MAX_ENTRIES):
+            record = version.lineage
+            if record is None or record.run is None or not record.run.documents.text_bytes:
+                continue
+            known = records.get(record.run_id)
+            if known is None or known.committed < record.committed:
+                records[record.run_id] = record
+    if not records:
+        return Basis()
+    return _learn(max(records.values(), key=lambda each: _run_of(each).documents.text_bytes))
+
+
+def _run_of(record: schemas.Lineage) -> schemas.RunRecord:
+    assert record.run is not None
+    return record.run
+
+
+def _learn(record: schemas.Lineage) -> Basis:
+    """Return the seconds and shares per byte of text that a run has measured."""
+    run = _run_of(record)
+    text = run.documents.text_bytes
+    seconds: dict[str, float] = {}
+    for cost in stage_costs(record.canonical["stages"], [run.documents], [run.tokens]):
+        # A stage is named with its number: "3 python"; signals are named after what they share.
+        kind = cost.name.split()[-1]
+        seconds[kind] = seconds.get(kind, 0.0) + cost.seconds / text
+    measured = sum(seconds.values()) * text
+    overhead = _OVERHEAD
+    if measured > _ENOUGH_SECONDS:  # it includes the start of the workers, and deduplication
+        overhead = max(1.0, run.used.core_seconds / measured)
+        seconds |= {kind: 0.0 for kind in _KEY_SHARE if kind not in seconds}
+    return Basis(
+        run_id=record.run_id,
+        seconds_per_byte=_with_signals(record, seconds),
+        expansion=text / run.input_bytes if run.input_bytes else None,
+        overhead=overhead,
+        stored={name: size / text for name, size in run.stored.items()},
+    )
+
+
+def _with_signals(record: schemas.Lineage, seconds: dict[str, float]) -> dict[str, float]:
+    """Return the seconds by part, with those of shared signals divided among the filters of the recipe."""
+    signals = sum(seconds.pop(name) for name in list(seconds) if name.startswith("signals."))
+    kinds = [stage["kind"] for stage in record.canonical["stages"] if stage["kind"] in seconds]
+    weights = {kind: 1 / MEGABYTES_PER_SECOND.get(kind, _OTHER_STAGE) for kind in kinds}
+    for kind, weight in weights.items():
+        seconds[kind] += signals * weight / sum(weights.values())
+    if kinds:
+        seconds["content hash"] = 0.0  # one of the signals
+    return seconds

@@ -1,0 +1,48 @@
+"""Track what a run planned and how far it is, for its lease, which another thread writes."""
+
+import time
+from dataclasses import replace
+
+from etl.job.plan import Plan
+from etl.job.progress import Progress
+from etl.lake.run_state import RunState
+
+
+class RunTracker:
+    """The state of one run in this process."""
+
+    def __init__(self) -> None:
+        self._state: RunState | None = None
+        self._step_started = time.monotonic()
+
+    def plan(self, plan: Plan, run_id: str) -> None:
+        """Set the planned totals; the steps are about to begin."""
+        self._state = RunState(
+            run_id=run_id,
+            recipe=plan.recipe.name,
+            splits=len(plan.splits),
+            input_bytes=sum(split.bytes for split in plan.splits),
+            units=max(plan.units.undecided, plan.units.untokenized),
+        )
+
+    def update(self, progress: Progress) -> None:
+        """Set the progress of a step of the planned run."""
+        if self._state is None:
+            return
+        if progress.step != self._state.step:
+            self._step_started = time.monotonic()
+        self._state = replace(
+            self._state,
+            step=progress.step,
+            done=progress.done,
+            total=progress.total,
+            done_bytes=progress.done_bytes,
+            total_bytes=progress.total_bytes,
+        )
+
+    def state(self) -> RunState | None:
+        """Return the state now; None before the plan is known."""
+        state = self._state
+        if state is None or state.step is None:
+            return state
+        return replace(state, seconds=round(time.monotonic() - self._step_started, 1))
