@@ -1,0 +1,111 @@
+"""`ClusterSettings`: the base of the files that describe clusters, with quantities and numbers of workers."""
+
+import math
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from etl.errors import ClusterError, RecipeError, nearest_names
+from etl.settings_files.validation_errors import Location, explain_errors, keys_of, names_of_model
+from etl.settings_files.yaml_file import YamlFile
+
+BYTES_PER_WORKER: Final = 28_000_000 * 600
+"""Input that `auto` gives to a worker: ten minutes at 28 MB/s, the end-to-end throughput of a core in
+``benchmarks/RESULTS.md``. A node takes a minute or two to start: in less time, more workers would not pay."""
+
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_FACTORS: Final = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
+    f"{unit}i": float(1 << 10 * (power + 1)) for power, unit in enumerate("KMGTPE")
+}
+_MIN_MEMORY: Final = 512 << 20  # a worker takes 400 MB when it has loaded the library (RESULTS.md)
+
+
+def _as_text(value: Any) -> Any:
+    """Return a number as text: YAML reads ``cpu: 2`` as one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _check_quantity(text: str) -> str:
+    if _QUANTITY.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a quantity of Kubernetes, such as 500m, 2 or 4Gi")
+    return text
+
+
+def _check_memory(text: str) -> str:
+    if quantity(text) < _MIN_MEMORY:
+        raise ValueError(f"{text!r} is {quantity(text):.0f} bytes; at least 512Mi, e.g. 4Gi")
+    return text
+
+
+def quantity(text: str) -> float:
+    """Return the number that a quantity of Kubernetes means.
+
+    >>> quantity("500m"), quantity("4Gi")
+    (0.5, 4294967296.0)
+    """
+    match = _QUANTITY.fullmatch(text)
+    assert match is not None
+    return float(match[1]) * _FACTORS.get(match[2] or "", 1.0)
+
+
+Quantity = Annotated[str, BeforeValidator(_as_text), AfterValidator(_check_quantity)]
+Memory = Annotated[Quantity, AfterValidator(_check_memory)]
+Workers = Annotated[int, Field(ge=1)] | Literal["auto"]
+"""A number of workers; auto: for the input that a run has to read."""
+
+
+class Settings(BaseModel):
+    """A part of a file: frozen, and strict about keys and types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ClusterSettings(Settings):
+    """The file of ``--cluster TYPE:FILE``; ``example`` is a line that is enough for one."""
+
+    example: ClassVar[str]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file; raise ClusterError with file and line, key and value if it is invalid."""
+        file = Path(path).expanduser()
+        try:
+            if not file.is_file():
+                siblings = file.parent.glob("*.y*ml") if file.parent.is_dir() else []
+                raise ClusterError(
+                    "cluster file not found",
+                    where=os.fspath(path),
+                    hint=nearest_names(file.name, sorted(sibling.name for sibling in siblings))
+                    or f"write one: `{cls.example}`",
+                )
+            data = YamlFile.parse(
+                file, noun="a cluster file", hint=f"write at least `{cls.example}`"
+            )
+            return cls._validate(data)
+        except RecipeError as error:
+            raise ClusterError(error.what, where=error.where, hint=error.hint) from error
+
+    @classmethod
+    def _validate(cls, file: YamlFile) -> Self:
+        try:
+            return cls.model_validate(file.data)
+        except ValidationError as error:
+            raise explain_errors(error, file, partial(_names_in, cls)) from error
+
+
+def workers_for(planned_bytes: int | None, max_workers: int) -> int:
+    """Return the number of workers for input of that size; one if it is unknown.
+
+    >>> workers_for(10**12, 100), workers_for(10**11, 100), workers_for(None, 100)
+    (60, 6, 1)
+    """
+    return max(1, min(max_workers, math.ceil((planned_bytes or 0) / BYTES_PER_WORKER)))
+
+
+def _names_in(model: type[BaseModel], location: Location) -> list[str]:
+    return names_of_model(keys_of(location), model)
