@@ -77,6 +77,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tokenlake needs Python 3.11 or newer: make PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,k8s,k8s-dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,slurm,k8s,k8s-dev]'
 	-$(BIN)/python -m tests.helpers.kubectl $(BIN)
 	@touch $@

@@ -77,7 +77,7 @@ Cluster = Annotated[
         "--cluster",
         metavar="ADDRESS",
         envvar="TOKENLAKE_CLUSTER",
-        help="A Dask scheduler, e.g. tcp://host:8786, or k8s:FILE; default: this machine.",
+        help="A Dask scheduler, e.g. tcp://host:8786, or k8s:FILE or slurm:FILE; default: this machine.",
     ),
 ]
 ClusterFile = Annotated[

@@ -20,6 +20,7 @@ from etl.compute.kubernetes.connect import (
 )
 from etl.compute.local_cluster import start_local_cluster
 from etl.compute.request import ClusterRequest, Workers, ignore
+from etl.compute.slurm import connect_to_slurm
 from etl.compute.time_limit import TIME_LIMIT
 from etl.compute.worker_settings import DASK_SETTINGS
 from etl.errors import ClusterError, nearest_names
@@ -61,14 +62,16 @@ CLUSTERS: Final[Mapping[str | None, ClusterType]] = {
     "tcp": connect_to_scheduler,
     "tls": connect_to_scheduler,
     "k8s": connect_to_kubernetes,
+    "slurm": connect_to_slurm,
 }
 """The types of clusters by the scheme of an address (``tls://...``, ``k8s:FILE``); None: no address."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Dask cluster: of the scheduler at ``address`` (``tcp://...``) or of a file (``k8s:FILE``), or local.
+    """A Dask cluster on this machine, or that of an ``address``.
 
+    An address is that of a scheduler (``tcp://...``) or names a cluster file (``k8s:FILE``, ``slurm:FILE``).
     A local cluster has ``workers`` single-threaded processes (default: one per core), which share the
     memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a file may have ``auto`` workers, as
     many as its input needs. ``tls`` is a folder that ``make_certificates`` has written: only clients with
