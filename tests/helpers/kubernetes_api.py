@@ -1,6 +1,6 @@
 """An API server in this process: it stores objects, denies verbs, and forwards ports over WebSockets.
 
-It stands in for a control plane in `make test`; the lab of tests/k8s has a real one.
+It serves `make test`; the lab of tests/k8s has a real control plane.
 """
 
 import asyncio
