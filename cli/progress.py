@@ -121,7 +121,9 @@ class JsonLines:
 
     def quarantined(self, note: "Quarantined") -> None:
         """Write the note of a part of the input that could not be read."""
-        self.event("quarantined", **asdict(note))
+        fields = asdict(note)
+        del fields["time"]  # the time of the line is as good
+        self.event("quarantined", **fields)
 
     def waiting(self, endpoint: str, seconds: float) -> None:
         """Write that a store does not answer."""

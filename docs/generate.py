@@ -46,7 +46,7 @@ _ORDER = (
 _MODULES_HEAD = """# Modules
 
 Every module with the first line of its docstring. `make docs` writes this page.
-The top-level folders `cli/`, `pipelines/` and `schemas/` are linked into `etl/` and installed there.
+The top-level folders `cli/`, `k8s/`, `pipelines/` and `schemas/` are linked into `etl/` and installed there.
 Imports point one way: `tests/test_layout.py` holds the layers.
 """
 

@@ -116,8 +116,9 @@ def _add_files(files: FileSet, package: Package) -> None:
 
 def _local_paths(stage: Stage) -> list[str]:
     paths: list[str] = []
+    settings = stage.model_dump()
     for name in stage.paths:
-        map_strings(paths.append, getattr(stage, name))
+        map_strings(paths.append, settings[name])
     return [path for path in paths if storage.is_local(storage.normalize(path))]
 
 

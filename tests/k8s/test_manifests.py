@@ -2,7 +2,6 @@
 
 import base64
 import copy
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -12,15 +11,21 @@ import pytest
 import yaml
 
 from etl.compute.worker_settings import DASK_SETTINGS
-from tests.helpers.manifests import ROOT, build, containers, is_of_dask, of_kind, pods
+from tests.helpers.manifests import (
+    KUBERNETES,
+    ROOT,
+    build,
+    containers,
+    dask_validators,
+    is_of_dask,
+    of_kind,
+    pods,
+)
 
 FOLDERS = sorted(
     str(path.parent.relative_to(ROOT)) for path in (ROOT / "k8s").rglob("kustomization.yaml")
 )
 OVERLAYS = [folder for folder in FOLDERS if folder.startswith("k8s/overlays/")]
-KUBERNETES = ("1.31", "1.37")
-"""The oldest version for which the manifests are written, and the newest with known schemas."""
-
 DRIVER = {
     ("kubernetes.dask.org", "daskclusters"): ["get", "create", "delete"],
     ("kubernetes.dask.org", "daskworkergroups"): ["get", "list", "create", "patch", "delete"],
@@ -44,41 +49,9 @@ GRANTS = {
 SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL", re.IGNORECASE)
 
 
-def strict(schema: Any) -> Any:
-    """Return a schema of a custom resource as one that JSON Schema understands, without unknown keys."""
-    if isinstance(schema, list):
-        return [strict(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("x-kubernetes-int-or-string"):
-        return {"type": ["integer", "string"]}
-    result = {
-        key: value if key in ("enum", "required") else strict(value)
-        for key, value in schema.items()
-    }
-    is_open = schema.get("x-kubernetes-preserve-unknown-fields")
-    if schema.get("type") == "object" and "properties" in schema and not is_open:
-        result.setdefault("additionalProperties", False)
-    return result
-
-
 @pytest.fixture(scope="module")
 def of_dask() -> dict[str, Any]:
-    """Return a strict validator for each kind of Dask's: the API server drops unknown fields silently."""
-    spec = importlib.util.find_spec("dask_kubernetes")
-    if spec is None or spec.origin is None:
-        pytest.skip("dask-kubernetes is not installed: it holds the schemas of Dask's resources")
-    jsonschema = pytest.importorskip("jsonschema")
-    chart = Path(spec.origin).parent / "operator/deployment/helm/dask-kubernetes-operator"
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    validators = {}
-    for kind in ("DaskCluster", "DaskWorkerGroup"):
-        text = (chart / "crds" / f"{kind.lower()}.yaml").read_text("utf-8")
-        (version,) = yaml.load(text, loader)["spec"]["versions"]
-        schema = strict(version["schema"]["openAPIV3Schema"])
-        schema["properties"] |= {"apiVersion": {}, "kind": {}, "metadata": {}}
-        validators[kind] = jsonschema.Draft202012Validator(schema)
-    return validators
+    return dask_validators()
 
 
 @pytest.mark.parametrize("version", KUBERNETES)

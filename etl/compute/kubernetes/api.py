@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from etl.compute.kubernetes.resources import Resource
+from etl.compute.kubernetes.resources import TLS_SECRET, Resource
 from etl.errors import ClusterError, error_line
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ OPERATOR_HINT: Final = (
     "dask-kubernetes-operator --repo https://helm.dask.org -n dask-operator --create-namespace"
 )
 
+_GROUPS: Final = {
+    plural: version.rpartition("/")[0] for version, plural in KINDS.values() if "/" in version
+}
 _TIMEOUT_SECONDS: Final = 10.0  # of one request
 _MAX_ITEMS: Final = 500  # of a list: problems of the first pods are those of all
 _VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
@@ -88,6 +91,13 @@ class Api:
     def server(self) -> str:
         """The URL of the API server."""
         return str(self._api.auth.server)
+
+    def require(self, needs: Mapping[str, str]) -> None:
+        """Raise ClusterError if this account lacks one of these permissions: resource -> verbs."""
+        for resource, verbs in needs.items():
+            for verb in verbs.split():
+                if not self._guard(self._may(verb, resource), "create", "selfsubjectaccessreviews"):
+                    raise self._explain(403, "by its roles", verb, resource)
 
     def get(self, kind: str, name: str) -> Resource | None:
         """Return a resource, or None if it does not exist."""
@@ -193,6 +203,31 @@ class Api:
         ) as response:
             return response.json()
 
+    async def _may(self, verb: str, resource: str) -> bool:
+        """Return whether this account may do something."""
+        name, _, subresource = resource.partition("/")
+        attributes = {
+            "namespace": self._namespace,
+            "verb": verb,
+            "group": _GROUPS.get(name, ""),
+            "resource": name,
+            "subresource": subresource,
+        }
+        if name == "secrets" and verb == "get":
+            attributes["name"] = TLS_SECRET
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        async with self._api.call_api(
+            "POST",
+            version="authorization.k8s.io/v1",
+            url="selfsubjectaccessreviews",
+            content=json.dumps(review),
+        ) as response:
+            return bool(response.json()["status"]["allowed"])
+
     async def _log(self, pod: str, params: Mapping[str, str]) -> str:
         async with self._api.call_api(
             namespace=self._namespace, url=f"pods/{pod}/log", params=params
@@ -225,18 +260,14 @@ class Api:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pod: str, port: int
     ) -> None:
         """Copy the bytes of a connection to a pod and back."""
-        with suppress(Exception):  # of both connections: the client sees that its own is closed
-            async with self._websocket(pod, port) as websocket:
-                tasks = [
-                    asyncio.ensure_future(_send(reader, websocket)),
-                    asyncio.ensure_future(_receive(websocket, writer)),
-                ]
-                try:
-                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for task in tasks:
-                        task.cancel()
-        writer.close()
+        try:
+            with suppress(Exception):  # of both connections: the client sees that its own is closed
+                async with self._websocket(pod, port) as websocket:
+                    await _copy(reader, writer, websocket)
+        finally:
+            writer.close()
+            with suppress(Exception):
+                await writer.wait_closed()
 
     async def _close(self) -> None:
         session = self._api._session  # noqa: SLF001 - kr8s cannot close it
@@ -311,6 +342,20 @@ def _message_of(response: "httpx.Response") -> str:
 
 async def _authenticate(api: "kr8s.asyncio.Api") -> None:
     await api.auth
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, websocket: Any) -> None:
+    """Copy bytes in both directions until one of them ends."""
+    tasks = [
+        asyncio.ensure_future(_send(reader, websocket)),
+        asyncio.ensure_future(_receive(websocket, writer)),
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _send(reader: asyncio.StreamReader, websocket: Any) -> None:

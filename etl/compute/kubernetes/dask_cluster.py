@@ -30,6 +30,16 @@ _START_SECONDS: Final = (
 _END_SECONDS: Final = 60.0  # pods have 20 seconds to end
 _LOG_LINES: Final = 5
 
+_NEEDS: Final = {
+    "daskclusters": "get create delete",
+    "daskworkergroups": "get list create patch delete",
+    "pods": "list",
+    "events": "list",
+    "pods/log": "get",
+}
+"""The permissions that a cluster needs, as in k8s/base/roles.yaml. Without one, nothing is created."""
+_NEEDS_OUTSIDE: Final = {"secrets": "get create", "pods/portforward": "get"}
+
 Report = Callable[[str], None]
 
 
@@ -58,7 +68,7 @@ class DaskCluster:
         self._note = ""  # a problem that may end without a change
 
     def exists(self) -> bool:
-        """Return whether the cluster exists."""
+        """Return whether the cluster exists; raises ClusterError if Dask's operator is not installed."""
         return self._find() is not None
 
     def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
@@ -66,7 +76,9 @@ class DaskCluster:
 
         Workers are never removed: Dask's operator would choose those of any group.
         """
-        self._await_end("an earlier cluster")  # the operator would count what is being deleted
+        outside = {} if _has_certificates() else _NEEDS_OUTSIDE
+        self._api.require(_NEEDS | outside)
+        self._await_end()  # of an earlier cluster: the operator would count what is being deleted
         created = None if self.exists() else self._create(sizes["default"], run)
         found = created or self._find()
         if found is None or "deletionTimestamp" in found["metadata"]:
@@ -123,7 +135,7 @@ class DaskCluster:
                 if is_ready(pod):
                     return str(pod["metadata"]["name"])
             seconds = time.monotonic() - started
-            self._check(pods, seconds)
+            self._check("scheduler", pods, seconds)
             if not pods and seconds > _OPERATOR_SECONDS and not self._is_seen_by_operator():
                 raise ClusterError(
                     "Dask's operator does not react to the new cluster",
@@ -144,19 +156,19 @@ class DaskCluster:
         waiting = _Waiting(self._report)
         while not has_worker(pods := self._pods(component="worker")):
             seconds = time.monotonic() - started
-            if not any(map(is_ready, pods)):
-                self._check(pods, seconds)
+            self._check("worker", pods, seconds)
             counts = Counter(map(state_of, pods))
             state = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no pod yet"
             waiting.for_("workers", state, seconds, self._note)
             time.sleep(_POLL_SECONDS)
 
-    def _check(self, pods: list[Resource], seconds: float) -> None:
-        """Raise ClusterError with the reason if pods cannot start, after some seconds."""
-        problems = self._problems(pods)
-        fatal = [problem for problem in problems if problem.is_fatal]
-        if fatal and seconds > _FATAL_SECONDS:
-            raise self._error(fatal[0])
+    def _check(self, role: str, pods: list[Resource], seconds: float) -> None:
+        """Raise ClusterError with the reason if none of the pods of a role can start, after some seconds."""
+        problems = [each for each in self._problems(pods) if each.role == role]
+        fatal = {problem.name: problem for problem in problems if problem.is_fatal}
+        is_hopeless = all(pod["metadata"]["name"] in fatal for pod in pods)
+        if fatal and is_hopeless and seconds > _FATAL_SECONDS:
+            raise self._error(next(iter(fatal.values())))
         self._note = problems[0].what if problems else ""
         if seconds > _START_SECONDS:
             raise ClusterError(
@@ -193,10 +205,13 @@ class DaskCluster:
                 self._api.delete("DaskWorkerGroup", group["metadata"]["name"])
         self._api.delete("DaskCluster", self._name)
         self._report(f"cluster    {self._name} deleted")
-        self._await_end("the cluster")
+        self._await_end(also_resource=False)
 
-    def _await_end(self, what: str) -> None:
-        """Wait until the pods of a deleted cluster have ended."""
+    def _await_end(self, *, also_resource: bool = True) -> None:
+        """Wait until the pods of a deleted cluster have ended.
+
+        Its resource costs nothing, and ends when the operator has finished what it is doing.
+        """
         waiting = _Waiting(self._report)
         started = time.monotonic()
         while (seconds := time.monotonic() - started) < _END_SECONDS:
@@ -204,9 +219,9 @@ class DaskCluster:
             if found is not None and "deletionTimestamp" not in found["metadata"]:
                 return
             pods = self._pods()
-            if found is None and not pods:
+            if not pods and (found is None or not also_resource):
                 return
-            waiting.for_(what, f"to end, {len(pods)} pods", seconds, "")
+            waiting.for_("the cluster", f"to end, {len(pods)} pods", seconds, "")
             time.sleep(_POLL_SECONDS)
 
     def status(self) -> Status:
@@ -236,9 +251,8 @@ class DaskCluster:
     @contextmanager
     def certificates(self) -> Iterator[Path]:
         """Yield a folder with the certificates of a client: that of a pod, or a copy of the Secret."""
-        mounted = Path(resources.TLS_FOLDER)
-        if (mounted / certificates.AUTHORITY).is_file():
-            yield mounted
+        if _has_certificates():
+            yield Path(resources.TLS_FOLDER)
             return
         secret = self._api.get("Secret", resources.TLS_SECRET)
         if secret is None:
@@ -253,7 +267,7 @@ class DaskCluster:
 
     def ensure_certificates(self) -> None:
         """Create the Secret of the certificates, unless it exists or is mounted here."""
-        if (Path(resources.TLS_FOLDER) / certificates.AUTHORITY).is_file():
+        if _has_certificates():
             return
         if self._api.get("Secret", resources.TLS_SECRET) is not None:
             return
@@ -286,6 +300,11 @@ class _Waiting:
         if text != last or seconds - reported >= 10:
             self._last = text, seconds
             self._report(f"waiting    {what} {text} ({seconds:.0f}s)")
+
+
+def _has_certificates() -> bool:
+    """Return whether the certificates are mounted, as in the pod of a driver."""
+    return (Path(resources.TLS_FOLDER) / certificates.AUTHORITY).is_file()
 
 
 def _image_of(cluster: Resource) -> str:

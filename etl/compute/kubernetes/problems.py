@@ -33,10 +33,11 @@ _ROLE: Final = "dask.org/component"
 class Problem:
     """Why a pod does not start; one that is not fatal may end without a change."""
 
+    name: str  # of the object
     what: str
     hint: str | None
     is_fatal: bool
-    is_of_scheduler: bool
+    role: str  # scheduler, worker or another
     crashed: str | None = None  # the pod whose log says why
 
 
@@ -55,7 +56,7 @@ def find_problems(
         if _time_of(event) >= since[:19] and names.fullmatch(name) and name not in ready:
             problems += _of_event(event, name)
     unique = {problem.what: problem for problem in problems}
-    return sorted(unique.values(), key=lambda each: (not each.is_of_scheduler, not each.is_fatal))
+    return sorted(unique.values(), key=lambda each: (each.role != "scheduler", not each.is_fatal))
 
 
 def is_ready(pod: Resource) -> bool:
@@ -89,31 +90,34 @@ def state_of(pod: Resource) -> str:
 
 def _of_pod(pod: Resource) -> Iterator[Problem]:
     name, status = pod["metadata"]["name"], pod.get("status", {})
-    is_of_scheduler = pod["metadata"].get("labels", {}).get(_ROLE) == "scheduler"
+    role = pod["metadata"].get("labels", {}).get(_ROLE, "")
     for container in status.get("containerStatuses", []):
         waiting = container.get("state", {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
         if reason in _HINTS or reason.startswith("Err"):
             image = f" of the image {container.get('image')}" if "mage" in reason else ""
             yield Problem(
+                name=name,
                 what=_text(f"the pod {name} does not start: {reason}{image}", message),
                 hint=_HINTS.get(reason),
                 is_fatal=reason in _HINTS,
-                is_of_scheduler=is_of_scheduler,
+                role=role,
                 crashed=name if reason == "CrashLoopBackOff" else None,
             )
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             yield Problem(
+                name=name,
                 what=_text(f"the pod {name} has no node yet", condition.get("message", "")),
                 hint="check that nodes of this size and with these labels exist or can be added",
                 is_fatal=False,
-                is_of_scheduler=is_of_scheduler,
+                role=role,
             )
 
 
 def _of_event(event: Resource, name: str) -> Iterator[Problem]:
-    reason, message = event.get("reason", ""), event.get("message", "")
+    reason, message = event.get("reason", ""), event.get("message", "").partition(" Traceback ")[0]
+    message = message.partition("\nTraceback ")[0]
     kind = str(event["involvedObject"].get("kind", "object"))
     if kind.startswith("Dask") and " is forbidden" in message:
         reason = "FailedCreate"  # of the operator, which logs to events
@@ -123,11 +127,22 @@ def _of_event(event: Resource, name: str) -> Iterator[Problem]:
     if reason == "FailedCreate":
         what = f"no pod of {name} can be created"
     yield Problem(
+        name=name,
         what=_text(what, message),
         hint=_HINTS.get(reason, "check that nodes of this size and with these labels can be added"),
         is_fatal=reason in _FROM_EVENTS,
-        is_of_scheduler="-scheduler" in name,
+        role=_role_of(name),
     )
+
+
+def _role_of(name: str) -> str:
+    """Return the role of an object of the operator or of a controller; that of a cluster is the scheduler's.
+
+    >>> _role_of("tokenlake-scheduler-65d"), _role_of("tokenlake-spot-worker-1-65d"), _role_of("tokenlake")
+    ('scheduler', 'worker', 'scheduler')
+    """
+    is_group = re.search(r"-(default|spot|high-memory)(-worker-|$)", name) is not None
+    return "worker" if is_group else "scheduler"
 
 
 def _time_of(event: Resource) -> str:

@@ -1,0 +1,218 @@
+"""An API server in this process: it stores objects, denies verbs, and forwards ports over WebSockets.
+
+It serves `make test`; the lab of tests/k8s has a real control plane.
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+Json = dict[str, Any]
+Key = tuple[str, str, str]
+_KINDS = {"pods", "services", "events", "secrets", "configmaps", "jobs"}
+_OF_DASK = {"daskclusters", "daskworkergroups"}
+_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+
+
+@dataclass
+class KubernetesApi:
+    """The objects of a cluster by plural, namespace and name, and what the server does with requests."""
+
+    objects: dict[Key, Json] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=lambda: _KINDS | _OF_DASK)
+    denied: set[tuple[str, str]] = field(default_factory=set)  # verb, resource
+    namespaces: set[str] = field(default_factory=lambda: {"tokenlake"})
+    ports: dict[int, int] = field(default_factory=dict)  # of the pods -> of this machine
+    logs: dict[str, str] = field(default_factory=dict)  # by pod
+    on_create: Callable[[str, Json], None] = lambda _plural, _item: None
+    on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
+    calls: set[tuple[str, str]] = field(default_factory=set)  # verb, resource
+
+    def add(self, plural: str, item: Json) -> Json:
+        """Store an object as the server does."""
+        metadata = item["metadata"]
+        metadata |= {"uid": uuid.uuid4().hex, "creationTimestamp": now()}
+        metadata.setdefault("namespace", "tokenlake")
+        self.objects[plural, metadata["namespace"], metadata["name"]] = item
+        return item
+
+    def names(self, plural: str) -> list[str]:
+        return sorted(name for kind, _, name in self.objects if kind == plural)
+
+    def item(self, plural: str, name: str) -> Json:
+        return self.objects[plural, "tokenlake", name]
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        plural, name, sub = (request.match_info.get(key, "") for key in ("plural", "name", "sub"))
+        resource = f"{plural}/{sub}" if sub else plural
+        verb = _VERBS.get(request.method, "get" if name else "list")
+        self.calls.add((verb, resource))
+        namespace = request.match_info["namespace"]
+        if plural not in self.kinds:
+            return web.Response(status=404, text="404 page not found\n")
+        if (verb, resource) in self.denied:
+            return _status(
+                403, f'{resource} is forbidden: User "u" cannot {verb} resource "{resource}"'
+            )
+        if verb == "create" and namespace not in self.namespaces:
+            return _status(404, f'namespaces "{namespace}" not found')
+        if sub == "portforward":
+            return await self._forward(request)
+        if sub == "log":
+            return web.Response(text=self.logs.get(name, ""))
+        return await self._answer(request, verb, (plural, namespace, name))
+
+    async def review(self, request: web.Request) -> web.Response:
+        """Answer whether a request would be allowed."""
+        asked = (await request.json())["spec"]["resourceAttributes"]
+        resource = "/".join(filter(None, [asked["resource"], asked.get("subresource")]))
+        is_allowed = (asked["verb"], resource) not in self.denied
+        return web.json_response({"status": {"allowed": is_allowed}}, status=201)
+
+    async def _answer(self, request: web.Request, verb: str, key: Key) -> web.Response:
+        plural, namespace, name = key
+        if verb == "list":
+            wanted = [
+                each.split("=")
+                for each in request.query.get("labelSelector", "").split(",")
+                if each
+            ]
+            items = [
+                item
+                for (kind, place, _), item in self.objects.items()
+                if (kind, place) == (plural, namespace)
+                and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
+            ]
+            return web.json_response({"items": items})
+        if verb == "create":
+            item = await request.json()
+            key = plural, namespace, item["metadata"]["name"]
+            if key in self.objects:
+                return _status(409, f'{plural} "{key[2]}" already exists')
+            self.add(plural, item)
+            await asyncio.to_thread(self.on_create, plural, item)
+            return web.json_response(item, status=201)
+        if key not in self.objects:
+            return _status(404, f'{plural} "{name}" not found')
+        item = self.objects[key]
+        if verb == "patch":
+            _merge(item, await request.json())
+        if verb == "delete":
+            del self.objects[key]
+            await asyncio.to_thread(self.on_delete, plural, item)
+        return web.json_response(item)
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        remote = int(request.query["ports"])
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        for channel in (b"\x00", b"\x01"):
+            await socket.send_bytes(channel + remote.to_bytes(2, "little"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[remote])
+
+        async def answer() -> None:
+            while data := await reader.read(1 << 16):
+                await socket.send_bytes(b"\x00" + data)
+            await socket.close()
+
+        task = asyncio.ensure_future(answer())
+        async for message in socket:
+            if message.type is WSMsgType.BINARY:
+                writer.write(message.data[1:])
+        task.cancel()
+        writer.close()
+        with contextlib.suppress(Exception):
+            await writer.wait_closed()
+        return socket
+
+
+@contextmanager
+def kubernetes_api(folder: Path) -> Iterator[tuple[KubernetesApi, Path]]:
+    """Start a server; yield it with a kubeconfig for it."""
+    api = KubernetesApi()
+    app = web.Application(client_max_size=4 << 20)
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    app.router.add_post(reviews, api.review)
+    for prefix in ("/api/{version}", "/apis/{group}/{version}"):
+        path = prefix + "/namespaces/{namespace}/{plural}"
+        for suffix in ("", "/{name}", "/{name}/{sub}"):
+            app.router.add_route("*", path + suffix, api.handle)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+
+    async def start() -> int:
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return int(runner.addresses[0][1])
+
+    try:
+        port = asyncio.run_coroutine_threadsafe(start(), loop).result()
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port}")))
+        yield api, kubeconfig
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def pod(name: str, role: str, **status: Any) -> Json:
+    """Return a pod of the cluster `tokenlake`, ready unless its status says something else."""
+    labels = {"dask.org/cluster-name": "tokenlake", "dask.org/component": role}
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name, "labels": labels}, "status": status or ready}
+
+
+def event(kind: str, name: str, reason: str, message: str) -> Json:
+    """Return an event about an object, at the present time."""
+    involved = {"kind": kind, "name": name}
+    metadata = {"name": f"{name}.{uuid.uuid4().hex}"}
+    return {
+        "metadata": metadata,
+        "involvedObject": involved,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": now(),
+    }
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _status(code: int, message: str) -> web.Response:
+    body = {"kind": "Status", "status": "Failure", "code": code, "message": message}
+    return web.json_response(body, status=code)
+
+
+def _merge(item: Json, changes: Json) -> None:
+    for name, value in changes.items():
+        if isinstance(value, dict):
+            _merge(item.setdefault(name, {}), value)
+        else:
+            item[name] = value
+
+
+def _kubeconfig(server: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "x"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }

@@ -1,0 +1,181 @@
+"""The resources of a cluster file are valid, and differ from the shipped manifests in its values only."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from etl.compute.certificates import make_certificates
+from etl.compute.kubernetes import resources
+from etl.compute.kubernetes.cluster_file import BYTES_PER_WORKER, ClusterFile
+from etl.errors import ClusterError
+from tests.helpers.manifests import ROOT, pods_of, validate
+
+FILES: dict[str, dict[str, Any]] = {
+    "smallest": {"image": "registry.example.com/tokenlake:0.1.0"},
+    "everything": {
+        "image": "registry.example.com/tokenlake:0.1.0",
+        "namespace": "research",
+        "context": "eks",
+        "name": "crawl",
+        "workers": 3,
+        "max_workers": 500,
+        "spot": {
+            "workers": "auto",
+            "node_selector": {"eks.amazonaws.com/capacityType": "SPOT"},
+            "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+        },
+        "high_memory": {"workers": 2, "memory": "32Gi"},
+        "cpu": "500m",
+        "memory": "8Gi",
+        "idle_timeout": 600,
+        "environment": {"AWS_REGION": "eu-central-1"},
+    },
+}
+
+
+def write(path: Path, data: Any) -> Path:
+    path.write_text(data if isinstance(data, str) else yaml.safe_dump(data), "utf-8")
+    return path
+
+
+@pytest.fixture(params=FILES)
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterFile:
+    return ClusterFile.load(write(tmp_path / "cluster.yaml", FILES[request.param]))
+
+
+def of(settings: ClusterFile) -> list[dict[str, Any]]:
+    sizes = settings.sizes(None)
+    groups = [resources.worker_group(settings, g, n) for g, n in sizes.items() if g != "default"]
+    job = resources.driver_job(settings, ["run", "demo"], {"cluster.yaml": "cluster.yaml"})
+    files = resources.recipe_map(settings, {"cluster.yaml": b"image: x", "model": b"\xff"})
+    return [resources.dask_cluster(settings, sizes["default"], run="me"), *groups, job, files]
+
+
+def test_all_resources_are_valid(settings: ClusterFile, tmp_path: Path) -> None:
+    make_certificates(tmp_path / "certificates")
+    for item in [*of(settings), resources.tls_secret(settings, tmp_path / "certificates")]:
+        validate(item)
+        assert item["metadata"]["namespace"] == settings.namespace
+        assert item["metadata"]["labels"]["app.kubernetes.io/part-of"] == "tokenlake"
+
+
+def test_the_values_of_the_file_are_in_the_resources(tmp_path: Path) -> None:
+    settings = ClusterFile.load(write(tmp_path / "cluster.yaml", FILES["everything"]))
+    cluster, spot, high_memory, job, files = of(settings)
+    names = [item["metadata"]["name"] for item in (cluster, spot, high_memory, job, files)]
+    assert names == ["crawl", "crawl-spot", "crawl-high-memory", "crawl-driver", "crawl-recipe"]
+    assert cluster["metadata"]["annotations"]["tokenlake/run"] == "me"
+    assert cluster["spec"]["idleTimeout"] == 600
+    selector = cluster["spec"]["scheduler"]["service"]["selector"]
+    assert selector["dask.org/cluster-name"] == "crawl"
+    sizes = [item["spec"]["worker"]["replicas"] for item in (cluster, spot, high_memory)]
+    assert sizes == [3, 1, 2]
+    for item, memory in ((cluster, "8Gi"), (spot, "8Gi"), (high_memory, "32Gi")):
+        worker = item["spec"]["worker"]["spec"]["containers"][0]
+        assert worker["resources"]["requests"]["memory"] == memory
+        assert worker["resources"]["limits"] == {"memory": memory}
+        assert worker["resources"]["requests"]["cpu"] == "500m"
+        assert "tls://crawl-scheduler:8786" in worker["args"]
+        assert worker["env"] == [{"name": "AWS_REGION", "value": "eu-central-1"}]
+    pod = spot["spec"]["worker"]["spec"]
+    assert pod["nodeSelector"] == FILES["everything"]["spot"]["node_selector"]
+    assert pod["tolerations"] == FILES["everything"]["spot"]["tolerations"]
+    assert high_memory["spec"]["worker"]["spec"]["nodeSelector"] == {"pool": "high-memory"}
+    driver = job["spec"]["template"]["spec"]["containers"][0]
+    environment = {each["name"]: each["value"] for each in driver["env"]}
+    assert environment == {
+        "AWS_REGION": "eu-central-1",
+        "TOKENLAKE_TLS": "/etc/tokenlake/tls",
+        "TOKENLAKE_CLUSTER": "k8s:/recipe/cluster.yaml",
+        "TOKENLAKE_RUN": "crawl-driver",
+    }
+    assert driver["args"] == ["etl", "run", "demo"]
+    assert files["data"] == {"cluster.yaml": "image: x"}
+    assert files["binaryData"] == {"model": "/w=="}
+
+
+def test_nothing_else_differs_from_the_manifests() -> None:
+    """A field that is changed in k8s/cluster is changed for cluster files, too."""
+    settings = ClusterFile(image="tokenlake", workers=4, memory="4Gi", spot={"workers": 1})
+    shipped, *_ = yaml.safe_load((ROOT / "k8s/cluster/dask.yaml").read_text("utf-8"))["items"]
+    built = copy.deepcopy(resources.dask_cluster(settings, 4))
+    worker = built["spec"]["worker"]["spec"]["containers"][0]
+    assert worker.pop("env") == []
+    assert built["spec"] == json.loads(json.dumps(shipped["spec"]))
+
+
+def test_images_are_those_of_the_file(settings: ClusterFile) -> None:
+    images = {
+        container["image"]
+        for item in of(settings)
+        for pod in pods_of(item)
+        for container in pod.spec["containers"]
+    }
+    assert images == {settings.image}
+
+
+IMAGE = "image: x\n"
+WRONG = {
+    "unknown key": (f"{IMAGE}workrs: 3", "2: unknown key 'workrs'", "did you mean 'workers'?"),
+    "unknown key of a group": (
+        f"{IMAGE}spot: {{workers: 2, node_selecter: {{a: b}}}}",
+        "2: unknown key 'spot.node_selecter'",
+        "did you mean 'node_selector'?",
+    ),
+    "unit": (f"{IMAGE}memory: 4GB", "2: memory: '4GB' is not a quantity of Kubernetes", ""),
+    "bytes": (f"{IMAGE}memory: 4", "2: memory: '4' is 4 bytes; at least 512Mi", ""),
+    "no workers": (f"{IMAGE}workers: 0", "2: workers: input should be greater than", ""),
+    "some workers": (f"{IMAGE}workers: some", "2: workers: input should be a valid int", ""),
+    "name": (f"{IMAGE}name: My_Cluster", "2: name: string should match pattern", ""),
+    "no image": ("workers: 3", "'image' is missing", ""),
+    "secret": (
+        f"{IMAGE}environment: {{AWS_SECRET_ACCESS_KEY: x}}",
+        "2: environment: AWS_SECRET_ACCESS_KEY may hold a secret",
+        "",
+    ),
+    "two autos": (f"{IMAGE}spot: {{workers: auto}}", "cannot both be auto", ""),
+    "no mapping": ("- image", "a cluster file must be a mapping", "`image: NAME`"),
+    "not YAML": ("image: [", "invalid YAML", ""),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_file_is_refused_with_its_line(case: str, tmp_path: Path) -> None:
+    text, what, hint = WRONG[case]
+    path = write(tmp_path / "cluster.yaml", text)
+    with pytest.raises(ClusterError) as caught:
+        ClusterFile.load(path)
+    assert what in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert hint in str(caught.value.hint)
+
+
+def test_a_missing_file_is_reported_with_its_neighbours(tmp_path: Path) -> None:
+    write(tmp_path / "cluster.yaml", IMAGE)
+    with pytest.raises(ClusterError, match="cluster file not found") as caught:
+        ClusterFile.load(tmp_path / "clutser.yaml")
+    assert "did you mean 'cluster.yaml'?" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("workers", "planned_bytes", "size"),
+    [
+        (7, 10**15, 7),
+        ("auto", None, 1),
+        ("auto", 10 * BYTES_PER_WORKER, 10),
+        ("auto", 10 * BYTES_PER_WORKER + 1, 11),
+        ("auto", 10**15, 20),
+    ],
+)
+def test_auto_is_the_number_of_workers_for_the_input(
+    workers: Any, planned_bytes: int | None, size: int
+) -> None:
+    settings = ClusterFile(image="x", max_workers=20).with_workers(workers)
+    assert settings.sizes(planned_bytes) == {"default": size}
+    spot = ClusterFile(image="x", workers=3, max_workers=20, spot={"workers": "auto"})
+    sizes = spot.with_workers(workers).sizes(planned_bytes)
+    assert sizes == {"default": 3, "spot": size}, "shuffles run at a fixed size"
