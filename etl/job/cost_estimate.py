@@ -70,7 +70,7 @@ _OVERHEAD = (
 STARTUP_SECONDS: Final = 3.0
 """Core-seconds of each worker before its first split: imports, kernels, tokenizer; measured with the demo."""
 
-_SAMPLED_FILES = 8
+_SAMPLED_FILES = 4
 _EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5}
 _JSON = 0.9  # text in JSON Lines and CSV, the rest is syntax and other columns
 _STORED_TEXT = 0.3  # bytes of documents on disk per byte of text: zstd, with signals
@@ -88,7 +88,7 @@ _SPLITS_PER_COMMIT = 256
 _PLAN_READS, _PLAN_WRITES = 90.0, 70.0  # listings, logs, lease, creation of tables
 
 _ENOUGH_SECONDS = 20.0  # of recorded costs of a run, to derive more than speeds from it
-_MAX_ENTRIES = 100  # of a log that are searched for a run to learn from
+_MAX_ENTRIES = 10  # of each log that are searched for a run to learn from: on S3, each is a request
 
 _MEMORY = 1 << 30  # of a worker: benchmarks/RESULTS.md has up to 950 MB
 _MEMORY_DEDUP = 2 << 30  # a hundred million keys fitted into workers of this size
@@ -205,7 +205,8 @@ def _parquet_expansion(plan: Plan) -> float:
     """Return the uncompressed bytes of the text column per byte of a few of the Parquet files."""
     uris = dict.fromkeys(each.uri for each in plan.splits if each.format in ("parquet", "delta"))
     column, text, size = plan.recipe.source.columns.text, 0, 0
-    for uri in islice(uris, 0, None, max(1, len(uris) // _SAMPLED_FILES)):
+    spread = islice(uris, 0, None, max(1, len(uris) // _SAMPLED_FILES))
+    for uri in islice(spread, _SAMPLED_FILES):
         try:
             with storage.open_input(uri) as file:
                 footer, num_bytes = pq.read_metadata(file), file.size()
