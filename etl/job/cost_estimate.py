@@ -2,7 +2,8 @@
 
 The formula, with all sums over the splits and units of the plan:
 
-- text bytes = input bytes x the expansion of their format and compression
+- text bytes = input bytes x the expansion of their format and compression; that of Parquet is read from the
+  footers of a few files
 - core-seconds = overhead x text bytes x (sum of the parts' seconds per byte) + start-up x workers
 - bytes read = input bytes + kept text as stored, once for each pass after the first
 - bytes written = bytes stored = stored text + tokens + signatures and keys
@@ -14,10 +15,11 @@ the lake's own runs where these have recorded a stage of the same kind, and else
 (one core of an idle x86-64 virtual machine). All text is assumed to be kept, unless the lake's runs say
 otherwise.
 
-Uncertainty: from benchmarks, a factor of 2 on text like theirs, and more where stages reject most of the text
-before the expensive ones or where words come from dictionaries; from the lake's own runs, about a quarter on
-further input of the same kind. On S3, files below 8 MiB are read several times: once for each request for a
-part of them, which the estimate of bytes read leaves out.
+Uncertainty: from benchmarks, a factor of 2 on text like theirs and idle cores. The estimate is too high where
+stages reject most of the text before the expensive ones, and too low where words come from dictionaries. From
+the lake's own runs, it is as near as their input and the load of their machines are to those of this run. On
+S3, files below 8 MiB are read several times, once for each request for a part of them, which the estimate of
+bytes read leaves out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,8 +27,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from etl import schemas, storage
 from etl.compute.local_cluster import num_cores
+from etl.errors import StorageError
 from etl.job.plan import Plan
 from etl.lake.open_table import find_table
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE, stage_costs
@@ -64,10 +70,11 @@ _OVERHEAD = (
 STARTUP_SECONDS: Final = 3.0
 """Core-seconds of each worker before its first split: imports, kernels, tokenizer; measured with the demo."""
 
-_EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5, "delta": 2.5, "arrow": 1.0}
+_SAMPLED_FILES = 4
+_EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5}
 _JSON = 0.9  # text in JSON Lines and CSV, the rest is syntax and other columns
-_STORED_TEXT = 0.4  # bytes of documents on disk per byte of text: zstd, with signals
-_TOKEN_BYTES = 0.5  # bytes of tokens on disk per byte of text: 2.2 per token of 4.2 bytes, lz4
+_STORED_TEXT = 0.3  # bytes of documents on disk per byte of text: zstd, with signals
+_TOKEN_BYTES = 0.4  # bytes of tokens on disk per byte of text: 1.7 per token of 4.2 bytes, lz4
 _FILE_BYTES = 4000  # of a data file beside its rows: footer, statistics
 _KEY_SHARE = {"dedup_exact": 0.003, "dedup_minhash": 0.12, "dedup_paragraphs": 0.05}  # of the text
 
@@ -81,7 +88,7 @@ _SPLITS_PER_COMMIT = 256
 _PLAN_READS, _PLAN_WRITES = 90.0, 70.0  # listings, logs, lease, creation of tables
 
 _ENOUGH_SECONDS = 20.0  # of recorded costs of a run, to derive more than speeds from it
-_MAX_ENTRIES = 100  # of a log that are searched for a run to learn from
+_MAX_ENTRIES = 10  # of each log that are searched for a run to learn from: on S3, each is a request
 
 _MEMORY = 1 << 30  # of a worker: benchmarks/RESULTS.md has up to 950 MB
 _MEMORY_DEDUP = 2 << 30  # a hundred million keys fitted into workers of this size
@@ -118,7 +125,10 @@ def estimate_cost(plan: Plan, *, workers: int | None = None) -> Estimate:
     recipe = plan.recipe
     basis = _basis(recipe)
     inputs = sum(_read_bytes(split) for splits in (plan.splits, plan.uncounted) for split in splits)
-    text = sum(_text_bytes(split, basis) for split in plan.splits)
+    parquet = basis.expansion or _parquet_expansion(plan)
+    text = sum(
+        split.bytes * (basis.expansion or _expansion(split, parquet)) for split in plan.splits
+    )
     stored = basis.stored.get("documents", _STORED_TEXT)
     # Units of earlier runs pass the later steps only.
     old = plan.units.num_bytes / stored
@@ -146,8 +156,10 @@ def estimate_cost(plan: Plan, *, workers: int | None = None) -> Estimate:
 
 def _describe(basis: Basis) -> str:
     if basis.run_id is None:
-        return "benchmarks: within a factor of 2 on similar text, and less if most of it is rejected early"
-    return f"the lake's run {basis.run_id}: about a quarter more or less on input of the same kind"
+        return "benchmarks: within a factor of 2 on similar text and idle cores"
+    return (
+        f"the lake's run {basis.run_id}: as near as its input and machines are to those of this run"
+    )
 
 
 def _first_parts(recipe: Recipe) -> Iterator[str]:
@@ -180,12 +192,31 @@ def _read_bytes(split: Split) -> int:
     return min(split.bytes + _RANGE_BYTES, left)
 
 
-def _text_bytes(split: Split, basis: Basis) -> float:
-    if basis.expansion is not None:
-        return split.bytes * basis.expansion
+def _expansion(split: Split, parquet: float) -> float:
+    """Return the bytes of text per byte of a split."""
+    if split.format in ("parquet", "delta"):
+        return parquet
     compression = split_compression(split.uri)[1]
     expansion = _EXPANSION.get(compression or split.format, 1.0)
-    return split.bytes * expansion * (_JSON if split.format in ("jsonl", "csv") else 1.0)
+    return expansion * (_JSON if split.format in ("jsonl", "csv") else 1.0)
+
+
+def _parquet_expansion(plan: Plan) -> float:
+    """Return the uncompressed bytes of the text column per byte of a few of the Parquet files."""
+    uris = dict.fromkeys(each.uri for each in plan.splits if each.format in ("parquet", "delta"))
+    column, text, size = plan.recipe.source.columns.text, 0, 0
+    spread = islice(uris, 0, None, max(1, len(uris) // _SAMPLED_FILES))
+    for uri in islice(spread, _SAMPLED_FILES):
+        try:
+            with storage.open_input(uri) as file:
+                footer, num_bytes = pq.read_metadata(file), file.size()
+        except (StorageError, pa.ArrowException, OSError):
+            continue  # its splits will be quarantined
+        groups = (footer.row_group(index) for index in range(footer.num_row_groups))
+        chunks = (group.column(i) for group in groups for i in range(group.num_columns))
+        text += sum(c.total_uncompressed_size for c in chunks if c.path_in_schema == column)
+        size += num_bytes
+    return text / size if text else _EXPANSION["parquet"]
 
 
 def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:

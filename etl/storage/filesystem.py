@@ -50,11 +50,7 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     options: dict[str, Any] = {}
     if protocol in ("s3", "s3a"):
         client = {"region_name": region} if (region := os.environ.get("AWS_REGION")) else {}
-        options = {
-            "endpoint_url": os.environ.get("AWS_ENDPOINT_URL"),
-            "client_kwargs": client,
-            "session": counting_session(),
-        }
+        options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
         if not retry:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
     if protocol in ("az", "abfs", "abfss"):
@@ -70,6 +66,8 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
             where=url,
             hint="local paths and s3:// work as installed; gs:// needs tokenlake[gs], az:// tokenlake[az]",
         ) from error
+    if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
+        fs.session = counting_session()
     if not retry and hasattr(fs, "retries"):
         fs.retries = 1  # its options differ, so fsspec does not share this instance with others
     return fs

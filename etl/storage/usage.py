@@ -4,10 +4,8 @@ The client of S3 is the only one with hooks for every request, repeated ones and
 Requests to other stores, and those of delta-rs, which reads the logs of input tables, are not counted.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 
@@ -62,12 +60,7 @@ def store_usage() -> StoreUsage:
 
 
 def counting_session() -> Any:
-    """Return a session for clients of S3 that counts their requests."""
-    return _session(os.getpid())  # a forked process must not share connections and locks
-
-
-@lru_cache(maxsize=1)
-def _session(_process: int) -> Any:
+    """Return a new session for a client of S3, which counts its requests."""
     from aiobotocore.session import AioSession
 
     session = AioSession()
