@@ -1,6 +1,7 @@
 """Shuffles of numeric frames by value or by range, and the number of partitions and tasks for them."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
@@ -48,7 +49,24 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     """
     if partitions == 1:
         return frame.repartition(npartitions=1)
-    bits = (_RANGES_PER_PARTITION * partitions - 1).bit_length()
-    return frame.assign(range=frame[column] // 2 ** (64 - bits)).shuffle(
+    return frame.assign(range=range_of(frame[column], partitions)).shuffle(
         "range", npartitions=partitions
     )
+
+
+def range_of(values: Any, partitions: int) -> Any:
+    """Return the number of the range of each integer, for at least two partitions."""
+    bits = (_RANGES_PER_PARTITION * partitions - 1).bit_length()
+    return values // 2 ** (64 - bits)
+
+
+def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.DataFrame:
+    """Return the frame with the values of a column from each start to the next in one partition.
+
+    ``starts`` are ascending; the first partition has all lower values, too. A frame of one partition stays
+    as it is: ``map_partitions`` passes it to all tasks.
+    """
+    if frame.npartitions == 1 or len(starts) == 1:
+        return frame.repartition(npartitions=1)
+    divisions = [-(2**63), *starts[1:], 2**63 - 1]
+    return frame.set_index(column, drop=False, divisions=divisions).clear_divisions()

@@ -14,7 +14,7 @@ from upath import UPath
 
 from etl.compute import shuffle
 from etl.dedup import stored_file_list as job
-from etl.dedup.numbered_files import NumberedFile, address, of_files
+from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.stored_file_list import store_file_list
 from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
@@ -115,23 +115,6 @@ def test_parts_have_all_files_in_order_and_bounded_keys(keys: list[int]) -> None
     keys_per_task = min(shuffle._KEYS_PER_TASK, 1 + sum(keys) // 8)
     assert all(size - max(keys) < keys_per_task for size in sizes)
     assert len(parts) <= 2 + 2 * sum(keys) // keys_per_task
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**40 - 1))),
-    st.sets(st.integers(0, 9), min_size=1).map(sorted),
-)
-def test_addresses_of_a_range_of_files_are_found(
-    rows: list[tuple[int, int]], files: list[int]
-) -> None:
-    frame = np.array(sorted(rows), np.int64).reshape(-1, 2)
-    addresses = address(frame[:, 0], frame[:, 1])
-    selected = of_files(addresses, np.array(files, np.int64))
-    assert selected.tolist() == [
-        a
-        for a, (file, _) in zip(addresses.tolist(), sorted(rows), strict=True)
-        if files[0] <= file <= files[-1]
-    ]
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 1024])
