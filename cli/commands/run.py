@@ -98,6 +98,8 @@ def run(  # noqa: PLR0913 - one parameter per option
     output.print_result(report, lines, as_json=as_json)
     for note in report.quarantined:
         typer.echo(output.quarantined(note), err=True)
+    if more := report.num_quarantined - len(report.quarantined):
+        typer.echo(f"quarantined {more:,} more: `etl report {report.lake}` lists all", err=True)
     for table, error in report.checkpoint_errors.items():
         typer.echo(f"warning: no checkpoint of {table} was written: {error}", err=True)
     if not report.ok:

@@ -17,7 +17,7 @@ from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Describe, Drop, Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, maintenance_record, run_record
 from etl.lake.quarantine import Quarantine
-from etl.lake.stage_costs import StageCost, stage_costs
+from etl.lake.stage_costs import StageCost, stage_costs, total_counts
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import STEPS, Step
@@ -45,7 +45,7 @@ class RunCommits:
         self.canonical = self._recipe.canonical()
         # For a table whose own records are lost; the same for each commit of the run.
         self._fingerprints = {s: self._recipe.fingerprint(s) for s in self._recipe.steps}
-        self._counts: dict[Step, list[schemas.Counts]] = {step: [] for step in STEPS}
+        self._counts = dict.fromkeys(STEPS, _NO_COUNTS)
 
     def commit(
         self,
@@ -65,7 +65,7 @@ class RunCommits:
 
         committed = self._ledgers[step].commit(entries, describe)
         total = count_results(_results_of(committed, results))
-        self._counts[step].append(total)
+        self._counts[step] = total_counts([self._counts[step], total])
         report = self.report
         if step == "documents":
             report.rows += total.rows
@@ -83,7 +83,7 @@ class RunCommits:
     def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""
         text = _error_text(error, location[0])
-        self.report.quarantined.append(self._notes.put(step, *location, text))
+        self.report.add_quarantined(self._notes.put(step, *location, text))
 
     def checkpoint_errors(self) -> dict[str, str]:
         """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""
@@ -97,7 +97,7 @@ class RunCommits:
     def costs(self) -> list[StageCost]:
         """Return the costs of each part of the work."""
         stages = [stage.model_dump(mode="json") for stage in self._recipe.stages]
-        return stage_costs(stages, self._counts["documents"], self._counts["tokens"])
+        return stage_costs(stages, [self._counts["documents"]], [self._counts["tokens"]])
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
         """Return the lineage record of the commit with which a table starts an epoch."""

@@ -44,7 +44,7 @@ def stage_costs(
     ``stages`` are those of a recipe, as data. ``documents`` and ``tokens`` are the counts of the commits to
     these tables.
     """
-    first, second = _total(documents), _total(tokens)
+    first, second = total_counts(documents), total_counts(tokens)
     costs = list(_first_pass(stages, first)) if first.costs else []
     seconds = Counter(first.costs)
     seconds.update(second.costs)
@@ -73,7 +73,8 @@ def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> 
     yield StageCost(WRITE, counts.rows, 0, seconds[WRITE], size)
 
 
-def _total(counts: Iterable[schemas.Counts]) -> schemas.Counts:
+def total_counts(counts: Iterable[schemas.Counts]) -> schemas.Counts:
+    """Return the sums of the counts that costs are computed from."""
     rejected: Counter[str] = Counter()
     costs: Counter[str] = Counter()
     sums: Counter[str] = Counter()
