@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 ROWS_PER_PARTITION: Final = 4_000_000
 """Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
 
+MAX_TASKS: Final = 1 << 14
+"""Tasks of one step; chosen here: Dask's scheduler takes 1 to 2 kB for each. More keys make tasks larger."""
+
 _KEYS_PER_TASK = 1 << 20  # the most keys that one task reads and sends to their partitions
 _TASKS = 1024  # fewer keys are spread over about this many tasks, to occupy all workers
 _OLD_FOR_NEW = 8  # reading and looking up this many old keys costs as much as one new key
@@ -26,19 +29,21 @@ def shuffle_by_value(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
 def task_batches(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Split the numbers of data files into parts, one for each task; ``keys`` has the keys of each file.
 
-    The number of parts depends on the number of keys, not on the number of files.
+    The number of parts depends on the number of keys, not on the number of files, and is limited.
 
     >>> len(task_batches(np.arange(5000), np.ones(5000, np.int64)))
     1000
     """
     ends = np.cumsum(keys)
-    part = (ends - keys) // min(_KEYS_PER_TASK, 1 + int(keys.sum()) // _TASKS)
+    total = int(keys.sum())
+    per_task = max(min(_KEYS_PER_TASK, 1 + total // _TASKS), 1 + total // MAX_TASKS)
+    part = (ends - keys) // per_task
     return np.split(files, 1 + np.flatnonzero(np.diff(part)))
 
 
 def partitions_for(new: int, old: int = 0) -> int:
     """Return the number of partitions for ``new`` keys that are shuffled and ``old`` keys looked up."""
-    return 1 + max(new, old // _OLD_FOR_NEW) // ROWS_PER_PARTITION
+    return min(1 + max(new, old // _OLD_FOR_NEW) // ROWS_PER_PARTITION, MAX_TASKS)
 
 
 def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:

@@ -25,7 +25,7 @@ from etl.dedup.pairs import PAIRS
 from etl.kernels.hashing.sorted_sets import among
 from etl.stages.dedup_exact import DedupExact
 
-_HASHES: Final = pd.DataFrame(
+HASHES: Final = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("high", "low", "document")}
     | {"rank": pd.Series(dtype="float64")}
 )
@@ -48,12 +48,12 @@ def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataF
     hashes = inputs.files.frame(
         file_parts,
         read=partial(_read_hashes, lake=inputs.lake),
-        meta=_HASHES,
+        meta=HASHES,
         label="dedup_exact-hashes",
     )
     hashes = earlier.leave_out(hashes, file_parts, "document")
     hashes = shuffle_by_range(hashes, "low", partitions_for(int(rows.sum()), stored.rows))
-    pair = _PairEqual(stored, inputs.settled, schemas.WHOLE.index(kind))
+    pair = PairEqual(stored, inputs.settled, schemas.WHOLE.index(kind))
     return hashes.map_partitions(pair, meta=PAIRS)
 
 
@@ -73,7 +73,7 @@ def _read_hashes(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class _PairEqual:
+class PairEqual:
     """Partition task that pairs undecided duplicates with their keepers, which may be decided."""
 
     stored: StoredKeys
@@ -81,6 +81,7 @@ class _PairEqual:
     kind: int  # index into ``schemas.WHOLE``
 
     def __call__(self, hashes: pd.DataFrame) -> pd.DataFrame:
+        """Return the pairs of a partition, which has all hashes that may be equal."""
         matches = self.stored.matching(hashes["low"].to_numpy())
         decided = pd.DataFrame(
             {
@@ -90,7 +91,7 @@ class _PairEqual:
                 "rank": np.full(len(matches), -np.inf),
             }
         )
-        pairs = _pair_with_best(pd.concat([hashes[_HASHES.columns], decided]))
+        pairs = _pair_with_best(pd.concat([hashes[HASHES.columns], decided]))
         if len(self.settled):
             pairs = pairs[~among(file_of(pairs["document"].to_numpy()), self.settled)]
         return pairs.assign(similarity=1.0, is_estimate=False, kind=self.kind)[list(PAIRS.columns)]
@@ -98,7 +99,7 @@ class _PairEqual:
 
 def _pair_with_best(hashes: pd.DataFrame) -> pd.DataFrame:
     """Return the documents of the arrival that are not the best of their hash, each with its keeper."""
-    frame = pl.DataFrame({name: hashes[name].to_numpy() for name in _HASHES.columns})
+    frame = pl.DataFrame({name: hashes[name].to_numpy() for name in HASHES.columns})
     is_new = pl.col("rank") > -np.inf
     pairs = (
         frame.filter(pl.len().over("high", "low") > 1)

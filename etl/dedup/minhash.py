@@ -27,7 +27,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute.shuffle import partitions_for, shuffle_by_range, shuffle_by_value, task_batches
+from etl.compute.shuffle import (
+    MAX_TASKS,
+    partitions_for,
+    shuffle_by_range,
+    shuffle_by_value,
+    task_batches,
+)
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
@@ -89,9 +95,9 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
         _PairCandidates(stored, inputs.settled), meta=_COMPARED
     )
-    many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET)
+    many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET, MAX_TASKS)
     buckets = 1 if partitions == 1 else many
-    parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets))
+    parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets), MAX_TASKS // buckets)
     check = SimilarityCheck(inputs.files, inputs.lake, stage, parts, has_all=buckets == 1)
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()

@@ -1,7 +1,10 @@
 """The passes on the workers, with real shuffles, write the rows that the naive passes in memory write."""
 
+import os
 import random
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from upath import UPath
 
 from etl.compute import shuffle
+from etl.compute.cluster import Cluster
 from etl.compute.submit import compute_frame
 from etl.dedup import pairs, paragraphs
 from etl.dedup.dedup_pass import PassResult
@@ -153,6 +157,34 @@ def test_dropped_documents_are_left_out_of_each_part(client: Client, partitions:
     assert left.npartitions == len(parts)
     rows = compute_frame(client, left, label="test")
     assert rows["address"].tolist() == [k for k in read.tolist() if k not in dropped]
+
+
+class _DieOnce:
+    """Join of two passes that kills the first worker to reach it."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+        self._join = replace_dropped_keepers
+
+    def __call__(self, earlier: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
+        if not self._marker.exists():
+            self._marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._join(earlier, later)
+
+
+@pytest.mark.slow  # the shuffles restart: 20 s and more
+def test_pairs_that_a_dead_worker_held_are_found_again(
+    place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[int]
+) -> None:
+    shrink(monkeypatch, 60)
+    monkeypatch.setattr(pairs, "replace_dropped_keepers", _DieOnce(tmp_path / "died"))
+    records = corpus(random.Random(3), 60)
+    recipe = make(place / "lake", write(place / "in", records, 7), "dedup_exact", NEAR, LINES)
+    with Cluster(workers=2).connect() as processes:
+        assert run(recipe, cluster=processes).ok
+    assert (tmp_path / "died").exists()
+    assert sum(found) > 20
 
 
 @pytest.mark.parametrize(("stages", "seed"), [("all", 0), *SLOW])

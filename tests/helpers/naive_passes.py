@@ -85,7 +85,7 @@ class NaivePasses:
 
     def _exact(self, kind: str) -> None:
         hashes = self._read("exact", exact._read_hashes, "document")
-        pair = exact._PairEqual(self._stored("exact"), self._settled, schemas.WHOLE.index(kind))
+        pair = exact.PairEqual(self._stored("exact"), self._settled, schemas.WHOLE.index(kind))
         self._join(pair(hashes))
 
     def _near(self, stage: DedupMinhash) -> None:
