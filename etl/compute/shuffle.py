@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 ROWS_PER_PARTITION: Final = 4_000_000
 """Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
 
-MAX_TASKS: Final = 1 << 14
-"""Tasks of one step; chosen here: Dask's scheduler takes 1 to 2 kB for each. More keys make tasks larger."""
+MAX_TASKS: Final = 1 << 13
+"""The most tasks of a step, and partitions; chosen here: all steps take 0.8 GB of Dask's scheduler, at about
+1 kB for each task (``benchmarks/driver_memory.py``). With more keys, partitions grow instead."""
 
 _KEYS_PER_TASK = 1 << 20  # the most keys that one task reads and sends to their partitions
 _TASKS = 1024  # fewer keys are spread over about this many tasks, to occupy all workers

@@ -11,7 +11,7 @@ their pairs fit in one partition.
 
 Cost of a round: 24 bytes for each document that a partition asks for, and for each answer; pairs do not move.
 A task that decides holds 48 bytes for each pair, and 128 more while it decides (measured; a million pairs
-take a second). The driver holds none.
+take a second). The driver holds none; its scheduler holds 4 kB for each partition and round.
 
 A round decides every document that depends only on decided ones, along any chain that stays within a
 partition; a partition holds neighbouring files. So the number of rounds is bounded by how often a chain of
@@ -28,7 +28,7 @@ import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl.compute.shuffle import partitions_for, shuffle_by_value
+from etl.compute.shuffle import MAX_TASKS, partitions_for, shuffle_by_value
 from etl.compute.submit import compute_frame
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
 from etl.errors import StageError
@@ -38,6 +38,7 @@ from etl.kernels.hashing.sorted_sets import among, distinct
 MAX_ROUNDS: Final = 100
 """Chosen here: about three times log2 of a billion documents."""
 
+_MAX_HOMES = MAX_TASKS // 8  # Dask's scheduler keeps four tasks of each for every round
 _LABEL = "dedup_minhash-keepers"
 _OPEN = SIMILAR_PAIRS.assign(stays=pd.Series(dtype="bool"))  # stays: the better document does
 _MARKED = _OPEN.assign(is_open=pd.Series(dtype="bool"))
@@ -61,7 +62,8 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
     partitions = _partitions_for(num_open)
     if partitions == 1:
         return _choose_in_one_task(pairs)
-    pairs = shuffle_by_value(pairs.map_partitions(_at_home, meta=_OPEN), "bucket", partitions)
+    pairs = pairs.map_partitions(_at_home, meta=_OPEN)
+    pairs = shuffle_by_value(pairs, "bucket", min(partitions, _MAX_HOMES))
     while _partitions_for(num_open) > 1:
         if rounds == MAX_ROUNDS:
             raise StageError(

@@ -120,7 +120,7 @@ def test_pairs_joined_in_partitions_are_those_joined_in_memory(
 def test_partitions_of_units_learn_which_documents_are_short(
     rows: list[tuple[int, int, int]], documents: set[int], homes: int, partitions: int
 ) -> None:
-    """Each partition asks for its documents, and gets the answers by a range of its own."""
+    """Each partition asks for its documents, and gets the answers by one of its ranges."""
     columns = np.array(rows, np.int64).reshape(-1, 3).T
     columns[0] <<= 61  # hashes in several ranges
     units = pd.DataFrame(dict(zip(("hash", "document", "ordinal"), columns, strict=True)))
