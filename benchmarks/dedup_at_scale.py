@@ -2,7 +2,6 @@
 
     TOKENLAKE_DATA=... python benchmarks/dedup_at_scale.py [--documents N]
     TOKENLAKE_DATA=... python benchmarks/dedup_at_scale.py --memory N
-    python benchmarks/dedup_at_scale.py --keys ROWS
 
 Documents are generated from real text: each is eight runs of 15 words from English documents of
 ``$TOKENLAKE_DATA/bench``, and one in four is an earlier one with one or two words changed. The generator is
@@ -15,9 +14,6 @@ writing), the deduplication (the shuffle of hashes and bands, verification, deci
 ``--memory``: a quarter, half and all of N documents; deduplication and keys without the first pass, each in
 fresh processes. Reports the maximum memory of the driver and of the larger worker (including their memory
 before), and the number of pairs with a common band.
-
-``--keys``: rows of generated keys, one per document, of which one in ten equals the one before, through
-shuffle, comparison and decisions, with workers of 2 GiB each. The expected duplicates are known, and checked.
 """
 
 import argparse
@@ -30,21 +26,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
-from numpy.typing import NDArray
 from token_data import data_folder
 
 from etl.compute.cluster import Cluster
-from etl.compute.shuffle import partitions_for, shuffle_by_range
-from etl.dedup import choose_keepers, minhash
+from etl.dedup import minhash
 from etl.dedup.key_lookup import keys_of_bands
-from etl.dedup.numbered_files import address, file_of
-from etl.dedup.similarity import SIMILAR_PAIRS
 from etl.delta.table import Table
 from etl.job.progress import Progress
 from etl.job.run import run
@@ -53,7 +44,6 @@ from etl.stages import DedupMinhash
 
 RUNS, WORDS = 8, 15  # per document: runs of consecutive words, and words per run
 PER_FILE = 20_000
-KEYS_PER_TASK = 1_000_000
 
 
 def write_documents(data: Path, folder: Path, number: int) -> None:
@@ -156,65 +146,18 @@ def peak() -> float:
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def keys(rows: int) -> Iterator[str]:
-    """Yield the seconds and memory of shuffle, comparison and decisions for generated keys."""
-    with Cluster(workers=2, memory_limit="2GiB").connect() as client:
-        begun = time.monotonic()
-        parts = range(0, rows, KEYS_PER_TASK)
-        made = dd.from_map(_make_keys, parts, rows=rows, meta=_make_keys(0, rows=0))
-        ranged = shuffle_by_range(made, "key", partitions_for(rows))
-        found = choose_keepers.choose_keepers(
-            client, ranged.map_partitions(_equal_pairs, meta=SIMILAR_PAIRS)
-        )
-        seconds = time.monotonic() - begun
-        worker, driver = max(client.run(peak).values()), peak()
-    number = np.arange(9, rows, 10)
-    for name, known in (("document", number), ("keeper", number - 1)):
-        assert np.array_equal(np.sort(found[name]), _addresses(known)), (
-            f"the {name}s differ from the generated ones"
-        )
-    yield "| keys | duplicates | s | driver MB | worker MB |\n|---|---|---|---|---|"
-    yield f"| {rows:,} | {len(found):,} | {seconds:.0f} | {driver:.0f} | {worker:.0f} |"
-
-
-def _make_keys(first: int, *, rows: int) -> pd.DataFrame:
-    number = np.arange(first, min(first + KEYS_PER_TASK, rows), dtype=np.int64)
-    same = number - (number % 10 == 9)
-    mixed = same.astype(np.uint64) * np.uint64(
-        0x9E3779B97F4A7C15
-    )  # a bijection that spreads the keys
-    return pd.DataFrame({"key": mixed.view(np.int64), "address": _addresses(number), "rank": 0.0})
-
-
-def _addresses(number: NDArray[np.int64]) -> NDArray[np.int64]:
-    return address(number // PER_FILE, number % PER_FILE)
-
-
-def _equal_pairs(bands: pd.DataFrame) -> pd.DataFrame:
-    """Return all pairs of equal keys."""
-    pairs = minhash.pair_candidates(bands)
-    return pairs.assign(similarity=1.0, bucket=file_of(pairs["better"].to_numpy()))[
-        SIMILAR_PAIRS.columns
-    ]
-
-
 def main() -> None:
     """Print a table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--memory", type=int, metavar="DOCUMENTS")
-    parser.add_argument("--keys", type=int, metavar="ROWS")
     parser.add_argument("--barrier", type=Path, help=argparse.SUPPRESS)  # for --memory
     options = parser.parse_args()
     if options.barrier is not None:
         print(barrier(options.barrier))
         return
-    if options.keys is not None:
-        lines = keys(options.keys)
-    else:
-        data = data_folder()
-        asked = options.memory
-        lines = whole(data, options.documents) if asked is None else memory(data, asked)
+    data, asked = data_folder(), options.memory
+    lines = whole(data, options.documents) if asked is None else memory(data, asked)
     for line in lines:
         print(line, flush=True)
 

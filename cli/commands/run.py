@@ -95,6 +95,8 @@ def run(  # noqa: PLR0913 - one parameter per option
     output.print_result(report, lines, as_json=as_json)
     for note in report.quarantined:
         progress.quarantined(note)
+    if more := report.num_quarantined - len(report.quarantined):
+        progress.warn(f"{more:,} more units are quarantined: `etl report {report.lake}` lists all")
     for table, error in report.checkpoint_errors.items():
         progress.warn(f"no checkpoint of {table} was written: {error}")
     if not report.ok:

@@ -1,6 +1,7 @@
 """Shuffles of numeric frames by value or by range, and the number of partitions and tasks for them."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
@@ -8,6 +9,10 @@ from numpy.typing import NDArray
 
 ROWS_PER_PARTITION: Final = 4_000_000
 """Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
+
+MAX_TASKS: Final = 1 << 13
+"""The most tasks of a step, and partitions; chosen here: all steps take 0.8 GB of Dask's scheduler, at about
+1 kB for each task (``benchmarks/driver_memory.py``). With more keys, partitions grow instead."""
 
 _KEYS_PER_TASK = 1 << 20  # the most keys that one task reads and sends to their partitions
 _TASKS = 1024  # fewer keys are spread over about this many tasks, to occupy all workers
@@ -25,19 +30,21 @@ def shuffle_by_value(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
 def task_batches(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Split the numbers of data files into parts, one for each task; ``keys`` has the keys of each file.
 
-    The number of parts depends on the number of keys, not on the number of files.
+    The number of parts depends on the number of keys, not on the number of files, and is limited.
 
     >>> len(task_batches(np.arange(5000), np.ones(5000, np.int64)))
     1000
     """
     ends = np.cumsum(keys)
-    part = (ends - keys) // min(_KEYS_PER_TASK, 1 + int(keys.sum()) // _TASKS)
+    total = int(keys.sum())
+    per_task = max(min(_KEYS_PER_TASK, 1 + total // _TASKS), 1 + total // MAX_TASKS)
+    part = (ends - keys) // per_task
     return np.split(files, 1 + np.flatnonzero(np.diff(part)))
 
 
 def partitions_for(new: int, old: int = 0) -> int:
     """Return the number of partitions for ``new`` keys that are shuffled and ``old`` keys looked up."""
-    return 1 + max(new, old // _OLD_FOR_NEW) // ROWS_PER_PARTITION
+    return min(1 + max(new, old // _OLD_FOR_NEW) // ROWS_PER_PARTITION, MAX_TASKS)
 
 
 def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
@@ -48,7 +55,24 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     """
     if partitions == 1:
         return frame.repartition(npartitions=1)
-    bits = (_RANGES_PER_PARTITION * partitions - 1).bit_length()
-    return frame.assign(range=frame[column] // 2 ** (64 - bits)).shuffle(
+    return frame.assign(range=range_of(frame[column], partitions)).shuffle(
         "range", npartitions=partitions
     )
+
+
+def range_of(values: Any, partitions: int) -> Any:
+    """Return the number of the range of each integer, for at least two partitions."""
+    bits = (_RANGES_PER_PARTITION * partitions - 1).bit_length()
+    return values // 2 ** (64 - bits)
+
+
+def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.DataFrame:
+    """Return the frame with the values of a column from each start to the next in one partition.
+
+    ``starts`` are ascending; the first partition has all lower values, too. A frame of one partition stays
+    as it is: ``map_partitions`` passes it to all tasks.
+    """
+    if frame.npartitions == 1 or len(starts) == 1:
+        return frame.repartition(npartitions=1)
+    divisions = [-(2**63), *starts[1:], 2**63 - 1]
+    return frame.set_index(column, drop=False, divisions=divisions).clear_divisions()

@@ -1,23 +1,23 @@
-"""Choose the documents to keep among similar pairs, on the driver or, for many pairs, in rounds.
+"""Choose the documents to keep among similar pairs: in one task or, for many pairs, in rounds.
 
-If there are more pairs than the driver may hold, they stay on the workers, in memory or spilled to disk. Each
-document has a home partition, which holds all pairs in which it is the worse document. In each round, a
+If there are more pairs than a partition may have, they stay on the workers, in memory or spilled to disk.
+Each document has a home partition, which holds all pairs in which it is the worse document. In each round, a
 partition asks the home partitions of the better documents whether these stay, decides its own documents in
 order of preference, and drops the pairs that no longer count: those whose better document goes, and those of
 a document that has a better keeper (``independent_set.thin_pairs`` of the kernels). A document that is the
 worse one in no pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012,
-arXiv 1202.3205). Its result equals that of the driver, which decides the remaining pairs as soon as it can
-hold them.
+arXiv 1202.3205). Its result equals that of a single task, which decides the remaining documents as soon as
+their pairs fit in one partition.
 
 Cost of a round: 24 bytes for each document that a partition asks for, and for each answer; pairs do not move.
-The driver holds 48 bytes for each undecided pair (``PAIRS_ON_DRIVER`` at most) and for each duplicate, and
-128 more per pair while it decides (measured; a million pairs take a second).
+A task that decides holds 48 bytes for each pair, and 128 more while it decides (measured; a million pairs
+take a second). The driver holds none; its scheduler holds 4 kB for each partition and round.
 
 A round decides every document that depends only on decided ones, along any chain that stays within a
 partition; a partition holds neighbouring files. So the number of rounds is bounded by how often a chain of
 documents, each similar to and worse than the one before, crosses partitions: O(log n) times with high
 probability if the order of preference is random (Fischer and Noever, SODA 2018, arXiv 1707.05124), and at
-every document in the worst case. Such a chain fails the run only if it leaves too many pairs for the driver.
+every document in the worst case. Such a chain fails the run only if it leaves too many pairs for one task.
 """
 
 from typing import Any, Final
@@ -28,56 +28,87 @@ import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl.compute.shuffle import partitions_for, shuffle_by_value
+from etl.compute.shuffle import MAX_TASKS, partitions_for, shuffle_by_value
 from etl.compute.submit import compute_frame
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
 from etl.errors import StageError
 from etl.kernels.hashing import independent_set
 from etl.kernels.hashing.sorted_sets import among, distinct
 
-PAIRS_ON_DRIVER: Final = 1 << 23
-"""The most pairs that the driver decides; chosen here: 1.5 GB of memory."""
-
 MAX_ROUNDS: Final = 100
 """Chosen here: about three times log2 of a billion documents."""
 
+_MAX_HOMES = MAX_TASKS // 8  # Dask's scheduler keeps four tasks of each for every round
 _LABEL = "dedup_minhash-keepers"
 _OPEN = SIMILAR_PAIRS.assign(stays=pd.Series(dtype="bool"))  # stays: the better document does
+_MARKED = _OPEN.assign(is_open=pd.Series(dtype="bool"))
 _QUESTION = empty_pairs(document="int64", asker="int64", bucket="int64")
 _ANSWER = empty_pairs(document="int64", stays="bool", bucket="int64")
+_CHOSEN = empty_pairs(document="int64", keeper="int64", similarity="float64", is_estimate="bool")
 
 
-def choose_keepers(client: Client, similar: dd.DataFrame) -> pd.DataFrame:
+def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
     """Return the duplicates among similar pairs, each with its keeper.
 
     ``similar`` has the columns of ``SIMILAR_PAIRS``; the result has ``document`` and ``keeper`` (int64,
-    addresses), ``similarity`` (float64) and ``is_estimate`` (bool). Raises StageError if more pairs than the
-    driver may hold are undecided after ``MAX_ROUNDS``.
+    addresses), ``similarity`` (float64) and ``is_estimate`` (bool). Pairs in one partition are decided when
+    the result is computed, others at once. Raises StageError if the pairs of the documents that are undecided
+    after ``MAX_ROUNDS`` do not fit in one partition.
     """
+    if similar.npartitions == 1:
+        return _choose_in_one_task(similar)
     pairs = client.persist(similar)
     num_open, rounds = _count(client, pairs["worse"].count()), 0
-    if num_open > PAIRS_ON_DRIVER:
-        partitions = partitions_for(2 * num_open)  # a pair and its work take the memory of two keys
-        pairs = shuffle_by_value(pairs.map_partitions(_at_home, meta=_OPEN), "bucket", partitions)
-    while num_open > PAIRS_ON_DRIVER:
+    partitions = _partitions_for(num_open)
+    if partitions == 1:
+        return _choose_in_one_task(pairs)
+    pairs = pairs.map_partitions(_at_home, meta=_OPEN)
+    pairs = shuffle_by_value(pairs, "bucket", min(partitions, _MAX_HOMES))
+    while _partitions_for(num_open) > 1:
         if rounds == MAX_ROUNDS:
             raise StageError(
                 f"{num_open:,} pairs of similar documents are undecided after {rounds} rounds: "
-                f"the driver decides at most {PAIRS_ON_DRIVER:,}",
+                "more than one task decides",
                 where=_LABEL,
                 hint="the lake has long chains of similar documents: raise min_similarity of dedup_minhash",
             )
-        pairs = client.persist(_round(pairs))  # releases the previous frame
-        num_open, rounds = _count(client, (~pairs["stays"]).sum()), rounds + 1
-    return choose_among(compute_frame(client, pairs, label=_LABEL))
+        marked = _round(pairs).map_partitions(mark_open, meta=_MARKED)
+        pairs = client.persist(marked)  # releases the previous frame
+        num_open, rounds = _count(client, pairs["is_open"].sum()), rounds + 1
+    if not num_open:
+        return pairs.map_partitions(_as_chosen, meta=_CHOSEN)
+    pairs = client.persist(_round(pairs))
+    settled = pairs[~pairs["is_open"]].map_partitions(_as_chosen, meta=_CHOSEN)
+    return dd.concat([settled, _choose_in_one_task(pairs[pairs["is_open"]])])
+
+
+def _partitions_for(pairs: int) -> int:
+    return partitions_for(2 * pairs)  # a pair and its work take the memory of two keys
+
+
+def _choose_in_one_task(pairs: dd.DataFrame) -> dd.DataFrame:
+    return pairs.repartition(npartitions=1).map_partitions(choose_among, meta=_CHOSEN)
 
 
 def choose_among(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return what ``choose_keepers`` returns, for pairs that fit in memory."""
     documents, better, worse = _numbered(pairs)
-    chosen = pairs[independent_set.choose_independent(len(documents), better, worse)]
-    names = {"worse": "document", "better": "keeper"}
-    return chosen.rename(columns=names)[["document", "keeper", "similarity", "is_estimate"]]
+    return _as_chosen(pairs[independent_set.choose_independent(len(documents), better, worse)])
+
+
+def _as_chosen(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return pairs of a duplicate and its keeper with the columns of the result."""
+    return pairs.rename(columns={"worse": "document", "better": "keeper"})[list(_CHOSEN.columns)]
+
+
+def mark_open(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Mark the pairs of documents that have an undecided pair; the other documents have one pair each.
+
+    After one more round, the marked pairs decide their documents on their own: a better document is in them,
+    or its state has been asked for.
+    """
+    worse = pairs["worse"].to_numpy()
+    return pairs.assign(is_open=among(worse, worse[~pairs["stays"].to_numpy()]))
 
 
 def _round(pairs: dd.DataFrame) -> dd.DataFrame:
@@ -87,7 +118,7 @@ def _round(pairs: dd.DataFrame) -> dd.DataFrame:
     answered = dd.map_partitions(answers, pairs, asked, meta=_ANSWER, align_dataframes=False)
     answered = shuffle_by_value(answered, "bucket", partitions)
     return dd.map_partitions(
-        drop_settled_pairs, pairs, answered, meta=_OPEN, align_dataframes=False
+        drop_settled_pairs, pairs, answered, meta=pairs._meta, align_dataframes=False
     )
 
 

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
+from etl.compute.shuffle import split_at
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.numbered_files import address
-from etl.dedup.pairs import Pairs, PairWriter, collect_pairs, join_pairs
+from etl.dedup.numbered_files import ROW_BITS
+from etl.dedup.pairs import PairWriter, join_pairs
 from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.data_file import DataFile
+from etl.kernels.hashing.sorted_sets import among
 from etl.lake.keys_table import KeyFile
 
 
@@ -36,31 +40,35 @@ class PassInput:
 class PassResult:
     """The decisions of a pass and of all passes before it.
 
-    Pairs are written after the last pass that may drop their keepers. Those of the first pass stay on the
-    workers until another pass needs them.
+    Pairs are written after the last pass that may drop their keepers. Until then they are on the workers.
     """
 
-    pairs: Pairs | None = None
+    pairs: dd.DataFrame | None = None  # with the columns of ``PAIRS``
     data_files: tuple[DataFile, ...] = ()  # of ``duplicates``
 
-    def collect(self, client: Client) -> Self:
-        """Return the result with its pairs on the driver."""
-        return (
-            self if self.pairs is None else replace(self, pairs=collect_pairs(client, self.pairs))
+    def hold(self, client: Client) -> Self:
+        """Return the result with its pairs computed and held by the workers, so that each use reads them."""
+        return self if self.pairs is None else replace(self, pairs=client.persist(self.pairs))
+
+    def leave_out(
+        self, frame: dd.DataFrame, file_parts: Sequence[NDArray[np.int64]], column: str
+    ) -> dd.DataFrame:
+        """Return the rows of a frame whose documents are not dropped.
+
+        The frame has one partition for each part of the data files (``StoredFileList.frame``); the column
+        has addresses.
+        """
+        if self.pairs is None or not file_parts:
+            return frame
+        starts = [int(part[0]) << ROW_BITS for part in file_parts]
+        dropped = split_at(self.pairs[["document"]], "document", starts)
+        return dd.map_partitions(
+            _without, frame, dropped, column, meta=frame._meta, align_dataframes=False
         )
 
-    def dropped(self) -> NDArray[np.int64]:
-        """Return the addresses of the dropped documents, ascending; the pairs must be on the driver."""
-        if self.pairs is None:
-            return np.empty(0, np.int64)
-        return np.sort(address(self.pairs["file"].to_numpy(), self.pairs["row"].to_numpy()))
-
-    def join(self, client: Client, pairs: Pairs) -> Self:
+    def join(self, pairs: dd.DataFrame) -> Self:
         """Return the result with the pairs of another pass, which left out the dropped documents."""
-        if self.pairs is None:
-            return replace(self, pairs=pairs)
-        earlier, later = (collect_pairs(client, each) for each in (self.pairs, pairs))
-        return replace(self, pairs=join_pairs(earlier, later))
+        return replace(self, pairs=pairs if self.pairs is None else join_pairs(self.pairs, pairs))
 
     def write(self, inputs: PassInput) -> Self:
         """Write the pairs, and return the result with their data files instead."""
@@ -78,6 +86,11 @@ class DedupPass(Protocol):
         """Return the decisions of the earlier passes with those of this one, for undecided documents.
 
         A pass returns pairs (``PassResult.join``) or, if it writes rows of other kinds, first writes the
-        earlier pairs (``PassResult.write``). It leaves out the documents that earlier passes drop.
+        earlier pairs (``PassResult.write``). It leaves out the documents that earlier passes drop
+        (``PassResult.leave_out``). The pairs of ``earlier`` are held by the workers.
         """
         ...
+
+
+def _without(frame: pd.DataFrame, dropped: pd.DataFrame, column: str) -> pd.DataFrame:
+    return frame[~among(frame[column].to_numpy(), dropped["document"].to_numpy())]

@@ -1,7 +1,7 @@
 """Exact deduplication: pair documents whose texts have equal content hashes.
 
 The hashes are shuffled by their last 8 bytes, so that all equal ones are in one partition, where those of
-documents kept by earlier runs are looked up (``etl.dedup.key_lookup``). Only numbers are shuffled: 40 bytes
+documents kept by earlier runs are looked up (``etl.dedup.key_lookup``). Only numbers are shuffled: 32 bytes
 per new document.
 """
 
@@ -13,7 +13,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from etl import schemas
@@ -21,13 +20,13 @@ from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys, halves
-from etl.dedup.numbered_files import NumberedFile, address, file_of, of_files, row_of
+from etl.dedup.numbered_files import NumberedFile, address, file_of
 from etl.dedup.pairs import PAIRS
 from etl.kernels.hashing.sorted_sets import among
 from etl.stages.dedup_exact import DedupExact
 
-_HASHES: Final = pd.DataFrame(
-    {name: pd.Series(dtype="int64") for name in ("high", "low", "file", "row")}
+HASHES: Final = pd.DataFrame(
+    {name: pd.Series(dtype="int64") for name in ("high", "low", "document")}
     | {"rank": pd.Series(dtype="float64")}
 )
 """Halves of content hashes, with the addresses and ranks of their documents."""
@@ -35,54 +34,46 @@ _HASHES: Final = pd.DataFrame(
 
 def find_equal(inputs: PassInput, _stage: DedupExact, earlier: PassResult) -> PassResult:
     """Drop the undecided documents whose text equals that of a better one."""
-    earlier = earlier.collect(inputs.client)
-    pairs = pair_equal(inputs, left_out=earlier.dropped(), kind="exact")
-    return earlier.join(inputs.client, pairs)
+    return earlier.join(pair_equal(inputs, earlier, kind="exact"))
 
 
-def pair_equal(inputs: PassInput, *, left_out: NDArray[np.int64], kind: str) -> dd.DataFrame:
+def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataFrame:
     """Return the undecided documents whose text equals that of a better one, as pairs of a kind.
 
-    ``left_out`` are the addresses (ascending) of undecided documents to ignore.
+    Documents that earlier passes drop are left out.
     """
     stored = StoredKeys.of(inputs.keys, inputs.files, "exact")
     numbers, rows = inputs.files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
     file_parts = task_batches(numbers, rows)
     hashes = inputs.files.frame(
         file_parts,
-        [of_files(left_out, part) for part in file_parts],
         read=partial(_read_hashes, lake=inputs.lake),
-        meta=_HASHES,
+        meta=HASHES,
         label="dedup_exact-hashes",
     )
+    hashes = earlier.leave_out(hashes, file_parts, "document")
     hashes = shuffle_by_range(hashes, "low", partitions_for(int(rows.sum()), stored.rows))
-    pair = _PairEqual(stored, inputs.settled, schemas.WHOLE.index(kind))
+    pair = PairEqual(stored, inputs.settled, schemas.WHOLE.index(kind))
     return hashes.map_partitions(pair, meta=PAIRS)
 
 
-def _read_hashes(
-    file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader
-) -> pd.DataFrame:
+def _read_hashes(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
     """Return the hash, address and rank of each document that may be a keeper or a duplicate."""
     table = lake.read_ranked(file, ["content_hash"])
     rows = np.asarray(table["row"].combine_chunks())
-    if len(left_out):
-        stays = ~np.isin(address(np.int64(file.number), rows), left_out)
-        table, rows = table.filter(pa.array(stays)), rows[stays]
     words = halves(table["content_hash"].combine_chunks())
     return pd.DataFrame(
         {
             "high": words[:, 1],
             "low": words[:, 0],
-            "file": np.full(len(words), file.number, np.int64),
-            "row": rows,
+            "document": address(np.int64(file.number), rows),
             "rank": np.asarray(table["rank"].combine_chunks()),
         }
     )
 
 
 @dataclass(frozen=True)
-class _PairEqual:
+class PairEqual:
     """Partition task that pairs undecided duplicates with their keepers, which may be decided."""
 
     stored: StoredKeys
@@ -90,35 +81,30 @@ class _PairEqual:
     kind: int  # index into ``schemas.WHOLE``
 
     def __call__(self, hashes: pd.DataFrame) -> pd.DataFrame:
+        """Return the pairs of a partition, which has all hashes that may be equal."""
         matches = self.stored.matching(hashes["low"].to_numpy())
         decided = pd.DataFrame(
             {
                 "high": matches["check"],
                 "low": matches["key"],
-                "file": file_of(matches["address"].to_numpy()),
-                "row": row_of(matches["address"].to_numpy()),
+                "document": matches["address"],
                 "rank": np.full(len(matches), -np.inf),
             }
         )
-        pairs = _pair_with_best(pd.concat([hashes[_HASHES.columns], decided]))
+        pairs = _pair_with_best(pd.concat([hashes[HASHES.columns], decided]))
         if len(self.settled):
-            pairs = pairs[~among(pairs["file"].to_numpy(), self.settled)]
+            pairs = pairs[~among(file_of(pairs["document"].to_numpy()), self.settled)]
         return pairs.assign(similarity=1.0, is_estimate=False, kind=self.kind)[list(PAIRS.columns)]
 
 
 def _pair_with_best(hashes: pd.DataFrame) -> pd.DataFrame:
     """Return the documents of the arrival that are not the best of their hash, each with its keeper."""
-    frame = pl.DataFrame({name: hashes[name].to_numpy() for name in _HASHES.columns})
-    keeper = {
-        f"keeper_{name}": pl.col(name).first().over("high", "low") for name in ("file", "row")
-    }
+    frame = pl.DataFrame({name: hashes[name].to_numpy() for name in HASHES.columns})
     is_new = pl.col("rank") > -np.inf
-    is_keeper = (pl.col("file") == pl.col("keeper_file")) & (pl.col("row") == pl.col("keeper_row"))
     pairs = (
         frame.filter(pl.len().over("high", "low") > 1)
-        .sort("high", "low", "rank", "file", "row")
-        .with_columns(**keeper)
-        .filter(is_new & ~is_keeper)
+        .sort("high", "low", "rank", "document")
+        .with_columns(keeper=pl.col("document").first().over("high", "low"))
+        .filter(is_new & (pl.col("document") != pl.col("keeper")))
     )
-    names = ("file", "row", "keeper_file", "keeper_row")
-    return pd.DataFrame({name: pairs[name].to_numpy() for name in names})
+    return pd.DataFrame({name: pairs[name].to_numpy() for name in ("document", "keeper")})

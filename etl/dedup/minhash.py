@@ -8,7 +8,7 @@
 4. The documents that stay are chosen from the remaining pairs (``etl.dedup.choose_keepers``).
 
 Only numbers are shuffled: 24 bytes per band of each new document, and about 500 bytes per candidate pair.
-Memory on the driver is bounded (``etl.dedup.choose_keepers``). A run that adds files looks up the documents
+A run that adds files looks up the documents
 kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates. Its
 result is that of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the
 new files come after the old ones. Decisions that are made again after a repair are those of the first time if
@@ -23,19 +23,23 @@ from typing import NamedTuple, Self
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute.shuffle import partitions_for, shuffle_by_range, shuffle_by_value, task_batches
+from etl.compute.shuffle import (
+    MAX_TASKS,
+    partitions_for,
+    shuffle_by_range,
+    shuffle_by_value,
+    task_batches,
+)
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.exact import pair_equal
 from etl.dedup.key_lookup import StoredKeys, keys_of_bands
-from etl.dedup.numbered_files import NumberedFile, address, file_of, of_files, row_of
-from etl.dedup.pairs import PAIRS
+from etl.dedup.numbered_files import NumberedFile, address, file_of
 from etl.dedup.ranges import concatenate_ranges
 from etl.dedup.similarity import (
     ENDS,
@@ -66,34 +70,16 @@ def find_similar(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) ->
     the search.
     """
     if not inputs.has_kind("exact"):
-        equal = pair_equal(inputs, left_out=earlier.collect(inputs.client).dropped(), kind="near")
-        earlier = earlier.join(inputs.client, equal)
-    earlier = earlier.collect(inputs.client)
-    similar = _similar_pairs(inputs, stage, earlier.dropped())
-    return earlier.join(inputs.client, _as_pairs(choose_keepers(inputs.client, similar)))
+        equal = pair_equal(inputs, earlier, kind="near")
+        earlier = earlier.join(equal).hold(inputs.client)
+    chosen = choose_keepers(inputs.client, _similar_pairs(inputs, stage, earlier))
+    return earlier.join(chosen.assign(kind=schemas.WHOLE.index("near")))
 
 
-def _as_pairs(chosen: pd.DataFrame) -> pd.DataFrame:
-    """Return dropped documents, given as the result of ``choose_keepers``, with the columns of ``PAIRS``."""
-    documents, keepers = chosen["document"].to_numpy(), chosen["keeper"].to_numpy()
-    pairs = {
-        "file": file_of(documents),
-        "row": row_of(documents),
-        "keeper_file": file_of(keepers),
-        "keeper_row": row_of(keepers),
-        "similarity": chosen["similarity"].to_numpy(),
-        "is_estimate": chosen["is_estimate"].to_numpy(),
-        "kind": np.full(len(chosen), schemas.WHOLE.index("near")),
-    }
-    return pd.DataFrame(pairs)[list(PAIRS.columns)]
-
-
-def _similar_pairs(
-    inputs: PassInput, stage: DedupMinhash, left_out: NDArray[np.int64]
-) -> dd.DataFrame:
+def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) -> dd.DataFrame:
     """Return the pairs of similar documents, with the columns of ``SIMILAR_PAIRS``.
 
-    ``left_out`` are the addresses (ascending) of documents to ignore.
+    Documents that earlier passes drop are left out.
     """
     stored = StoredKeys.of(inputs.keys, inputs.files, "near")
     numbers, rows = inputs.files.chosen(lambda f: "near" in f.kinds and "near" not in f.keyed)
@@ -101,17 +87,17 @@ def _similar_pairs(
     file_parts = task_batches(numbers, rows * stage.bands)
     bands = inputs.files.frame(
         file_parts,
-        [of_files(left_out, part) for part in file_parts],
         read=partial(_read_bands, lake=inputs.lake, stage=stage),
         meta=_BANDS,
         label="dedup_minhash-bands",
     )
+    bands = earlier.leave_out(bands, file_parts, "address")
     pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
         _PairCandidates(stored, inputs.settled), meta=_COMPARED
     )
-    many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET)
+    many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET, MAX_TASKS)
     buckets = 1 if partitions == 1 else many
-    parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets))
+    parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets), MAX_TASKS // buckets)
     check = SimilarityCheck(inputs.files, inputs.lake, stage, parts, has_all=buckets == 1)
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()
@@ -121,23 +107,20 @@ def _similar_pairs(
     )
     if stage.verify == "estimate":
         return estimated[list(SIMILAR_PAIRS.columns)]
-    return dd.concat(
+    compared = dd.concat(
         [
             estimated.map_partitions(check.compare_texts, part, meta=SIMILAR_PAIRS)
             for part in range(parts)
         ]
     )
+    return compared.repartition(npartitions=1) if buckets == 1 else compared
 
 
-def _read_bands(
-    file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader, stage: DedupMinhash
-) -> pd.DataFrame:
+def _read_bands(file: NumberedFile, *, lake: DocumentReader, stage: DedupMinhash) -> pd.DataFrame:
     """Return the band keys of each document that may be a keeper or a duplicate."""
     table = lake.read_ranked(file, ["signature"])
     table = table.filter(pc.is_valid(table["signature"]))
     rows = address(np.int64(file.number), np.asarray(table["row"].combine_chunks()))
-    stays = ~np.isin(rows, left_out)
-    table, rows = table.filter(pa.array(stays)), rows[stays]
     keys = keys_of_bands(stage, table["signature"].combine_chunks())
     return pd.DataFrame(
         {

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from etl import schemas
 from etl.compact_collections import SpilledList, sort_spilled
 from etl.dedup.reference_lakes import ReferenceLake
-from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, list_key_files
 from etl.lake.work_units import WorkUnit, kept_units
@@ -94,12 +93,6 @@ def file_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
 def row_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows of addresses."""
     return addresses & np.int64((1 << ROW_BITS) - 1)
-
-
-def of_files(addresses: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the addresses (ascending) from the first to the last of ``files`` (ascending)."""
-    low, high = int(files[0]) << ROW_BITS, (int(files[-1]) + 1) << ROW_BITS
-    return between(addresses, low, high - 1)
 
 
 class ComparisonSet:

@@ -13,12 +13,11 @@ in the table ``keys`` (``etl.dedup.key_lookup``): documents of earlier runs are 
 
 Cost: the hashes of new documents are read once; the shuffles move 24 bytes per unit and, for each of steps 2
 and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the units whose hash
-occurs more than once, 24 bytes each. The driver holds 48 bytes per document that other stages drop, and 8 per
-short one. Text is not read.
+occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask those of the
+documents which are short: 24 bytes for each document and partition that has units of it. Text is not read.
 """
 
 import json
-from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Self
@@ -30,13 +29,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from dask import delayed
 from distributed import Client
 from numpy.typing import NDArray
 
 from etl import schemas, storage
 from etl.compute.shuffle import (
     partitions_for,
+    range_of,
     shuffle_by_range,
     shuffle_by_value,
     task_batches,
@@ -50,12 +49,11 @@ from etl.dedup.numbered_files import (
     NumberedFile,
     address,
     file_of,
-    of_files,
     row_of,
 )
 from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.data_file import DataFile, DataFileWriter
-from etl.kernels.hashing.sorted_sets import among
+from etl.kernels.hashing.sorted_sets import among, distinct
 from etl.lake.table_specs import DUPLICATES
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
@@ -68,7 +66,10 @@ _UNITS = _empty("hash", "document", "ordinal")
 _REPEATS = _empty("document", "ordinal", "keeper", "bucket")
 _COUNT = _empty("units")
 _UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data files a task reads
-_RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
+_WRITTEN = pd.DataFrame({name: pd.Series(dtype=object) for name in ("data_files", "short")})
+_SHORT = _empty("document")
+_QUESTIONS = _empty("document", "range", "bucket")
+_ANSWERS = _empty("document", "range")
 
 DECIDED: Final = -1
 """The ordinal of all units of a decided document: they are kept, so their positions do not matter."""
@@ -86,21 +87,22 @@ def find_repeated_passages(
     compared.
     """
     client = inputs.client
-    earlier = earlier.collect(client)
-    units = client.persist(_shared_units(inputs, left_out=earlier.dropped()))
+    units = client.persist(_shared_units(inputs, earlier))
     earlier = earlier.write(inputs)
     write = _WriteRows(inputs.files, inputs.lake, stage, inputs.name, schemas.SHORT)
-    short_files, short = _write_rows(client, _repeats(units, inputs.files), write)
-    units = dd.map_partitions(without_short, units, delayed(short), meta=_UNITS)
-    write = replace(write, kind=schemas.CUT)
-    cut_files, _ = _write_rows(client, _repeats(units, inputs.files), write)
-    return replace(earlier, data_files=(*earlier.data_files, *short_files, *cut_files))
+    written = client.persist(_repeats(units, inputs.files).map_partitions(write, meta=_WRITTEN))
+    short = written.map_partitions(_short_documents, meta=_SHORT)
+    cut = _repeats(_leave_out_short(units, short), inputs.files).map_partitions(
+        replace(write, kind=schemas.CUT), meta=_WRITTEN
+    )
+    data_files = (*_data_files(client, written), *_data_files(client, cut))
+    return replace(earlier, data_files=(*earlier.data_files, *data_files))
 
 
-def _shared_units(inputs: PassInput, *, left_out: NDArray[np.int64]) -> dd.DataFrame:
+def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
     """Return the units of all documents whose hash occurs more than once, with the columns of ``_UNITS``.
 
-    ``left_out`` are the addresses (ascending) of undecided documents to ignore.
+    Documents that earlier passes drop are left out.
     """
     client, files, lake = inputs.client, inputs.files, inputs.lake
     stored = StoredKeys.of(inputs.keys, files, "cut")
@@ -112,11 +114,11 @@ def _shared_units(inputs: PassInput, *, left_out: NDArray[np.int64]) -> dd.DataF
     num_units = int(compute_frame(client, counts["units"].sum(), label="dedup_paragraphs"))
     units = files.frame(
         file_parts,
-        [of_files(left_out, part) for part in file_parts],
         read=partial(_read_units, lake=lake),
         meta=_UNITS,
         label="dedup_paragraphs-units",
     )
+    units = earlier.leave_out(units, file_parts, "document")
     units = shuffle_by_range(units, "hash", partitions_for(num_units, stored.rows))
     return units.map_partitions(_ShareUnits(stored), meta=_UNITS)
 
@@ -131,9 +133,7 @@ def _count_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
     return pd.DataFrame({"units": [sum(column.num_values for column in hashes)]})
 
 
-def _read_units(
-    file: NumberedFile, left_out: NDArray[np.int64], *, lake: DocumentReader
-) -> pd.DataFrame:
+def _read_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
     """Return the units of a file that are compared, with the columns of ``_UNITS``."""
     units = units_of(lake.read(file, ["unit_hashes"]))
     documents = address(np.int64(file.number), units.rows)
@@ -141,8 +141,7 @@ def _read_units(
     if file.decided:
         is_short = among(units.rows, lake.listed_rows(file, [schemas.SHORT]))
         ordinals = np.where(is_short, DECIDED_SHORT, DECIDED)
-    frame = pd.DataFrame({"hash": units.hashes, "document": documents, "ordinal": ordinals})
-    return frame[~among(documents, left_out)] if len(left_out) else frame
+    return pd.DataFrame({"hash": units.hashes, "document": documents, "ordinal": ordinals})
 
 
 @dataclass(frozen=True)
@@ -171,9 +170,40 @@ def shared_units(units: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({name: shared[name].to_numpy() for name in _UNITS.columns})
 
 
-def without_short(units: pd.DataFrame, short: NDArray[np.int64]) -> pd.DataFrame:
-    """Return the units of the documents that stay; ``short`` are the addresses of those that are dropped."""
-    goes = among(units["document"].to_numpy(), short)
+def _leave_out_short(units: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame:
+    """Return the units of the documents that stay, in their partitions.
+
+    ``short`` has the documents that are dropped, in the partitions of ``_repeats``. If there are several of
+    both, each partition of units asks for its documents.
+    """
+    if units.npartitions > 1 and short.npartitions > 1:
+        ask = partial(questions, partitions=units.npartitions)
+        asked = units.map_partitions(ask, meta=_QUESTIONS)
+        asked = shuffle_by_value(asked, "bucket", short.npartitions)
+        answered = dd.map_partitions(answers, short, asked, meta=_ANSWERS, align_dataframes=False)
+        short = shuffle_by_value(answered, "range", units.npartitions)
+    else:
+        short = short.repartition(npartitions=1)  # all partitions of units get it
+    return dd.map_partitions(without_short, units, short, meta=_UNITS, align_dataframes=False)
+
+
+def questions(units: pd.DataFrame, *, partitions: int) -> pd.DataFrame:
+    """Return the undecided documents of a partition of units, with a range that leads back to it."""
+    documents = distinct(units["document"].to_numpy()[units["ordinal"].to_numpy() >= 0])
+    own = range_of(units["hash"].to_numpy()[:1], partitions)
+    columns = {"document": documents, "range": np.resize(own, len(documents))}
+    return pd.DataFrame(columns).assign(bucket=file_of(documents) // FILES_PER_DUPLICATES_FILE)
+
+
+def answers(short: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
+    """Return the documents in ``asked`` that are short, for the partitions that asked."""
+    is_short = among(asked["document"].to_numpy(), short["document"].to_numpy())
+    return asked[is_short][["document", "range"]]
+
+
+def without_short(units: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
+    """Return the units of the documents that stay; ``short`` has those that are dropped."""
+    goes = among(units["document"].to_numpy(), short["document"].to_numpy())
     return units[~goes & (units["ordinal"] != DECIDED_SHORT)]
 
 
@@ -198,19 +228,16 @@ def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({**columns, "bucket": bucket})
 
 
-def _write_rows(
-    client: Client, repeats: dd.DataFrame, write: "_WriteRows"
-) -> tuple[list[DataFile], NDArray[np.int64]]:
-    """Write the repeats; return the data files and the addresses of the documents dropped as short."""
-    written = compute_frame(
-        client, repeats.map_partitions(write, meta=_RESULT), label="dedup_paragraphs"
-    )
-    merged: dict[str, list[Any]] = defaultdict(list)
-    for result in written["result"]:
-        for name, values in json.loads(result).items():
-            merged[name] += values
-    data_files = [DataFile(**fields) for fields in merged["data_files"]]
-    return data_files, np.sort(np.array(merged["documents"], np.int64))
+def _data_files(client: Client, written: dd.DataFrame) -> list[DataFile]:
+    """Return the data files that ``_WriteRows`` has written."""
+    results = compute_frame(client, written[["data_files"]], label="dedup_paragraphs")
+    return [DataFile(**fields) for text in results["data_files"] for fields in json.loads(text)]
+
+
+def _short_documents(written: pd.DataFrame) -> pd.DataFrame:
+    """Return the addresses of the documents that ``_WriteRows`` has written as short."""
+    parts = [np.frombuffer(short, np.int64) for short in written["short"]]
+    return pd.DataFrame({"document": np.concatenate([np.empty(0, np.int64), *parts])})
 
 
 class _CutUnits(NamedTuple):
@@ -270,7 +297,7 @@ class _WriteRows:
 
     def __call__(self, repeats: pd.DataFrame) -> pd.DataFrame:
         data_files: list[dict[str, Any]] = []
-        short: list[int] = []
+        short: list[NDArray[np.int64]] = []
         keeper_files = np.unique(file_of(repeats["keeper"].to_numpy()))
         sources = self.files.fields(keeper_files, ["source"])["source"]
         for _, group in repeats.groupby("bucket"):
@@ -283,10 +310,10 @@ class _WriteRows:
                 writer.append(rows)
                 if self.kind == schemas.SHORT:
                     row_numbers = rows["row"].combine_chunks().to_numpy()
-                    short += address(np.int64(file.number), row_numbers).tolist()
+                    short.append(address(np.int64(file.number), row_numbers))
             data_files.extend(asdict(data_file) for data_file in writer.close())
-        result = json.dumps({"data_files": data_files, "documents": short})
-        return pd.DataFrame({"result": pd.Series([result], dtype=object)})
+        documents = np.concatenate([np.empty(0, np.int64), *short]).tobytes()
+        return pd.DataFrame({"data_files": [json.dumps(data_files)], "short": [documents]})
 
     def _rows(
         self, file: NumberedFile, repeats: pd.DataFrame, sources: "pd.Series[str]"

@@ -47,7 +47,7 @@ def find_duplicates(
         inputs = PassInput(client, lake, stored, settled, keys, name)
         result = PassResult()
         for stage in lake.stages:
-            result = PASSES[type(stage)](inputs, stage, result)
+            result = PASSES[type(stage)](inputs, stage, result.hold(client))
         return list(result.write(inputs).data_files)
 
 

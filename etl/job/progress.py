@@ -1,6 +1,7 @@
 """The progress of a run, and its final report."""
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
@@ -40,6 +41,10 @@ class Progress:
         )
 
 
+MAX_SHOWN: Final = 1000
+"""Quarantined units that a report describes; chosen here: about 1 MB. The lake has a note of each."""
+
+
 @dataclass
 class RunReport:
     """The report of one run: its counts, the resulting table versions, and quarantined work."""
@@ -60,10 +65,17 @@ class RunReport:
     estimate: Usage | None = None  # None: nothing was to be done
     used: Usage | None = None
     versions: dict[str, int] = field(default_factory=dict)
-    quarantined: list[Quarantined] = field(default_factory=list)
+    num_quarantined: int = 0
+    quarantined: list[Quarantined] = field(default_factory=list)  # the first MAX_SHOWN
     checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure
 
     @property
     def ok(self) -> bool:
         """Whether every part of the input could be read."""
-        return not self.quarantined
+        return not self.num_quarantined
+
+    def add_quarantined(self, note: Quarantined) -> None:
+        """Count a quarantined unit, and describe it if it is one of the first."""
+        self.num_quarantined += 1
+        if len(self.quarantined) < MAX_SHOWN:
+            self.quarantined.append(note)

@@ -101,12 +101,10 @@ class RunCommits:
 
     def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""
-        if not isinstance(
-            error, TokenlakeError
-        ):  # perhaps a worker of another version could not read it
-            self.check_run()
+        if not isinstance(error, TokenlakeError):
+            self.check_run()  # perhaps a worker of another version could not read it
         text = _error_text(error, location[0])
-        self.report.quarantined.append(self._notes.put(step, *location, text))
+        self.report.add_quarantined(self._notes.put(step, *location, text))
 
     def checkpoint_errors(self) -> dict[str, str]:
         """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""
@@ -155,7 +153,7 @@ class RunCommits:
             input_bytes=self._read["documents"],
             **totals,
             stored=dict(self._stored + Counter({step: _num_bytes(entries)})),
-            quarantined=len(self.report.quarantined),
+            quarantined=self.report.num_quarantined,
         )
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:

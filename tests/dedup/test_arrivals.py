@@ -1,7 +1,7 @@
 """Decisions that are made again: after some were lost, they are those of the first time."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,22 +10,11 @@ from upath import UPath
 
 from etl import storage
 from etl.audit.verify.verify import verify
-from etl.delta.data_file import DataFileWriter
-from etl.delta.table import Table
 from etl.job.run import run
-from etl.lake.epochs import drop_all, open_lake, start_epoch
-from etl.lake.ledger import Drop, LedgerEntry, find_ledger
-from etl.lake.table_specs import DUPLICATES
-from etl.lake.work_units import kept_units
-from etl.recipe.recipe import Recipe
-from etl.stages import DedupMinhash, DedupParagraphs
+from tests.helpers.arrivals import LINES, LONGEST, NEAR, corpus, forget
 from tests.helpers.cluster import cluster
 from tests.helpers.lake_rows import Row, rows
-from tests.helpers.near_duplicates import Record, make, tangled, words, write
-
-NEAR = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
-LONGEST = NEAR.model_copy(update={"keep": "longest"})
-LINES = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=60)
+from tests.helpers.near_duplicates import make, write
 
 
 @pytest.fixture(scope="module")
@@ -33,42 +22,6 @@ def client() -> Iterator[Client]:
     """Start a cluster inside this process, which is faster for many small runs."""
     with cluster(threads=2) as client:
         yield client
-
-
-def corpus(rng: random.Random, size: int) -> list[Record]:
-    """Return documents that are similar to others, equal to others, or have lines of others."""
-    records = tangled(rng.randrange(10**9), size)
-    lines = [" ".join(words(1000 + k, 4)) for k in range(8)]
-    for k, record in enumerate(records):
-        fate = rng.random()
-        if fate < 0.3:
-            record["body"] = rng.choice(records)["body"]
-        elif fate < 0.6:
-            own = [" ".join(words(2000 + 10 * k + j, 4)) for j in range(rng.randrange(4))]
-            body = [*rng.choices(lines, k=rng.randrange(1, 5)), *own]
-            rng.shuffle(body)
-            record["body"] = "\n".join(body)
-    return records
-
-
-def forget(recipe: Recipe, is_forgotten: Callable[[str], bool], *, with_keys: bool) -> None:
-    """Drop the decisions on the rows of some sources, and the keys, as a repair does."""
-    lake = open_lake(str(recipe.lake))
-    duplicates = find_ledger(Table.open(recipe.table_url("duplicates")))
-    documents = Table.open(recipe.table_url("documents"))
-    assert duplicates is not None
-    assert duplicates.table is not None
-    keys = {duplicates.key(u.key) for u in kept_units(documents) if is_forgotten(u.source)}
-    table = duplicates.table.dataset().to_table()
-    remaining = [not is_forgotten(source) for source in table["source"].to_pylist()]
-    name = duplicates.key("forget", *sorted(keys))
-    writer = DataFileWriter(duplicates.url, table.schema, DUPLICATES.layout, name=name)
-    writer.append(table.filter(remaining))
-    paths = [file["path"] for file in duplicates.table.files("path")]
-    drops = {"duplicates": Drop(paths=paths, keys=keys, add=[LedgerEntry(name, writer.close())])}
-    if with_keys:
-        drops["keys"] = drop_all(lake["keys"])
-    start_epoch({**lake, "duplicates": duplicates}, drops, lambda *_: {})
 
 
 STAGES: dict[str, list[Any]] = {

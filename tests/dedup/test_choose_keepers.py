@@ -1,6 +1,4 @@
-"""Rounds on workers keep the same documents as the driver, for any number of partitions and rounds."""
-
-from collections.abc import Callable
+"""Rounds keep the same documents as a single task, for any number of partitions and rounds."""
 
 import dask.dataframe as dd
 import numpy as np
@@ -9,17 +7,13 @@ import pytest
 from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
-from upath import UPath
 
 from etl.compute import shuffle
+from etl.compute.submit import compute_frame
 from etl.dedup import choose_keepers
 from etl.dedup.numbered_files import address
 from etl.dedup.similarity import SIMILAR_PAIRS
 from etl.errors import StageError
-from etl.job.run import run
-from etl.stages import DedupMinhash
-from tests.helpers.lake_rows import rows
-from tests.helpers.near_duplicates import make, tangled, write
 
 Pair = tuple[int, int]
 
@@ -68,10 +62,12 @@ class Homes:
         homes = frame["bucket"] % self._partitions
         return [frame[homes == k] for k in range(self._partitions)]
 
-    def round(self) -> None:
+    def round(self, *, marks: bool = True) -> None:
         asked = self._shuffled([choose_keepers.questions(pairs) for pairs in self.pairs])
         answered = self._shuffled(list(map(choose_keepers.answers, self.pairs, asked)))
         self.pairs = list(map(choose_keepers.drop_settled_pairs, self.pairs, answered))
+        if marks:
+            self.pairs = list(map(choose_keepers.mark_open, self.pairs))
 
     @property
     def open(self) -> int:
@@ -79,22 +75,25 @@ class Homes:
 
 
 @given(some_edges, some_ranks, st.integers(1, 7), st.integers(0, 60))
-def test_rounds_choose_the_same_documents_as_the_driver(
+def test_rounds_choose_the_same_documents_as_one_task(
     edges: list[Pair], ranks: list[float], partitions: int, limit: int
 ) -> None:
-    """The driver may take over after any round, and each round decides at least one pair."""
+    """One task may take over after any round, and each round decides at least one pair."""
     pairs = table(edges, ranks)
     homes = Homes(pairs, partitions)
+    homes.round()
     while homes.open > limit:
         before = homes.open
         homes.round()
         assert homes.open < before
+    undecided = sum(int(pairs["is_open"].sum()) for pairs in homes.pairs)
+    homes.round(marks=False)
     remaining = pd.concat(homes.pairs)
-    assert sorted_rows(choose_keepers.choose_among(remaining)) == sorted_rows(
-        choose_keepers.choose_among(pairs)
-    )
-    if homes.open == 0:
-        assert len(remaining) == remaining["worse"].nunique(), "one pair for each duplicate"
+    rest, settled = (remaining[remaining["is_open"] == value] for value in (True, False))
+    assert len(rest) <= undecided
+    assert len(settled) == settled["worse"].nunique(), "one pair for each duplicate"
+    chosen = [choose_keepers._as_chosen(settled), choose_keepers.choose_among(rest)]
+    assert sorted_rows(pd.concat(chosen)) == sorted_rows(choose_keepers.choose_among(pairs))
 
 
 @pytest.mark.parametrize(
@@ -125,55 +124,25 @@ def test_a_chain_within_a_partition_takes_one_round(partitions: int) -> None:
     assert homes.open == 0
 
 
-Settings = Callable[[int, int], None]
-
-
-@pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Return a function that sets how many pairs the driver decides and how many rows a partition has."""
-
-    def limit(pairs: int, rows: int) -> None:
-        monkeypatch.setattr(choose_keepers, "PAIRS_ON_DRIVER", pairs)
-        monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows)
-
-    return limit
-
-
-@pytest.mark.parametrize(("limit", "per_partition"), [(0, 10**6), (0, 150), (100, 500)])
-def test_rounds_on_workers_choose_the_same_documents_as_the_driver(
-    client: Client, limits: Settings, limit: int, per_partition: int
+@pytest.mark.parametrize("per_partition", [10**6, 150, 500])
+def test_rounds_with_shuffles_choose_the_same_documents_as_one_task(
+    client: Client, monkeypatch: pytest.MonkeyPatch, per_partition: int
 ) -> None:
-    rng = np.random.default_rng(limit)
+    rng = np.random.default_rng(per_partition)
     edges = {(int(a), int(b)) for a, b in np.sort(rng.integers(0, 120, (400, 2))) if a < b}
     pairs = table(sorted(edges), rng.integers(0, 2, 120).astype(float).tolist())
-    limits(limit, per_partition)
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", per_partition)
     chosen = choose_keepers.choose_keepers(client, dd.from_pandas(pairs, npartitions=3, sort=False))
-    assert sorted_rows(chosen) == sorted_rows(choose_keepers.choose_among(pairs))
+    rows = compute_frame(client, chosen, label="test")
+    assert sorted_rows(rows) == sorted_rows(choose_keepers.choose_among(pairs))
 
 
 def test_too_many_undecided_pairs_are_an_error(
-    client: Client, limits: Settings, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = table([(k, k + 1) for k in range(19)], [0.0] * 20)
-    limits(4, 5)
+    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 5)
     monkeypatch.setattr(choose_keepers, "MAX_ROUNDS", 2)
     with pytest.raises(StageError, match=r"\d+ pairs .* undecided after 2 rounds") as caught:
         choose_keepers.choose_keepers(client, dd.from_pandas(pairs, npartitions=2, sort=False))
     assert caught.value.hint is not None
-
-
-@pytest.mark.slow
-def test_a_run_with_rounds_finds_the_same_duplicates(
-    client: Client, place: UPath, limits: Settings
-) -> None:
-    records = tangled(4)
-    source = write(place / "in", records, 20)
-    near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7, keep="longest")
-    within = make(place / "within", source, "dedup_exact", near)
-    run(within, cluster=client)
-    beyond = make(place / "beyond", source, "dedup_exact", near)
-    limits(2, 30)
-    run(beyond, cluster=client)
-    duplicates = rows(within.lake, "duplicates")
-    assert rows(beyond.lake, "duplicates") == duplicates
-    assert len([row for row in duplicates if row["kind"] == "near"]) > 5

@@ -13,7 +13,6 @@ import pytest
 from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from upath import UPath
 
 from etl import schemas, storage
@@ -24,7 +23,6 @@ from etl.dedup import choose_keepers
 from etl.dedup import minhash as job
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
-from etl.dedup.pairs import PAIRS, join_pairs
 from etl.job.run import run
 from etl.stages import DedupMinhash
 from tests.helpers.document_files import write_documents
@@ -164,13 +162,11 @@ class _DieOnce:
         self._marker = marker
         self._read = job._read_bands
 
-    def __call__(
-        self, file: NumberedFile, left_out: NDArray[np.int64], **settings: Any
-    ) -> pd.DataFrame:
+    def __call__(self, file: NumberedFile, **settings: Any) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._read(file, left_out, **settings)
+        return self._read(file, **settings)
 
 
 @pytest.mark.slow  # the shuffle restarts: 20 s and more
@@ -240,31 +236,6 @@ def test_addresses_encode_file_and_row(file: int, row: int) -> None:
     addresses = address(np.array([file]), np.array([row]))
     assert (file_of(addresses)[0], row_of(addresses)[0]) == (file, row)
     assert addresses[0] >= 0
-
-
-@pytest.mark.parametrize("kind", [EXACT, NEAR])
-def test_twins_of_duplicates_in_the_last_of_many_files(kind: int) -> None:
-    """The addresses are beyond 2^53, where float64 is not exact."""
-    last = 2**23 - 1
-    document, keeper = (
-        address(np.array([last]), np.array([3])),
-        address(np.array([last]), np.array([1])),
-    )
-    near = job._as_pairs(
-        pd.DataFrame(
-            {"document": document, "keeper": keeper, "similarity": [0.9], "is_estimate": [True]}
-        )
-    )
-    equal = pd.DataFrame(
-        {"file": [last, 7], "row": [5, 6], "keeper_file": [last, 2], "keeper_row": [3, 4]}
-    ).assign(similarity=1.0, is_estimate=False, kind=kind)
-    duplicates = join_pairs(equal, near)
-    assert duplicates.dtypes.equals(PAIRS.dtypes)
-    assert list(duplicates.itertuples(index=False, name=None)) == [
-        (last, 3, last, 1, 0.9, True, NEAR),
-        (last, 5, last, 1, 0.9, True, NEAR),
-        (7, 6, 2, 4, 1.0, False, kind),
-    ]
 
 
 similarities = st.dictionaries(

@@ -244,7 +244,7 @@ def test_repeats_match_a_naive_loop(
     documents = address(numbers[:, 1] // 3, numbers[:, 1] % 3)
     frame = pd.DataFrame({"hash": numbers[:, 0], "document": documents, "ordinal": numbers[:, 2]})
     number = {int(address(np.int64(k // 3), np.array([k % 3]))[0]): k for k in range(10)}
-    goes = np.array([a for a, k in number.items() if k in short], np.int64)
+    goes = pd.DataFrame({"document": [a for a, k in number.items() if k in short]}, dtype="int64")
     shared = job.shared_units(frame)
     for stays, left in (
         (shared, keys),
@@ -271,11 +271,11 @@ class _DieOnce:
         self._marker = marker
         self._read = job._read_units
 
-    def __call__(self, file: NumberedFile, left_out: Any, *, lake: DocumentReader) -> pd.DataFrame:
+    def __call__(self, file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._read(file, left_out, lake=lake)
+        return self._read(file, lake=lake)
 
 
 @pytest.mark.slow  # the shuffle restarts: 20 s and more

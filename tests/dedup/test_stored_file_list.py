@@ -14,7 +14,7 @@ from upath import UPath
 
 from etl.compute import shuffle
 from etl.dedup import stored_file_list as job
-from etl.dedup.numbered_files import NumberedFile, address, of_files
+from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.stored_file_list import store_file_list
 from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
@@ -103,35 +103,20 @@ def test_spans_around_a_name_are_found(spans: list[tuple[str, str, str]], name: 
     assert sorted(RangeIndex(spans).files_around(name)) == sorted(expected)
 
 
-@given(st.lists(st.integers(1, 10**7), min_size=1, max_size=60))
-def test_parts_have_all_files_in_order_and_bounded_keys(keys: list[int]) -> None:
+@given(st.lists(st.integers(1, 10**7), min_size=1, max_size=60), st.sampled_from([5, 10**4]))
+def test_parts_have_all_files_in_order_and_bounded_keys(keys: list[int], most: int) -> None:
     numbers = np.arange(len(keys)) * 3
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shuffle, "_TASKS", 8)
+        patch.setattr(shuffle, "MAX_TASKS", most)
         parts = shuffle.task_batches(numbers, np.array(keys, np.int64))
     assert np.concatenate(parts).tolist() == numbers.tolist()
     assert all(map(len, parts))
     sizes = [sum(keys[k // 3] for k in part.tolist()) for part in parts]
-    keys_per_task = min(shuffle._KEYS_PER_TASK, 1 + sum(keys) // 8)
+    keys_per_task = max(min(shuffle._KEYS_PER_TASK, 1 + sum(keys) // 8), 1 + sum(keys) // most)
+    assert len(parts) <= most
     assert all(size - max(keys) < keys_per_task for size in sizes)
     assert len(parts) <= 2 + 2 * sum(keys) // keys_per_task
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**40 - 1))),
-    st.sets(st.integers(0, 9), min_size=1).map(sorted),
-)
-def test_addresses_of_a_range_of_files_are_found(
-    rows: list[tuple[int, int]], files: list[int]
-) -> None:
-    frame = np.array(sorted(rows), np.int64).reshape(-1, 2)
-    addresses = address(frame[:, 0], frame[:, 1])
-    selected = of_files(addresses, np.array(files, np.int64))
-    assert selected.tolist() == [
-        a
-        for a, (file, _) in zip(addresses.tolist(), sorted(rows), strict=True)
-        if files[0] <= file <= files[-1]
-    ]
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 1024])

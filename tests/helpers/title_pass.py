@@ -1,16 +1,17 @@
-"""The pass of the stage in ``title_stage.py``, which compares the hashes of first lines on the driver."""
+"""The pass of the stage in ``title_stage.py``, which compares the hashes of first lines."""
 
 from functools import partial
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute.shuffle import task_batches
-from etl.compute.submit import compute_frame
+from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
+from etl.dedup.numbered_files import NumberedFile, address, file_of
+from etl.dedup.pairs import PAIRS
 from tests.helpers.title_stage import DedupTitle
 
 _TITLES = pd.DataFrame(
@@ -24,34 +25,36 @@ _TITLES = pd.DataFrame(
 
 def find_equal_titles(inputs: PassInput, _stage: DedupTitle, earlier: PassResult) -> PassResult:
     """Drop the undecided documents whose first line equals that of a better one."""
-    earlier = earlier.collect(inputs.client)
     numbers, rows = inputs.files.chosen(lambda file: "title" in file.kinds)
-    frame = inputs.files.frame(
-        task_batches(numbers, rows),
+    file_parts = task_batches(numbers, rows)
+    titles = inputs.files.frame(
+        file_parts,
         read=partial(_read_titles, lake=inputs.lake),
         meta=_TITLES,
         label="dedup_title",
     )
-    titles = compute_frame(inputs.client, frame, label="dedup_title")
-    titles = titles[~np.isin(titles["address"], earlier.dropped())]
+    titles = earlier.leave_out(titles, file_parts, "address")
+    titles = shuffle_by_range(titles, "title", partitions_for(int(rows.sum())))
+    pairs = titles.map_partitions(_pair_equal_titles, settled=inputs.settled, meta=PAIRS)
+    return earlier.join(pairs)
+
+
+def _pair_equal_titles(titles: pd.DataFrame, *, settled: NDArray[np.int64]) -> pd.DataFrame:
     titles = titles.sort_values(["title", "rank", "address"])
     keepers = titles.groupby("title")["address"].transform("first")
     is_dropped = (titles["address"] != keepers) & (titles["rank"] > -np.inf)
-    is_dropped &= ~np.isin(file_of(titles["address"].to_numpy()), inputs.settled)
+    is_dropped &= ~np.isin(file_of(titles["address"].to_numpy()), settled)
     documents = titles["address"][is_dropped].to_numpy(np.int64)
     keeping = keepers[is_dropped].to_numpy(np.int64)
-    pairs = pd.DataFrame(
+    return pd.DataFrame(
         {
-            "file": file_of(documents),
-            "row": row_of(documents),
-            "keeper_file": file_of(keeping),
-            "keeper_row": row_of(keeping),
+            "document": documents,
+            "keeper": keeping,
             "similarity": 1.0,
             "is_estimate": False,
             "kind": schemas.WHOLE.index("title"),
         }
     )
-    return earlier.join(inputs.client, pairs)
 
 
 def _read_titles(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:

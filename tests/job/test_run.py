@@ -15,6 +15,7 @@ from upath import UPath
 from etl import storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
+from etl.job import progress
 from etl.job.plan import make_plan, open_ledgers, plan_work
 from etl.job.read_step import numbered_splits
 from etl.job.run import run
@@ -224,22 +225,28 @@ def test_without_deduplication_the_first_pass_writes_the_tokens(
 
 
 def test_a_file_that_cannot_be_read_is_quarantined_and_no_other_rows_are_lost(
-    client: Client, recipe: Recipe, place: UPath
+    client: Client, recipe: Recipe, place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The report describes the first ones of many; here, one."""
+    monkeypatch.setattr(progress, "MAX_SHOWN", 1)
     folder = place / "bad"
     source = recipe.source.model_copy(update={"path": str(folder)})
     recipe = recipe.model_copy(update={"source": source})
     write_parquet(folder / "good.parquet", records(0, 40))
-    (folder / "broken.parquet").write_bytes(b"PAR1 this is not a Parquet file PAR1")
+    for name in ("broken", "other"):
+        (folder / f"{name}.parquet").write_bytes(b"PAR1 this is not a Parquet file PAR1")
     report = run(recipe, cluster=client)
     assert not report.ok
+    assert report.num_quarantined == 2
     (note,) = report.quarantined
-    assert note.source.endswith("broken.parquet")
+    assert note.source.endswith(("broken.parquet", "other.parquet"))
     assert len(rows(recipe.lake, "documents")) == 40
-    assert list((at(recipe.lake) / "quarantine").glob("*.json"))
-    write_parquet(folder / "broken.parquet", [{"doc_id": "m", "body": prose(9999), "link": ""}])
+    assert len(list((at(recipe.lake) / "quarantine").glob("*.json"))) == 2
+    for k, name in enumerate(("broken", "other")):
+        body = prose(9999 - k)
+        write_parquet(folder / f"{name}.parquet", [{"doc_id": name, "body": body, "link": ""}])
     assert run(recipe, cluster=client).ok
-    assert len(rows(recipe.lake, "documents")) == 41
+    assert len(rows(recipe.lake, "documents")) == 42
     assert not list((at(recipe.lake) / "quarantine").glob("*.json"))
 
 
