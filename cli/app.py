@@ -12,10 +12,13 @@ from typer.core import TyperGroup
 
 from etl.cli.commands import (
     certificates,
+    cluster,
+    dashboard,
     diff,
     duplicates,
     history,
     lineage,
+    logs,
     optimize,
     plan,
     recipes,
@@ -27,6 +30,7 @@ from etl.cli.commands import (
     run,
     schema,
     show,
+    submit,
     trace,
     tune,
     vacuum,
@@ -38,6 +42,10 @@ from etl.errors import TokenlakeError, error_line
 
 COMMANDS: Final = (
     run,
+    submit,
+    cluster,
+    logs,
+    dashboard,
     plan,
     recipes,
     schema,

@@ -1,7 +1,7 @@
 """Options that several commands share, with their environment variables, and how they are read."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -71,6 +71,29 @@ NoPython = Annotated[
         help="Refuse a recipe that names Python code, which would run with your permissions.",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        envvar="TOKENLAKE_CLUSTER",
+        help="A Dask scheduler, e.g. tcp://host:8786, or k8s:FILE; default: this machine.",
+    ),
+]
+ClusterFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="A cluster file; `k8s:` before it is optional.")
+]
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|auto",
+        help="Workers: of this machine, default one per core; of a cluster file, default as it says.",
+    ),
+]
+LogFormat = Annotated[
+    Literal["text", "json"],
+    typer.Option(help="Format of the lines on stderr; json: one object per line, for collectors."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
 
 
@@ -108,6 +131,11 @@ def examples(*lines: str) -> str:
     return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
+def warn(text: str) -> None:
+    """Print a warning to stderr."""
+    typer.echo(f"warning: {text}", err=True)
+
+
 def load_recipe(
     recipe: str,
     *,
@@ -115,6 +143,7 @@ def load_recipe(
     lake: str | None,
     settings: list[str] | None,
     no_python: bool,
+    warn: Callable[[str], None] = warn,
 ) -> "Recipe":
     """Load a recipe with the settings of the command line, and warn about the Python code it runs.
 
@@ -126,8 +155,25 @@ def load_recipe(
     if no_python:
         loaded.without_python()
     for code in loaded.code:
-        typer.echo(f"warning: the recipe runs Python code: {code}", err=True)
+        warn(f"the recipe runs Python code: {code}")
     return loaded
+
+
+def parse_workers(text: str | None) -> int | Literal["auto"] | None:
+    """Return the number of workers of an option; raise BadParameter if it is neither one nor `auto`.
+
+    >>> parse_workers("4"), parse_workers("auto")
+    (4, 'auto')
+    """
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(
+            f"{text!r} is not a number of workers or `auto`", param_hint="--workers"
+        )
+    return int(text)
 
 
 def settings_of(

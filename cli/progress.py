@@ -1,17 +1,25 @@
 """The progress of a run: one line rewritten on a terminal, one line every few seconds elsewhere.
 
-Lines that name a store which does not answer come between them.
+Lines that name a store which does not answer come between them. For collectors of logs, all lines are JSON.
 """
 
+import json
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, Self, TextIO
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from etl.errors import one_line
+import typer
+
+from etl.cli.output import FAILED, quarantined
+from etl.errors import TokenlakeError, one_line
 
 if TYPE_CHECKING:
     from etl.job.progress import Progress
+    from etl.lake.quarantine import Quarantined
 
 _TERMINAL_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0
@@ -49,6 +57,14 @@ class ProgressLine:
                 self._end()
         self._stream.flush()
 
+    def warn(self, text: str) -> None:
+        """Write a warning as a separate line."""
+        self.note(f"warning: {text}")
+
+    def quarantined(self, note: "Quarantined") -> None:
+        """Write a line about a part of the input that could not be read."""
+        self.note(quarantined(note))
+
     def note(self, text: str) -> None:
         """Write a separate line."""
         self._end()
@@ -59,6 +75,65 @@ class ProgressLine:
         if self._open:
             self._stream.write("\n")
             self._open = False
+
+
+class JsonLines:
+    """A context manager that writes progress and events as one JSON object per line.
+
+    Each has ``time`` (UTC), ``event`` (progress, note, warning, quarantined, waiting or error), and the
+    fields of the event.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._written = -float("inf")
+        self._lock = threading.Lock()
+        self._waits = ExitStack()
+
+    def __enter__(self) -> Self:
+        from etl.storage.time_limit import reporting_waits
+
+        self._waits.enter_context(reporting_waits(self.waiting))
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Write an error that the user can fix, and exit as the text form does."""
+        self._waits.close()
+        if isinstance(error, TokenlakeError):
+            self.event("error", what=error.what, where=error.where, hint=error.hint)
+            raise typer.Exit(FAILED) from error
+
+    def update(self, progress: "Progress") -> None:
+        """Write the progress of a step; at most one line every few seconds, and always its end."""
+        now = time.monotonic()
+        if progress.done < progress.total and now - self._written < _PLAIN_SECONDS:
+            return
+        self._written = now
+        self.event("progress", **asdict(progress))
+
+    def note(self, text: str) -> None:
+        """Write a line of text."""
+        self.event("note", text=text)
+
+    def warn(self, text: str) -> None:
+        """Write a warning."""
+        self.event("warning", text=text)
+
+    def quarantined(self, note: "Quarantined") -> None:
+        """Write the note of a part of the input that could not be read."""
+        self.event("quarantined", **asdict(note))
+
+    def waiting(self, endpoint: str, seconds: float) -> None:
+        """Write that a store does not answer."""
+        self.event("waiting", endpoint=endpoint, seconds=round(seconds, 1))
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Write an event with its fields."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        text = json.dumps({"time": now, "event": event, **fields}, default=str)
+        with self._lock:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
 
 
 class WaitingLines:
@@ -80,6 +155,11 @@ class WaitingLines:
             # On a terminal, the line replaces that of the progress, which is written again.
             self._stream.write(f"\r{text}\x1b[K\n" if self._stream.isatty() else f"{text}\n")
             self._stream.flush()
+
+
+def run_lines(stream: TextIO, log_format: str) -> ProgressLine | JsonLines:
+    """Return what writes the progress of a run to a stream in a format."""
+    return JsonLines(stream) if log_format == "json" else ProgressLine(stream)
 
 
 def line(progress: "Progress") -> str:

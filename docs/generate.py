@@ -18,8 +18,29 @@ from etl.stages.signals import SIGNALS
 ROOT = Path(__file__).parent.parent
 
 _ORDER = (
-    *("etl", "schemas", "kernels", "storage", "delta", "text", "sources", "stages", "recipe"),
-    *("lake", "compute", "dedup", "job", "audit", "maintenance", "loader", "cli", "pipelines"),
+    *(
+        "etl",
+        "schemas",
+        "kernels",
+        "storage",
+        "settings_files",
+        "delta",
+        "text",
+        "sources",
+        "stages",
+    ),
+    *(
+        "recipe",
+        "lake",
+        "compute",
+        "dedup",
+        "job",
+        "audit",
+        "maintenance",
+        "loader",
+        "cli",
+        "pipelines",
+    ),
 )
 
 _MODULES_HEAD = """# Modules

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LINKS = ("cli", "pipelines", "schemas")
+LINKS = ("cli", "k8s", "pipelines", "schemas")
 
 LAYERS = (
     ("errors", "schemas", "kernels"),
-    ("storage", "compact_collections"),
+    ("storage", "compact_collections", "settings_files"),
     ("compute", "delta", "text"),
     ("sources",),
     ("stages",),
@@ -53,12 +53,13 @@ LIBRARIES = {
     ),
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.filesystem",),
+    "kr8s": ("etl.compute.kubernetes.*",),
     "llvmlite": ("etl.kernels.bytes.simd",),
     "numba": ("etl.kernels.*",),
     "s3fs": ("etl.storage.*",),
     "torch": ("etl.loader.*", *EXAMPLES),
     "typer": ("etl.cli.*",),
-    "yaml": ("etl.recipe.*",),
+    "yaml": ("etl.recipe.*", "etl.settings_files.*"),
 }
 """Libraries that only these modules import."""
 

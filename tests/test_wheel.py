@@ -103,6 +103,8 @@ def test_the_wheel_installs_one_importable_name(wheel: Path) -> None:
     assert {
         "etl/py.typed",
         "etl/cli/app.py",
+        "etl/k8s/cluster/dask.yaml",
+        "etl/k8s/cluster/driver.yaml",
         "etl/pipelines/demo.yaml",
         "etl/pipelines/sample/kjv.jsonl.gz",
         "etl/pipelines/sample/tokenizer.json",

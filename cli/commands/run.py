@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress import ProgressLine, duration
+from etl.cli.progress import duration, run_lines
 
 if TYPE_CHECKING:
     from etl.job.progress import RunReport
@@ -26,6 +26,7 @@ def _time_limit() -> float:
         "etl run demo --lake lake",
         "etl run web.yaml --source 's3://crawl/*.parquet' --set gopher_quality.min_words=80",
         "etl run web.yaml --cluster tcp://scheduler:8786",
+        "etl run web.yaml --cluster k8s:cluster.yaml --workers auto",
     )
 )
 def run(  # noqa: PLR0913 - one parameter per option
@@ -34,15 +35,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     sources: options.Sources = None,
     lake: options.Lake = None,
     settings: options.Settings = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="ADDRESS",
-            envvar="TOKENLAKE_CLUSTER",
-            help="The address of a Dask scheduler, e.g. tcp://host:8786; default: this machine.",
-        ),
-    ] = None,
+    cluster: options.Cluster = None,
     tls: Annotated[
         str | None,
         typer.Option(
@@ -51,10 +44,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             help="Require TLS with the certificates that `etl certificates` wrote to this folder.",
         ),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Worker processes on this machine; default: one per core."),
-    ] = None,
+    workers: options.Workers = None,
     memory_limit: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Memory of each worker, e.g. 2GiB.")
     ] = None,
@@ -70,6 +60,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     no_python: options.NoPython = False,
+    log_format: options.LogFormat = "text",
     as_json: options.AsJson = False,
 ) -> None:
     """Run a recipe: read, filter, deduplicate, tokenize, commit.
@@ -79,27 +70,33 @@ def run(  # noqa: PLR0913 - one parameter per option
     from etl.compute.cluster import Cluster
     from etl.job.run import run as run_recipe
 
-    loaded = options.load_recipe(
-        recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
-    )
-    try:
-        with ProgressLine(sys.stderr) as progress:
+    wanted = options.parse_workers(workers)
+    with run_lines(sys.stderr, log_format) as progress:
+        loaded = options.load_recipe(
+            recipe,
+            sources=sources,
+            lake=lake,
+            settings=settings,
+            no_python=no_python,
+            warn=progress.warn,
+        )
+        try:
             report = run_recipe(
                 loaded,
-                cluster=Cluster(cluster, workers, memory_limit, tls, time_limit),
+                cluster=Cluster(cluster, wanted, memory_limit, tls, time_limit, progress.note),
                 rebuild=rebuild,
                 replace_changed=replace_changed,
                 on_progress=progress.update,
                 on_client=lambda client: progress.note(f"dashboard  {client.dashboard_link}"),
             )
-    except KeyboardInterrupt:
-        typer.echo("interrupted: commits are kept; run the same command to continue", err=True)
-        raise typer.Exit(output.INTERRUPTED) from None
+        except KeyboardInterrupt:
+            progress.warn("interrupted: commits are kept; run the same command to continue")
+            raise typer.Exit(output.INTERRUPTED) from None
     output.print_result(report, lines, as_json=as_json)
     for note in report.quarantined:
-        typer.echo(output.quarantined(note), err=True)
+        progress.quarantined(note)
     for table, error in report.checkpoint_errors.items():
-        typer.echo(f"warning: no checkpoint of {table} was written: {error}", err=True)
+        progress.warn(f"no checkpoint of {table} was written: {error}")
     if not report.ok:
         raise typer.Exit(output.QUARANTINED)
 

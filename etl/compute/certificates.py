@@ -5,6 +5,7 @@ folder can connect to the cluster. A client's certificate is not valid for a sch
 """
 
 import os
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ from etl.errors import ClusterError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import Certificate
+    from distributed.security import Security
 
 ROLES: Final = ("scheduler", "worker", "client")
 AUTHORITY: Final = "ca.pem"
@@ -70,6 +72,22 @@ def find_certificates(folder: str | os.PathLike[str]) -> dict[str, str]:
                 hint="create it with `etl certificates DIR`",
             )
     return {name: str(path) for name, path in paths.items()}
+
+
+def tls_settings(folder: str | os.PathLike[str]) -> "Security":
+    """Return Dask's TLS settings with the certificates of a folder; raise ClusterError if one is missing."""
+    from distributed.security import Security
+
+    paths = find_certificates(folder)
+    certs = {f"tls_{role}_cert": paths[role] for role in ROLES}
+    keys = {f"tls_{role}_key": paths[role] for role in ROLES}
+    return Security(
+        require_encryption=True,
+        tls_ca_file=paths["ca"],
+        tls_min_version=ssl.TLSVersion.TLSv1_3,
+        **certs,
+        **keys,
+    )
 
 
 def _sign(

@@ -1,10 +1,9 @@
 """`Cluster`: where a run computes, on this machine or at the address of a scheduler."""
 
 import logging
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import dask
@@ -13,8 +12,14 @@ from distributed.client import CancelledError, ClosedClientError
 from distributed.comm import CommClosedError
 from distributed.security import Security
 
-from etl.compute import certificates
+from etl.compute.certificates import tls_settings
+from etl.compute.kubernetes.connect import (
+    KubernetesClient,
+    connect_to_kubernetes,
+    without_spot_workers,
+)
 from etl.compute.local_cluster import start_local_cluster
+from etl.compute.request import ClusterRequest, Workers, ignore
 from etl.compute.time_limit import TIME_LIMIT
 from etl.compute.worker_settings import DASK_SETTINGS
 from etl.errors import ClusterError, nearest_names
@@ -26,31 +31,19 @@ class ClusterType(Protocol):
     """A function that connects a client to clusters of one type, for the duration of a context.
 
     ``address`` is the address that the user gave; None means this machine. A type without its own workers
-    ignores ``workers`` and ``memory_limit``. Raises ClusterError if the cluster cannot be reached.
+    ignores what ``request`` says of them. Raises ClusterError if the cluster cannot be used.
     """
 
     def __call__(  # noqa: D102 - described by the class
-        self,
-        address: str | None,
-        /,
-        *,
-        workers: int | None,
-        memory_limit: str | None,
-        security: Security | None,
+        self, address: str | None, request: ClusterRequest, /
     ) -> AbstractContextManager[Client]: ...
 
 
 @contextmanager
-def connect_to_scheduler(
-    address: str | None,
-    *,
-    workers: int | None,  # noqa: ARG001 - the scheduler has its workers
-    memory_limit: str | None,  # noqa: ARG001 - they have their limits
-    security: Security | None,
-) -> Iterator[Client]:
+def connect_to_scheduler(address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Connect to a running scheduler, which keeps running."""
     try:
-        client = Client(address, timeout=_TIMEOUT, security=security)
+        client = Client(address, timeout=_TIMEOUT, security=request.security)
     except (OSError, TypeError, ValueError, TimeoutError) as error:
         # Dask raises TypeError if tls:// is used without certificates.
         raise ClusterError(
@@ -67,45 +60,48 @@ CLUSTERS: Final[Mapping[str | None, ClusterType]] = {
     None: start_local_cluster,
     "tcp": connect_to_scheduler,
     "tls": connect_to_scheduler,
+    "k8s": connect_to_kubernetes,
 }
-"""The types of clusters by the scheme of an address; None: no address."""
+"""The types of clusters by the scheme of an address (``tls://...``, ``k8s:FILE``); None: no address."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Dask cluster: the scheduler at ``address`` (``tcp://...``), or by default this machine.
+    """A Dask cluster: of the scheduler at ``address`` (``tcp://...``) or of a file (``k8s:FILE``), or local.
 
     A local cluster has ``workers`` single-threaded processes (default: one per core), which share the
-    memory or get ``memory_limit`` each (such as ``2GiB``). ``tls`` is a folder that ``make_certificates``
-    has written: only clients with its certificates can connect. A split that takes longer than
-    ``time_limit`` seconds is quarantined; None means no limit.
+    memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a file may have ``auto`` workers, as
+    many as its input needs. ``tls`` is a folder that ``make_certificates`` has written: only clients with
+    its certificates can connect. A split that takes longer than ``time_limit`` seconds is quarantined; None
+    means no limit. ``report`` is called with a line for each step of the start of a cluster.
     """
 
     address: str | None = None
-    workers: int | None = None
+    workers: Workers = None
     memory_limit: str | None = None
     tls: str | None = None
     time_limit: float | None = TIME_LIMIT
+    report: Callable[[str], None] = field(default=ignore, compare=False)
 
     @contextmanager
-    def connect(self) -> Iterator[Client]:
-        """Connect a client for the duration of the context.
+    def connect(self, planned_bytes: int | None = None) -> Iterator[Client]:
+        """Connect a client for the duration of the context; ``planned_bytes`` of input will be read.
 
-        A local cluster is started and stopped; a scheduler at an address keeps running. Raises
-        ClusterError if the type of the cluster is unknown, if the scheduler does not respond, or if a
-        certificate is missing.
+        What the context starts it also stops; a cluster that was there keeps running. Raises ClusterError
+        if the type of the cluster is unknown, if it cannot be used, or if a certificate is missing.
         """
         cluster_type = find_cluster_type(self.address)
-        security = self._security()
+        request = ClusterRequest(
+            workers=self.workers,
+            memory_limit=self.memory_limit,
+            security=self._security(),
+            planned_bytes=planned_bytes,
+            report=self.report,
+        )
         with (
             _without_client_log(),
             dask.config.set(DASK_SETTINGS),
-            cluster_type(
-                self.address,
-                workers=self.workers,
-                memory_limit=self.memory_limit,
-                security=security,
-            ) as client,
+            cluster_type(self.address, request) as client,
         ):
             yield client
 
@@ -119,16 +115,7 @@ class Cluster:
                 where=self.address,
                 hint="write tls://host:8786",
             )
-        paths = certificates.find_certificates(self.tls)
-        certs = {f"tls_{role}_cert": paths[role] for role in certificates.ROLES}
-        keys = {f"tls_{role}_key": paths[role] for role in certificates.ROLES}
-        return Security(
-            require_encryption=True,
-            tls_ca_file=paths["ca"],
-            tls_min_version=ssl.TLSVersion.TLSv1_3,
-            **certs,
-            **keys,
-        )
+        return tls_settings(self.tls)
 
 
 @contextmanager
@@ -160,8 +147,19 @@ def _scheme(address: str | None) -> str | None:
     """Return the scheme of an address; without one (``host:8786``) it is ``tcp``, as in Dask."""
     if address is None:
         return None
-    scheme, separator, _ = address.partition("://")
-    return scheme if separator else "tcp"
+    scheme, separator, rest = address.partition(":")
+    is_of_file = scheme.isalnum() and bool(rest) and not rest.isdigit()
+    return scheme if separator and is_of_file else "tcp"
+
+
+@contextmanager
+def steady_workers(client: Client) -> Iterator[None]:
+    """Compute without workers that may be preempted: a shuffle starts again when it loses a worker."""
+    if isinstance(client, KubernetesClient):
+        with without_spot_workers(client):
+            yield
+    else:
+        yield
 
 
 @contextmanager

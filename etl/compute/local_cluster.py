@@ -9,28 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, LocalCluster
-from distributed.security import Security
 
 from etl.compute.machine_folder import machine_folders
+from etl.compute.request import ClusterRequest
 from etl.storage.file_sets import remove_unused
 
 
 @contextmanager
-def start_local_cluster(
-    _address: str | None,
-    *,
-    workers: int | None,
-    memory_limit: str | None,
-    security: Security | None,
-) -> Iterator[Client]:
+def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
     with warnings.catch_warnings():  # Dask then picks another dashboard port
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         cluster = LocalCluster(
-            n_workers=workers or num_cores(),
+            n_workers=num_cores() if request.workers in (None, "auto") else request.workers,
             threads_per_worker=1,
-            memory_limit=memory_limit or "auto",
-            security=security,
+            memory_limit=request.memory_limit or "auto",
+            security=request.security,
             silence_logs=logging.CRITICAL,  # the run reports what tasks raise
         )
     folders: set[Path] = set()

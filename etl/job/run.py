@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from distributed import Client
 
 from etl import storage
-from etl.compute.cluster import Cluster, raise_if_scheduler_lost
+from etl.compute.cluster import Cluster, raise_if_scheduler_lost, steady_workers
 from etl.compute.time_limit import TIME_LIMIT
 from etl.job.dedup_step import deduplicate
 from etl.job.plan import check_stages
@@ -49,7 +49,8 @@ def run(
     if start.plan.has_work():
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
-        with _connect(cluster if cluster is not None else Cluster()) as (client, time_limit):
+        planned_bytes = sum(split.bytes for split in start.plan.splits)
+        with _connect(cluster or Cluster(), planned_bytes) as (client, time_limit):
             if on_client is not None:
                 on_client(client)
             storage.check_conditional_writes(str(recipe.lake))
@@ -80,12 +81,14 @@ def run(
 
 
 @contextmanager
-def _connect(cluster: Cluster | Client) -> Iterator[tuple[Client, float | None]]:
+def _connect(
+    cluster: Cluster | Client, planned_bytes: int
+) -> Iterator[tuple[Client, float | None]]:
     """Connect to a cluster unless it is a client already; yield the client and the time limit."""
     if isinstance(cluster, Client):
         yield cluster, TIME_LIMIT
         return
-    with cluster.connect() as client:
+    with cluster.connect(planned_bytes) as client:
         yield client, cluster.time_limit
 
 
@@ -98,7 +101,8 @@ def _run_steps(context: RunContext) -> None:
         context.ledgers[step].create(schema, spec.layout, epoch=plan.epoch or 0)
     read_splits(context)
     if "duplicates" in context.ledgers:
-        deduplicate(context)
+        with steady_workers(context.client):
+            deduplicate(context)
     if "tokens" in context.ledgers:
         tokenize_units(context)
     context.refresh(*plan.recipe.steps)  # raises if another program has changed data

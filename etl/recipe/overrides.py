@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etl.errors import RecipeError, nearest_names
-from etl.recipe.yaml_file import read_value
+from etl.settings_files.yaml_file import read_value
 
 
 def override(data: dict[str, Any], setting: str) -> None:

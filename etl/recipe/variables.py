@@ -13,12 +13,10 @@ from typing import Any, Final
 
 from etl.errors import RecipeError
 from etl.recipe.relative_paths import map_paths
-from etl.recipe.yaml_file import Template
+from etl.settings_files.secret_names import may_be_secret
+from etl.settings_files.yaml_file import Template
 
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_SECRET: Final = re.compile(
-    r"SECRET|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING|(?:TOKEN|KEY)S?(?:_|$)", re.IGNORECASE
-)
 
 
 def expand_variables(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +37,7 @@ def _fill(path: str) -> str | None:
         escaped, name, default = match.groups()
         if escaped:
             return "${"
-        if _SECRET.search(name):
+        if may_be_secret(name):
             raise RecipeError(
                 f"the variable {name} may hold a secret, and paths are recorded in the lake",
                 where=path.where,

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from etl.cli.app import app
 from etl.compute.cluster import CLUSTERS, Cluster, ClusterType, find_cluster_type
+from etl.compute.request import ClusterRequest
 from etl.compute.submit import map_unordered
 from etl.errors import ClusterError
 from etl.job.run import run
@@ -52,7 +53,7 @@ def test_an_unreachable_scheduler_is_reported(
         run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_ports(1)[0]}"))
 
 
-@pytest.mark.parametrize("address", ["tpc://127.0.0.1:8786", "k8s://tokenlake"])
+@pytest.mark.parametrize("address", ["tpc://127.0.0.1:8786", "k9s:cluster.yaml"])
 def test_an_unknown_type_of_cluster_is_refused_with_the_known_ones(
     recipe: Recipe, address: str
 ) -> None:
@@ -60,7 +61,7 @@ def test_an_unknown_type_of_cluster_is_refused_with_the_known_ones(
     with pytest.raises(ClusterError, match=f"unknown type of cluster '{scheme}'") as caught:
         run(recipe, cluster=Cluster(address))
     assert caught.value.where == address
-    assert "known names: tcp, tls" in str(caught.value.hint)
+    assert "known names: tcp, tls, k8s" in str(caught.value.hint)
     assert ("did you mean 'tcp'?" in str(caught.value.hint)) == (scheme == "tpc")
 
 
@@ -69,9 +70,7 @@ def test_an_address_without_a_scheme_is_one_of_a_scheduler() -> None:
 
 
 @contextmanager
-def start_in_process(
-    address: str | None, *, workers: int | None, memory_limit: str | None, security: object
-) -> Iterator[Client]:
+def start_in_process(address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """A type of cluster: one worker in this process, with as many threads as the address says."""
     threads = int(str(address).removeprefix("inprocess://"))
     with cluster(threads) as client:
@@ -93,7 +92,7 @@ def test_a_new_type_of_cluster_needs_one_line(
     assert threads == [2]
     with pytest.raises(ClusterError) as caught:
         find_cluster_type("inproces://2")
-    assert caught.value.hint == "did you mean 'inprocess'? known names: tcp, tls, inprocess"
+    assert caught.value.hint == "did you mean 'inprocess'? known names: tcp, tls, k8s, inprocess"
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
     command = ["run", str(tmp_path / "recipe.yaml"), "--lake", str(tmp_path / "other")]
     result = CliRunner().invoke(app, [*command, "--cluster", "inprocess://1"])

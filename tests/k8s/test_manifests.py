@@ -21,31 +21,25 @@ OVERLAYS = [folder for folder in FOLDERS if folder.startswith("k8s/overlays/")]
 KUBERNETES = ("1.31", "1.37")
 """The oldest version for which the manifests are written, and the newest with known schemas."""
 
-READ = ["get", "list", "watch"]
-MANAGE = [*READ, "create", "patch", "delete"]
+DRIVER = {
+    ("kubernetes.dask.org", "daskclusters"): ["get", "create", "delete"],
+    ("kubernetes.dask.org", "daskworkergroups"): ["get", "list", "create", "patch", "delete"],
+    ("", "pods"): ["list"],
+    ("", "events"): ["list"],
+    ("", "pods/log"): ["get"],
+}
 GRANTS = {
-    "tokenlake-driver": {
-        ("kubernetes.dask.org", "daskclusters"): MANAGE,
-        ("kubernetes.dask.org", "daskworkergroups"): MANAGE,
-        ("", "pods"): READ,
-        ("", "services"): READ,
-        ("", "events"): READ,
-        ("", "pods/log"): ["get"],
-    },
+    "tokenlake-driver": DRIVER,
     "tokenlake-user": {
-        ("kubernetes.dask.org", "daskclusters"): MANAGE,
-        ("kubernetes.dask.org", "daskworkergroups"): MANAGE,
-        ("kubernetes.dask.org", "daskworkergroups/scale"): ["get", "patch"],
-        ("batch", "jobs"): [*READ, "create", "delete"],
-        ("", "configmaps"): ["get", "list", "create", "patch", "delete"],
-        ("", "pods"): READ,
-        ("", "services"): READ,
-        ("", "events"): READ,
-        ("", "pods/log"): ["get"],
+        **DRIVER,
         ("", "pods/portforward"): ["get", "create"],
+        ("", "secrets/tokenlake-tls"): ["get"],
+        ("", "secrets"): ["create"],
+        ("", "configmaps"): ["create", "delete"],
+        ("batch", "jobs"): ["get", "create", "delete"],
     },
 }
-"""All that the roles grant: the verbs for each resource."""
+"""All that the roles grant: the verbs for each resource, or for the one of a name."""
 
 SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL", re.IGNORECASE)
 
@@ -133,13 +127,13 @@ def test_roles_grant_exactly_what_is_listed(folder: str) -> None:
     roles = of_kind(folder, "Role")
     for name, role in roles.items():
         rules = {
-            (group, resource): rule["verbs"]
+            (group, "/".join([resource, *rule.get("resourceNames", [])])): rule["verbs"]
             for rule in role["rules"]
             for group in rule["apiGroups"]
             for resource in rule["resources"]
         }
         assert rules == GRANTS[name]
-        assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
+        assert len(rules) == sum(len(rule["resources"]) for rule in role["rules"])
     assert folder == "k8s/cluster" or roles.keys() == GRANTS.keys()
     assert not of_kind(folder, "ClusterRole", "ClusterRoleBinding")
 

@@ -1,0 +1,133 @@
+"""Connect a client to the cluster of a cluster file: the type `k8s` of ``--cluster``."""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from distributed import Client
+from distributed.security import Security
+
+from etl.compute.certificates import tls_settings
+from etl.compute.kubernetes.api import Api
+from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
+from etl.compute.kubernetes.resources import RUN_VARIABLE
+from etl.compute.request import ClusterRequest
+from etl.errors import ClusterError
+
+_TIMEOUT: Final = "15s"
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_SPOT_SECONDS: Final = 60.0  # for spot workers to end: pods have 20
+_POLL_SECONDS: Final = 0.5
+
+
+class KubernetesClient(Client):
+    """A client of a cluster on Kubernetes, which can change its workers."""
+
+    tokenlake_cluster: DaskCluster
+    tokenlake_sizes: Mapping[str, int]
+    tokenlake_dashboard: str
+
+    @property
+    def dashboard_link(self) -> str:
+        """The URL of the dashboard: that of its forwarded port, or of its Service."""
+        return self.tokenlake_dashboard
+
+
+@contextmanager
+def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Iterator[Client]:
+    """Connect to the cluster of a file; create it if it does not exist, and then delete it at the end.
+
+    Raises ClusterError if the file is invalid, or with the reason why the cluster cannot be used.
+    """
+    settings = ClusterFile.load(str(address).removeprefix(SCHEME)).with_workers(request.workers)
+    if request.memory_limit is not None:
+        raise ClusterError(
+            "--memory-limit is for workers on this machine",
+            where=address,
+            hint="set memory in the cluster file",
+        )
+    sizes = settings.sizes(request.planned_bytes)
+    with (
+        Api.connect(settings.namespace, settings.context) as api,
+        created_cluster(DaskCluster(api, settings, request.report), sizes) as cluster,
+    ):
+        pod = cluster.wait_for_scheduler()
+        with (
+            cluster.certificates() as folder,
+            _addresses(api, settings, pod) as (scheduler, dashboard),
+            _connect(scheduler, request.security or tls_settings(folder)) as client,
+        ):
+            client.tokenlake_cluster, client.tokenlake_sizes = cluster, sizes
+            client.tokenlake_dashboard = dashboard
+            cluster.wait_for_workers(lambda _pods: bool(_names(client)))
+            yield client
+
+
+@contextmanager
+def created_cluster(cluster: DaskCluster, sizes: Mapping[str, int]) -> Iterator[DaskCluster]:
+    """Create a cluster unless it exists; delete it at the end if this run or its driver created it."""
+    run = os.environ.get(RUN_VARIABLE) or uuid.uuid4().hex
+    try:
+        cluster.create(sizes, run=run)
+        yield cluster
+    except BaseException:
+        with suppress(ClusterError):  # the first error matters more
+            cluster.delete_if_of(run)
+        raise
+    cluster.delete_if_of(run)
+
+
+@contextmanager
+def without_spot_workers(client: KubernetesClient) -> Iterator[None]:
+    """Delete the group of spot workers, and create it again at the end.
+
+    The operator would retire workers of any group if the group was scaled to zero.
+    """
+    cluster, spot = client.tokenlake_cluster, client.tokenlake_sizes.get("spot")
+    if spot is None:
+        yield
+        return
+    cluster.remove_group("spot")
+    end = time.monotonic() + _SPOT_SECONDS
+    while time.monotonic() < end and any(map(cluster.is_of_spot, _names(client))):
+        time.sleep(_POLL_SECONDS)
+    yield
+    cluster.add_group("spot", spot)
+
+
+def _names(client: Client) -> list[str]:
+    workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    return [str(worker["name"]) for worker in workers.values()]
+
+
+@contextmanager
+def _addresses(api: Api, settings: ClusterFile, pod: str) -> Iterator[tuple[str, str]]:
+    """Yield the address of the scheduler and the URL of its dashboard, as this machine reaches them."""
+    if "KUBERNETES_SERVICE_HOST" in os.environ and _ACCOUNT.is_file():
+        host = f"{settings.name}-scheduler.{settings.namespace}"
+        yield f"tls://{host}:{SCHEDULER_PORT}", f"http://{host}:{DASHBOARD_PORT}/status"
+        return
+    with (
+        api.forward(pod, SCHEDULER_PORT) as scheduler,
+        api.forward(pod, DASHBOARD_PORT) as dashboard,
+    ):
+        yield f"tls://127.0.0.1:{scheduler}", f"http://127.0.0.1:{dashboard}/status"
+
+
+@contextmanager
+def _connect(address: str, security: Security) -> Iterator[KubernetesClient]:
+    try:
+        client = KubernetesClient(address, timeout=_TIMEOUT, security=security)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"the scheduler does not respond ({error})",
+            where=address,
+            hint="if its certificates have changed, delete the cluster with `etl cluster down FILE`",
+        ) from error
+    with client:
+        yield client

@@ -1,0 +1,108 @@
+"""What the commands do with a cluster file: start, show and delete the cluster; logs; the dashboard."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+
+from etl.compute.kubernetes.api import Api
+from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, DaskCluster, Status
+from etl.compute.kubernetes.driver import Driver, DriverStatus
+from etl.compute.kubernetes.problems import is_ready
+from etl.compute.request import ignore
+from etl.errors import ClusterError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterState:
+    """The cluster and the driver of a cluster file."""
+
+    name: str
+    namespace: str
+    cluster: Status
+    driver: DriverStatus | None
+
+
+def start(file: str, workers: int | None, report: Callable[[str], None]) -> None:
+    """Start the cluster of a file, or add workers to it, and wait until its scheduler is ready.
+
+    Raises ClusterError with the reason if it cannot start; a cluster that was created for nothing is deleted.
+    """
+    settings = _load(file).with_workers(workers)
+    with _connect(settings) as api:
+        cluster = DaskCluster(api, settings, report)
+        existed = cluster.exists()
+        try:
+            cluster.create(settings.sizes(None))
+            cluster.wait_for_scheduler()
+            cluster.wait_for_workers(lambda pods: any(map(is_ready, pods)))
+        except BaseException:
+            if not existed:
+                with suppress(ClusterError):  # the first error matters more
+                    cluster.delete()
+            raise
+
+
+def stop(file: str, report: Callable[[str], None]) -> None:
+    """Delete the cluster of a file, if it exists."""
+    settings = _load(file)
+    with _connect(settings) as api:
+        DaskCluster(api, settings, report).delete()
+
+
+def state(file: str) -> ClusterState:
+    """Return what the cluster and the driver of a file are doing."""
+    settings = _load(file)
+    with _connect(settings) as api:
+        return ClusterState(
+            name=settings.name,
+            namespace=settings.namespace,
+            cluster=DaskCluster(api, settings, ignore).status(),
+            driver=Driver(api, settings).status(),
+        )
+
+
+def driver_log(file: str, *, follow: bool) -> Iterator[str]:
+    """Yield the lines of the driver's log; raises ClusterError if none was submitted."""
+    settings = _load(file)
+    with _connect(settings) as api:
+        yield from Driver(api, settings).log(follow=follow)
+
+
+def start_driver(
+    settings: ClusterFile,
+    arguments: Sequence[str],
+    contents: Mapping[str, bytes],
+    paths: Mapping[str, str],
+    report: Callable[[str], None],
+) -> str:
+    """Start the driver of a recipe and return its name; see ``Driver.start``."""
+    with _connect(settings) as api:
+        cluster = DaskCluster(api, settings, report)
+        cluster.exists()  # raises if Dask's operator is not installed
+        cluster.ensure_certificates()
+        return Driver(api, settings).start(arguments, contents, paths, report)
+
+
+@contextmanager
+def dashboard(file: str, port: int) -> Iterator[str]:
+    """Forward the dashboard of a running cluster to a port of this machine; yields its URL."""
+    settings = _load(file)
+    with _connect(settings) as api:
+        cluster = DaskCluster(api, settings, ignore)
+        if not cluster.exists():
+            raise ClusterError(
+                f"the cluster {settings.name} is not running",
+                where=file,
+                hint="start it with `etl cluster up FILE`",
+            )
+        with api.forward(cluster.wait_for_scheduler(), DASHBOARD_PORT, port) as local:
+            yield f"http://127.0.0.1:{local}/status"
+
+
+def _load(file: str) -> ClusterFile:
+    return ClusterFile.load(file.removeprefix(SCHEME))
+
+
+def _connect(settings: ClusterFile) -> AbstractContextManager[Api]:
+    return Api.connect(settings.namespace, settings.context)

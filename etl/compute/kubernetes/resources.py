@@ -1,0 +1,205 @@
+"""Build the resources of a cluster file: the shipped manifests of ``k8s/cluster``, with its values.
+
+The pods are described there and nowhere else; this module only replaces names, images, sizes and nodes.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Final
+
+from etl.compute import certificates
+from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile, WorkerGroup
+from etl.settings_files.yaml_file import YamlFile
+
+Resource = dict[str, Any]
+
+TLS_SECRET: Final = "tokenlake-tls"  # noqa: S105 - a name
+TLS_FOLDER: Final = "/etc/tokenlake/tls"
+RUN: Final = "tokenlake/run"
+"""The annotation of a cluster that a run has created, and deletes at its end: the run."""
+RUN_VARIABLE: Final = "TOKENLAKE_RUN"
+"""The environment variable that names the run of a driver, which may be started several times."""
+RECIPE_FOLDER: Final = "/recipe"
+CLUSTER_KEY: Final = "cluster.yaml"
+_LABELS: Final = {"app.kubernetes.io/name": "tokenlake", "app.kubernetes.io/part-of": "tokenlake"}
+_BASE_NAME: Final = "tokenlake"  # of the cluster in the manifests
+
+
+def cluster_labels(settings: ClusterFile, **components: str) -> dict[str, str]:
+    """Return the labels that the operator gives to the pods of a cluster."""
+    return {"dask.org/cluster-name": settings.name} | {
+        f"dask.org/{name}": value for name, value in components.items()
+    }
+
+
+def dask_cluster(settings: ClusterFile, workers: int, *, run: str | None = None) -> Resource:
+    """Return the DaskCluster with its on-demand workers; ``run`` is the run that will delete it."""
+    (cluster,) = _manifests("dask.yaml", "DaskCluster")
+    _name(cluster, settings, settings.name)
+    if run is not None:
+        cluster["metadata"]["annotations"][RUN] = run
+    spec = cluster["spec"]
+    spec["idleTimeout"] = settings.idle_timeout
+    spec["scheduler"]["spec"]["containers"][0]["image"] = settings.image
+    service = spec["scheduler"]["service"]
+    service["selector"]["dask.org/cluster-name"] = settings.name
+    _fill_worker(spec["worker"], settings, workers, settings.memory)
+    return cluster
+
+
+def worker_group(settings: ClusterFile, group: str, workers: int) -> Resource:
+    """Return the DaskWorkerGroup of the workers besides the on-demand ones: spot or high-memory."""
+    (resource,) = (
+        item
+        for item in _manifests("dask.yaml", "DaskWorkerGroup")
+        if item["metadata"]["name"] == f"{_BASE_NAME}-{group}"
+    )
+    own: WorkerGroup | None = getattr(settings, group.replace("-", "_"))
+    assert own is not None
+    _name(resource, settings, f"{settings.name}-{group}")
+    resource["spec"]["cluster"] = settings.name
+    worker = resource["spec"]["worker"]
+    shipped = worker["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    memory = own.memory or (shipped if group == "high-memory" else settings.memory)
+    _fill_worker(worker, settings, workers, memory)
+    if own.node_selector is not None:
+        worker["spec"]["nodeSelector"] = dict(own.node_selector)
+    if own.tolerations is not None:
+        tolerations = [each.model_dump(exclude_none=True) for each in own.tolerations]
+        worker["spec"]["tolerations"] = tolerations
+    return resource
+
+
+def driver_job(
+    settings: ClusterFile, arguments: Sequence[str], paths: Mapping[str, str]
+) -> Resource:
+    """Return the Job of a driver that runs ``etl`` with arguments.
+
+    ``paths`` has the keys of the ConfigMap of ``recipe_map`` with their paths below ``/recipe``.
+    """
+    (job,) = _manifests("driver.yaml", "Job")
+    _name(job, settings, driver_name(settings))
+    job["spec"]["template"]["metadata"]["labels"] |= _LABELS
+    pod = job["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    container["image"] = settings.image
+    container["args"] = ["etl", *arguments]
+    environment = {
+        item["name"]: item["value"]
+        for item in container["env"]
+        if item["name"] != "TOKENLAKE_CLUSTER"
+    }
+    environment |= settings.environment | {
+        "TOKENLAKE_CLUSTER": f"{SCHEME}{RECIPE_FOLDER}/{CLUSTER_KEY}",
+        RUN_VARIABLE: driver_name(settings),
+    }
+    container["env"] = _environment(environment)
+    (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "recipe")
+    items = [{"key": key, "path": path} for key, path in paths.items()]
+    volume["configMap"] = {"name": recipe_map_name(settings), "items": items}
+    return job
+
+
+def driver_name(settings: ClusterFile) -> str:
+    """Return the name of the Job of the driver."""
+    return f"{settings.name}-driver"
+
+
+def recipe_map_name(settings: ClusterFile) -> str:
+    """Return the name of the ConfigMap with the files of a submitted recipe."""
+    return f"{settings.name}-recipe"
+
+
+def recipe_map(settings: ClusterFile, contents: Mapping[str, bytes]) -> Resource:
+    """Return the ConfigMap of a submitted recipe, with the content of each key."""
+    texts = {key: text for key, content in contents.items() if (text := _text(content)) is not None}
+    binary = {key: _base64(content) for key, content in contents.items() if key not in texts}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": recipe_map_name(settings),
+            "namespace": settings.namespace,
+            "labels": dict(_LABELS),
+        },
+        "data": texts,
+        "binaryData": binary,
+    }
+
+
+def tls_secret(settings: ClusterFile, folder: Path) -> Resource:
+    """Return the Secret with the certificates that ``make_certificates`` has written to a folder."""
+    names = [certificates.AUTHORITY, *(f"{role}.pem" for role in certificates.ROLES)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": TLS_SECRET,
+            "namespace": settings.namespace,
+            "labels": dict(_LABELS),
+        },
+        "data": {name: _base64((folder / name).read_bytes()) for name in names},
+    }
+
+
+def write_secret(secret: Resource, folder: Path) -> None:
+    """Write the files of a Secret to a private folder."""
+    for name, content in secret["data"].items():
+        path = folder / Path(name).name
+        path.touch(mode=0o600)  # before the content is written
+        path.write_bytes(base64.b64decode(content))
+
+
+def _fill_worker(worker: Resource, settings: ClusterFile, workers: int, memory: str) -> None:
+    worker["replicas"] = workers
+    container = worker["spec"]["containers"][0]
+    container["image"] = settings.image
+    container["args"] = [
+        argument.replace(f"//{_BASE_NAME}-", f"//{settings.name}-")
+        for argument in container["args"]
+    ]
+    container["env"] = _environment(settings.environment)
+    container["resources"]["requests"] |= {"cpu": settings.cpu, "memory": memory}
+    container["resources"]["limits"] |= {"memory": memory}
+
+
+def _name(resource: Resource, settings: ClusterFile, name: str) -> None:
+    metadata = resource["metadata"]
+    metadata |= {"name": name, "namespace": settings.namespace}
+    metadata["labels"] = {**metadata.get("labels", {}), **_LABELS}
+    metadata.setdefault("annotations", {})
+
+
+def _environment(variables: Mapping[str, str]) -> list[Resource]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _text(content: bytes) -> str | None:
+    """Return content as text; None if it is not."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _manifests(file: str, kind: str) -> Iterable[Resource]:
+    """Return copies of the resources of one kind in a shipped manifest."""
+    data = _read(file)
+    items = data["items"] if data["kind"] == "List" else [data]
+    # Aliases of YAML are one object in several places: through JSON, each gets its own.
+    return [json.loads(json.dumps(item)) for item in items if item["kind"] == kind]
+
+
+@cache
+def _read(file: str) -> dict[str, Any]:
+    with as_file(files("etl") / "k8s" / "cluster" / file) as path:
+        return YamlFile.parse(path, noun="a manifest", hint="").data

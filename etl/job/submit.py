@@ -1,0 +1,134 @@
+"""Submit a recipe to a cluster on Kubernetes: its file, and the local files that its stages name."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from etl import pipelines, storage
+from etl.compute.kubernetes import control
+from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.resources import CLUSTER_KEY, RECIPE_FOLDER
+from etl.errors import ClusterError, RecipeError
+from etl.recipe.recipe import Recipe
+from etl.stages.base import Stage, map_strings
+from etl.storage.file_sets import FileSet
+
+_RECIPE_KEY: Final = "recipe.yaml"
+_FILES: Final = "files"
+_HINT: Final = "put it into the object store and write its URL"
+
+
+@dataclass(frozen=True)
+class Package:
+    """What a driver needs: the arguments of ``etl run``, files by key, and their paths below the folder."""
+
+    arguments: tuple[str, ...]
+    contents: dict[str, bytes] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+
+    def add(self, key: str, path: str, content: bytes) -> None:
+        """Add a file."""
+        self.contents[key] = content
+        self.paths[key] = path
+
+
+def submit(
+    recipe: Recipe,
+    cluster: str,
+    *,
+    shipped: Sequence[str] | None = None,
+    arguments: Sequence[str] = (),
+    report: Callable[[str], None],
+) -> str:
+    """Start a driver for a recipe and return its name.
+
+    ``shipped`` is the name of a shipped recipe with its settings, as arguments of ``etl run``. Raises
+    RecipeError if the recipe names local data, and ClusterError if the driver cannot be started or one is
+    running.
+    """
+    if not cluster.startswith(SCHEME):
+        raise ClusterError(
+            "a driver is submitted to Kubernetes only", where=cluster, hint="write k8s:FILE"
+        )
+    settings = ClusterFile.load(cluster.removeprefix(SCHEME))
+    package = pack(recipe, shipped=shipped, arguments=arguments)
+    text = settings.model_copy(update={"context": None}).model_dump_json(
+        exclude_defaults=True, indent=1
+    )  # JSON is YAML; the driver uses the account of its pod
+    package.add(CLUSTER_KEY, CLUSTER_KEY, text.encode())
+    return control.start_driver(
+        settings, package.arguments, package.contents, package.paths, report
+    )
+
+
+def is_shipped(recipe: str) -> bool:
+    """Return whether the argument of a command is the name of a shipped recipe."""
+    return recipe in pipelines.list_recipes() and not Path(recipe).is_file()
+
+
+def pack(
+    recipe: Recipe, *, shipped: Sequence[str] | None = None, arguments: Sequence[str] = ()
+) -> Package:
+    """Return what a driver needs to run a recipe; raise RecipeError if it names local data."""
+    recipe.table_url("documents")  # raises if it names no lake
+    _refuse_local("the lake", str(recipe.lake), recipe)
+    # An option has precedence over the environment of the driver, which may name another lake.
+    arguments = (f"--lake={recipe.lake}", *arguments)
+    inside = Path(pipelines.__file__).parent if shipped is not None else None
+    for path in recipe.source.paths:
+        if not _is_below(path, inside):
+            _refuse_local("the source", path, recipe)
+    if shipped is not None:
+        for stage in recipe.stages:
+            for path in _local_paths(stage):
+                if not _is_below(path, inside):
+                    _refuse_local(f"a file of {stage.kind}", path, recipe)
+        return Package(("run", *shipped, *arguments))
+    package = Package(("run", f"{RECIPE_FOLDER}/{_RECIPE_KEY}", *arguments))
+    stages = tuple(_pack_stage(stage, recipe, package) for stage in recipe.stages)
+    text = recipe.model_copy(update={"stages": stages}).to_yaml()
+    package.add(_RECIPE_KEY, _RECIPE_KEY, text.encode())
+    return package
+
+
+def _pack_stage(stage: Stage, recipe: Recipe, package: Package) -> Stage:
+    """Add the local files of a stage, and return the stage with their paths in the driver."""
+    paths: dict[str, str] = {}
+    for path, files in stage.files().items():
+        if storage.is_local(files.root):
+            paths[path] = str(files.path_below(Path(RECIPE_FOLDER, _FILES)))
+            _add_files(files, package)
+    for path in _local_paths(stage):
+        if path not in paths:  # the lakes that documents are compared with
+            _refuse_local(f"a path of {stage.kind}", path, recipe)
+    return stage.with_paths(paths)
+
+
+def _add_files(files: FileSet, package: Package) -> None:
+    for file in files.files:
+        with storage.open_input(files.url_of(file)) as content:
+            # Two sets, or two names in a set, may have the same content.
+            digest = hashlib.sha256(f"{files.key}/{file.name}".encode()).hexdigest()
+            package.add(digest, f"{_FILES}/{files.key}/{file.name}", content.read())
+
+
+def _local_paths(stage: Stage) -> list[str]:
+    paths: list[str] = []
+    for name in stage.paths:
+        map_strings(paths.append, getattr(stage, name))
+    return [path for path in paths if storage.is_local(storage.normalize(path))]
+
+
+def _is_below(path: str, folder: Path | None) -> bool:
+    return folder is not None and Path(path).is_relative_to(folder)
+
+
+def _refuse_local(what: str, path: str, recipe: Recipe) -> None:
+    if storage.is_local(storage.normalize(path)):
+        raise RecipeError(
+            f"{what} is on this machine ({path}), which a driver on Kubernetes cannot reach",
+            where=recipe.name,
+            hint=_HINT,
+        )

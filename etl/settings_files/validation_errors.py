@@ -1,0 +1,116 @@
+"""Explain why a file of settings is invalid: file and line, key and value, and the closest valid name."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from etl.errors import RecipeError, nearest_names
+from etl.settings_files.yaml_file import YamlFile
+
+_SHOWN_CHARS = 200
+_SHOWN_ERRORS = 20
+
+Location = Sequence[str | int]
+"""Where a value is in a file, as pydantic gives it: keys, indexes, and names of union branches."""
+
+
+def explain_errors(
+    error: ValidationError,
+    file: YamlFile,
+    names_in: Callable[[Location], list[str]],
+    settings: Sequence[str] = (),
+) -> RecipeError:
+    """Convert a pydantic error to a RecipeError with line, key, value and the closest match.
+
+    ``names_in`` returns the keys that the mapping at a location may have. ``settings`` are the ``key=value``
+    overrides, which have no line.
+    """
+    settings_by_key: dict[str, str] = {}
+    for text in settings:
+        key = text.partition("=")[0]
+        kind, _, rest = key.partition(".")
+        settings_by_key |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
+    errors: list[RecipeError] = []
+    seen: set[str] = set()
+    for detail in error.errors(include_url=False, include_context=True):
+        name = _dotted(detail["loc"])
+        if name in seen:  # pydantic reports one error for each branch of a union
+            continue
+        seen.add(name)
+        if len(seen) > _SHOWN_ERRORS:
+            continue
+        setting = settings_by_key.get(name.removeprefix("stages."))
+        line = f"{file.path}:{file.line(detail['loc'])}"
+        errors.append(_explain(detail, names_in, line if setting is None else f"--set {setting}"))
+    first, *others = errors
+    more = "".join(f"\n{other}" for other in others)
+    if len(seen) > _SHOWN_ERRORS:
+        more += f"\nand {len(seen) - _SHOWN_ERRORS} more errors"
+    return RecipeError(f"{first.what}{more}", where=first.where, hint=first.hint)
+
+
+def _explain(detail: Any, names_in: Callable[[Location], list[str]], where: str) -> RecipeError:
+    location, value = tuple(detail["loc"]), detail["input"]
+    name = _dotted(location)
+    hint = None
+    match detail["type"]:
+        case "extra_forbidden":
+            what = f"unknown key {name!r}"
+            hint = nearest_names(str(location[-1]), names_in(location[:-1]))
+        case "union_tag_invalid":
+            tag = str(detail["ctx"]["tag"])
+            what, hint = f"unknown stage {tag!r}", nearest_names(tag, names_in(location))
+        case "missing":
+            what = f"{name!r} is missing"
+        case "value_error":
+            text = detail["msg"].removeprefix("Value error, ")
+            what = f"{name}: {text}" if name else text
+        case kind:
+            what = f"{name}: {detail['msg'][0].lower()}{detail['msg'][1:]}, not {_shown(value)}"
+            if kind == "string_type" and isinstance(value, bool):
+                hint = "YAML reads yes, no, on and off as booleans: put quotes around them"
+            elif kind in ("model_type", "model_attributes_type", "dict_type"):
+                key = next(iter(names_in(location)), "key")
+                hint = f"write a mapping, as in `{name}: {{{key}: ...}}`"
+    return RecipeError(what, where=where, hint=hint)
+
+
+def names_of_model(names: Sequence[str], model: type[BaseModel] | None) -> list[str]:
+    """Return the fields of the model below another one, by the names of the fields that lead to it.
+
+    None if any key is valid there.
+    """
+    for name in names:
+        model = None if model is None else _model_of(name, model)
+    return [name for name in model.model_fields if name != "kind"] if model is not None else []
+
+
+def _model_of(name: str, model: type[BaseModel]) -> type[BaseModel] | None:
+    """Return the model that a field holds, or the model itself if the name is a branch of a union."""
+    if name == model.__name__:
+        return model
+    field = model.model_fields.get(name)
+    types = () if field is None else (field.annotation, *get_args(field.annotation))
+    models = (t for t in types if isinstance(t, type) and issubclass(t, BaseModel))
+    return next(models, None)
+
+
+def _dotted(location: Location) -> str:
+    """Return the dotted key of a value, without list indexes and pydantic's names of union branches.
+
+    >>> _dotted(("source", "path", "tuple[constrained-str, ...]", 0))
+    'source.path'
+    """
+    return ".".join(keys_of(location))
+
+
+def keys_of(location: Location) -> list[str]:
+    """Return the keys in a location, without list indexes and names of union branches."""
+    return [part for part in location if isinstance(part, str) and not re.search(r"[\[(-]", part)]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
