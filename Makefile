@@ -20,6 +20,7 @@ demo: $(INSTALLED)  ## turn the shipped sample into training batches
 	$(BIN)/python -m etl.pipelines.tour $(LAKE)
 
 test: lint  ## lint, check types, and run the tests
+	$(BIN)/etl warm
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos and not k8s"
 
 test-s3: $(INSTALLED)  ## run the tests of lakes with each lake on a real S3 server

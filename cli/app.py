@@ -35,6 +35,7 @@ from etl.cli.commands import (
     tune,
     vacuum,
     verify,
+    warm,
 )
 from etl.cli.output import FAILED
 from etl.cli.progress import WaitingLines
@@ -65,6 +66,7 @@ COMMANDS: Final = (
     releases,
     vacuum,
     optimize,
+    warm,
 )
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""
 

@@ -137,6 +137,7 @@ def test_every_block_of_a_page_runs(
             raise AssertionError(f"blocks of {block.language!r} are not run: {block.text}")
 
 
+@pytest.mark.slow
 def test_a_stage_a_format_and_a_command_are_added_as_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

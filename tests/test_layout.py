@@ -54,7 +54,7 @@ LIBRARIES = {
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.filesystem",),
     "kr8s": ("etl.compute.kubernetes.*",),
-    "llvmlite": ("etl.kernels.bytes.simd",),
+    "llvmlite": ("etl.kernels.bytes.simd", "etl.kernels.jit"),
     "numba": ("etl.kernels.*",),
     "s3fs": ("etl.storage.*",),
     "torch": ("etl.loader.*", *EXAMPLES),

@@ -38,6 +38,15 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
             remove_unused(folder)
 
 
+@contextmanager
+def start_in_process() -> Iterator[Client]:
+    """Start one worker as a thread of this process, for a few documents; stop it at the end."""
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
+    ) as client:
+        yield client
+
+
 def num_cores() -> int:
     """Return the number of cores that this process can use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,6 +11,7 @@ and the time of jieba and Kiwi grows with the square of a run of characters that
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -47,6 +48,13 @@ def identity() -> dict[str, str]:
             f"words of Chinese, Japanese and Korean need the package {error.name}, which is not installed",
             hint="pip install 'tokenlake[segmenters]', or set `words: segments`",
         ) from error
+
+
+def are_installed() -> bool:
+    """Return whether the packages of all languages are installed."""
+    with suppress(RecipeError):
+        return bool(identity())
+    return False
 
 
 def find_words(text: str, language: str) -> NDArray[np.int64]:

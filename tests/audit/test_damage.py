@@ -60,6 +60,7 @@ def test_swapped_files_are_found(recipe: Recipe, kind: str) -> None:
 
 @settings(max_examples=40)
 @given(data=st.data())
+@pytest.mark.slow
 def test_a_flipped_bit_that_changes_a_value_is_found(made: Recipe, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(data_files(made)))
     content = path.read_bytes()

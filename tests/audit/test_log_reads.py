@@ -39,6 +39,7 @@ def remote(made: Recipe, s3: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch)
     return str(lake)
 
 
+@pytest.mark.slow
 def test_each_log_entry_is_fetched_once(remote: str, proxy: Proxy) -> None:
     for name, command in COMMANDS.items():
         proxy.requests.clear()

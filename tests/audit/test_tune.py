@@ -357,6 +357,7 @@ def test_a_setting_that_is_not_a_threshold_is_refused(
     assert "--set" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_sweep_returns_one_tuning_per_value(lake: Lake) -> None:
     values = ["null", "20", "80"]
     tunings = sweep(

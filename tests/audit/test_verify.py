@@ -71,6 +71,7 @@ def test_keepers_of_later_runs_are_not_duplicates(
     assert verify(str(recipe.lake)) == []
 
 
+@pytest.mark.slow
 def test_audits_of_a_lake_on_s3_are_the_same(made: Recipe, s3: str) -> None:
     copy(made.lake, at(f"{s3}/lake"))
     assert verify(f"{s3}/lake") == []

@@ -72,6 +72,7 @@ def undisturbed(
     return outcome(site.recipe, corpus.RECORDS), site.num_files()
 
 
+@pytest.mark.slow
 def test_the_undisturbed_result_has_every_kind_of_outcome(undisturbed: Undisturbed) -> None:
     tables, _ = undisturbed
     assert {row["kind"] for row in tables["duplicates"]} == {"exact", "near"}
@@ -89,7 +90,7 @@ def test_a_lost_scheduler_is_reported(running, tmp_path, tiny_tokenizer) -> None
 
 
 @pytest.mark.parametrize(
-    "seed", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1)), *_FEW]
+    "seed", [*(pytest.param(k, marks=pytest.mark.slow) for k in range(3)), *_FEW]
 )
 def test_faults_on_local_disk_do_not_change_the_result(
     seed: int,

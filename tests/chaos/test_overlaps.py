@@ -33,6 +33,7 @@ def content(name: str, *families: int) -> Rows:
     return rows(name, [Text(family) for family in families])
 
 
+@pytest.mark.slow
 def test_a_file_is_rewritten_between_the_plans_of_two_runs(small, first, second) -> None:
     small.write("a.parquet", content("old", 1, 2, 3))
     small.write("b.jsonl", content("b", 3, 4, 5))

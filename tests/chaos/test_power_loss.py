@@ -97,6 +97,12 @@ class Site:
         return versions
 
 
+@pytest.fixture(autouse=True)
+def synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync files as outside tests."""
+    monkeypatch.setenv("TOKENLAKE_SYNC", "on")
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     if why := why_impossible():
@@ -110,6 +116,7 @@ def site(make_recipe: MakeRecipe, disk: Disk, tmp_path: Path) -> Site:
     return Site(disk, make_recipe(str(disk.folder / "new" / "lake")), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_commit_refers_only_to_synced_files(make_recipe: MakeRecipe, tmp_path: Path) -> None:
     recipe = make_recipe(str(tmp_path / "new" / "lake"))
     file = tmp_path / "recipe.yaml"

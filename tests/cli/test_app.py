@@ -301,6 +301,7 @@ def test_trace_prints_what_happened_to_a_document(made: Recipe) -> None:
 
 
 @pytest.mark.local_only
+@pytest.mark.slow
 def test_failed_checkpoints_are_reported_once_per_table(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

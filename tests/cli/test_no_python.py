@@ -42,7 +42,7 @@ def test_code_is_named_before_it_is_loaded(recipe: Path) -> None:
     assert not was_loaded(recipe)
 
 
-@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("command", ["plan", pytest.param("run", marks=pytest.mark.slow)])
 def test_a_command_warns_of_the_code(recipe: Path, command: str) -> None:
     result = etl(command, recipe)
     assert result.exit_code == 0, result.output

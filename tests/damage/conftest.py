@@ -5,7 +5,7 @@ hash of the tests' names.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -72,14 +72,6 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session")
 def seed() -> int:
     return int(os.environ.get("DAMAGE_SEED") or 0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_sync() -> Iterator[None]:
-    """Do not wait for the disk: no power failure is part of these tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TOKENLAKE_SYNC", "off")
-        yield
 
 
 @pytest.fixture(scope="session")

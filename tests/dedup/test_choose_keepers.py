@@ -162,6 +162,7 @@ def test_too_many_undecided_pairs_are_an_error(
     assert caught.value.hint is not None
 
 
+@pytest.mark.slow
 def test_a_run_with_rounds_finds_the_same_duplicates(
     client: Client, place: UPath, limits: Settings
 ) -> None:

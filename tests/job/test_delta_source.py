@@ -45,6 +45,7 @@ def texts(recipe: Recipe) -> Counter[object]:
     return Counter(row["text"] for row in rows(recipe.lake, "documents"))
 
 
+@pytest.mark.slow
 def test_a_compacted_table_is_not_read_again(
     client: Client, recipe: Recipe, table: SourceTable
 ) -> None:

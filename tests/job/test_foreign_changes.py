@@ -76,12 +76,9 @@ CHANGES = (
 
 
 OFTEN = [
-    ("documents", restore),
     ("documents", compact_and_vacuum),
     ("duplicates", delete_rows),
-    ("tokens", restore),
     ("tokens", append),
-    ("tokens", compact),
 ]
 """Tables and changes that `make test` tries; `make test-slow` tries all."""
 

@@ -96,14 +96,16 @@ def image_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_demo_runs_in_the_image_with_a_read_only_root(image_root: Path) -> None:
     template = "{{range .OCIv1.Config.Env}}{{println .}}{{end}}"
     environment = run("buildah", "inspect", "--type=image", f"--format={template}", IMAGE)
-    command = (
-        "cd /tmp; id -u; touch /opt/tokenlake/x 2>&1; etl run demo --lake lake --workers 2 2>&1"
+    steps = (
+        *("cd /tmp", "id -u", "touch /opt/tokenlake/x 2>&1"),
+        *("etl run demo --lake lake --workers 2 2>&1", "etl warm"),
     )
     printed = run(
         *("unshare", "--mount", "sh", "-ec", READ_ONLY, image_root),
         *environment.splitlines(),
-        *("sh", "-c", command),
+        *("sh", "-c", "; ".join(steps)),
     )
     assert printed.startswith("1000\n")
     assert "Read-only file system" in printed
     assert "tokens      3,205,091" in printed
+    assert "compiled    0 kernels for x86-64-v3" in printed

@@ -1,6 +1,7 @@
 """Cached kernels are recompiled after a change in another file that they use."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,9 +48,11 @@ class {name}(NamedTuple):
 """
 
 
-def scaled(caller: Path, root: Path, cache: Path) -> list[str]:
+def scaled(caller: Path, root: Path, cache: Path | None) -> list[str]:
     """Run the caller in a new process: the result and the number of cache hits."""
-    environment = {**os.environ, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": str(cache)}
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
     command = [sys.executable, str(caller)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return run.stdout.split()
@@ -97,6 +100,57 @@ def test_a_stale_cache_of_a_renamed_type_is_ignored_and_removed(tmp_path):
     assert len(files[0]) == len(files[1]) == 2  # an index and the machine code
     assert not files[0] & files[1]
     assert files[1] == files[2]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="mounts a folder")
+def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_path):
+    root = tmp_path / "installed" / "kernels"
+    root.mkdir(parents=True)
+    shutil.copy(jit.__file__, root / "jit.py")
+    caller = root / "caller.py"
+    caller.write_text(CALLER.format(package="kernels", callee="kernels.callee"))
+    (root / "callee.py").write_text(CALLEE.format(package="kernels", factor=2))
+
+    def read_only(home: str) -> list[str]:
+        installed = shlex.quote(str(root.parent))
+        mount = f"mount --bind {installed} {installed} && mount -o remount,ro,bind {installed}"
+        command = f"{mount} && exec {sys.executable} {shlex.quote(str(caller))}"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
+        run = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", command],
+            env={**environment, "HOME": home, "PYTHONPATH": str(root.parent)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return run.stdout.split()
+
+    home = str(tmp_path / "home")
+    assert [read_only("/proc"), read_only(home), read_only(home)] == [
+        ["20", "0"],  # there is no folder to keep it in
+        ["20", "0"],
+        ["20", "1"],
+    ]
+    assert scaled(caller, root.parent, None) == ["20", "0"]
+    assert read_only("/proc") == ["20", "1"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "expected"),
+    [
+        ("x86_64", "x86-64-v3", "x86-64-v3"),
+        ("x86_64", "x86-64-v4", None),
+        ("x86_64", "x86-64-v5", None),
+        ("aarch64", "x86-64-v3", "generic"),
+    ],
+)
+def test_a_level_is_used_where_the_machine_has_all_of_it(monkeypatch, machine, name, expected):
+    has = dict.fromkeys(jit.CPUS["x86-64-v3"], True)
+    monkeypatch.setattr(jit.binding, "get_host_cpu_features", lambda: has)
+    monkeypatch.setattr(jit.platform, "machine", lambda: machine)
+    monkeypatch.setenv("TOKENLAKE_CPU", name)
+    assert jit.cpu() == expected
 
 
 def test_the_stamp_covers_paths_and_contents_of_all_subfolders(tmp_path):

@@ -185,7 +185,7 @@ def test_requests_to_a_large_table_have_eight_to_twenty_megabytes(bytes_per_toke
     ("seed", "prefetch"),
     [
         (1, 0),
-        (2, 2),
+        pytest.param(2, 2, marks=pytest.mark.slow),
         pytest.param(1, 2, marks=pytest.mark.slow),
         pytest.param(2, 0, marks=pytest.mark.slow),
     ],
@@ -204,6 +204,7 @@ def test_an_epoch_through_a_failing_store_is_exact(
 
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
+@pytest.mark.slow
 def test_workers_read_a_remote_table(remote_lake, tmp_path, method, workers):
     remote = replace(SMALL_REQUESTS, cache=str(tmp_path / "cache"))
     dataset = TokenDataset(remote_lake, seq_len=7, shuffle=MIXED, remote=remote)
@@ -230,6 +231,7 @@ def test_neighbours_are_fetched_together_and_only_once(s3, s3_endpoint, tmp_path
             assert len({(r.path, r.range) for r in proxy.gets(".parquet")}) == parcels + 2
 
 
+@pytest.mark.slow
 def test_a_failing_store_is_reported_with_file_and_range(remote_lake, s3_endpoint, monkeypatch):
     remote = replace(SMALL_REQUESTS, timeout_s=0.3, attempts=2)
     names = r"s3://.*/lake/tokens/000\.parquet: bytes [\d,]+ to [\d,]+ cannot be read"

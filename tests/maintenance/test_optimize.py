@@ -203,6 +203,7 @@ def test_a_damaged_file_is_not_compacted(recipe: Recipe) -> None:
     assert Table.open(recipe.table_url("tokens")).version == version
 
 
+@pytest.mark.slow
 def test_a_lake_on_s3_is_compacted(recipe: Recipe, s3: str) -> None:
     copy(recipe.lake, at(f"{s3}/lake"))
     assert [table.files for table in optimize(f"{s3}/lake")] == [1, 1, 1]
@@ -211,6 +212,7 @@ def test_a_lake_on_s3_is_compacted(recipe: Recipe, s3: str) -> None:
     assert rows(remote) == rows(recipe)
 
 
+@pytest.mark.slow
 def test_compaction_during_a_run_keeps_the_rows(
     client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,7 @@ def test_foreign_files_are_left_alone(recipe: Recipe, tmp_path: Path) -> None:
         vacuum(str(tmp_path / "none"))
 
 
+@pytest.mark.slow
 def test_vacuums_during_a_run_delete_nothing(
     client: Client, changing: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +233,7 @@ def test_vacuums_during_a_run_delete_nothing(
     assert verify(changing.lake) == []
 
 
+@pytest.mark.slow
 def test_a_vacuum_on_s3_deletes_the_same_files(replaced: Recipe, s3: str) -> None:
     add_orphan(replaced)
     copy(replaced.lake, at(f"{s3}/lake"))
@@ -244,6 +246,7 @@ def test_a_vacuum_on_s3_deletes_the_same_files(replaced: Recipe, s3: str) -> Non
         read_table(f"{s3}/lake", "tokens", 1)
 
 
+@pytest.mark.slow
 def test_a_vacuum_on_s3_aborts_old_uploads(recipe: Recipe, s3: str) -> None:
     copy(recipe.lake, at(f"{s3}/lake"))
     (uri,) = begin_uploads(f"{s3}/lake", f"tokens/{ORPHAN}")

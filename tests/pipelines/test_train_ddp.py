@@ -92,6 +92,7 @@ class ClosingOutput(io.StringIO):
         return losses(map(json.loads, self.getvalue().splitlines()))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_with_identical_losses(tmp_path):
     """In this process, without torchrun: three epochs of a lake with consecutive ids."""
     lake = make_lake(tmp_path, [[[40] * 25, [40] * 25]])

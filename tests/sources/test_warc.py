@@ -365,6 +365,7 @@ def test_the_records_before_a_cut_are_read(tmp_path_factory, compress, cut: int)
         assert expected == ["source.damaged"]
 
 
+@pytest.mark.slow
 def test_warc_files_in_an_object_store_are_read(s3: str) -> None:
     content = pack(_wet(*range(50)), "gzip")
     broken = content[: len(content) // 2] + b"junk" + content[len(content) // 2 + 4 :]

@@ -85,6 +85,7 @@ def test_files_written_after_a_listing_are_read(s3: str) -> None:
     assert storage.read_bytes(storage.join(folder, "b")) == b"3"
 
 
+@pytest.mark.slow
 def test_threads_read_and_list_concurrently(s3: str) -> None:
     folder = storage.join(s3, "folder")
     uris = [storage.join(folder, str(number)) for number in range(16)]

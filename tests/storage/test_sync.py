@@ -21,6 +21,12 @@ WRITES = {
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 
 
+@pytest.fixture(autouse=True)
+def synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync files as outside tests."""
+    monkeypatch.setenv("TOKENLAKE_SYNC", "on")
+
+
 def operations(folder: Path, code: str, **environment: str) -> list[Operation]:
     """Run code in a new process, and return its operations below a folder."""
     record = folder / "record"

@@ -120,6 +120,7 @@ def test_the_limit_must_be_a_positive_number(monkeypatch: pytest.MonkeyPatch, va
     assert storage.store_timeout() == 60
 
 
+@pytest.mark.slow
 def test_the_commands_say_for_whom_they_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,40 @@
+"""`etl warm`: compile all kernels ahead of the first run."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.cli import options, output
+from etl.cli.progress import duration
+
+if TYPE_CHECKING:
+    from etl.job.warm import Warmed
+
+app = typer.Typer()
+
+
+@app.command(epilog=options.examples("etl warm", "TOKENLAKE_CPU=x86-64-v3 etl warm"))
+def warm(
+    *,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that compile; default: one per core.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compile all kernels, so that the first run does not.
+
+    Without it, workers compile each kernel when they first need it, and keep the result for later runs.
+    TOKENLAKE_CPU names the processors to compile for: generic, x86-64-v2, x86-64-v3 or x86-64-v4; default:
+    this machine's.
+    """
+    from etl.job.warm import warm_kernels
+
+    output.print_result(warm_kernels(workers=workers), lines, as_json=as_json)
+
+
+def lines(warmed: "Warmed") -> Iterator[str]:
+    """Yield what was compiled."""
+    yield f"compiled    {output.many(warmed.compiled, 'kernel')} for {warmed.cpu}"
+    yield f"in cache    {warmed.loaded:,}"
+    yield f"took        {duration(warmed.seconds)}"

@@ -1,0 +1,130 @@
+"""Compile all kernels ahead of the first run: run every stage that has any on a few documents.
+
+Real runs compile each kernel for exactly the types that later runs call it with. Several processes share the
+work, each with its own stages.
+"""
+
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from etl import pipelines
+from etl.compute.local_cluster import num_cores, start_in_process
+from etl.errors import ClusterError, nearest_names
+from etl.job.run import run
+from etl.kernels import jit
+from etl.recipe.recipe import Recipe
+from etl.text import segmenters
+
+_ENGLISH: Final = (
+    "The heron stood in the shallow water, and no one could say (for certain) for how long. "
+    "It waited...  \n* a fish #1\n* a frog - isn't it?\n\n\n\tThat is all that we know of it, says Dr. No! "
+    "Write to anna@example.org or call +1 415 555 2671; 192.0.43.10, GB82 WEST 1234 5698 7654 32.\n"
+)
+_TEXTS: Final = (
+    _ENGLISH * 4,
+    _ENGLISH * 3 + "One sentence differs.",
+    "Der Reiher stand im flachen Wasser. Niemand wußte, wie lange schon.\n\n" * 8,
+    "鷺は浅い水の中に立っていた。いつからいたのかは誰にもわからない。\n" * 8,
+    "왜가리는 얕은 물속에 서 있었다. 언제부터였는지는 아무도 모른다.\n" * 8,
+    "苍鹭站在浅水中。没有人知道它站了多久。\n" * 8,
+)
+
+_TOKENIZER: Final = str(Path(pipelines.__file__).parent / "sample" / "tokenizer.json")
+
+# The stages of each run. Those that take longest to compile come first.
+_RUNS: Final[tuple[list[Any], ...]] = (
+    [{"dedup_paragraphs": {"min_chars": 20}}, {"tokenize": _TOKENIZER}],
+    [
+        {"dedup_paragraphs": {"unit": "sentences", "min_chars": 10, "ignore": ["case", "digits"]}},
+        {"tokenize": _TOKENIZER},  # cuts the paragraphs
+    ],
+    [{"dedup_paragraphs": {"unit": "lines", "min_chars": 10}}, {"tokenize": _TOKENIZER}],
+    [{"gopher_repetition": {}}, {"gopher_quality": {}}, {"fineweb_quality": {}}],
+    [{"gopher_quality": {"languages": "fineweb2"}}, {"c4": {}}],
+    [{"repeated_lines": {}}, {"repeated_paragraphs": {"ignore": ["case", "digits", "space"]}}],
+    [{"dedup_minhash": {}}],
+    [{"dedup_minhash": {"unit": "chars", "fold_digits": False, "fold_accents": False}}],
+    [{"decontaminate": {"sets": {"web": "web.jsonl"}, "ngram": 5, "min_words": 5}}],
+    [{"pii": {}}, {"unicode": {"fix": True}}, {"length": {"min_words": 1}}],
+    [
+        {"url": {"domains": "list.txt", "words": "list.txt", "substrings": "list.txt"}},
+        {"sample": {"fraction": 0.9, "by": "content"}},
+        "dedup_exact",
+    ],
+)
+# The same with words of dictionaries, whose libraries may not be installed.
+_SEGMENTED: Final = [
+    {"gopher_repetition": {"words": "dictionary"}},
+    {"gopher_quality": {"words": "dictionary"}},
+    {"fineweb_quality": {"words": "dictionary"}},
+]
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What `warm_kernels` did: the number of kernels compiled and of those that were in the cache."""
+
+    compiled: int
+    loaded: int
+    cpu: str  # the processors that the machine code is for
+    seconds: float
+
+
+def warm_kernels(*, workers: int | None = None) -> Warmed:
+    """Compile the kernels that are not in the cache, in ``workers`` processes (default: one per core).
+
+    Raises ClusterError if ``TOKENLAKE_CPU`` is not a known level, or if this machine cannot run its code.
+    """
+    started = time.monotonic()
+    _check_cpu()
+    runs = list(_RUNS)
+    if segmenters.are_installed():
+        runs.append(_SEGMENTED)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers or num_cores(), context) as pool:
+        counts = list(pool.map(_compile, runs))
+    compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
+    return Warmed(compiled, loaded, jit.target(), time.monotonic() - started)
+
+
+def _check_cpu() -> None:
+    name = os.environ.get("TOKENLAKE_CPU")
+    if name is None or jit.cpu() is not None:
+        return
+    if name not in jit.CPUS:
+        what, hint = "an unknown level of processors", nearest_names(name, list(jit.CPUS))
+    else:
+        what, hint = "this machine's processor lacks a part of it", "use a lower level"
+    raise ClusterError(f"TOKENLAKE_CPU is {name!r}: {what}", hint=hint)
+
+
+def _compile(stages: list[Any]) -> tuple[int, int]:
+    """Run stages on texts in two runs, so that the second one finds keys of the first; return the counts."""
+    before = jit.count_kernels()
+    with tempfile.TemporaryDirectory() as name, start_in_process() as client:
+        folder = Path(name)
+        os.chdir(folder)  # the lists are named relative to it
+        (folder / "list.txt").write_text("example.com\nheron\n", "utf-8")
+        (folder / "web.jsonl").write_text(json.dumps({"text": _ENGLISH}) + "\n", "utf-8")
+        recipe = Recipe.model_validate(
+            {
+                "name": "warm",
+                "source": {"path": str(folder / "input-*.jsonl"), "columns": {"url": "url"}},
+                "lake": str(folder / "lake"),
+                "stages": stages,
+            }
+        )
+        for number in range(2):
+            rows = [{"text": text, "url": "https://a.example/b"} for text in _TEXTS[: 6 - number]]
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / f"input-{number}.jsonl").write_text(lines, "utf-8")
+            run(recipe, cluster=client)
+    compiled, loaded = jit.count_kernels()
+    return compiled - before[0], loaded - before[1]
