@@ -47,6 +47,26 @@ class Site:
             **{name: b64decode(value).decode() for name, value in settings["data"].items()},
         }
 
+    def kubeconfig(self, account: str) -> Path:
+        """Return the file with which a service account reaches the API server."""
+        name = "kubernetes.io/service-account.name"
+
+        def secrets() -> list[dict[str, Any]]:
+            found = self.lab.items("secrets")
+            return [s for s in found if s["metadata"].get("annotations", {}).get(name) == account]
+
+        wait_until(secrets, seconds=60, what=f"{account} has a token")
+        token = b64decode(secrets()[0]["data"]["token"]).decode()
+        return self.lab.plane.kubeconfig(account, token, "tokenlake")
+
+    def new_account(self, name: str, *, role: str | None) -> Path:
+        """Create a service account with a role, in place of a person; return its kubeconfig."""
+        self.lab.kubectl("create", "serviceaccount", name)
+        if role is not None:
+            subject = f"--serviceaccount=tokenlake:{name}"
+            self.lab.kubectl("create", "rolebinding", name, f"--role={role}", subject)
+        return self.kubeconfig(name)
+
     def inventory(self) -> set[tuple[str, str]]:
         """Return all objects of the namespace by kind and name, without events."""
         kinds = self.lab.kubectl(

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,6 @@ EVERYONE = {  # Kubernetes lets each account ask what it may do
     ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
     ("authorization.k8s.io", "selfsubjectrulesreviews", "create"),
 }
-
-
-def kubeconfig(site: Site, account: str) -> Path:
-    """Return the file with which a service account reaches the API server."""
-    (secret,) = [
-        item
-        for item in site.lab.items("secrets")
-        if item["metadata"].get("annotations", {}).get("kubernetes.io/service-account.name")
-        == account
-    ]
-    return site.lab.plane.kubeconfig(account, b64decode(secret["data"]["token"]).decode())
 
 
 async def allowed(file: Path, namespace: str) -> set[tuple[str, str, str]]:
@@ -76,14 +64,14 @@ def granted(role: str) -> set[tuple[str, str, str]]:
 @pytest.mark.parametrize("role", ["driver", "scheduler", "worker"])
 def test_an_account_may_do_what_its_role_grants_and_nothing_else(site: Site, role: str) -> None:
     account = f"tokenlake-{role}"
-    file = kubeconfig(site, account)
+    file = site.kubeconfig(account)
     rights = asyncio.run(allowed(file, "tokenlake"))
     assert rights - EVERYONE == (granted(account) if role == "driver" else set())
     assert asyncio.run(allowed(file, "default")) - EVERYONE == set()
 
 
 def test_the_driver_is_refused_pods_and_secrets(site: Site) -> None:
-    file = kubeconfig(site, "tokenlake-driver")
+    file = site.kubeconfig("tokenlake-driver")
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
