@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-stores test-wheel test-image chaos damage fuzz lint docs bench dist audit clean
+.PHONY: help demo test test-s3 test-slow test-stores test-wheel test-image test-k8s chaos damage fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,10 +21,10 @@ demo: $(INSTALLED)  ## turn the shipped sample into training batches
 
 test: lint  ## lint, check types, and run the tests
 	$(BIN)/etl warm
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos and not k8s"
 
 test-s3: $(INSTALLED)  ## run the tests of lakes with each lake on a real S3 server
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos" --store s3
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos and not k8s" --store s3
 
 test-slow: $(INSTALLED)  ## run the tests that take more than a few seconds each, and all properties with more examples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile thorough -m "slow or (hypothesis and not chaos)"
@@ -39,6 +39,9 @@ test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environmen
 
 test-image: $(INSTALLED)  ## build k8s/Dockerfile and run the demo in it, read-only; needs root, buildah, mmdebstrap
 	$(BIN)/python -m pytest tests/k8s/test_image.py -m "slow or not slow"
+
+test-k8s: $(INSTALLED)  ## run on a real Kubernetes control plane; needs root and KUBEBUILDER_ASSETS: tests/k8s/lab/README.md
+	$(BIN)/python -m pytest -m k8s tests/k8s/lab
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
 	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -m chaos tests/chaos

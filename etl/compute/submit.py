@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import dask.dataframe as dd
 import pandas as pd
 from distributed import Client, Future, as_completed, get_worker
+from distributed.client import CancelledError
 
 from etl.compute.cluster import raise_if_scheduler_lost
 from etl.compute.time_limit import run_with_time_limit
@@ -41,7 +42,7 @@ def map_unordered(
 
     Results are small and never None; this process unpickles them. ``label`` names the tasks on the
     dashboard. A unit that takes longer than ``time_limit`` seconds yields a LimitError and is not retried.
-    Closing the iterator cancels the remaining units.
+    Closing the iterator cancels the remaining units. Raises ClusterError if the scheduler is lost.
     """
     remaining = iter(units)
     running: dict[Future[Any], Unit] = {}
@@ -73,6 +74,7 @@ def map_unordered(
             answers = client.gather(dict(enumerate(done)), errors="skip")  # all in one message
             finished = [running.pop(future) for future in done]
             errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
+            _raise_if_forgotten(client, errors.values())
             _release(done)
             if len(running) <= window // 2:
                 submit()
@@ -86,6 +88,17 @@ def _release(futures: Iterable[Future[Any]]) -> None:
     """Release futures; otherwise Dask would reuse their results if the same task were submitted again."""
     for future in futures:
         future.release()
+
+
+def _raise_if_forgotten(client: Client, errors: Iterable[BaseException | None]) -> None:
+    """Raise ClusterError if a task has neither a result nor an error, or was cancelled.
+
+    Its scheduler was lost then, and the client has connected to another one at the same address.
+    """
+    with raise_if_scheduler_lost(client):
+        for error in errors:
+            if error is None or isinstance(error, CancelledError):
+                raise CancelledError
 
 
 def call_on_each_worker(client: Client, function: Callable[..., object], *args: Any) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from etl.cli.app import app
 from etl.compute.cluster import CLUSTERS, Cluster, ClusterType, find_cluster_type
 from etl.compute.request import ClusterRequest
+from etl.compute.submit import map_unordered
 from etl.errors import ClusterError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
@@ -102,6 +104,29 @@ def _start(program: str, *arguments: str, folder: Path) -> subprocess.Popen[byte
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
+
+
+@pytest.mark.slow  # Dask connects again after a second
+def test_a_unit_does_not_fail_because_the_scheduler_was_replaced(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    arguments = ("--host", "127.0.0.1", "--port", address.rsplit(":", 1)[-1])
+    scheduler = _start("dask_scheduler", *arguments, folder=tmp_path)
+    try:
+        with Cluster(address).connect() as client:
+            answers = map_unordered(client, abs, [(-1,), (-2,)], label="test")
+            units = iter(answers)
+            with ThreadPoolExecutor(1) as pool:
+                first = pool.submit(next, units)  # there is no worker, so that it waits
+                while not client.futures:
+                    time.sleep(0.05)
+                scheduler.kill()
+                scheduler.wait()
+                scheduler = _start("dask_scheduler", *arguments, folder=tmp_path)
+                with pytest.raises(ClusterError, match="the scheduler was lost"):
+                    first.result(timeout=60)
+    finally:
+        scheduler.kill()
+        scheduler.wait()
 
 
 @pytest.mark.slow  # Dask tries for a while to connect again

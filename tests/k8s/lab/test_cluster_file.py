@@ -1,0 +1,134 @@
+"""The commands with a cluster file, by a person with the role `tokenlake-user`, on a real control plane."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl.recipe.recipe import Recipe
+from tests.helpers.cli import start
+from tests.helpers.killed_runs import Outcome, outcome
+from tests.k8s.lab.job import Site
+from tests.k8s.lab.lab import wait_until
+
+FILE = """
+image: registry.example.com/tokenlake:0.1.0
+workers: 2
+cpu: 250m
+memory: 1536Mi
+"""
+
+
+@pytest.fixture(scope="session")
+def person(site: Site) -> Path:
+    """Return the kubeconfig of a person with the role `tokenlake-user`."""
+    return site.new_account("person", role="tokenlake-user")
+
+
+@pytest.fixture
+def folder(
+    recipe_file: Path, person: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Return a folder with a cluster file and a recipe."""
+    for path in recipe_file.parent.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "cluster.yaml").write_text(FILE, "utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(person))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def unchanged(site: Site) -> Iterator[None]:
+    """Check that a test leaves no object behind."""
+    before = site.inventory()
+    yield
+    wait_until(lambda: site.inventory() == before, seconds=60, what="nothing is left")
+
+
+def etl(*words: object) -> subprocess.CompletedProcess[str]:
+    process = start(*words)
+    try:
+        out, err = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert "Traceback" not in err
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def test_a_run_from_outside(folder: Path, unchanged: None, expected: Outcome) -> None:
+    lake = "s3://tokenlake/outside"
+    result = etl("run", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
+    assert result.returncode == 0, result.stderr
+    assert outcome(Recipe.load(folder / "recipe.yaml", settings=[f"lake={lake}"])) == expected
+
+
+def test_a_submitted_driver(site: Site, folder: Path, expected: Outcome) -> None:
+    lake = "s3://tokenlake/submitted"
+    before = site.inventory()
+    result = etl("submit", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
+    assert result.returncode == 0, result.stderr
+    try:
+        site.wait_for_end()
+        status = etl("cluster", "status", "cluster.yaml")
+        assert "driver      complete (exit code 0)" in status.stdout
+        assert f"lake        {lake}" in etl("logs", "cluster.yaml").stdout
+        wait_until(
+            lambda: {kind for kind, _ in site.inventory() - before} <= {"Job", "Pod", "ConfigMap"},
+            seconds=60,
+            what="only the driver is left",
+        )
+        assert len(site.lab.items("pods", "app.kubernetes.io/name=tokenlake")) == 1  # its log
+    finally:
+        site.lab.kubectl("delete", "job", "tokenlake-driver")
+        site.lab.kubectl("delete", "configmap", "tokenlake-recipe", "--ignore-not-found")
+    assert outcome(Recipe.load(folder / "recipe.yaml", settings=[f"lake={lake}"])) == expected
+
+
+def failing_run() -> str:
+    """Start a run that cannot succeed, and return its error."""
+    lake = "s3://tokenlake/never"
+    result = etl("run", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
+    assert result.returncode == 1, result.stdout
+    return result.stderr
+
+
+def test_an_image_that_does_not_exist(folder: Path, unchanged: None) -> None:
+    (folder / "cluster.yaml").write_text(FILE.replace("tokenlake:0.1.0", "tokenlake:0.2.0"))
+    error = failing_run()
+    assert "registry.example.com/tokenlake:0.2.0" in error
+    assert "hint: " in error
+
+
+def test_a_quota_that_is_too_small(site: Site, folder: Path, unchanged: None) -> None:
+    quota: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small"},
+        "spec": {"hard": {"pods": "1"}},
+    }
+    site.lab.kubectl("create", "--filename=-", stdin=json.dumps(quota))
+    try:
+        wait_until(
+            lambda: site.lab.items("resourcequotas")[0].get("status", {}).get("used"),
+            seconds=60,
+            what="the quota is known",
+        )
+        error = failing_run()
+    finally:
+        site.lab.kubectl("delete", "resourcequota", "small")
+    assert "quota" in error
+    assert "hint: " in error
+
+
+def test_a_namespace_that_grants_less(
+    site: Site, folder: Path, unchanged: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(site.new_account("stranger", role=None)))
+    error = failing_run()
+    assert "daskclusters" in error
+    assert "hint: " in error
+    site.lab.kubectl("delete", "serviceaccount", "stranger")
