@@ -10,6 +10,7 @@ import pytest
 from distributed import Client
 from upath import UPath
 
+from etl.audit.lake_report import report
 from etl.audit.lake_status import lake_status
 from etl.errors import TableError
 from etl.job.progress import Progress
@@ -43,6 +44,16 @@ def test_a_lake_without_jobs_says_so_and_shows_its_last_run(made: Recipe) -> Non
     assert (
         json.loads(etl("status", made.lake, "--json").stdout)["last_run"]["run_id"] == last.run_id
     )
+
+
+def test_the_report_prints_what_runs_have_used(made: Recipe) -> None:
+    last, first = report(str(made.lake)).runs
+    assert last.estimate is not None
+    assert 0 < last.used.stored_bytes < first.used.stored_bytes
+    text = etl("report", made.lake).stdout
+    (header,) = [line for line in text.splitlines() if line.startswith("cost ")]
+    assert header.split() == ["cost", "estimated", "run", last.run_id, "all", "2", "runs"]
+    assert "core-hours" in text
 
 
 def test_a_live_run_shows_its_plan_and_progress(
