@@ -6,6 +6,7 @@ folder can connect to the cluster. A client's certificate is not valid for a sch
 
 import os
 import ssl
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -76,14 +77,22 @@ def find_certificates(folder: str | os.PathLike[str]) -> dict[str, str]:
 
 def tls_settings(folder: str | os.PathLike[str]) -> "Security":
     """Return Dask's TLS settings with the certificates of a folder; raise ClusterError if one is missing."""
+    return _settings(find_certificates(folder), ROLES)
+
+
+def client_settings(authority: str, client: str) -> "Security":
+    """Return Dask's TLS settings of a client with certificates in memory: the contents of the files."""
+    return _settings({"ca": authority, "client": client}, ("client",))
+
+
+def _settings(certificates: Mapping[str, str], roles: Sequence[str]) -> "Security":
     from distributed.security import Security
 
-    paths = find_certificates(folder)
-    certs = {f"tls_{role}_cert": paths[role] for role in ROLES}
-    keys = {f"tls_{role}_key": paths[role] for role in ROLES}
+    certs = {f"tls_{role}_cert": certificates[role] for role in roles}
+    keys = {f"tls_{role}_key": certificates[role] for role in roles}
     return Security(
         require_encryption=True,
-        tls_ca_file=paths["ca"],
+        tls_ca_file=certificates["ca"],
         tls_min_version=ssl.TLSVersion.TLSv1_3,
         **certs,
         **keys,

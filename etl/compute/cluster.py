@@ -123,14 +123,16 @@ class Cluster:
 
 @contextmanager
 def _without_client_log() -> Iterator[None]:
-    """Hide what Dask's client logs: if the scheduler is lost, tracebacks of its attempts to reconnect."""
-    log = logging.getLogger("distributed.client")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)
+    """Hide tracebacks that Dask's client logs: of attempts to reconnect, and of waits that Ctrl-C ends."""
+    logs = [logging.getLogger(name) for name in ("distributed.client", "asyncio")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def find_cluster_type(address: str | None) -> ClusterType:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from distributed import Client
 from distributed.security import Security
 
-from etl.compute.certificates import tls_settings
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
@@ -57,10 +56,10 @@ def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Itera
         created_cluster(DaskCluster(api, settings, request.report), sizes) as cluster,
     ):
         pod = cluster.wait_for_scheduler()
+        security = request.security or cluster.security()
         with (
-            cluster.certificates() as folder,
             _addresses(api, settings, pod) as (scheduler, dashboard),
-            _connect(scheduler, request.security or tls_settings(folder)) as client,
+            _connect(scheduler, security) as client,
         ):
             client.tokenlake_cluster, client.tokenlake_sizes = cluster, sizes
             client.tokenlake_dashboard = dashboard

@@ -1,14 +1,16 @@
 """`DaskCluster`: create the cluster of a file, wait until it works or say why it does not, and delete it."""
 
+import base64
 import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from distributed.security import Security
 
 from etl.compute import certificates
 from etl.compute.kubernetes import resources
@@ -248,22 +250,21 @@ class DaskCluster:
             problems=tuple(problem.what for problem in self._problems(pods)),
         )
 
-    @contextmanager
-    def certificates(self) -> Iterator[Path]:
-        """Yield a folder with the certificates of a client: that of a pod, or a copy of the Secret."""
+    def security(self) -> Security:
+        """Return the TLS settings of a client, with the certificates of this pod or of the Secret."""
         if _has_certificates():
-            yield Path(resources.TLS_FOLDER)
-            return
+            return certificates.tls_settings(resources.TLS_FOLDER)
         secret = self._api.get("Secret", resources.TLS_SECRET)
-        if secret is None:
+        names = (certificates.AUTHORITY, "client.pem")
+        data = {} if secret is None else secret.get("data", {})
+        if missing := [name for name in names if name not in data]:
             raise ClusterError(
-                f"the Secret {resources.TLS_SECRET} does not exist",
+                f"the Secret {resources.TLS_SECRET} has no {missing[0]}",
                 where=self._where,
-                hint="delete the cluster and start it again: `etl cluster down`, `etl cluster up`",
+                hint="delete the Secret and the cluster: the next start creates both again",
             )
-        with tempfile.TemporaryDirectory(prefix="tokenlake-tls-") as folder:
-            resources.write_secret(secret, Path(folder))
-            yield Path(folder)
+        authority, client = (base64.b64decode(data[name]).decode() for name in names)
+        return certificates.client_settings(authority, client)
 
     def ensure_certificates(self) -> None:
         """Create the Secret of the certificates, unless it exists or is mounted here."""

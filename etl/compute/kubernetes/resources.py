@@ -147,14 +147,6 @@ def tls_secret(settings: ClusterFile, folder: Path) -> Resource:
     }
 
 
-def write_secret(secret: Resource, folder: Path) -> None:
-    """Write the files of a Secret to a private folder."""
-    for name, content in secret["data"].items():
-        path = folder / Path(name).name
-        path.touch(mode=0o600)  # before the content is written
-        path.write_bytes(base64.b64decode(content))
-
-
 def _fill_worker(worker: Resource, settings: ClusterFile, workers: int, memory: str) -> None:
     worker["replicas"] = workers
     container = worker["spec"]["containers"][0]
