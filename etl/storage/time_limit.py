@@ -82,13 +82,23 @@ def with_time_limit(url: str, operation: Callable[[], _T], limit: float) -> _T:
     report_at = _FIRST_REPORT_SECONDS
     while not _is_done(future, started + min(report_at, limit)):
         if report_at >= limit:
-            raise TimeoutError(
-                f"{endpoint_of(url)} did not answer within {limit:g} s, the limit of {TIMEOUT_VARIABLE}"
-            )
+            raise _expired(url, limit)
         if _hook.report is not None:
             _hook.report(endpoint_of(url), report_at)
         report_at *= 2
-    return future.result()
+    try:
+        return future.result()
+    except TimeoutError as error:  # fsspec's limit, if this thread was not woken in time
+        if time.monotonic() < started + limit:
+            raise
+        raise _expired(url, limit) from error
+
+
+def _expired(url: str, limit: float) -> TimeoutError:
+    endpoint = endpoint_of(url)
+    return TimeoutError(
+        f"{endpoint} did not answer within {limit:g} s, the limit of {TIMEOUT_VARIABLE}"
+    )
 
 
 class LimitedFile(io.RawIOBase):

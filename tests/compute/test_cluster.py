@@ -92,7 +92,10 @@ def test_a_new_type_of_cluster_needs_one_line(
     assert threads == [2]
     with pytest.raises(ClusterError) as caught:
         find_cluster_type("inproces://2")
-    assert caught.value.hint == "did you mean 'inprocess'? known names: tcp, tls, k8s, inprocess"
+    assert (
+        caught.value.hint
+        == "did you mean 'inprocess'? known names: tcp, tls, k8s, slurm, inprocess"
+    )
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
     command = ["run", str(tmp_path / "recipe.yaml"), "--lake", str(tmp_path / "other")]
     result = CliRunner().invoke(app, [*command, "--cluster", "inprocess://1"])

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from etl.compute.certificates import make_certificates
+from etl.compute.cluster_settings import BYTES_PER_WORKER
 from etl.compute.kubernetes import resources
-from etl.compute.kubernetes.cluster_file import BYTES_PER_WORKER, ClusterFile
+from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.errors import ClusterError
 from tests.helpers.manifests import ROOT, pods_of, validate
 
@@ -138,7 +139,7 @@ WRONG = {
         "",
     ),
     "two autos": (f"{IMAGE}spot: {{workers: auto}}", "cannot both be auto", ""),
-    "no mapping": ("- image", "a cluster file must be a mapping", "`image: NAME`"),
+    "no mapping": ("- image", "a cluster file must be a mapping", "write at least `image: "),
     "not YAML": ("image: [", "invalid YAML", ""),
 }
 
