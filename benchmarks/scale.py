@@ -169,6 +169,7 @@ def _commit(
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     fields = {
         "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",
+        "canonical": recipe.canonical(),
         "generation": 1, "input_files": input_files(results, splits), "input_tables": [],
         "num_data_files": len(results), "counts": count_results(results), "tokenizer": None,
         "started": now, "committed": now,
