@@ -170,6 +170,7 @@ def test_a_checkpoint_of_another_table_is_found(recipe: Recipe) -> None:
 
 @settings(max_examples=40)
 @given(data=st.data())
+@pytest.mark.slow
 def test_a_flipped_bit_in_a_checkpoint_is_found_or_has_no_effect(
     made: Recipe, data: st.DataObject
 ) -> None:

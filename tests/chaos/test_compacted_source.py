@@ -65,6 +65,7 @@ class OwnedTable:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *MANY])
+@pytest.mark.slow
 def test_rows_are_read_once(
     seed: int, small: SmallSite, first: Driver, second: Driver, faults: Counter[str]
 ) -> None:

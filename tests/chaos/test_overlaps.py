@@ -46,6 +46,7 @@ def test_a_file_is_rewritten_between_the_plans_of_two_runs(small, first, second)
     check_complete(small)
 
 
+@pytest.mark.slow
 def test_two_replacements_overlap(small, first, second) -> None:
     small.stages = "fused"
     small.write("a.parquet", content("old", 1, 2, 3))

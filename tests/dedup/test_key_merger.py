@@ -68,6 +68,7 @@ def key_rows(recipe: Recipe) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
+@pytest.mark.slow
 def test_merges_change_no_keys_and_no_decisions(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

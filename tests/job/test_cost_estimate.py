@@ -28,6 +28,7 @@ def near(estimated: float, used: float) -> bool:
     return used / 2 <= estimated <= used * 2
 
 
+@pytest.mark.slow
 def test_the_estimate_for_s3_is_within_a_factor_of_two(s3: str, tiny_tokenizer: Path) -> None:
     crawl = UPath(s3) / "crawl"
     for name, first in (("a", 0), ("b", 500)):

@@ -74,10 +74,10 @@ def other_pyarrow(folder: Path) -> Path:
 
 
 def without_tokenlake(folder: Path) -> Path:
-    """Return a folder for the path of a worker, which then finds another package of that name."""
+    """Return a folder for the path of a worker, which then cannot import the package."""
     package = folder / "without" / "etl" / "__init__.py"
     package.parent.mkdir(parents=True)
-    package.write_text("")
+    package.write_text("raise ModuleNotFoundError(f'No module named {__name__!r}')\n")
     return package.parent.parent
 
 

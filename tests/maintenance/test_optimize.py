@@ -273,6 +273,7 @@ def test_a_missing_lake_is_refused_and_the_lease_released(place: UPath) -> None:
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["grow", "optimize", "vacuum", "release"]), max_size=5))
+@pytest.mark.slow
 def test_any_sequence_of_maintenance_keeps_the_rows(
     client: Client, made: Recipe, new_place: NewPlace, steps: list[str]
 ) -> None:

@@ -655,6 +655,7 @@ def test_a_missing_tokenizer_file_is_an_error(tmp_path: Path, name: str) -> None
             method(Tokenize(tokenizer=str(tmp_path / name)))
 
 
+@pytest.mark.slow
 def test_a_tokenizer_can_be_in_a_bucket(s3: str, tiny_tokenizer: Path, tiny: Encoder) -> None:
     import s3fs
 

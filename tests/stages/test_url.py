@@ -165,6 +165,7 @@ def test_a_list_can_have_several_files_and_gzip(tmp_path):
     assert stage.measure(table)["url_hosts"].to_pylist() == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_list_can_be_in_object_storage(s3, tmp_path):
     import s3fs
 
