@@ -74,10 +74,14 @@ def other_pyarrow(folder: Path) -> Path:
 
 
 def without_tokenlake(folder: Path) -> Path:
-    """Return a folder for the path of a worker, which then cannot import the package."""
+    """Return a folder for the path of a worker, which then finds another package of that name."""
     package = folder / "without" / "etl" / "__init__.py"
     package.parent.mkdir(parents=True)
-    package.write_text("raise ModuleNotFoundError(f'No module named {__name__!r}')\n")
+    # An editable installation would find the modules of this package wherever it is.
+    package.write_text(
+        "import sys\n"
+        "sys.meta_path = [m for m in sys.meta_path if 'Editable' not in getattr(m, '__name__', '')]\n"
+    )
     return package.parent.parent
 
 
