@@ -59,7 +59,7 @@ async def stand_in(scheduler: str, count: int) -> None:
         ]
         for start in range(0, count, 50):
             await asyncio.gather(*workers[start : start + 50])
-        await asyncio.gather(*(worker.finished() for worker in workers))
+        await asyncio.gather(*(worker.finished() for worker in workers))  # type: ignore[no-untyped-call]
 
 
 def measure(workers: int, count: int, processes: int) -> None:
@@ -79,7 +79,7 @@ def measure(workers: int, count: int, processes: int) -> None:
         scheduler = start(stack, [sys.executable, "-m", module, *options])
         while not file.exists():
             time.sleep(0.1)
-        with Client(scheduler_file=str(file)) as client:
+        with Client(scheduler_file=str(file)) as client:  # type: ignore[no-untyped-call]
             address = client.scheduler.address
             own = [sys.executable, __file__, "--stand-in", address]
             parts = [workers // processes] * processes
