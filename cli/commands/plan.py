@@ -43,7 +43,6 @@ def plan(  # noqa: PLR0913 - one parameter per option
     from etl.job.prices import Prices, cost_of
 
     known = Prices.load(prices)
-
     loaded = options.load_recipe(
         recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
     )
@@ -74,7 +73,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
         "is_rebuild": bool(plan.rebuilt),
         "splits": {
             "to_read": len(plan.splits),
-            "bytes": sum(split.bytes for split in plan.splits),
+            "bytes": plan.num_bytes,
             "done": plan.done,
         },
         "changed": sorted(plan.changed),
@@ -89,8 +88,7 @@ def lines(plan: "Plan") -> Iterator[str]:
     for path in recipe.source.paths:
         yield f"source      {path}"
     yield f"lake        {recipe.lake}"
-    size = sum(split.bytes for split in plan.splits)
-    yield f"splits      {len(plan.splits)} to read ({size / 1e6:.1f} MB), {plan.done} done"
+    yield f"splits      {len(plan.splits)} to read ({plan.num_bytes / 1e6:.1f} MB), {plan.done} done"
     yield from _tables(plan)
     for stage in recipe.dedup_stages:
         yield from stage.plan_lines()

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from etl.compute.request import ClusterRequest
 from etl.errors import ClusterError, RecipeError, nearest_names
 from etl.settings_files.validation_errors import Location, explain_errors, keys_of, names_of_model
 from etl.settings_files.yaml_file import YamlFile
@@ -89,6 +90,17 @@ class ClusterSettings(Settings):
             return cls._validate(data)
         except RecipeError as error:
             raise ClusterError(error.what, where=error.where, hint=error.hint) from error
+
+    @classmethod
+    def requested(cls, address: str | None, request: ClusterRequest) -> Self:
+        """Read the file of an address (``k8s:FILE``) for a run; raise ClusterError if it is invalid."""
+        if request.memory_limit is not None:
+            raise ClusterError(
+                "--memory-limit is for workers on this machine",
+                where=address,
+                hint="set memory in the cluster file",
+            )
+        return cls.load(str(address).partition(":")[2])
 
     @classmethod
     def _validate(cls, file: YamlFile) -> Self:

@@ -25,8 +25,6 @@ from etl.compute.cluster_settings import ClusterSettings, Memory, Workers, quant
 from etl.compute.request import ClusterRequest
 from etl.errors import ClusterError
 
-SCHEME: Final = "slurm:"
-
 _DEATH_SECONDS: Final = 60
 _REPORT_SECONDS: Final = 10.0  # between lines about jobs that have not started
 _POLL_SECONDS: Final = 0.2
@@ -77,13 +75,7 @@ def connect_to_slurm(address: str | None, request: ClusterRequest) -> Iterator[C
 
     Raises ClusterError if the file is invalid, if Slurm does not accept the job, or if it cannot start.
     """
-    settings = SlurmFile.load(str(address).removeprefix(SCHEME))
-    if request.memory_limit is not None:
-        raise ClusterError(
-            "--memory-limit is for workers on this machine",
-            where=address,
-            hint="set memory in the cluster file",
-        )
+    settings = SlurmFile.requested(address, request)
     folder = Path(settings.folder).expanduser().absolute()
     with _security(folder, request.security) as security:
         cluster = _new_cluster(settings, folder, security)
@@ -93,7 +85,7 @@ def connect_to_slurm(address: str | None, request: ClusterRequest) -> Iterator[C
             request.report(f"submitting {jobs} jobs to the partition {settings.partition}")
             # Unlike scale, adapt replaces jobs that have ended.
             cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs, interval="2s")
-            _wait_for_worker(client, cluster, request)
+            _wait_for_worker(client, cluster, folder, request)
             yield client
 
 
@@ -159,7 +151,7 @@ def _check_script(script: str) -> None:
         )
 
 
-def _wait_for_worker(client: Client, cluster: Any, request: ClusterRequest) -> None:
+def _wait_for_worker(client: Client, cluster: Any, folder: Path, request: ClusterRequest) -> None:
     """Wait for the first worker; report every few seconds why the jobs have not started."""
     reported = time.monotonic()
     while not client.scheduler_info(n_workers=-1)["workers"]:
@@ -173,7 +165,7 @@ def _wait_for_worker(client: Client, cluster: Any, request: ClusterRequest) -> N
         if ids and not lines:
             raise ClusterError(
                 "all jobs have ended before a worker connected",
-                where=str(cluster._job_kwargs["log_directory"]),  # noqa: SLF001 - no other name
+                where=str(folder),
                 hint="the newest tokenlake-*.err there has the reason; see `python` and `setup`",
             )
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 
 from etl import storage
@@ -50,6 +50,11 @@ class Plan:
     units: UnitsToDo
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
+
+    @cached_property
+    def num_bytes(self) -> int:
+        """The bytes of the splits to read, whose list may be on the disk."""
+        return sum(split.bytes for split in self.splits)
 
     @property
     def rebuilt(self) -> tuple[Step, ...]:

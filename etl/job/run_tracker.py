@@ -21,7 +21,7 @@ class RunTracker:
             run_id=run_id,
             recipe=plan.recipe.name,
             splits=len(plan.splits),
-            input_bytes=sum(split.bytes for split in plan.splits),
+            input_bytes=plan.num_bytes,
             units=max(plan.units.undecided, plan.units.untokenized),
         )
 

@@ -23,7 +23,7 @@ from etl.recipe.recipe import Recipe
 from etl.text import segmenters
 
 _ENGLISH: Final = (
-    "The heron stood in the shallow water, and no one could say (for certain) for how long. "
+    "The heron waded in the shallow water, and no one could say (for certain) for how long. "
     "It waited...  \n* a fish #1\n* a frog - isn't it?\n\n\n\tThat is all that we know of it, says Dr. No! "
     "Write to anna@example.org or call +1 415 555 2671; 192.0.43.10, GB82 WEST 1234 5698 7654 32.\n"
 )
@@ -110,21 +110,18 @@ def _compile(stages: list[Any]) -> tuple[int, int]:
     before = jit.count_kernels()
     with tempfile.TemporaryDirectory() as name, start_in_process() as client:
         folder = Path(name)
-        os.chdir(folder)  # the lists are named relative to it
         (folder / "list.txt").write_text("example.com\nheron\n", "utf-8")
         (folder / "web.jsonl").write_text(json.dumps({"text": _ENGLISH}) + "\n", "utf-8")
-        recipe = Recipe.model_validate(
-            {
-                "name": "warm",
-                "source": {"path": str(folder / "input-*.jsonl"), "columns": {"url": "url"}},
-                "lake": str(folder / "lake"),
-                "stages": stages,
-            }
-        )
+        source = {"path": "input-*.jsonl", "columns": {"url": "url"}}
+        recipe = {"name": "warm", "source": source, "lake": "lake", "stages": stages}
+        (folder / "recipe.yaml").write_text(json.dumps(recipe), "utf-8")  # JSON is YAML
         for number in range(2):
-            rows = [{"text": text, "url": "https://a.example/b"} for text in _TEXTS[: 6 - number]]
+            rows = [
+                {"text": text, "url": "https://a.example/b"}
+                for text in _TEXTS[: len(_TEXTS) - number]
+            ]
             lines = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / f"input-{number}.jsonl").write_text(lines, "utf-8")
-            run(recipe, cluster=client)
+            run(Recipe.load(folder / "recipe.yaml"), cluster=client)
     compiled, loaded = jit.count_kernels()
     return compiled - before[0], loaded - before[1]

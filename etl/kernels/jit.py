@@ -124,7 +124,7 @@ class _Locator:
         if _CONFIG.CACHE_DIR:
             return (Path(_CONFIG.CACHE_DIR, place),)
         name = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        user = Path(os.path.expanduser(name))  # noqa: PTH111 - a user without a home is no error
+        user = Path(os.path.expanduser(name))  # noqa: PTH111 - Path raises without a home
         kept = (user / "tokenlake" / "kernels" / place,) if user.is_absolute() else ()
         return (self.file.parent / "__pycache__", *kept)
 

@@ -119,7 +119,7 @@ def test_a_unit_does_not_fail_because_the_scheduler_was_replaced(tmp_path: Path)
             answers = map_unordered(client, abs, [(-1,), (-2,)], label="test")
             units = iter(answers)
             with ThreadPoolExecutor(1) as pool:
-                first = pool.submit(next, units)  # there is no worker, so that it waits
+                first = pool.submit(next, units)  # it waits: no worker has joined
                 while not client.futures:
                     time.sleep(0.05)
                 scheduler.kill()

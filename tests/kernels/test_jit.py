@@ -128,7 +128,7 @@ def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_
 
     home = str(tmp_path / "home")
     assert [read_only("/proc"), read_only(home), read_only(home)] == [
-        ["20", "0"],  # there is no folder to keep it in
+        ["20", "0"],  # it cannot be kept anywhere
         ["20", "0"],
         ["20", "1"],
     ]

@@ -9,7 +9,7 @@ import json
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -137,15 +137,12 @@ class Api:
         while (line := self._guard(anext(lines, None), "get", "pods/log")) is not None:
             yield line
 
-    def forward(self, pod: str, port: int, local_port: int = 0) -> AbstractContextManager[int]:
+    @contextmanager
+    def forward(self, pod: str, port: int, local_port: int = 0) -> Iterator[int]:
         """Forward a port of this machine to one of a pod; the context yields the port of this machine.
 
         Raises ClusterError if the port cannot be forwarded.
         """
-        return self._forward(pod, port, local_port)
-
-    @contextmanager
-    def _forward(self, pod: str, port: int, local_port: int) -> Iterator[int]:
         self._guard(self._try_websocket(pod, port), "create", "pods/portforward")
         try:
             server = self._loop.run(

@@ -12,7 +12,7 @@ from distributed import Client
 from distributed.security import Security
 
 from etl.compute.kubernetes.api import Api
-from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
 from etl.compute.kubernetes.resources import RUN_VARIABLE
 from etl.compute.request import ClusterRequest
@@ -43,13 +43,7 @@ def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Itera
 
     Raises ClusterError if the file is invalid, or with the reason why the cluster cannot be used.
     """
-    settings = ClusterFile.load(str(address).removeprefix(SCHEME)).with_workers(request.workers)
-    if request.memory_limit is not None:
-        raise ClusterError(
-            "--memory-limit is for workers on this machine",
-            where=address,
-            hint="set memory in the cluster file",
-        )
+    settings = ClusterFile.requested(address, request).with_workers(request.workers)
     sizes = settings.sizes(request.planned_bytes)
     with (
         Api.connect(settings.namespace, settings.context) as api,
