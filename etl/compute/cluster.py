@@ -19,6 +19,7 @@ from etl.compute.kubernetes.connect import (
     without_spot_workers,
 )
 from etl.compute.local_cluster import start_local_cluster
+from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.request import ClusterRequest, Workers, ignore
 from etl.compute.slurm import connect_to_slurm
 from etl.compute.time_limit import TIME_LIMIT
@@ -76,7 +77,8 @@ class Cluster:
     memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a file may have ``auto`` workers, as
     many as its input needs. ``tls`` is a folder that ``make_certificates`` has written: only clients with
     its certificates can connect. A split that takes longer than ``time_limit`` seconds is quarantined; None
-    means no limit. ``report`` is called with a line for each step of the start of a cluster.
+    means no limit. ``report`` is called with a line for each step of the start of a cluster,
+    and while it has no workers.
     """
 
     address: str | None = None
@@ -105,6 +107,7 @@ class Cluster:
             _without_client_log(),
             dask.config.set(DASK_SETTINGS),
             cluster_type(self.address, request) as client,
+            reporting_missing_workers(client, self.report),
         ):
             yield client
 

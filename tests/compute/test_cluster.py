@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from etl.cli.app import app
 from etl.compute.cluster import CLUSTERS, Cluster, ClusterType, find_cluster_type
+from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.request import ClusterRequest
 from etl.compute.submit import map_unordered
 from etl.errors import ClusterError
@@ -155,3 +156,13 @@ def test_the_loss_of_the_scheduler_is_one_message(recipe: Recipe, tmp_path: Path
     assert job.returncode == 1
     assert "Traceback" not in errors
     assert "error: " + address + ": the scheduler was lost" in errors
+
+
+def test_a_scheduler_without_workers_is_reported() -> None:
+    lines: list[str] = []
+    client = Client(processes=False, n_workers=0, dashboard_address=":0")
+    with client, reporting_missing_workers(client, lines.append, patience=0.1):
+        deadline = time.monotonic() + 30
+        while not lines and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert lines[0].startswith("workers    none yet after")

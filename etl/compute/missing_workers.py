@@ -1,0 +1,69 @@
+"""Report while a cluster has no workers: its tasks wait until one joins."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from distributed import Client
+
+_INTERVAL: Final = 2.0  # seconds between two looks; each is one small message
+_PATIENCE: Final = 10.0  # seconds without workers before the first report
+_REPEAT: Final = 60.0
+_BRIEF: Final = 10.0  # seconds; a worker that left sooner has probably failed as it started
+
+Event = tuple[float, Mapping[str, Any]]
+"""An event of Dask's topic ``all``: when (seconds), and what."""
+
+
+@contextmanager
+def reporting_missing_workers(
+    client: Client, report: Callable[[str], None], *, patience: float = _PATIENCE
+) -> Iterator[None]:
+    """Report a cluster that has had no workers for ``patience`` seconds, and again every minute."""
+    ended = threading.Event()
+    watch = threading.Thread(
+        target=_watch, args=(client, report, patience, ended), name="missing-workers", daemon=True
+    )
+    watch.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _watch(
+    client: Client, report: Callable[[str], None], patience: float, ended: threading.Event
+) -> None:
+    missing, report_at = 0.0, patience
+    interval = min(_INTERVAL, patience)
+    while not ended.wait(interval):
+        with suppress(Exception):  # the run itself raises if its scheduler is lost
+            assert client.scheduler is not None
+            if client.sync(client.scheduler.identity, n_workers=0)["n_workers"]:
+                missing, report_at = 0.0, patience
+                continue
+            missing += interval
+            if missing >= report_at:
+                report_at = missing + _REPEAT
+                report(describe(client.get_events("all"), missing))
+
+
+def describe(events: Sequence[Event], seconds: float) -> str:
+    """Return the line for a cluster without workers, with the end of the last one.
+
+    >>> describe([(1.0, {"action": "add-worker", "worker": "tcp://a:1"}),
+    ...           (1.5, {"action": "remove-worker", "worker": "tcp://a:1"})], 10)
+    'workers    none for 10 s; tcp://a:1 left 0.5 s after it joined: see its log (memory, a package?)'
+    """
+    joined: dict[str, float] = {}
+    text = f"workers    none yet after {seconds:.0f} s"
+    for time, event in events:
+        worker = str(event.get("worker"))
+        if event.get("action") == "add-worker":
+            joined[worker] = time
+        elif event.get("action") == "remove-worker" and worker in joined:
+            text = f"workers    none for {seconds:.0f} s; {worker} left"
+            if (lived := time - joined[worker]) < _BRIEF:
+                text += f" {lived:.1f} s after it joined: see its log (memory, a package?)"
+    return text
