@@ -3,7 +3,10 @@
 The commands import the library when they run, so `etl --help` starts fast.
 """
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
@@ -81,7 +84,7 @@ class _Commands(TyperGroup):
         from etl.storage.time_limit import reporting_waits
 
         try:
-            with reporting_waits(WaitingLines(sys.stderr).write):
+            with _termination_as_interrupt(), reporting_waits(WaitingLines(sys.stderr).write):
                 return super().invoke(ctx)
         except TokenlakeError as error:
             if ctx.params.get("debug"):
@@ -94,6 +97,16 @@ class _Commands(TyperGroup):
             typer.echo(f"error: a file cannot be read ({error_line(error)})", err=True)
             typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
             raise typer.Exit(FAILED) from error
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: it stops what it has started, such as a cluster."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _is_of_damaged_file(error: Exception) -> bool:

@@ -22,7 +22,7 @@ S3, files below 8 MiB are read several times, once for each request for a part o
 bytes read leaves out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.compute.local_cluster import num_cores
+from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.job.plan import Plan
 from etl.lake.open_table import find_table
@@ -120,10 +121,15 @@ class Estimate:
     basis: str  # of the estimate, and its uncertainty
 
 
-def estimate_cost(plan: Plan, *, workers: int | None = None) -> Estimate:
-    """Estimate what a planned run needs, with a number of workers (default: one per core of this machine)."""
+def estimate_cost(
+    plan: Plan, *, workers: int | None = None, tables: Iterable[Table] | None = None
+) -> Estimate:
+    """Estimate what a planned run needs, with a number of workers (default: one per core of this machine).
+
+    ``tables`` are those of the lake; by default they are opened.
+    """
     recipe = plan.recipe
-    basis = _basis(recipe)
+    basis = _basis(_open_tables(recipe) if tables is None else tables)
     inputs = sum(_read_bytes(split) for splits in (plan.splits, plan.uncounted) for split in splits)
     parquet = basis.expansion or _parquet_expansion(plan)
     text = sum(
@@ -255,12 +261,19 @@ def _requests(
     return {"read_requests": round(reads), "write_requests": round(writes)}
 
 
-def _basis(recipe: Recipe) -> Basis:
-    """Return what the largest of the lake's newest runs has measured; benchmarks if it has none."""
-    records: dict[str, schemas.Lineage] = {}  # the newest of each run
+def _open_tables(recipe: Recipe) -> Iterator[Table]:
+    """Yield the tables of a recipe's lake that exist."""
     for step in () if recipe.lake is None else recipe.steps:
         table = find_table(storage.normalize(str(recipe.lake)), step)
-        for version in islice(() if table is None else stream_versions(table), _MAX_ENTRIES):
+        if table is not None:
+            yield table
+
+
+def _basis(tables: Iterable[Table]) -> Basis:
+    """Return what the largest of the newest runs in the tables has measured; benchmarks if they have none."""
+    records: dict[str, schemas.Lineage] = {}  # the newest of each run
+    for table in tables:
+        for version in islice(stream_versions(table), _MAX_ENTRIES):
             record = version.lineage
             if record is None or record.run is None or not record.run.documents.text_bytes:
                 continue

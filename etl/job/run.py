@@ -75,7 +75,9 @@ def run(
                 start.drop_rows(check_run)
                 start.check_recipe()
                 meter = start.commits.meter = UsageMeter(client)
-                start.commits.estimate = estimate_cost(start.plan, workers=meter.cores).usage
+                tables = [each.table for each in start.ledgers.values() if each.table is not None]
+                estimate = estimate_cost(start.plan, workers=meter.cores, tables=tables)
+                start.commits.estimate = estimate.usage
                 tracker.plan(start.plan, start.commits.report.run_id)
                 context = RunContext(
                     plan=start.plan,

@@ -165,11 +165,12 @@ def test_a_run_prints_its_report_to_stdout_and_the_rest_to_stderr(
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_how_to_continue(recipe_file: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_continue(recipe_file: Path, number: signal.Signals) -> None:
     process = start("run", recipe_file, "--workers", 1)
     assert process.stderr is not None
     assert process.stderr.readline().startswith("dashboard")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130, stderr
     assert "run the same command to continue" in stderr

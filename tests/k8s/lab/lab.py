@@ -84,15 +84,16 @@ def wait_until(condition: Callable[[], object], *, seconds: float, what: str) ->
 
 
 @contextmanager
-def running_lab(folder: Path) -> Iterator[Lab]:
-    """Start a cluster with Dask's operator, and remove all of it at the end."""
+def running_lab(folder: Path, *, operator: bool = True) -> Iterator[Lab]:
+    """Start a cluster, with Dask's operator or without it, and remove all of it at the end."""
     with (
         claim_network() as network,
         control_plane(folder / "control-plane", network.services) as plane,
         _kubelet(plane, network, folder / "pods"),
     ):
         lab = Lab(plane, network, folder)
-        _install_operator(lab)
+        if operator:
+            _install_operator(lab)
         yield lab
 
 

@@ -11,7 +11,7 @@ import pytest
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import start
 from tests.helpers.killed_runs import Outcome, outcome
-from tests.k8s.lab.job import Site
+from tests.k8s.lab.job import WORKERS, Site
 from tests.k8s.lab.lab import wait_until
 
 FILE = """
@@ -64,6 +64,17 @@ def test_a_run_from_outside(folder: Path, unchanged: None, expected: Outcome) ->
     result = etl("run", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
     assert result.returncode == 0, result.stderr
     assert outcome(Recipe.load(folder / "recipe.yaml", settings=[f"lake={lake}"])) == expected
+
+
+def test_a_run_that_is_terminated_leaves_nothing(site: Site, folder: Path, unchanged: None) -> None:
+    process = start(
+        *("run", "recipe.yaml", "--lake", "s3://tokenlake/stopped", "--cluster", "k8s:cluster.yaml")
+    )
+    wait_until(lambda: site.lab.names("pods", WORKERS), seconds=60, what="the cluster starts")
+    process.terminate()
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    assert "run the same command to continue" in error
 
 
 def test_a_submitted_driver(site: Site, folder: Path, expected: Outcome) -> None:
