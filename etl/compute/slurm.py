@@ -29,6 +29,20 @@ _DEATH_SECONDS: Final = 60
 _REPORT_SECONDS: Final = 10.0  # between lines about jobs that have not started
 _POLL_SECONDS: Final = 0.2
 _COMMAND_SECONDS: Final = 30.0
+_ENDED: Final = frozenset(
+    {
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"),
+    }
+)
+"""States of jobs that have ended, of which squeue shows those of the last minutes: man squeue."""
+_NEVER: Final = frozenset(
+    {
+        *("AccountNotAllowed", "BadConstraints", "InvalidAccount", "InvalidQOS", "QOSNotAllowed"),
+        *("PartitionNodeLimit", "PartitionTimeLimit"),
+    }
+)
+"""Reasons why a job will never start: man squeue. Slurm accepts such jobs unless EnforcePartLimits is set."""
 _MARGIN_SECONDS: Final = 300  # before their time limit, workers stop taking tasks
 
 Line = Annotated[str, Field(min_length=1, pattern=r"^[^\n\r]*$")]
@@ -145,10 +159,14 @@ def _check_script(script: str) -> None:
     """Raise ClusterError with what Slurm says if it would not accept the job."""
     answer = _call("sbatch", "--test-only", stdin=script)
     if answer.returncode:
-        raise ClusterError(
-            f"Slurm refuses the job ({_last_line(answer.stderr)})",
-            hint="`sinfo` lists partitions and their limits, `sacctmgr show user $USER -s` accounts",
-        )
+        raise _refused(_last_line(answer.stderr))
+
+
+def _refused(reason: str) -> ClusterError:
+    return ClusterError(
+        f"Slurm refuses the job ({reason})",
+        hint="`sinfo` lists partitions and their limits, `sacctmgr show user $USER -s` accounts",
+    )
 
 
 def _wait_for_worker(client: Client, cluster: Any, folder: Path, request: ClusterRequest) -> None:
@@ -161,10 +179,13 @@ def _wait_for_worker(client: Client, cluster: Any, folder: Path, request: Cluste
         reported = time.monotonic()
         ids = [str(job.job_id) for job in cluster.workers.values() if job.job_id]
         lines = _states(ids)
+        if not _NEVER.isdisjoint(" ".join(lines).split()):
+            raise _refused("; ".join(lines))
         request.report(f"waiting for jobs: {'; '.join(lines) or 'none is in the queue'}")
-        if ids and not lines:
+        if ids and all(line.split()[0] in _ENDED for line in lines):
+            states = f" ({'; '.join(lines)})" if lines else ""
             raise ClusterError(
-                "all jobs have ended before a worker connected",
+                f"all jobs have ended before a worker connected{states}",
                 where=str(folder),
                 hint="the newest tokenlake-*.err there has the reason; see `python` and `setup`",
             )

@@ -164,7 +164,7 @@ def test_the_jobs_of_a_killed_driver_end(queue: Path, file: Path) -> None:
     [
         ("partition: gpu", "Slurm refuses the job.*invalid partition"),
         ("partition: batch\nmemory: 900Gi", "Slurm refuses the job"),
-        ("partition: batch\nwalltime: 90", "Slurm refuses the job.*time limit"),
+        ("partition: batch\nwalltime: 90", "Slurm refuses the job.*time ?limit"),
     ],
 )
 def test_what_slurm_refuses_is_reported_at_once(
@@ -183,7 +183,9 @@ def test_workers_that_cannot_start_are_an_error_with_the_place_of_the_reason(
 ) -> None:
     path = tmp_path / "slurm.yaml"
     folder = tmp_path / "jobs"
-    path.write_text(f"partition: batch\nfolder: {folder}\nworkers: 1\npython: /nowhere/python\n")
+    path.write_text(
+        f"partition: batch\nfolder: {folder}\nworkers: 1\nwalltime: 30\npython: /nowhere/python\n"
+    )
     message = rf"{folder}: all jobs have ended before a worker connected"
     with pytest.raises(ClusterError, match=message), Cluster(f"slurm:{path}").connect():
         pass
