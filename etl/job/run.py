@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import dask
 from distributed import Client
 
 from etl import storage
 from etl.compute.cluster import Cluster, raise_if_scheduler_lost, steady_workers
 from etl.compute.time_limit import TIME_LIMIT
 from etl.compute.usage import UsageMeter
+from etl.compute.worker_settings import DASK_SETTINGS
 from etl.compute.worker_versions import WorkerVersions
 from etl.job.cost_estimate import estimate_cost
 from etl.job.dedup_step import deduplicate
@@ -107,7 +109,8 @@ def _connect(
 ) -> Iterator[tuple[Client, float | None]]:
     """Connect to a cluster unless it is a client already; yield the client and the time limit."""
     if isinstance(cluster, Client):
-        yield cluster, TIME_LIMIT
+        with dask.config.set(DASK_SETTINGS):
+            yield cluster, TIME_LIMIT
         return
     with cluster.connect(planned_bytes) as client:
         yield client, cluster.time_limit

@@ -7,7 +7,7 @@ import re
 import signal
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,8 @@ class Site:
         found = [p for p in psutil.process_iter(["environ"]) if _is_of(p, pod)]
         assert found, pod
         for process in found:
-            os.kill(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end with its parent
+                os.kill(process.pid, signal.SIGKILL)
 
 
 def is_costly(item: Mapping[str, Any]) -> bool:
