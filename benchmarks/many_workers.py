@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import os
 import pickle
-import random
 import subprocess
 import sys
 import time
@@ -71,14 +70,14 @@ class StandIn(Server):
         handlers = {"compute-task": self.compute, "free-keys": self.free, "close": ignore}
         super().__init__({"get_data": self.get_data}, stream_handlers=nothing | handlers)  # type: ignore[no-untyped-call]
         self.values: dict[Any, Any] = {}
-        self.name = f"{os.getpid()}-{number}"
+        self.number = number
         self.to_scheduler = BatchedSend(interval="2ms")  # type: ignore[no-untyped-call]
 
     async def live(self, scheduler: str) -> None:
         """Register, and serve until the scheduler ends."""
         await self.rpc.start()
-        await self.listen("tcp://127.0.0.1:0")
-        comm = await connect(scheduler)
+        await self.listen("tcp://127.0.0.1:0")  # type: ignore[no-untyped-call]
+        comm = await connect(scheduler)  # type: ignore[no-untyped-call]
         await comm.write(
             {
                 "op": "register-worker",
@@ -86,7 +85,7 @@ class StandIn(Server):
                 "address": self.address,
                 "status": "running",
                 "nthreads": 1,
-                "name": self.name,
+                "name": f"{os.getpid()}-{self.number}",
                 "now": time.time(),
                 "resources": {},
                 "memory_limit": None,
@@ -102,15 +101,15 @@ class StandIn(Server):
             }
         )
         interval = (await comm.read())["heartbeat-interval"]
-        self.to_scheduler.start(comm)
+        self.to_scheduler.start(comm)  # type: ignore[no-untyped-call]
         beats = asyncio.create_task(self.beat(scheduler, interval))
-        await self.handle_stream(comm)  # type: ignore[no-untyped-call]
+        await self.handle_stream(comm)
         beats.cancel()
 
     async def beat(self, scheduler: str, interval: float) -> None:
         """Send heartbeats, as often as the scheduler asks for."""
-        rpc = self.rpc(scheduler)  # type: ignore[no-untyped-call]
-        await asyncio.sleep(random.random() * interval)
+        rpc = self.rpc(scheduler)
+        await asyncio.sleep(self.number % 100 / 100 * interval)
         while True:
             answer = await rpc.heartbeat_worker(
                 address=self.address, now=time.time(), metrics=METRICS, executing={}, extensions={}
@@ -145,7 +144,7 @@ class StandIn(Server):
 
     async def get_data(self, comm: Any, keys: Iterable[Any], **_: Any) -> Status:
         """Send values."""
-        data = {key: to_serialize(self.values[key]) for key in keys}
+        data = {key: to_serialize(self.values[key]) for key in keys}  # type: ignore[no-untyped-call]
         await comm.write({"status": "OK", "data": data})
         await comm.read()
         return Status.dont_reply
@@ -216,7 +215,7 @@ def start(stack: ExitStack, command: list[str]) -> psutil.Process:
     process = subprocess.Popen(
         command,
         env={**os.environ, **SATURATION, "PYTHONPATH": os.pathsep.join(paths)},
-        stderr=open("/tmp/st.err", "a"),
+        stderr=subprocess.DEVNULL,
     )
     stack.callback(process.wait)
     stack.callback(process.kill)
