@@ -125,6 +125,23 @@ class Cluster:
 
 
 @contextmanager
+def connect(
+    cluster: Cluster | Client | None, planned_bytes: int | None = None
+) -> Iterator[tuple[Client, float | None]]:
+    """Yield a client of a cluster (default: that of this machine) and its time limit, as for ``Cluster``.
+
+    An existing client is yielded as it is.
+    """
+    if isinstance(cluster, Client):
+        with dask.config.set(DASK_SETTINGS):
+            yield cluster, TIME_LIMIT
+        return
+    cluster = cluster or Cluster()
+    with cluster.connect(planned_bytes) as client:
+        yield client, cluster.time_limit
+
+
+@contextmanager
 def _without_client_log() -> Iterator[None]:
     """Hide tracebacks that Dask's client logs: of attempts to reconnect, and of waits that Ctrl-C ends."""
     logs = [logging.getLogger(name) for name in ("distributed.client", "asyncio")]

@@ -4,17 +4,13 @@ Workers write files; only the driver commits. After a kill at any moment, ``run`
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-import dask
 from distributed import Client
 
 from etl import storage
-from etl.compute.cluster import Cluster, raise_if_scheduler_lost, steady_workers
-from etl.compute.time_limit import TIME_LIMIT
+from etl.compute.cluster import Cluster, connect, raise_if_scheduler_lost, steady_workers
 from etl.compute.usage import UsageMeter
-from etl.compute.worker_settings import DASK_SETTINGS
 from etl.compute.worker_versions import WorkerVersions
 from etl.job.cost_estimate import estimate_cost
 from etl.job.dedup_step import deduplicate
@@ -55,7 +51,7 @@ def run(
     if start.plan.has_work():
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
-        with _connect(cluster or Cluster(), start.plan.num_bytes) as (client, time_limit):
+        with connect(cluster, start.plan.num_bytes) as (client, time_limit):
             if on_client is not None:
                 on_client(client)
             storage.check_conditional_writes(str(recipe.lake))
@@ -101,19 +97,6 @@ def run(
     report.seconds = time.monotonic() - started
     report.versions = {s: led.table.version for s, led in start.ledgers.items() if led.table}
     return report
-
-
-@contextmanager
-def _connect(
-    cluster: Cluster | Client, planned_bytes: int
-) -> Iterator[tuple[Client, float | None]]:
-    """Connect to a cluster unless it is a client already; yield the client and the time limit."""
-    if isinstance(cluster, Client):
-        with dask.config.set(DASK_SETTINGS):
-            yield cluster, TIME_LIMIT
-        return
-    with cluster.connect(planned_bytes) as client:
-        yield client, cluster.time_limit
 
 
 def _run_steps(context: RunContext) -> None:
