@@ -185,15 +185,18 @@ def measure(workers: int, count: int, processes: int) -> None:
             stands = [start(stack, [*own, "--workers", str(part)]) for part in parts]
             started = time.monotonic()
             client.wait_for_workers(sum(parts), timeout=600)
-            print(f"{sum(parts)} workers registered in {time.monotonic() - started:.0f} s")
-            before = {name: cpu(each) for name, each in (("scheduler", scheduler),)}
+            before = cpu(scheduler)
+            print(
+                f"{sum(parts)} workers registered in {time.monotonic() - started:.0f} s, "
+                f"{before:.0f} s of the scheduler's CPU"
+            )
             idle = sum(map(cpu, stands))
             clock = Clock(count)
             own_cpu = time.process_time()
             commits = execute(client, ledger, recipe, todo)
             seconds = clock.tell(f"run, {commits}")
             own_cpu = time.process_time() - own_cpu
-            scheduler_cpu = cpu(scheduler) - before["scheduler"]
+            scheduler_cpu = cpu(scheduler) - before
             stands_cpu = sum(map(cpu, stands)) - idle
         memory = scheduler.memory_info().rss / 1e6
         print(
