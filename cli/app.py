@@ -30,6 +30,7 @@ from etl.cli.commands import (
     run,
     schema,
     show,
+    shuffle,
     status,
     submit,
     trace,
@@ -68,6 +69,7 @@ COMMANDS: Final = (
     releases,
     vacuum,
     optimize,
+    shuffle,
     warm,
 )
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""

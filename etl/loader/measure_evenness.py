@@ -5,6 +5,7 @@ batches, and no tokens.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,8 @@ from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.evenness import Evenness, variance_ratio
 
+_CACHED = 1024  # row groups, 16 bytes for each document
+
 
 class _Sources:
     """The documents of row groups: their lengths, and their sources as numbers."""
@@ -23,8 +26,9 @@ class _Sources:
         self._index = index
         self._is_padded = is_padded
         self._numbers: dict[str, int] = {}
+        self.read = lru_cache(_CACHED)(self._read)  # several lanes and batches need a row group
 
-    def read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the length and the source of each document of a row group of the table."""
         path, group = self._index.locate_group(number)
         with self._index.open(number) as file:
@@ -66,11 +70,16 @@ def measure_evenness(
         )
     numbers = np.linspace(0, count - 1, min(count, max_batches)).astype(np.int64)
     sources, stream = _Sources(index, is_padded=is_padded), plan.stream(epoch)
+    block = lru_cache(max(plan.lanes, 1))(partial(plan.block, epoch))
     parts, total, squares = [], 0, 0
     for batch in numbers.tolist():
-        samples = range(batch * batch_size, (batch + 1) * batch_size)
-        windows = np.sort([plan.window(epoch, sample) for sample in samples]) * plan.seq_len
-        for lengths, source, tokens in _documents(sources, stream, windows, plan.seq_len):
+        windows = []
+        for sample in range(batch * batch_size, (batch + 1) * batch_size):
+            position, lane = divmod(sample, plan.lanes)
+            start, order = block(lane, position // plan.block_windows)
+            windows.append(start + int(order[position % plan.block_windows]))
+        starts = np.sort(windows) * plan.seq_len
+        for lengths, source, tokens in _documents(sources, stream, starts, plan.seq_len):
             total, squares = total + int(lengths.sum()), squares + int((lengths**2).sum())
             parts.append((np.full(len(source), batch), source, tokens))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
