@@ -50,8 +50,8 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Write the tokens of a lake in a random order, for training.
 
-    The rows of `tokens` are written to `tokens_shuffled`: reading that from front to back yields random documents. Run it again to continue a shuffle that was
-    stopped, or to add the rows of new input files.
+    The rows of `tokens` are written to `tokens_shuffled`: reading that from front to back yields random
+    documents. Run it again to continue a shuffle that was stopped, or to add the rows of new input files.
     """
     from etl.compute.cluster import Cluster
     from etl.job.shuffle import ShuffleSettings

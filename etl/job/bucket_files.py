@@ -4,7 +4,6 @@ A file has one or more runs of rows. A run has a fragment for each bucket, an Ar
 the first byte, the end and the CRC-32 of each fragment. So a bucket is read with two requests for each run.
 """
 
-import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ class BucketFile:
 
 
 class BucketWriter:
-    """A writer of the rows of one split by bucket, which holds up to ``run_bytes`` of tokens twice."""
+    """A writer of the rows of one split by bucket, which holds about ``run_bytes`` of tokens three times."""
 
     def __init__(self, output: pa.NativeFile, *, buckets: int, seed: int, run_bytes: int) -> None:
         self._output = output
@@ -63,16 +62,18 @@ class BucketWriter:
         """Write the rows that were appended since the last run, if any."""
         if not self._pending:
             return
-        rows = pa.concat_tables(self._pending)
+        # One chunk: to take rows of several chunks copies them all.
+        rows = pa.concat_tables(self._pending).combine_chunks()
         self._pending, self._pending_bytes = [], 0
         keys = random_keys(rows, self._seed)
         buckets = buckets_of(keys, self._buckets)
-        order = np.argsort(buckets, kind="stable")
+        order = pa.array(np.argsort(buckets, kind="stable"))
         ends = np.cumsum(np.bincount(buckets, minlength=self._buckets))
-        rows = rows.append_column(_KEY, pa.array(keys)).cast(_SCHEMA).take(pa.array(order))
+        rows = rows.append_column(_KEY, pa.array(keys)).cast(_SCHEMA)
         table, start = np.zeros((self._buckets, 3), "<i8"), 0
         for bucket, end in enumerate(ends.tolist()):
-            table[bucket] = self._write(rows.slice(start, end - start)) if end > start else 0
+            if end > start:
+                table[bucket] = self._write(rows.take(order.slice(start, end - start)))
             start = end
         self.tables.append(int(self._output.tell()))
         self._output.write(table.tobytes())
@@ -99,7 +100,7 @@ def read_bucket(folder: str, file: BucketFile, bucket: int) -> Iterator[pa.Table
             data = _read(uri, start, stop)
             if zlib.crc32(data) != checksum:
                 raise StorageError("the checksum of a bucket differs", where=uri, hint="run again")
-            yield pa.ipc.open_stream(io.BytesIO(data)).read_all()
+            yield pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
 def _read(uri: str, start: int, stop: int) -> bytes:

@@ -7,9 +7,9 @@ distributed over buckets by their keys, and each bucket, which fits into memory,
    scratch space, grouped by bucket.
 2. Each task of the second pass reads one bucket of all these files and writes it as a data file.
 
-A worker holds about a bucket of rows three times, so that the size of a bucket is an eighth of its memory
-limit, at most 512 MB. With B buckets, the passes exchange about B * B fragments: 512 MB times 10,000 buckets
-are 5 TB of tokens with fragments of 50 kB.
+A worker holds about a bucket of rows twice, so that the size of a bucket is an eighth of its memory limit, at
+most 512 MB. With B buckets, the passes exchange about 2 * B * B fragments: 10,000 buckets of 512 MB are 5 TB
+of tokens, with fragments of 25 kB.
 
 Each finished task leaves a note in the scratch space, so that a killed shuffle continues. The driver commits
 all data files at once: readers see all rows of a version of ``tokens``, or none of them.
@@ -242,7 +242,7 @@ class _Shuffle:
             folder=planned.folder,
             buckets=part.buckets,
             seed=self.seed,
-            run_bytes=part.bucket_bytes,
+            run_bytes=max(part.bucket_bytes // 2, 1),
         )
         files = run_pass(self, split_pass(split), list(planned.splits()))
         _check_rows(self._tokens.url, sum(file.rows for file in files), planned.rows)

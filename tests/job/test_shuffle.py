@@ -2,12 +2,14 @@
 
 import tempfile
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from etl.audit.lineage_graph import graph, history
 from etl.audit.verify.verify import verify
 from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
-from etl.errors import MismatchError, TableError
+from etl.errors import DamagedLogError, MismatchError, TableError
 from etl.job.progress import Progress
 from etl.job.run import run
 from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
@@ -31,9 +33,11 @@ from etl.lake.releases import create_release
 from etl.lake.shuffled_table import random_keys
 from etl.lake.table_specs import SHUFFLED
 from etl.loader import Shuffle, TokenDataset
+from etl.maintenance import vacuum
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
+from tests.helpers.cli import etl
 from tests.helpers.corpus import records, write_parquet
 from tests.helpers.damage import commit_damage
 from tests.helpers.lakes import make_sound_lake, with_copied_input, with_copied_lake
@@ -144,7 +148,7 @@ def _files(lake: UPath) -> list[str]:
 def test_no_intermediate_file_remains(client: Client, place: UPath) -> None:
     add_tokens(str(place), SMALL)
     shuffled(place, client)
-    assert not storage.is_folder(str(place / "scratch"))
+    assert list(storage.walk_files(str(place / "scratch"))) == []
 
 
 def test_an_empty_table_and_rows_longer_than_a_bucket(client: Client, place: UPath) -> None:
@@ -220,7 +224,7 @@ def test_an_interrupted_shuffle_does_only_the_rest(client: Client, place: UPath)
     assert sorted(shuffled_rows(str(place))) == sorted(
         all_rows({**SMALL, "s3://in/late": [3] * 10})
     )
-    assert not storage.is_folder(str(place / "scratch"))
+    assert list(storage.walk_files(str(place / "scratch"))) == []
 
 
 def test_a_shuffle_ends_if_rows_are_dropped_meanwhile(client: Client, place: UPath) -> None:
@@ -355,3 +359,59 @@ def test_other_rows_are_found_and_repaired(copied: Recipe, client: Client) -> No
     assert verify(lake) == []
     shuffled(lake, client)
     assert verify(lake) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["tokens", "tokens_shuffled"])
+def test_a_damaged_log_is_restored(copied: Recipe, client: Client, table: str) -> None:
+    lake = str(copied.lake)
+    (at(copied.lake) / table / "_delta_log" / f"{1:020}.json").write_text("{")
+    with pytest.raises(DamagedLogError):
+        shuffled(lake, client)
+    repair(lake, drop=True)
+    assert run(copied, cluster=client).ok
+    assert verify(lake) == []
+    assert shuffled(lake, client).rows > 0
+    assert verify(lake) == []
+
+
+@pytest.mark.slow
+def test_changes_by_another_program_are_replaced(copied: Recipe, client: Client) -> None:
+    lake = str(copied.lake)
+    url = storage.join(lake, "tokens_shuffled")
+    before = shuffled_rows(lake)
+    DeltaTable(url).delete("row = 1")
+    assert shuffled_rows(lake) != before
+    assert shuffled(lake, client).parts == 1
+    assert shuffled_rows(lake) == before
+
+
+@pytest.mark.slow
+def test_the_command_reports_how_even_the_order_is(place: UPath) -> None:
+    lake, documents = _sorted_lake(place, 5)
+    add_tokens(lake, documents)
+    result = etl("shuffle", lake, "--workers", 1, "--bucket-mb", 1)
+    assert result.exit_code == 0, result.output
+    assert "rows             1,000 (1,000 added)" in result.stdout
+    assert "times the variance of independent documents" in result.stdout
+    failed = etl("shuffle", place / "missing")
+    assert (failed.exit_code, "no table tokens" in failed.stderr) == (1, True)
+
+
+@pytest.mark.local_only  # stores have times of whole seconds
+def test_a_vacuum_removes_what_a_killed_shuffle_has_left(
+    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacuum, "MIN_RETAIN", timedelta(0))
+    add_tokens(str(place), SMALL)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done == progress.total:  # no task is running
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shuffle(str(place), settings=TINY_BUCKETS, cluster=client, on_progress=interrupt)
+    done = vacuum.vacuum(str(place), retain=timedelta(0), delete=True)
+    assert any(file.table == "scratch" for file in done.files)
+    assert list(storage.walk_files(str(place / "scratch"))) == []
+    assert shuffled(place, client).rows == 48

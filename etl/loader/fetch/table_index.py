@@ -134,10 +134,10 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         documents,
         None if local else remote,
     )
-    return _in_order_of_keys(index) if table.name == "tokens_shuffled" else index
+    return order_by_keys(index) if table.name == "tokens_shuffled" else index
 
 
-def _in_order_of_keys(index: TableIndex) -> TableIndex:
+def order_by_keys(index: TableIndex) -> TableIndex:
     """Return the index of a shuffled table with its row groups in the order of their random keys.
 
     The keys of a bucket are evenly distributed over its range, so that the first key of a row group follows
