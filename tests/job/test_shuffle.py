@@ -18,6 +18,7 @@ from upath import UPath
 from etl import storage
 from etl.audit.lake_report import report
 from etl.audit.lineage_graph import graph, history
+from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
 from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
@@ -203,6 +204,30 @@ def test_sequential_reading_yields_random_documents(client: Client, place: UPath
         assert even.window_ratio < 1.1
 
 
+def test_added_rows_are_read_among_the_others(client: Client, place: UPath) -> None:
+    documents = {f"s3://in/{i}": [100 + i] * 100 for i in range(20)}
+    add_tokens(str(place), documents)
+    shuffled(place, client, ShuffleSettings(bucket_bytes=1 << 16))
+    more = {f"s3://new/{i}": [50] * 200 for i in range(3)}
+    add_tokens(str(place), more)
+    assert shuffled(place, client, ShuffleSettings(bucket_bytes=1 << 14)).parts == 2
+    dataset = TokenDataset(str(place / "tokens_shuffled"), seq_len=50, shuffle=False)
+    index = dataset._index
+    read = [index.locate_group(number) for number in range(len(index.group_tokens))]
+    is_new = [path[:32].endswith(read[0][0][16:32]) for path, _ in read]
+    assert np.count_nonzero(np.diff(is_new)) > 3, "files of both parts are read in turn"
+    every = {**documents, **more}
+    rows = pa.concat_tables([rows_of(source, lengths) for source, lengths in every.items()])
+    expected = np.bincount(rows["tokens"].combine_chunks().flatten())
+    for is_shuffled in (False, True):
+        dataset = TokenDataset(str(place / "tokens_shuffled"), seq_len=25, shuffle=is_shuffled)
+        batches = dataset.batches(512, drop_last=False)
+        counts = [np.bincount(b["input_ids"].ravel(), minlength=len(expected)) for b in batches]
+        missing = expected - np.sum(counts, axis=0)
+        assert (missing >= 0).all()
+        assert missing.sum() == dataset.num_tokens - 25 * dataset.num_samples
+
+
 def test_an_interrupted_shuffle_does_only_the_rest(client: Client, place: UPath) -> None:
     add_tokens(str(place), SMALL)
     done: list[Progress] = []
@@ -279,6 +304,12 @@ def test_commands_know_the_table(copied: Recipe, client: Client) -> None:
     assert TokenDataset(url, seq_len=8, version="first", shuffle=False).version == newest.version
     assert run(copied, cluster=client).ok
     assert not shuffled(lake, client).added_rows
+    source, row = shuffled_rows(lake)[-1]
+    (document,) = trace(lake, source=source, row=row)
+    assert document.shuffled is not None
+    assert document.shuffled.file == _files(at(lake))[-1]
+    assert document.shuffled.commit is not None
+    assert document.shuffled.commit.version == newest.version
 
 
 def test_a_release_has_no_rows_of_a_newer_version(copied: Recipe) -> None:
