@@ -4,10 +4,12 @@ A file has one or more runs of rows. A run has a fragment for each bucket, an Ar
 the first byte, the end and the CRC-32 of each fragment. So a bucket is read with two requests for each run.
 """
 
+import uuid
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from etl import storage
 from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake.shuffled_table import buckets_of, random_keys
 from etl.schemas import TOKENS
+from etl.storage import checked_json
 
 COLUMNS: Final = tuple(name for name in TOKENS.names if name != "token_end")
 """The columns of ``tokens`` that a shuffle reads; the other depends on the file."""
@@ -85,6 +88,27 @@ class BucketWriter:
         data, start = sink.getvalue(), int(self._output.tell())
         self._output.write(data)
         return start, start + len(data), zlib.crc32(data)
+
+
+def write_list(folder: str, files: Sequence[BucketFile]) -> str:
+    """Write the list of all bucket files of a folder, which is too long for each task; return its URI."""
+    uri = storage.join(folder, f"files-{uuid.uuid4().hex}.json")
+    checked_json.write(uri, [asdict(file) for file in files])
+    return uri
+
+
+@lru_cache(maxsize=2)
+def read_list(uri: str) -> tuple[BucketFile, ...]:
+    """Return the files of a list; a worker reads it once."""
+    fields = checked_json.read(uri, hint="run again")
+    if fields is None:
+        raise StorageError("does not exist", where=uri, hint="run again")
+    return tuple(parse_file(each) for each in fields)
+
+
+def parse_file(fields: Mapping[str, Any]) -> BucketFile:
+    """Return a bucket file that was stored as JSON."""
+    return BucketFile(**{**fields, "tables": tuple(fields["tables"])})
 
 
 def read_bucket(folder: str, file: BucketFile, bucket: int) -> Iterator[pa.Table]:

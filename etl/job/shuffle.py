@@ -34,6 +34,7 @@ from etl.compute.worker_versions import WorkerVersions
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.errors import MismatchError, StorageError, TableError
+from etl.job.bucket_files import write_list
 from etl.job.progress import Progress
 from etl.job.shuffle_passes import run_pass, sort_pass, split_pass
 from etl.job.shuffle_plan import PlannedPart, bucket_bytes_for, new_files, plan_part
@@ -100,9 +101,10 @@ def shuffle(
     of an epoch was interrupted, ClusterError if the scheduler is lost, and the error of a task that fails.
     """
     job = _Shuffle(storage.normalize(lake), settings)
-    if not job.has_work():
+    num_bytes = job.planned_bytes()
+    if num_bytes is None:
         return job.report()
-    with _connect(cluster or Cluster()) as (client, time_limit):
+    with _connect(cluster or Cluster(), num_bytes) as (client, time_limit):
         if on_client is not None:
             on_client(client)
         job.client, job.time_limit = client, time_limit
@@ -118,12 +120,12 @@ def shuffle(
 
 
 @contextmanager
-def _connect(cluster: Cluster | Client) -> Iterator[tuple[Client, float | None]]:
+def _connect(cluster: Cluster | Client, num_bytes: int) -> Iterator[tuple[Client, float | None]]:
     """Connect to a cluster unless it is a client already; yield the client and the time limit."""
     if isinstance(cluster, Client):
         yield cluster, TIME_LIMIT
         return
-    with cluster.connect() as client:
+    with cluster.connect(num_bytes) as client:
         yield client, cluster.time_limit
 
 
@@ -190,19 +192,19 @@ class _Shuffle:
             )
         return seed
 
-    def has_work(self) -> bool:
-        """Return whether ``tokens`` has rows that the table does not have, or all are shuffled again."""
-        if self._settings.rebuild or not self._shuffled.fits:
-            return True
-        files = new_files(_table(self._tokens), self._shuffled.tokens_version)
-        return next(files, None) is not None
+    def planned_bytes(self) -> int | None:
+        """Return the bytes of the tokens to shuffle; None if nothing is to be done."""
+        begins = self._settings.rebuild or not self._shuffled.fits
+        first = 0 if begins else self._shuffled.tokens_version
+        files = list(new_files(_table(self._tokens), first))
+        return 4 * sum(file.tokens for file in files) if files or begins else None
 
     def run(self) -> None:
         """Add all rows of the version of ``tokens`` that is the newest now."""
         self._open()  # the lease protects the files of these versions
         goal = _table(self._tokens).version
-        if self._settings.rebuild or not self._shuffled.fits:
-            self._begin()
+        if not self._shuffled.fits or (self._settings.rebuild and self._shuffled.num_parts):
+            self._begin()  # a table without parts is one that an interrupted shuffle has begun
         bucket_bytes = self._settings.bucket_bytes or bucket_bytes_for(_worker_memory(self.client))
         while self._shuffled.tokens_version < goal:
             planned = plan_part(
@@ -249,7 +251,7 @@ class _Shuffle:
         sort = SortBucket(
             url=url,
             folder=planned.folder,
-            files=tuple(files),
+            files=write_list(planned.folder, files),
             buckets=part.buckets,
             part=self._shuffled.part_key(part.first),
             row_group_bytes=planned.row_group_bytes(self._total("max.token_end")),

@@ -12,7 +12,7 @@ from etl import storage
 from etl.compute.submit import map_unordered, to_tokenlake_error
 from etl.delta.data_file import DataFile
 from etl.errors import TableError
-from etl.job.bucket_files import BucketFile
+from etl.job.bucket_files import BucketFile, parse_file
 from etl.job.progress import Progress
 from etl.job.shuffle_tasks import SortBucket, SortedBucket, SplitFiles
 from etl.lake.table_specs import SHUFFLED
@@ -67,11 +67,7 @@ def note_name(name: str, number: int) -> str:
 
 def split_pass(task: SplitFiles) -> Pass[BucketFile]:
     """Return the first pass."""
-
-    def parse(fields: dict[str, Any]) -> BucketFile:
-        return BucketFile(**{**fields, "tables": tuple(fields["tables"])})
-
-    return Pass("split", NotedTask(task, task.folder, "split"), parse, task.folder)
+    return Pass("split", NotedTask(task, task.folder, "split"), parse_file, task.folder)
 
 
 def sort_pass(task: SortBucket) -> Pass[SortedBucket]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from etl import storage
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import TableError
-from etl.job.bucket_files import COLUMNS, BucketFile, BucketWriter, read_bucket
+from etl.job.bucket_files import COLUMNS, BucketFile, BucketWriter, read_bucket, read_list
 from etl.lake.table_specs import SHUFFLED
 from etl.schemas import TOKENS
 from etl.schemas.shuffled_files import Bucket
@@ -78,14 +78,18 @@ class SortBucket:
 
     url: str  # of the table ``tokens_shuffled``
     folder: str  # of the bucket files
-    files: tuple[BucketFile, ...]
+    files: str  # URI of their list
     buckets: int
     part: str
     row_group_bytes: int
 
     def __call__(self, bucket: int) -> SortedBucket:
         """Run the task for one bucket, which must fit into memory twice."""
-        parts = [part for file in self.files for part in read_bucket(self.folder, file, bucket)]
+        parts = [
+            part
+            for file in read_list(self.files)
+            for part in read_bucket(self.folder, file, bucket)
+        ]
         if not parts:
             return SortedBucket(files=(), rows=0)
         rows = pa.concat_tables(parts).combine_chunks()

@@ -23,6 +23,7 @@ from etl.audit.verify.verify import verify
 from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import DamagedLogError, MismatchError, TableError
+from etl.job.bucket_files import write_list
 from etl.job.progress import Progress
 from etl.job.run import run
 from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
@@ -91,7 +92,7 @@ def test_the_passes_sort_all_rows_whatever_the_buckets(
             seed=seed,
             run_bytes=run_bytes,
         )
-        files = tuple(split((path,)) for path in paths)
+        files = write_list(split.folder, [split((path,)) for path in paths])
         sort = SortBucket(
             url=storage.normalize(f"{folder}/tokens_shuffled"),
             folder=split.folder,
@@ -250,6 +251,24 @@ def test_an_interrupted_shuffle_does_only_the_rest(client: Client, place: UPath)
         all_rows({**SMALL, "s3://in/late": [3] * 10})
     )
     assert list(storage.walk_files(str(place / "scratch"))) == []
+
+
+def test_an_interrupted_rebuild_continues(client: Client, place: UPath) -> None:
+    add_tokens(str(place), SMALL)
+    shuffled(place, client)
+    again = ShuffleSettings(rebuild=True, bucket_bytes=256, seed=5)
+    done: list[Progress] = []
+
+    def interrupt(progress: Progress) -> None:
+        done.append(progress)
+        if len(done) == 15:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shuffle(str(place), settings=again, cluster=client, on_progress=interrupt)
+    shuffle(str(place), settings=again, cluster=client, on_progress=done.append)
+    assert done[15].total <= done[14].total - 3
+    assert shuffled_rows(str(place)) == by_key(SMALL, seed=5)
 
 
 def test_a_shuffle_ends_if_rows_are_dropped_meanwhile(client: Client, place: UPath) -> None:
