@@ -108,6 +108,34 @@ def test_the_passes_sort_all_rows_whatever_the_buckets(
         assert all(row["tokens"] == [row["row"]] * row["num_tokens"] for row in contents)
 
 
+def test_a_task_holds_a_few_buckets_however_large_the_table_is(tmp_path: Path) -> None:
+    add_tokens(str(tmp_path), {f"file {i}": [1000] * 100 for i in range(64)})  # 26 MB
+    table = Table.open(str(tmp_path / "tokens"))
+    paths = tuple(file["path"] for file in table.files("path"))
+    buckets, bucket_bytes = 16, 26_000_000 // 16
+    folder = storage.normalize(str(tmp_path / "scratch"))
+    split = SplitFiles(
+        tokens=table.url, folder=folder, buckets=buckets, seed=0, run_bytes=bucket_bytes // 2
+    )
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        files = write_list(folder, [split(paths)])  # a split that is as large as all buckets
+        sort = SortBucket(
+            url=storage.normalize(str(tmp_path / "tokens_shuffled")),
+            folder=folder,
+            files=files,
+            buckets=buckets,
+            part="0" * 32,
+            row_group_bytes=bucket_bytes,
+        )
+        assert sort(0).rows > 200
+        assert pool.max_memory() < 6 * bucket_bytes
+    finally:
+        pa.set_memory_pool(before)
+
+
 def test_the_order_depends_on_the_rows_and_the_seed_alone(client: Client, place: UPath) -> None:
     add_tokens(str(place / "one"), SMALL)
     for source, lengths in reversed(list(SMALL.items())):
