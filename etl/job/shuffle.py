@@ -42,7 +42,7 @@ from etl.job.shuffle_tasks import SortBucket, SplitFiles
 from etl.lake import leases
 from etl.lake.commit_info import read_record
 from etl.lake.epochs import epoch_of, open_lake
-from etl.lake.ledger import Ledger, LedgerEntry, find_ledger
+from etl.lake.ledger import Ledger, LedgerEntry, find_ledger, open_ledger
 from etl.lake.open_table import find_table
 from etl.lake.scratch import remove_scratch, scratch_folder
 from etl.lake.shuffled_table import ShuffledTable, seed_of
@@ -173,7 +173,9 @@ class _Shuffle:
                 where=self.lake,
                 hint="run the recipe with `etl run`, which finishes that, and then shuffle",
             )
-        self._tokens = find_ledger(table) or Ledger(table.url, fingerprint="", table=table)
+        is_empty = next(table.files("path", by=()), None) is None
+        no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None
+        self._tokens = find_ledger(table) or no_rows or open_ledger(table)
         if (changes := self._tokens.foreign_changes()) is not None:
             raise changes.error(table.url)
         existing = find_table(self.lake, SHUFFLED.name)

@@ -74,8 +74,9 @@ def sort_pass(task: SortBucket) -> Pass[SortedBucket]:
     """Return the second pass."""
 
     def parse(fields: dict[str, Any]) -> SortedBucket:
-        files = tuple(DataFile(**file) for file in fields["files"])
-        return SortedBucket(files=files, rows=fields["rows"])
+        return SortedBucket(
+            **{**fields, "files": tuple(DataFile(**file) for file in fields["files"])}
+        )
 
     return Pass("sort", NotedTask(task, task.folder, "sort"), parse, task.url)
 
@@ -97,8 +98,14 @@ def run_pass(run: Runner, work: Pass[Result], units: Sequence[Any]) -> list[Resu
             answers.close()
             raise to_tokenlake_error(answer, label) from answer
         results[unit[0]] = answer
-        rows, seconds = progress.rows + answer.rows, time.monotonic() - started
-        progress = replace(progress, done=progress.done + 1, rows=rows, kept=rows, seconds=seconds)
+        progress = replace(
+            progress,
+            done=progress.done + 1,
+            rows=progress.rows + answer.rows,
+            kept=progress.rows + answer.rows,
+            text_bytes=progress.text_bytes + 4 * answer.tokens,
+            seconds=time.monotonic() - started,
+        )
         run.on_progress(progress)
     return [results[number] for number in range(len(units))]
 

@@ -66,10 +66,11 @@ def _read_rows(uri: str) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True, kw_only=True)
 class SortedBucket:
-    """A bucket as it was written: its data file, none if it has no rows, and its rows."""
+    """A bucket as it was written: its data file, none if it has no rows, its rows and its tokens."""
 
     files: tuple[DataFile, ...]
     rows: int
+    tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class SortBucket:
             for part in read_bucket(self.folder, file, bucket)
         ]
         if not parts:
-            return SortedBucket(files=(), rows=0)
+            return SortedBucket(files=(), rows=0, tokens=0)
         rows = pa.concat_tables(parts).combine_chunks()
         del parts
         order = [(name, "ascending") for name in ("key", "source", "row")]
@@ -106,4 +107,5 @@ class SortBucket:
         step = max(rows.num_rows * _SLICE_BYTES // max(rows["tokens"].nbytes, 1), 1)
         for start in range(0, rows.num_rows, step):
             writer.append(rows.take(indices.slice(start, step)))
-        return SortedBucket(files=tuple(writer.close()), rows=rows.num_rows)
+        num_tokens = int(pc.sum(rows["num_tokens"]).as_py())
+        return SortedBucket(files=tuple(writer.close()), rows=rows.num_rows, tokens=num_tokens)

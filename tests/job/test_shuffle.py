@@ -52,6 +52,7 @@ from tests.helpers.shuffled_lakes import (
     rows_of,
     shuffled_rows,
 )
+from tests.helpers.token_tables import make_lake
 
 SMALL: Documents = {f"s3://in/{i}": [3 * i + 5, 0, 40, 7] for i in range(12)}
 TINY_BUCKETS = ShuffleSettings(bucket_bytes=256)
@@ -193,6 +194,12 @@ def test_an_empty_table_and_rows_longer_than_a_bucket(client: Client, place: UPa
 def test_a_lake_without_tokens_is_refused(place: UPath) -> None:
     with pytest.raises(TableError, match="no table tokens"):
         shuffle(str(place))
+
+
+def test_tokens_that_no_recipe_has_written_are_refused(place: UPath) -> None:
+    lake = make_lake(place, [[[5, 7]]])
+    with pytest.raises(TableError, match="not made by a recipe"):
+        shuffle(lake)
 
 
 def test_another_seed_is_refused(client: Client, place: UPath) -> None:
