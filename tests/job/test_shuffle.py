@@ -343,6 +343,7 @@ def copied(made: Recipe, place: UPath) -> Recipe:
     return with_copied_lake(made, place)
 
 
+@pytest.mark.slow
 def test_commands_know_the_table(copied: Recipe, client: Client) -> None:
     lake = str(copied.lake)
     assert verify(lake) == []
@@ -366,6 +367,7 @@ def test_commands_know_the_table(copied: Recipe, client: Client) -> None:
     assert document.shuffled.commit.version == newest.version
 
 
+@pytest.mark.slow
 def test_a_release_has_no_rows_of_a_newer_version(copied: Recipe) -> None:
     lake = str(copied.lake)
     old = Table.open(copied.table_url("tokens")).version - 1
