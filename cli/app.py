@@ -33,6 +33,7 @@ from etl.cli.commands import (
     run,
     schema,
     show,
+    shuffle,
     status,
     submit,
     trace,
@@ -71,6 +72,7 @@ COMMANDS: Final = (
     releases,
     vacuum,
     optimize,
+    shuffle,
     warm,
 )
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""

@@ -90,6 +90,17 @@ Workers = Annotated[
         help="Workers: of this machine, default one per core; of a cluster file, default as it says.",
     ),
 ]
+Tls = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        envvar="TOKENLAKE_TLS",
+        help="Require TLS with the certificates that `etl certificates` wrote to this folder.",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None, typer.Option(metavar="BYTES", help="Memory of each worker, e.g. 2GiB.")
+]
 LogFormat = Annotated[
     Literal["text", "json"],
     typer.Option(help="Format of the lines on stderr; json: one object per line, for collectors."),

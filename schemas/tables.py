@@ -5,11 +5,16 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-TableName = Literal["documents", "duplicates", "keys", "tokens"]
+TableName = Literal["documents", "duplicates", "keys", "tokens", "tokens_shuffled"]
 """The names of the tables of a lake, which ``etl.lake.table_specs`` defines."""
 
-RELEASED_TABLES: Final[tuple[TableName, ...]] = ("documents", "duplicates", "tokens")
-"""The tables whose versions a release names: all but indexes, which can be rebuilt at any time."""
+RELEASED_TABLES: Final[tuple[TableName, ...]] = (
+    "documents",
+    "duplicates",
+    "tokens",
+    "tokens_shuffled",
+)
+"""The tables whose versions a release names: all but ``keys``, which only runs read."""
 
 ADDRESS = ("source", "row")
 """The columns that identify a row: the URI of the input file and the ordinal of the record (from 0)."""

@@ -50,6 +50,8 @@ LIBRARIES = {
         "etl.job.run_commits",
         "etl.job.run_context",
         "etl.job.shipped_files",
+        "etl.job.shuffle",
+        "etl.job.shuffle_passes",
     ),
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.filesystem",),

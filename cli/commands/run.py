@@ -36,18 +36,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     lake: options.Lake = None,
     settings: options.Settings = None,
     cluster: options.Cluster = None,
-    tls: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            envvar="TOKENLAKE_TLS",
-            help="Require TLS with the certificates that `etl certificates` wrote to this folder.",
-        ),
-    ] = None,
+    tls: options.Tls = None,
     workers: options.Workers = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Memory of each worker, e.g. 2GiB.")
-    ] = None,
+    memory_limit: options.MemoryLimit = None,
     time_limit: Annotated[
         float,
         typer.Option(

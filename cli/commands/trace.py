@@ -9,7 +9,13 @@ from etl.cli import options, output
 
 if TYPE_CHECKING:
     from etl.audit.lineage_graph import Trace
-    from etl.audit.trace_records import Cut, RowLocation, TracedDuplicate, TracedTable
+    from etl.audit.trace_records import (
+        Cut,
+        RowLocation,
+        TracedDuplicate,
+        TracedTable,
+        TracedTokens,
+    )
     from etl.schemas import InputFile
 
 app = typer.Typer()
@@ -73,9 +79,7 @@ def _document(trace: "Trace") -> Iterator[str]:
     if trace.cut is not None:
         yield from _cut(trace.cut)
     if trace.tokens is not None:
-        first, stop = trace.tokens.first_token, trace.tokens.first_token + trace.tokens.num_tokens
-        yield f"  tokens      {trace.tokens.num_tokens:,}, positions {first:,} to {stop:,} in the file"
-        yield f"              {_location(trace.tokens.location)}"
+        yield from _tokens(trace.tokens, trace.shuffled)
     for name, value in trace.signals.items():
         yield f"  signal      {name} = {value:g}"
     if trace.text is not None:
@@ -106,6 +110,14 @@ def _cut(cut: "Cut") -> Iterator[str]:
     yield f"              {cut.keeper_source} row {cut.keeper_row}"
     for text in cut.texts:
         yield f"    - {output.cell(text)}"
+
+
+def _tokens(tokens: "TracedTokens", shuffled: "RowLocation | None") -> Iterator[str]:
+    first, stop = tokens.first_token, tokens.first_token + tokens.num_tokens
+    yield f"  tokens      {tokens.num_tokens:,}, positions {first:,} to {stop:,} in the file"
+    yield f"              {_location(tokens.location)}"
+    if shuffled is not None:
+        yield f"  shuffled    {_location(shuffled)}"
 
 
 def _location(location: "RowLocation") -> str:

@@ -35,10 +35,17 @@ class FoundRow:
 
 
 def find_rows(
-    table: Table, wanted: Wanted, columns: Sequence[str] | None = None
+    table: Table,
+    wanted: Wanted,
+    columns: Sequence[str] | None = None,
+    *,
+    files: pa.Table | None = None,
 ) -> Iterator[FoundRow]:
-    """Yield the rows in which every wanted column has its value, with all ``columns`` by default."""
-    for entry in find_candidate_files(table.data_files(), wanted):
+    """Yield the rows in which every wanted column has its value, with all ``columns`` by default.
+
+    ``files`` are the data files to look in, by default those of the table.
+    """
+    for entry in find_candidate_files(table.data_files() if files is None else files, wanted):
         partition = {
             name.removeprefix("partition."): value
             for name, value in entry.items()

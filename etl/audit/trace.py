@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from etl import schemas, storage
 from etl.audit.row_lookup import FoundRow, find_rows
 from etl.audit.trace_records import (
@@ -20,6 +22,7 @@ from etl.delta.table import Table
 from etl.errors import StorageError, TableError, one_line
 from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
+from etl.lake.shuffled_table import buckets_of, random_keys, seed_of
 from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import (
     Version,
@@ -29,6 +32,7 @@ from etl.lake.table_versions import (
     live_inputs,
     read_versions,
 )
+from etl.schemas.shuffled_files import Bucket
 
 _PREVIEW_CHARS = 500
 
@@ -70,6 +74,7 @@ class _Lake:
         self.documents = tables["documents"]
         self.duplicates = tables.get("duplicates")
         self.tokens = tables.get("tokens")
+        self.shuffled = tables.get("tokens_shuffled")
         self._ledger = find_ledger(self.tokens) if self.tokens is not None else None
         self._versions = read_versions(self.documents)
         self._inputs = live_inputs(self._versions)
@@ -110,6 +115,7 @@ class _Lake:
             duplicate=duplicate,
             cut=cut,
             tokens=tokens,
+            shuffled=None if tokens is None else self._shuffled_row(address),
             input=self._inputs.get(values["source"]),
             table=self._source_table(values["source"]),
         )
@@ -204,6 +210,22 @@ class _Lake:
             first_token=row.values["token_end"] - row.values["num_tokens"],
             num_tokens=row.values["num_tokens"],
         )
+
+    def _shuffled_row(self, address: dict[str, Any]) -> RowLocation | None:
+        """Return the location of a row in the shuffled table: its key says which file of a part has it."""
+        seed = seed_of(self.shuffled)
+        if self.shuffled is None or seed is None:
+            return None
+        key = random_keys(pa.table({name: [value] for name, value in address.items()}), seed)
+        files = self.shuffled.data_files()
+        buckets = map(Bucket.of_file, files["path"].to_pylist())
+        may_hold = [b is not None and int(buckets_of(key, b.count)[0]) == b.number for b in buckets]
+        files = files.filter(pa.array(may_hold, pa.bool_()))
+        row = next(find_rows(self.shuffled, address, ["num_tokens"], files=files), None)
+        if row is None:
+            return None
+        commit = added_in(self.shuffled, row.path, read_versions(self.shuffled)[::-1])
+        return RowLocation(file=row.path, row=row.number, commit=_as_commit(commit))
 
     def _outcome(
         self,

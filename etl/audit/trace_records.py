@@ -129,5 +129,6 @@ class Trace:
     duplicate: TracedDuplicate | None
     cut: Cut | None  # its units that occur in other documents
     tokens: TracedTokens | None
+    shuffled: RowLocation | None  # in ``tokens_shuffled``
     input: schemas.InputFile | None
     table: TracedTable | None = None  # None if the input file does not belong to a Delta table

@@ -6,8 +6,7 @@ from typing import Final
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
 from etl.lake.work_units import WorkResult
-from etl.recipe.recipe import Step
-from etl.schemas import Usage
+from etl.schemas import TableName, Usage
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class Progress:
     ``done_bytes`` and ``total_bytes`` are those of the files that the step reads.
     """
 
-    step: Step
+    step: TableName
     done: int
     total: int
     done_bytes: int = 0

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import TableError
-from etl.lake.commit_info import input_versions
+from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import active_leases, store_time
 from etl.lake.open_table import open_table
 from etl.storage import checked_json
@@ -27,6 +27,7 @@ FOLDER = "releases"
 RESTORED = "`etl repair` writes it again"
 """The remedy for a damaged file of a release whose other file is sound."""
 
+_DROPS = ("drop", "rebuild", "repair")  # what commits do that remove rows
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -224,11 +225,28 @@ def _tables_at(lake: str, version: int | None) -> dict[str, Table]:
     tables = {last: open_table(urls[last], version)}
     versions = _versions_read_by(tables[last])
     for name in existing:
-        if name != last:  # a table that no commit names was not read: open its newest version
+        if name == "tokens_shuffled":  # it may have the rows of a newer version, or none
+            made = _made_from(open_table(urls[name]), last, tables[last].version)
+            tables |= {} if made is None else {name: open_table(urls[name], made)}
+        elif name != last:  # a table that no commit names was not read: open its newest version
             tables[name] = open_table(urls[name], versions.get(name))
             if version is None and tables[name].is_vacuumed:  # newer files hold the same rows
                 tables[name] = open_table(urls[name])
-    return {name: tables[name] for name in existing}
+    return {name: tables[name] for name in existing if name in tables}
+
+
+def _made_from(table: Table, name: str, version: int) -> int | None:
+    """Return the newest version of a derived table whose rows are those of another one up to a version.
+
+    None if there is none since the rows of the derived table were last dropped.
+    """
+    for info in table.history():
+        action = fields_of(info).get("action")
+        if action in _DROPS:
+            return None
+        if action == "append" and input_versions(info).get(name, version + 1) <= version:
+            return int(info["version"])
+    return None
 
 
 def _versions_read_by(table: Table) -> dict[str, int]:

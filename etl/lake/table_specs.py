@@ -30,9 +30,7 @@ class TableSpec:
     schema: Callable[["Recipe"], pa.Schema]
     layout: Layout
     made_from: tuple[TableName, ...] = ()
-    is_index: bool = (
-        False  # rebuilt from the others at any time: no step of a recipe, in no release
-    )
+    is_index: bool = False  # rebuilt from the others at any time: no step of a recipe
     compact_by: Literal["address", "unit", "key"] | None = None
 
 
@@ -105,8 +103,17 @@ TOKENS: Final = TableSpec(
     compact_by="unit",
 )
 
+# A file has one bucket of the shuffle. Its sources are mixed, so that their minimum and maximum say nothing.
+SHUFFLED: Final = TableSpec(
+    name="tokens_shuffled",
+    schema=lambda _: schemas.TOKENS,
+    layout=replace(TOKENS.layout, statistics=("token_end",), lookup=(), file_bytes=1 << 62),
+    made_from=("tokens",),
+    is_index=True,
+)
+
 SPECS: Final[dict[str, TableSpec]] = {
-    spec.name: spec for spec in (DOCUMENTS, DUPLICATES, KEYS, TOKENS)
+    spec.name: spec for spec in (DOCUMENTS, DUPLICATES, KEYS, TOKENS, SHUFFLED)
 }
 """The tables by name; each is made from tables before it."""
 

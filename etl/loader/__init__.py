@@ -8,7 +8,8 @@ batches    tokens to tensors: packed windows or padded documents
 
 ``sharded_dataset.py`` has what all datasets share: ranks, workers and saved states (``state.py``).
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
-sample, and ``replay.py`` returns a batch with its documents and their text.
+sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures
+how evenly batches mix the input files.
 """
 
 from etl.loader.batches.document_boundaries import Format
@@ -18,12 +19,14 @@ from etl.loader.dataset import TokenDataset
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
+from etl.loader.order.evenness import Evenness
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.sharded_dataset import Batches
 
 __all__ = [
     "Batches",
     "DocumentSpan",
+    "Evenness",
     "Expect",
     "Format",
     "Remote",

@@ -13,7 +13,9 @@ from etl.loader.batches.padded import PaddedReader, plan_documents
 from etl.loader.check_table import Expect
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.table_index import read_index, read_tokenizers
+from etl.loader.measure_evenness import measure_evenness
 from etl.loader.order.epoch import EpochPlan
+from etl.loader.order.evenness import Evenness
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.sharded_dataset import Reader, ShardedDataset, resolve_shard
 from etl.loader.state import find_state
@@ -190,3 +192,19 @@ class TokenDataset(ShardedDataset):
                 self._index, stream, document=window, num_tokens=max_tokens
             )
         return find_documents.locate_window(self._index, self._plan, stream, window=window)
+
+    def evenness(
+        self, *, batch_size: int, epoch: int | None = None, max_batches: int = 64
+    ) -> Evenness:
+        """Return how evenly the batches of an epoch, by default the current one, mix the input files.
+
+        A batch has ``batch_size`` samples over all ranks; ``max_batches`` batches are measured.
+        """
+        return measure_evenness(
+            self._index,
+            self._plan,
+            epoch=self.epoch if epoch is None else epoch,
+            batch_size=batch_size,
+            max_batches=max_batches,
+            is_padded=self.format.pad_id is not None,
+        )

@@ -3,8 +3,8 @@
 A data file is needed by the newest version, by every version that was the newest within the retention, and by
 each release. A running job needs all files written or removed since it started, regardless of the retention.
 Unneeded files are those that a failed job never committed, and those that a replacement, rebuild, repair or
-optimize removed longer ago than the retention. The parts of uploads that a killed job never completed are
-not needed either. Only files with Tokenlake's names are considered.
+optimize removed longer ago than the retention. The parts of uploads that a killed job never completed, and
+its files in the scratch space, are not needed either. Only files with Tokenlake's names are considered.
 
 All times are those of the store: when a file was written, when the log entry that removed it was written,
 when a job began, and the present, which is when the vacuum has written its own lease. Cost: one listing of
@@ -28,7 +28,7 @@ from etl.delta import commit_history, log_segment
 from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
 from etl.errors import ConflictError, TableError
-from etl.lake import leases, releases
+from etl.lake import leases, releases, scratch
 from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
 from etl.storage import uploads
@@ -109,9 +109,11 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
             for name in names
             for file in _unneeded(url, name, listed.pop(name), horizon, retained)
         ]
+        if not any(job.kind == "shuffle" for job in jobs):  # it may have continued another's work
+            files += _left_in_scratch(url, horizon)
         unfinished = uploads.unfinished_uploads(url, before=horizon)
         if own is not None:
-            for name in names:
+            for name in (*names, scratch.FOLDER):
                 own.check()
                 _delete(storage.join(url, name), [file for file in files if file.table == name])
             _in_threads(uploads.abort_upload, unfinished)
@@ -172,6 +174,15 @@ def _unneeded(
         lost = None if gone is None else (gone.since, gone.version - 1)
         found.append(Unneeded(table=name, file=path, size=size, why=why, versions=lost))
     yield from sorted(found, key=lambda file: file.file)
+
+
+def _left_in_scratch(lake: str, horizon: datetime) -> Iterator[Unneeded]:
+    """Yield the intermediate files that a killed job has left, and no other has continued with."""
+    folder = scratch.scratch_folder(lake)
+    for file in sorted(storage.walk_files(folder), key=lambda file: file.uri):
+        if file.modified is not None and file.modified < horizon:
+            path, why = file.uri.removeprefix(f"{folder}/"), "left by a job that was killed"
+            yield Unneeded(table=scratch.FOLDER, file=path, size=file.size, why=why, versions=None)
 
 
 def _paths(table: Table) -> Iterator[str]:

@@ -138,7 +138,8 @@ def _recipe(folder: Path, tokenizer: Path, *, cuts: bool) -> Recipe:
 
 def _write_checkpoints(recipe: Recipe) -> None:
     for name in SPECS:
-        Table.open(storage.join(recipe.lake, name)).checkpoint()
+        if Table.exists(url := storage.join(recipe.lake, name)):
+            Table.open(url).checkpoint()
 
 
 def _make_older(folder: Path, *, days: int) -> None:

@@ -85,7 +85,7 @@ class ReadAhead:
         self._lanes: list[RemoteLane] = []
         self._jobs: _Jobs = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._footers: OrderedDict[int, Future[pq.FileMetaData]] = OrderedDict()
+        self._footers: OrderedDict[str, Future[pq.FileMetaData]] = OrderedDict()
         self._lock = threading.Lock()  # guards the footers
 
     def lane(self, number: int) -> "RemoteLane":
@@ -167,7 +167,7 @@ class ReadAhead:
         file = self._index.file(groups[0])
         path, first = self._index.locate_group(groups[0])
         uri, size = self._index.uri(path), int(self._index.file_bytes[file])
-        footer = self._footer(file, uri, size)
+        footer = self._footer(uri, size)
         start, stop = _byte_range(footer, range(first, first + len(groups)))
         if not 0 < start < stop <= size:
             raise LoaderError(
@@ -179,11 +179,11 @@ class ReadAhead:
         data = self._ranges.read(uri, start, stop, size=size)
         return _Fetched(request_group, FetchedRange(pa.py_buffer(data), start, size), footer)
 
-    def _footer(self, file: int, uri: str, size: int) -> pq.FileMetaData:
+    def _footer(self, uri: str, size: int) -> pq.FileMetaData:
         """Return the footer of a file; of the threads that need the same one, the first fetches it."""
         with self._lock:
-            known = self._footers.pop(file, None)
-            future = self._footers[file] = known or Future()
+            known = self._footers.pop(uri, None)
+            future = self._footers[uri] = known or Future()
             if len(self._footers) > MAX_FOOTERS:
                 self._footers.popitem(last=False)
         if known is None:

@@ -1,5 +1,9 @@
 """Read the index of a token table: its files, row groups and token counts, without tokens.
 
+The row groups of a shuffled table with several parts are in the order of their random keys. Consecutive row
+groups are then mostly of different files, and the index lists a file once for each of its sections, which are
+row groups that remain consecutive.
+
 Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers, which
 are read once, in threads. The result is a few arrays of 8 bytes per row group: ten million row groups take
 80 MB, and DataLoader workers inherit or unpickle them at negligible cost.
@@ -8,7 +12,7 @@ are read once, in threads. The result is a few arrays of 8 bytes per row group: 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +27,7 @@ from etl.lake import releases
 from etl.lake.commit_info import fields_of
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file, read_footer
 from etl.schemas import TOKENS, TokenizerRecord
+from etl.schemas.shuffled_files import Bucket
 
 _FOOTER_THREADS = 16
 # Up to this many local files are read without threads, which are no faster for cached files and keep 20 MB.
@@ -32,28 +37,31 @@ _MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int3
 
 @dataclass(frozen=True)
 class TableIndex:
-    """The F files of a table version, sorted by path, and their G row groups."""
+    """The F files of a table version, sorted by path, or sections of them, and their G row groups."""
 
     url: str
     version: int
     paths: np.ndarray  # (F,) UTF-8 bytes, relative to the table
-    file_tokens: np.ndarray  # (F,) int64
-    file_bytes: np.ndarray  # (F,) int64
+    file_tokens: np.ndarray  # (F,) int64, of the whole file
+    file_bytes: np.ndarray  # (F,) int64, of the whole file
     first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
     group_tokens: np.ndarray  # (G,) int32
     group_documents: np.ndarray  # (G,) int32, without empty documents
     remote: Remote | None = None  # how remote files are read; None: the files are local
     vocab_size: int | None = None  # all token ids must be lower, if it is known
+    # (F,) int32: the number in its file of the first row group of a section; None: files have one section
+    sections: np.ndarray | None = None
 
     @property
     def num_tokens(self) -> int:
         """The number of tokens in the table."""
-        return int(self.file_tokens.sum())
+        return int(self.group_tokens.sum(dtype=np.int64))
 
     def locate_group(self, number: int) -> tuple[str, int]:
         """Return the path of the file that holds a row group, and the row group's number in that file."""
         file = self.file(number)
-        return self.path(file), number - int(self.first_group[file])
+        skipped = 0 if self.sections is None else int(self.sections[file])
+        return self.path(file), number - int(self.first_group[file]) + skipped
 
     def path(self, file: int) -> str:
         """Return the path of a file."""
@@ -115,7 +123,7 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
             groups = list(pool.map(read, uris, file_tokens, file_bytes))
     first_group = np.cumsum([0, *(counts.shape[1] for counts in groups)], dtype=np.int64)
     tokens, documents = np.concatenate([*groups, np.empty((2, 0), np.int32)], axis=1)
-    return TableIndex(
+    index = TableIndex(
         table.url,
         table.version,
         np.array([path.encode() for path, _, _ in files], np.bytes_),
@@ -125,6 +133,39 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         tokens,
         documents,
         None if local else remote,
+    )
+    return order_by_keys(index) if table.name == "tokens_shuffled" else index
+
+
+def order_by_keys(index: TableIndex) -> TableIndex:
+    """Return the index of a shuffled table with its row groups in the order of their random keys.
+
+    The keys of a bucket are evenly distributed over its range, so that the first key of a row group follows
+    from the tokens before it in the file.
+    """
+    counts, tokens = np.diff(index.first_group), index.group_tokens.astype(np.int64)
+    buckets = [Bucket.of_file(path.decode()) or Bucket(0, 1) for path in index.paths.tolist()]
+    number, count = np.array([(b.number, b.count) for b in buckets], np.float64).reshape(-1, 2).T
+    files = np.repeat(np.arange(len(buckets)), counts)
+    before = np.cumsum(tokens) - tokens
+    before -= np.concatenate([before, [0]])[index.first_group[files]]
+    share = before / np.maximum(index.file_tokens[files], 1)
+    order = np.argsort((number[files] + share) / count[files], kind="stable")
+    if (order[1:] > order[:-1]).all():
+        return index
+    # A section begins where the row group is not the next one of the same file.
+    files, in_file = files[order], (np.arange(len(files)) - index.first_group[files])[order]
+    is_next = (np.diff(files) == 0) & (np.diff(in_file) == 1)
+    first = np.flatnonzero(np.concatenate([[True], ~is_next]))
+    return replace(
+        index,
+        paths=index.paths[files[first]],
+        file_tokens=index.file_tokens[files[first]],
+        file_bytes=index.file_bytes[files[first]],
+        first_group=np.append(first, len(order)).astype(np.int64),
+        group_tokens=index.group_tokens[order],
+        group_documents=index.group_documents[order],
+        sections=in_file[first].astype(np.int32),
     )
 
 

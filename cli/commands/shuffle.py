@@ -1,0 +1,110 @@
+"""`etl shuffle`: write the tokens of a lake in a random order."""
+
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.cli import options, output
+from etl.cli.progress import duration, run_lines
+
+if TYPE_CHECKING:
+    from etl.job.shuffle import ShuffleReport
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=options.examples(
+        "etl shuffle lake",
+        "etl shuffle s3://lake/web --cluster k8s:cluster.yaml",
+        "etl shuffle lake --seed 1 --rebuild",
+    )
+)
+def shuffle(  # noqa: PLR0913 - one parameter per option
+    lake: options.LakeArgument,
+    *,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Selects the order; default: that of the table, or 0."),
+    ] = None,
+    rebuild: Annotated[
+        bool,
+        typer.Option("--rebuild", help="Shuffle all rows again; old versions stay readable."),
+    ] = False,
+    bucket_mb: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="MiB of tokens that a worker sorts at a time; default: an eighth of its memory.",
+        ),
+    ] = None,
+    cluster: options.Cluster = None,
+    tls: options.Tls = None,
+    workers: options.Workers = None,
+    memory_limit: options.MemoryLimit = None,
+    log_format: options.LogFormat = "text",
+    as_json: options.AsJson = False,
+) -> None:
+    """Write the tokens of a lake in a random order, for training.
+
+    The rows of `tokens` are written to `tokens_shuffled`: reading that from front to back yields random
+    documents. Run it again to continue a shuffle that was stopped, or to add the rows of new input files.
+    """
+    from etl.compute.cluster import Cluster
+    from etl.job.shuffle import ShuffleSettings
+    from etl.job.shuffle import shuffle as shuffle_tokens
+
+    wanted = options.parse_workers(workers)
+    with run_lines(sys.stderr, log_format) as progress:
+        try:
+            report = shuffle_tokens(
+                lake,
+                settings=ShuffleSettings(
+                    seed=seed,
+                    rebuild=rebuild,
+                    bucket_bytes=None if bucket_mb is None else bucket_mb << 20,
+                ),
+                cluster=Cluster(cluster, wanted, memory_limit, tls, report=progress.note),
+                on_progress=progress.update,
+                on_client=lambda client: progress.note(f"dashboard  {client.dashboard_link}"),
+            )
+        except KeyboardInterrupt:
+            progress.warn("interrupted: run the same command to continue")
+            raise typer.Exit(output.INTERRUPTED) from None
+    output.print_result(report, lines, as_json=as_json)
+
+
+def lines(report: "ShuffleReport") -> Iterator[str]:
+    """Yield what the table holds, what was added, and how evenly it mixes the input files."""
+    yield f"lake             {report.lake}"
+    yield f"tokens_shuffled  version {report.version}, of tokens version {report.tokens_version}"
+    yield f"rows             {report.rows:,} ({report.added_rows:,} added)"
+    yield f"tokens           {report.tokens:,} ({report.added_tokens:,} added)"
+    yield f"seed             {report.seed}"
+    yield f"parts            {report.parts}"
+    yield f"took             {duration(report.seconds)}"
+    if report.tokens and find_spec("torch") is not None:
+        yield _evenness(report)
+
+
+def _evenness(report: "ShuffleReport") -> str:
+    """Return how evenly batches of the table mix the input files, read from front to back."""
+    from etl import storage
+    from etl.errors import LoaderError
+    from etl.loader import TokenDataset
+
+    seq_len = max(min(4096, report.tokens // 4096), 1)
+    url = storage.join(report.lake, "tokens_shuffled")
+    try:
+        dataset = TokenDataset(url, seq_len=seq_len, shuffle=False)
+        batch_size = max(min(1024, dataset.num_samples // 16), 1)
+        even = dataset.evenness(batch_size=batch_size)
+    except LoaderError:  # too few tokens for two batches
+        return "evenness         too few tokens to measure"
+    return (
+        f"evenness         {even.document_ratio:.2f} times the variance of independent documents "
+        f"(batches of {batch_size} x {seq_len} tokens)"
+    )

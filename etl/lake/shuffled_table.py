@@ -1,0 +1,122 @@
+"""The table ``tokens_shuffled``: the rows of a version of ``tokens`` in a random order.
+
+Each row has a random key, a hash of a seed and its address, and the order is that of the keys. It therefore
+depends on the rows and the seed alone, not on the files of ``tokens``, on the buckets of the shuffle or on
+the cluster. The rows of later versions are added in parts. A part has its own files, whose row groups readers
+place among the others by their keys.
+
+The log records a part as a unit of work: its key names the version of ``tokens`` before the part, and its
+number is the version after it. So each version has one successor: the first that is committed.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from etl import schemas, storage
+from etl.delta.table import Table
+from etl.lake.commit_info import find_record
+from etl.lake.ledger import Drop, Ledger
+from etl.lake.table_specs import SHUFFLED
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+class ShuffledTable:
+    """The table ``tokens_shuffled`` of a lake, next to the table ``tokens``, for one seed.
+
+    ``fits`` says whether its rows are those of a version of ``tokens``: no row of that was dropped since, and
+    no other program has changed the table.
+    """
+
+    def __init__(self, tokens: Ledger, *, seed: int, table: Table | None = None) -> None:
+        """Open the table at its newest version, or take an open one."""
+        lake, _, _ = tokens.url.rpartition("/")
+        fingerprint = tokens.key(SHUFFLED.name, seed)
+        url = storage.join(lake, SHUFFLED.name)
+        self.ledger = Ledger(url, fingerprint=fingerprint, table=table)
+        is_other = self.ledger.table is None or self.ledger.is_other_recipe
+        self.fits = not is_other and self.ledger.foreign_changes() is None
+        self.seed = seed
+        self._epoch = tokens.epoch
+
+    def part_key(self, version: int) -> str:
+        """Return the key of the part that follows a version of ``tokens``."""
+        return self.ledger.key("part", version)
+
+    def versions(self) -> list[int]:
+        """Return the version of ``tokens`` after each part, oldest first, after a 0."""
+        versions = [0]
+        while self.fits and self.ledger.is_done(key := self.part_key(versions[-1])):
+            versions.append(self.ledger.arrival_of(key) or 0)
+        return versions
+
+    @property
+    def tokens_version(self) -> int:
+        """The version of ``tokens`` whose rows the table holds; 0: none."""
+        return self.versions()[-1]
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts."""
+        return len(self.versions()) - 1
+
+    def create(self) -> None:
+        """Create the table unless it exists; raise MismatchError if that is in another epoch."""
+        if self.ledger.table is None:
+            self.ledger.create(schemas.TOKENS, SHUFFLED.layout, epoch=self._epoch)
+            self.fits = True
+        elif self.ledger.epoch != self._epoch:
+            raise self.ledger.other_epoch()
+
+    def drop(self, describe: Callable[[int], Mapping[str, Any]]) -> None:
+        """Drop all rows; nothing is derived from them, so that this starts no epoch.
+
+        Raises ConflictError if any commit came since the table was opened.
+        """
+        drop = Drop(rebuild=(schemas.TOKENS, SHUFFLED.layout))
+        self.ledger.drop(drop, describe, epoch=self._epoch)
+        self.fits = True
+
+
+def seed_of(table: Table | None) -> int | None:
+    """Return the seed that a table ``tokens_shuffled`` was written with, None if it never had rows."""
+    record = None if table is None else find_record(table)
+    return None if record is None else record.seed
+
+
+def random_keys(rows: pa.Table, seed: int) -> npt.NDArray[np.uint64]:
+    """Return the random key of each row, given its columns ``source`` and ``row``.
+
+    Keys are outputs of SplitMix64 (Steele, Lea and Flood 2014): its seed is a hash of ``seed`` and the
+    source, and its counter is the row.
+
+    >>> rows = pa.table({"source": ["a", "a", "b"], "row": [0, 1, 0]})
+    >>> random_keys(rows, 0)
+    array([ 9332374042948633827,  3018045003183092718, 13645479630882064839],
+          dtype=uint64)
+    """
+    sources = rows["source"].combine_chunks().dictionary_encode()
+    digests = [
+        hashlib.blake2b(f"{seed}\x00{source}".encode(), digest_size=8).digest()
+        for source in sources.dictionary.to_pylist()
+    ]
+    states = np.frombuffer(b"".join(digests), "<u8")[np.asarray(sources.indices)]
+    rows_ = np.asarray(rows["row"].combine_chunks()).astype(np.uint64)
+    mixed: npt.NDArray[np.uint64] = states + (rows_ + np.uint64(1)) * _GAMMA
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def buckets_of(keys: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
+    """Return the bucket of each key: the keys are divided into ``count`` equal ranges, below 2**32.
+
+    >>> buckets_of(np.array([0, 2**63, 2**64 - 1], np.uint64), 3)
+    array([0, 1, 2])
+    """
+    return ((keys >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)

@@ -1,0 +1,116 @@
+"""Measure how evenly the batches of a dataset mix the sources of its documents.
+
+The source of a document is the input file in its address. Reads two small columns of the row groups of a few
+batches, and no tokens.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache, partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl.errors import LoaderError
+from etl.loader.fetch.table_index import TableIndex, decoding_error
+from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.evenness import Evenness, variance_ratio
+
+_CACHED = 1024  # row groups, 16 bytes for each document
+
+
+class _Sources:
+    """The documents of row groups: their lengths, and their sources as numbers."""
+
+    def __init__(self, index: TableIndex, *, is_padded: bool) -> None:
+        self._index = index
+        self._is_padded = is_padded
+        self._numbers: dict[str, int] = {}
+        self.read = lru_cache(_CACHED)(self._read)  # several lanes and batches need a row group
+
+    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the length and the source of each document of a row group of the table."""
+        path, group = self._index.locate_group(number)
+        with self._index.open(number) as file:
+            try:
+                parquet = pq.ParquetFile(file, pre_buffer=False, read_dictionary=["source"])
+                names = ["source", "num_tokens"]
+                rows = parquet.read_row_group(group, columns=names, use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise decoding_error(self._index.uri(path), group, error) from error
+        lengths = np.array(rows["num_tokens"].to_pylist(), np.int64)
+        numbers = [np.empty(0, np.int64)]
+        for chunk in rows["source"].chunks:
+            names = chunk.dictionary.to_pylist()
+            known = [self._numbers.setdefault(name, len(self._numbers)) for name in names]
+            numbers.append(np.array(known, np.int64)[np.asarray(chunk.indices)])
+        return (lengths > 0) if self._is_padded else lengths, np.concatenate(numbers)
+
+
+def measure_evenness(
+    index: TableIndex,
+    plan: EpochPlan,
+    *,
+    epoch: int,
+    batch_size: int,
+    max_batches: int,
+    is_padded: bool,
+) -> Evenness:
+    """Return the evenness of at most ``max_batches`` batches, spread over an epoch.
+
+    A batch has ``batch_size`` samples over all ranks. Raises LoaderError if an epoch has fewer than two.
+    """
+    count = plan.num_samples // max(batch_size, 1)
+    if batch_size < 1 or min(count, max_batches) < 2:
+        raise LoaderError(
+            f"evenness needs at least 2 batches, but an epoch has {plan.num_samples} samples and "
+            f"batch_size is {batch_size}",
+            where=index.url,
+            hint="use a smaller batch_size",
+        )
+    numbers = np.linspace(0, count - 1, min(count, max_batches)).astype(np.int64)
+    sources, stream = _Sources(index, is_padded=is_padded), plan.stream(epoch)
+    block = lru_cache(max(plan.lanes, 1))(partial(plan.block, epoch))
+    parts, total, squares = [], 0, 0
+    for batch in numbers.tolist():
+        windows = []
+        for sample in range(batch * batch_size, (batch + 1) * batch_size):
+            position, lane = divmod(sample, plan.lanes)
+            start, order = block(lane, position // plan.block_windows)
+            windows.append(start + int(order[position % plan.block_windows]))
+        starts = np.sort(windows) * plan.seq_len
+        for lengths, source, tokens in _documents(sources, stream, starts, plan.seq_len):
+            total, squares = total + int(lengths.sum()), squares + int((lengths**2).sum())
+            parts.append((np.full(len(source), batch), source, tokens))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    shares = batch_of, source_of, _ = [column[columns[2] > 0] for column in columns]
+    pairs = np.unique(batch_of * (source_of.max() + 1) + source_of)
+    return Evenness(
+        document_ratio=variance_ratio(*shares, draw_tokens=squares / total),
+        window_ratio=variance_ratio(*shares, draw_tokens=plan.seq_len),
+        sources=len(np.unique(source_of)),
+        sources_per_batch=len(pairs) / len(numbers),
+        batches=len(numbers),
+    )
+
+
+def _documents(
+    sources: _Sources, stream: EpochStream, starts: np.ndarray, size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the documents of each row group with tokens of some windows of the stream.
+
+    Each has its length, its source and its tokens in the windows. ``starts`` are ascending.
+    """
+    indices = {i for start in starts.tolist() for i in stream.group_indices(start, start + size)}
+    for i in sorted(indices):
+        lengths, source = sources.read(int(stream.groups[i]))
+        lengths = lengths.astype(np.int64)
+        ends = stream.start(i) + np.cumsum(lengths)
+        yield lengths, source, _before(starts, size, ends) - _before(starts, size, ends - lengths)
+
+
+def _before(starts: np.ndarray, size: int, positions: np.ndarray) -> np.ndarray:
+    """Return how many tokens of the windows come before each position of the stream."""
+    last = np.searchsorted(starts, positions, side="right") - 1
+    within = np.minimum(positions - starts[np.maximum(last, 0)], size)
+    return np.where(last < 0, 0, last * size + within)
