@@ -17,8 +17,7 @@ all data files at once: readers see all rows of a version of ``tokens``, or none
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,8 +26,7 @@ from typing import Any
 from distributed import Client
 
 from etl import schemas, storage
-from etl.compute.cluster import Cluster, raise_if_scheduler_lost
-from etl.compute.time_limit import TIME_LIMIT
+from etl.compute.cluster import Cluster, connect, raise_if_scheduler_lost
 from etl.compute.versions import library_versions
 from etl.compute.worker_versions import WorkerVersions
 from etl.delta.data_file import DataFile
@@ -104,7 +102,7 @@ def shuffle(
     num_bytes = job.planned_bytes()
     if num_bytes is None:
         return job.report()
-    with _connect(cluster or Cluster(), num_bytes) as (client, time_limit):
+    with connect(cluster, num_bytes) as (client, time_limit):
         if on_client is not None:
             on_client(client)
         job.client, job.time_limit = client, time_limit
@@ -117,16 +115,6 @@ def shuffle(
             job.run()
             _remove_abandoned_scratch(job.lake, lease)
     return job.report()
-
-
-@contextmanager
-def _connect(cluster: Cluster | Client, num_bytes: int) -> Iterator[tuple[Client, float | None]]:
-    """Connect to a cluster unless it is a client already; yield the client and the time limit."""
-    if isinstance(cluster, Client):
-        yield cluster, TIME_LIMIT
-        return
-    with cluster.connect(num_bytes) as client:
-        yield client, cluster.time_limit
 
 
 def _remove_abandoned_scratch(lake: str, lease: leases.HeldLease) -> None:
