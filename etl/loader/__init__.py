@@ -6,7 +6,8 @@ order      which samples an epoch has, and in which order: arithmetic, no files
 fetch      the tokens of row groups, from local files or an object store
 batches    tokens to tensors: packed windows or padded documents
 
-``sharded_dataset.py`` has what all datasets share: ranks, workers and saved states (``state.py``).
+``sharded_dataset.py`` has what all datasets share: ranks (``ranks.py``, and ``prepared_loaders.py`` for
+accelerate), passes over epochs with workers (``passes.py``) and saved states (``state.py``).
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, and ``replay.py`` returns a batch with its documents and their text.
 """
@@ -19,6 +20,7 @@ from etl.loader.fetch.range_requests import Remote
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
 from etl.loader.order.shuffle import Shuffle
+from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Batches
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Expect",
     "Format",
     "Remote",
+    "Shard",
     "Shuffle",
     "Timed",
     "TokenDataset",

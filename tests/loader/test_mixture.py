@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
-from etl.loader import Format, Shuffle, TokenDataset, TokenMixture
+from etl.loader import Format, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
 from tests.helpers.token_tables import interleaved, make_lake
@@ -35,7 +35,9 @@ def lakes(new_place):
 
 def mixture_of(lakes, rank=0, world_size=1, **options):
     datasets = {
-        name: TokenDataset(lake, seq_len=5, shuffle=SHUFFLE, rank=rank, world_size=world_size)
+        name: TokenDataset(
+            lake, seq_len=5, shuffle=SHUFFLE, shard=Shard(rank=rank, world_size=world_size)
+        )
         for name, lake in lakes.items()
     }
     return TokenMixture(datasets, weights=WEIGHTS, **{"seed": 4, "num_samples": 1500, **options})
@@ -244,7 +246,7 @@ def test_errors_state_the_mistake(lakes):
     with pytest.raises(LoaderError, match="at least one dataset"):
         TokenMixture({}, weights={})
     other = {**datasets, "code": TokenDataset(lakes["code"], seq_len=6)}
-    with pytest.raises(LoaderError, match=r"differ in \(seq_len.*code has \(6, 0, 1"):
+    with pytest.raises(LoaderError, match=r"differ in \(seq_len.*code has \(6, Shard"):
         TokenMixture(other, weights=WEIGHTS)
     mixture = TokenMixture(datasets, weights=WEIGHTS)
     # With six classes, 384 samples of the smallest source.

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from etl.cli.app import app
 from etl.delta.table import Table
 from etl.errors import LoaderError
-from etl.loader import Format, TokenDataset, TokenMixture
+from etl.loader import Format, Shard, TokenDataset, TokenMixture
 from etl.loader.replay import open_saved, read_state, replay
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl
@@ -18,10 +18,10 @@ from tests.helpers.token_tables import MIXED, SMALL, documents, make_lake
 
 
 def test_each_passage_belongs_to_the_document_of_its_tokens(lake):
-    dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
+    dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
     owner = {token: doc for doc in documents(SMALL) for token in doc.tokens}
     for step, batch in enumerate(dataset.batches(3)):
-        fresh = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
+        fresh = TokenDataset(lake, seq_len=9, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
         replayed = replay(fresh, batch_size=3, step=step)
         assert replay(dataset, batch_size=3, step=-1) == replayed  # the dataset is one step further
         assert (replayed.rank, replayed.world_size) == (1, 2)
@@ -61,7 +61,7 @@ def test_a_state_is_read_from_json_and_from_checkpoints(tmp_path, lake):
 
 def test_a_mixture_is_replayed_from_its_state(place, tmp_path, lake):
     lakes = {"web": lake, "code": make_lake(place, [[[40, 7]], [[90, 31]]])}
-    where = {"rank": 1, "world_size": 2}
+    where = {"shard": Shard(rank=1, world_size=2)}
     datasets = {
         name: TokenDataset(url, seq_len=4, shuffle=MIXED, seed=seed, **where)
         for seed, (name, url) in enumerate(lakes.items())
@@ -140,7 +140,7 @@ def test_the_decoded_text_equals_the_input(tokenized, tmp_path):
 
 def test_the_command_takes_a_state_or_explicit_settings(tokenized, tmp_path):
     lake, _, tokenizer = tokenized
-    dataset = TokenDataset(lake, seq_len=32, seed=5, rank=1, world_size=2)
+    dataset = TokenDataset(lake, seq_len=32, seed=5, shard=Shard(rank=1, world_size=2))
     dataset.set_epoch(1)
     steps = dataset.batches(2)
     next(iter(steps))
