@@ -143,22 +143,13 @@ class Run:
         """Yield batches on the device without end, from the state of the dataset."""
         settings, pinned = self.settings, self.device.type == "cuda"
         while True:
-            empty = True
             for batch in self.dataset.batches(settings.batch_size, prefetch=settings.prefetch):
-                empty = False
                 yield {
                     name: (values.pin_memory() if pinned else values).to(
                         self.device, non_blocking=True
                     )
                     for name, values in batch.items()
                 }
-            if empty and self.dataset.state_dict()["consumed"] == 0:
-                raise LoaderError(
-                    "the table is too small for one batch",
-                    where=self.dataset.where,
-                    hint="use a smaller --batch-size or --seq-len",
-                )
-            self.dataset.set_epoch(self.dataset.epoch + 1)
 
 
 def learning_rate(step: int, settings: Settings) -> float:

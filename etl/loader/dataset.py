@@ -164,7 +164,11 @@ class TokenDataset(ShardedDataset):
 
     def tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer recorded in the table's lineage, if any; reads the history."""
-        return next(iter(read_tokenizers(self._index)), None)
+        return next(iter(self.tokenizers()), None)
+
+    def tokenizers(self) -> list[TokenizerRecord]:
+        """Return the distinct tokenizers in the table's lineage, newest first; reads the history."""
+        return read_tokenizers(self._index)
 
     def reader(
         self, epoch: int, batch_format: Format | None = None, budget: BlockBudget = IN_ORDER

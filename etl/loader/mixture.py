@@ -19,6 +19,9 @@ from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import State, find_state
+from etl.schemas import TokenizerRecord
+
+_ROUNDING = 1 - 1e-9  # a weight of exactly 1/4,096 may be rounded
 
 
 class TokenMixture(ShardedDataset):
@@ -30,7 +33,8 @@ class TokenMixture(ShardedDataset):
     batches and state work as in a TokenDataset; the state also has the samples taken from each source, under
     ``sources``.
 
-    Raises LoaderError if a weight is missing or not positive, or if the datasets are not compatible.
+    Raises LoaderError if a weight is missing, not positive or below 1/4,096 of the total, if the datasets are not
+    compatible, or if their tables were written with different tokenizers.
     """
 
     def __init__(
@@ -232,6 +236,14 @@ def _check_compatible(datasets: Mapping[str, TokenDataset], weights: Mapping[str
     for name, weight in weights.items():
         if not 0 < weight < float("inf"):
             raise LoaderError(f"the weight of {name} must be positive and finite, not {weight}")
+    total = sum(weights.values())
+    for name, weight in weights.items():
+        if weight * BLOCK < total * _ROUNDING:
+            raise LoaderError(
+                f"the weight of {name} is {weight / total:.3g} of the total, less than 1/{BLOCK:,}, the "
+                "smallest share of a mixture",
+                hint=f"raise it to {total / BLOCK:.3g}, or leave {name} out",
+            )
 
     def settings(dataset: TokenDataset) -> tuple[int, Shard, Format]:
         return dataset.seq_len, dataset.shard, dataset.format
@@ -244,3 +256,19 @@ def _check_compatible(datasets: Mapping[str, TokenDataset], weights: Mapping[str
                 f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
                 hint="open all datasets with the same values",
             )
+    _check_tokenizers(datasets)
+
+
+def _check_tokenizers(datasets: Mapping[str, TokenDataset]) -> None:
+    """Raise LoaderError if the lineages of two tables name different tokenizers."""
+    first: tuple[str, TokenizerRecord] | None = None
+    for name, dataset in datasets.items():
+        for record in dataset.tokenizers():
+            first = first or (name, record)
+            if record.sha256 != first[1].sha256:
+                raise LoaderError(
+                    f"the tables have different tokenizers: {first[0]} has {first[1].name} (sha256 "
+                    f"{first[1].sha256}), {name} has {record.name} (sha256 {record.sha256})",
+                    where=dataset.where,
+                    hint="mix only tables whose token ids mean the same: tokenize one of them again",
+                )

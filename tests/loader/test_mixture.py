@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from etl.delta.table import Table
 from etl.errors import LoaderError
+from etl.lake.commit_info import to_commit_info
 from etl.loader import Format, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
@@ -251,3 +253,32 @@ def test_errors_state_the_mistake(lakes):
     mixture = TokenMixture(datasets, weights=WEIGHTS)
     # With six classes, 384 samples of the smallest source.
     assert mixture.num_samples == 384 * 4096 // 1229
+
+
+def test_tables_of_different_tokenizers_cannot_be_mixed(place):
+    lakes = {name: make_lake(place / name, [[[40] * 30]]) for name in ("a", "b", "c")}
+
+    def write(name, digit):
+        record = {
+            "name": f"tok{digit}",
+            "sha256": digit * 64,
+            "vocab_size": 9,
+            "bos_id": None,
+            "eos_id": None,
+            "append_eos": False,
+            "prepend_bos": False,
+        }
+        Table.open(f"{lakes[name]}/tokens").commit(
+            [], transactions={}, commit_info=to_commit_info({"tokenizer": record})
+        )
+
+    def mix():
+        datasets = {name: TokenDataset(lake, seq_len=5) for name, lake in lakes.items()}
+        return TokenMixture(datasets, weights=dict.fromkeys(lakes, 1))
+
+    write("a", "1")
+    write("c", "1")
+    assert mix().num_samples  # nothing is known of b
+    write("b", "2")
+    with pytest.raises(LoaderError, match=r"a has tok1 \(sha256 1111.* b has tok2 \(sha256 222"):
+        mix()

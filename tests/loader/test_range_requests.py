@@ -1,6 +1,8 @@
 """Tables in an object store: the same samples despite faults, few requests, and a limited wait."""
 
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -215,6 +217,22 @@ def test_workers_read_a_remote_table(remote_lake, tmp_path, method, workers):
     )
     rows = [row for batch in loader for row in batch["input_ids"].tolist()]
     assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
+
+
+@pytest.mark.slow
+def test_forked_workers_print_nothing(remote_lake):
+    code = f"""
+from torch.utils.data import DataLoader
+from etl.loader import TokenDataset
+dataset = TokenDataset({remote_lake!r}, seq_len=7)
+next(iter(dataset.batches(2)))
+loader = DataLoader(
+    dataset.batches(2), batch_size=None, num_workers=2, multiprocessing_context="fork"
+)
+print(len(list(loader)))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("18\n", "")
 
 
 def test_neighbours_are_fetched_together_and_only_once(s3, s3_endpoint, tmp_path, monkeypatch):

@@ -45,7 +45,9 @@ def test_a_state_is_read_from_json_and_from_checkpoints(tmp_path, lake):
     state = dataset.state_dict()
     (tmp_path / "state.json").write_text(json.dumps({"step": 1, "loader": state}))
     torch.save({"model": {"w": torch.ones(2)}, "loader": state}, tmp_path / "all.pt")
-    for name in ("state.json", "all.pt"):
+    loops = {"fit_loop": {"state_dict": {"combined_loader": [state]}}}  # as Lightning saves it
+    torch.save({"loops": loops}, tmp_path / "lightning.ckpt")
+    for name in ("state.json", "all.pt", "lightning.ckpt"):
         assert read_state(str(tmp_path / name)) == state
     (tmp_path / "broken.pt").write_bytes(b"PK not a checkpoint")
     (tmp_path / "broken.json").write_text("{")

@@ -28,7 +28,7 @@ _MIN_CLASS_SAMPLES = 64  # in an epoch of a source: fewer than 1/64 of them are 
 def compute_shares(weights: np.ndarray) -> np.ndarray:
     """Return weights, (K,) float64 > 0, as samples per block, (K,) int64 that add up to ``BLOCK``.
 
-    Each source gets at least one sample.
+    Each source gets at least one sample: none may have less than 1/4,096 of the weight.
 
     >>> compute_shares(np.array([3.0, 1.0])).tolist()
     [3072, 1024]
