@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from etl.errors import LoaderError, TokenlakeError
-from etl.loader import TokenDataset
+from etl.loader import TokenDataset, open_shared
 from etl.pipelines.gpt import GPT, Shape
 
 # Dense bfloat16 without sparsity, in FLOP/s, from NVIDIA's data sheets.
@@ -83,11 +83,13 @@ class Run:
     def __init__(self, settings: Settings, device: torch.device) -> None:
         self.settings = settings
         self.device = device
-        self.dataset = TokenDataset(
-            settings.lake,
-            seq_len=settings.seq_len,
-            version=settings.version,
-            seed=settings.seed,
+        self.dataset = open_shared(
+            lambda: TokenDataset(
+                settings.lake,
+                seq_len=settings.seq_len,
+                version=settings.version,
+                seed=settings.seed,
+            )
         )
         torch.manual_seed(settings.seed)  # the same weights on all ranks
         self.shape = Shape(

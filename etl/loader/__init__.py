@@ -8,6 +8,7 @@ batches    tokens to tensors: packed windows or padded documents
 
 ``sharded_dataset.py`` has what all datasets share: ranks (``ranks.py``, and ``prepared_loaders.py`` for
 accelerate), passes over epochs with workers (``passes.py``) and saved states (``state.py``).
+``open_shared.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, and ``replay.py`` returns a batch with its documents and their text.
 """
@@ -19,6 +20,7 @@ from etl.loader.dataset import TokenDataset
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
+from etl.loader.open_shared import open_shared
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Batches
@@ -34,4 +36,5 @@ __all__ = [
     "Timed",
     "TokenDataset",
     "TokenMixture",
+    "open_shared",
 ]

@@ -47,6 +47,9 @@ class TokenDataset(ShardedDataset):
     A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches are in another
     order; it still yields each sample once.
 
+    While the dataset is read, a lease keeps the files of its version from `etl vacuum`. If the lake is
+    read-only, a warning says so; `etl release` keeps a version in any case.
+
     Rank and world size are those at the moment when a pass begins. The Hugging Face Trainer takes the dataset
     itself, and Accelerate ``prepare(DataLoader(dataset, batch_size=8))``: they distribute the samples, and
     each window comes once in an epoch. Batches are never distributed again: ``dataset.batches(8)`` needs no
@@ -161,6 +164,10 @@ class TokenDataset(ShardedDataset):
     def dropped_tokens(self) -> int:
         """The number of tokens of an epoch that are in no window; each epoch drops different ones."""
         return self._plan.dropped_tokens
+
+    def tables(self) -> list[tuple[str, int]]:
+        """Return the URL and the version of the table."""
+        return [(self._index.url, self._index.version)]
 
     def tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer recorded in the table's lineage, if any; reads the history."""

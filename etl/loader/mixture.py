@@ -33,8 +33,8 @@ class TokenMixture(ShardedDataset):
     batches and state work as in a TokenDataset; the state also has the samples taken from each source, under
     ``sources``.
 
-    Raises LoaderError if a weight is missing, not positive or below 1/4,096 of the total, if the datasets are not
-    compatible, or if their tables were written with different tokenizers.
+    Raises LoaderError if a weight is missing, not positive or below 1/4,096 of the total, if the datasets are
+    not compatible, or if their tables were written with different tokenizers.
     """
 
     def __init__(
@@ -113,6 +113,10 @@ class TokenMixture(ShardedDataset):
     def per_batch(self) -> bool:
         """Whether batches have tensors without a row dimension."""
         return self.format.cu_seqlens
+
+    def tables(self) -> list[tuple[str, int]]:
+        """Return the URL and the version of each table."""
+        return [table for dataset in self.datasets for table in dataset.tables()]
 
     @property
     def proportions(self) -> dict[str, float]:

@@ -93,10 +93,14 @@ class Passes:
         )  # the process that unpickled this, and the rank of the one that pickled it
 
     @property
+    def rank(self) -> int:
+        """The rank of this process among all, or that of the parent of this worker."""
+        is_spawned = get_worker_info() is not None and self._pickled[0] == os.getpid()
+        return self._pickled[1] if is_spawned else process_rank()
+
+    @property
     def _values(self) -> torch.Tensor:
-        is_worker = get_worker_info() is not None
-        is_spawned = is_worker and self._pickled[0] == os.getpid()
-        page = self._pages[(self._pickled[1] if is_spawned else process_rank()) % _PAGES]
+        page = self._pages[self.rank % _PAGES]
         if not page[_IS_USED]:
             page[_EPOCH], page[_FIRST], page[_IS_SET] = self._initial
             page[_IS_USED] = 1

@@ -1,6 +1,7 @@
 """`ShardedDataset`, the base of all datasets: ranks, workers, epochs, batches and state."""
 
 import os
+import weakref
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
@@ -18,6 +19,7 @@ from etl.loader.passes import Passes, Resumed, Start, Worker
 from etl.loader.prepared_loaders import Prepared, count_samples, find_prepared, num_processes
 from etl.loader.ranks import Rank, Shard
 from etl.loader.state import STATE_FORMAT, State, check_state, find_state
+from etl.loader.version_lease import VersionLease
 
 _BATCHES_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
 
@@ -78,6 +80,7 @@ class ShardedDataset(IterableDataset[Batch]):
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
         self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
         self._reads_ahead = False  # see ``Prepared``
+        self._leases: list[VersionLease] = []
         self._pickled: tuple[int, Rank, Prepared | None] | None = None
 
     @property
@@ -89,6 +92,10 @@ class ShardedDataset(IterableDataset[Batch]):
     @abstractmethod
     def per_batch(self) -> bool:
         """Whether batches have tensors without a row dimension."""
+
+    @abstractmethod
+    def tables(self) -> Sequence[tuple[str, int]]:
+        """Return the URL and the version of each table that is read."""
 
     @abstractmethod
     def reader(self, epoch: int) -> AbstractContextManager[Reader]:
@@ -217,6 +224,8 @@ class ShardedDataset(IterableDataset[Batch]):
         )
         self._pass, self._worker_steps, self._loaded_epoch = (start, steps), start.steps, None
         self._consumed = start.first_sample
+        if worker.id == 0 and self._passes.rank == 0:
+            self._protect_versions()
         remaining = self.num_samples - start.first_sample
         end = start.first_sample + steps.end(remaining)
         numbers = range(start.turn, steps.count(remaining), worker.count)[start.steps :]
@@ -230,8 +239,21 @@ class ShardedDataset(IterableDataset[Batch]):
                     step = range(first, min(first + steps.stride, end))
                     batch = reader.batch(steps.samples(step))
                     yield step.stop, number == numbers[-1], batch
+            if worker.loader:  # the next pass may be that of another worker
+                self._end_leases()
 
         return read()
+
+    def _protect_versions(self) -> None:
+        """Take leases for the versions of the tables, unless this process holds them already."""
+        if any(lease.is_held for lease in self._leases):
+            return
+        self._leases = [VersionLease(*table) for table in self.tables()]
+        weakref.finalize(self, _end, self._leases)
+
+    def _end_leases(self) -> None:
+        _end(self._leases)
+        self._leases = []
 
     def record(self, position: int, *, is_last: bool, start: Start) -> None:
         """Record that the samples before a position have been returned, in this reader."""
@@ -358,7 +380,7 @@ class ShardedDataset(IterableDataset[Batch]):
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields with the present rank, for a spawned worker, which is in no process group."""
         rank, prepared = self._resolve(), find_prepared(self)
-        fields = {**self.__dict__, "_pickled": (0, rank, prepared)}
+        fields = {**self.__dict__, "_pickled": (0, rank, prepared), "_leases": []}
         if self.shard.mesh is not None or self.shard.process_group is not None:
             fields["shard"] = Shard(rank=rank.rank, world_size=rank.world_size)
         return fields
@@ -406,6 +428,11 @@ class Batches(IterableDataset[Batch]):
     def load_state_dict(self, state: State) -> None:
         """Resume from a saved state, as ``dataset.load_state_dict`` does."""
         self.dataset.load_state_dict(state)
+
+
+def _end(leases: Sequence[VersionLease]) -> None:
+    for lease in leases:
+        lease.end()
 
 
 def _first_row(batch: Batch) -> Batch:

@@ -6,7 +6,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
-from etl.loader import Shard, TokenDataset
+from etl.loader import Shard, TokenDataset, open_shared
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import MIXED, SMALL, expected_rows, interleaved, make_lake, rows_of
 
@@ -72,3 +72,31 @@ def test_a_shard_names_the_ranks_in_one_way():
         Shard(rank=0, world_size=2, process_group=object())
     with pytest.raises(LoaderError, match="rank None is not valid for world size 2"):
         Shard(world_size=2)
+
+
+def open_once(lake):
+    """Open a dataset on rank 0, and return the windows of this rank and what it has read to open it."""
+    opened = []
+
+    def open_dataset():
+        opened.append(lake)
+        return TokenDataset(lake, seq_len=7, shuffle=MIXED)
+
+    dataset = open_shared(open_dataset)
+    epochs = [rows_of(dataset, 2), rows_of(dataset, 2)]
+    try:
+        open_shared(lambda: TokenDataset(f"{lake}/nothing", seq_len=7))
+    except LoaderError as error:
+        return epochs, opened, str(error)
+    return epochs, opened, ""
+
+
+def test_rank_0_can_open_a_dataset_for_all(lake, tmp_path):
+    (first, opened, message), (second, none, same) = run_ranks(open_once, lake, folder=tmp_path)
+    alone = TokenDataset(lake, seq_len=7, shuffle=MIXED)
+    for epoch in (0, 1):
+        assert interleaved([first[epoch], second[epoch]]) == windows(alone, epoch)[:36]
+    assert (opened, none) == ([lake], [])
+    assert "no token table found" in message
+    assert message == same
+    assert open_shared(lambda: alone) is alone
