@@ -146,6 +146,11 @@ class TokenDataset(ShardedDataset):
         return self._index.url
 
     @property
+    def lanes(self) -> int:
+        """The number of lanes in use."""
+        return self._plan.lanes
+
+    @property
     def per_batch(self) -> bool:
         """Whether batches have tensors without a row dimension."""
         return self.format.cu_seqlens
@@ -198,8 +203,7 @@ class TokenDataset(ShardedDataset):
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.
 
-        Row b of the batch at step s (from 0) of rank r is the sample ``(s * batch_size + b) *
-        world_size + r``. Raises LoaderError if the sample is out of range.
+        ``step_samples`` returns the samples of a batch. Raises LoaderError if the sample is out of range.
         """
         self._check_sample(sample)
         epoch = self.epoch if epoch is None else epoch

@@ -110,6 +110,11 @@ class TokenMixture(ShardedDataset):
         return ", ".join(self.names)
 
     @property
+    def lanes(self) -> int:
+        """The number of classes: a rank that reads one class reads one lane of each source."""
+        return self.order.classes
+
+    @property
     def per_batch(self) -> bool:
         """Whether batches have tensors without a row dimension."""
         return self.format.cu_seqlens

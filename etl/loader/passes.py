@@ -4,7 +4,7 @@ A pass reads from a position to the end of its epoch. The next pass begins where
 its readers have returned their last batch: then it begins the next epoch. This process and its workers, old
 and new ones, share a page of memory in which each reader records that it has ended. The first worker of a
 loader decides where a pass begins; the others wait for its decision, so that they cannot differ. Ranks that
-were forked or spawned with the dataset share its memory too, so each has its own page.
+were forked or spawned with the dataset share its memory too, so each process that runs loaders has its page.
 
 A worker that resumes knows only how many steps it had returned itself. Together these give the step at which
 the loader continues, which all workers compute from each other's records.
@@ -24,9 +24,10 @@ from torch.utils.data import get_worker_info
 from etl.errors import LoaderError
 from etl.loader.ranks import process_rank
 
-_IS_USED, _EPOCH, _FIRST, _IS_SET, _PASS, _LOADER, _LOADER_PASS, _READERS, _HEADER = range(9)
+_OWNER, _EPOCH, _FIRST, _IS_SET, _PASS, _LOADER, _LOADER_PASS, _READERS, _HEADER = range(9)
 _ENDED, _RESUMED, _STEPS, _PER_WORKER = range(4)
-_PAGES = 64  # the ranks of a machine are consecutive, and these are more than any has
+_PAGES = 256  # 1 MB; a machine has fewer ranks
+_CLAIM_S = 0.002  # two processes may claim a page at once: the later one keeps it
 _MAX_WORKERS = (PAGESIZE // 8 - _HEADER) // _PER_WORKER  # 168 for pages of 4 kB
 _WAIT_S = 600.0  # spawned workers import torch and the user's program first: seconds to minutes
 
@@ -85,12 +86,14 @@ class Passes:
     def __init__(self) -> None:
         memory = torch.frombuffer(mmap(-1, _PAGES * PAGESIZE), dtype=torch.int64)
         self._pages = memory.reshape(_PAGES, -1)
-        self._initial = (0, 0, 0)  # the position of a page that no process of its rank has used
+        self._initial = (0, 0, 0)  # the position of a page that is claimed
+        self._claimed = (
+            os.getpid(),
+            0,
+        )  # the process that runs the loaders, and the number of its page
+        self._pages[0, _OWNER] = os.getpid()
         self._loader_pass = 0  # how many passes this process has begun as a worker
-        self._pickled = (
-            0,
-            0,
-        )  # the process that unpickled this, and the rank of the one that pickled it
+        self._pickled = (0, 0)  # the process that unpickled this, and the rank of its parent
 
     @property
     def rank(self) -> int:
@@ -100,11 +103,32 @@ class Passes:
 
     @property
     def _values(self) -> torch.Tensor:
-        page = self._pages[self.rank % _PAGES]
-        if not page[_IS_USED]:
-            page[_EPOCH], page[_FIRST], page[_IS_SET] = self._initial
-            page[_IS_USED] = 1
-        return page
+        """The page of this process, or of the one whose loader has started this worker."""
+        info: Any = get_worker_info()
+        parent = None if info is None else multiprocessing.parent_process()
+        owner = os.getpid() if parent is None else int(parent.pid or 0)
+        if self._claimed[0] != owner:
+            if info is not None and info.id > 0:
+                self._wait(lambda: self._find_page(owner) is not None)
+            number = self._find_page(owner)
+            self._claimed = (owner, self._claim_page(owner) if number is None else number)
+        return self._pages[self._claimed[1]]
+
+    def _find_page(self, owner: int) -> int | None:
+        found = torch.nonzero(self._pages[:, _OWNER] == owner)
+        return int(found[0, 0]) if len(found) else None
+
+    def _claim_page(self, owner: int) -> int:
+        """Return the number of a free page for a process, which begins where this one was moved last."""
+        for number in range(owner, owner + _PAGES):
+            page = self._pages[number % _PAGES]
+            if page[_OWNER] == 0:
+                page[_EPOCH], page[_FIRST], page[_IS_SET] = self._initial
+                page[_OWNER] = owner
+                time.sleep(_CLAIM_S)
+                if page[_OWNER] == owner:
+                    return number % _PAGES
+        raise LoaderError(f"more than {_PAGES} processes have read this dataset")
 
     @property
     def position(self) -> tuple[int, int]:

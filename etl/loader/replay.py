@@ -75,14 +75,15 @@ def replay(
     consumed = int(dataset.state_dict()["consumed"])
     start = consumed + step * batch_size * dataset.world_size
     stop = min(start + batch_size * dataset.world_size, dataset.num_samples)
-    samples = range(start, stop)[dataset.rank :: dataset.world_size]
-    if start < 0 or not samples or batch_size < 1:
+    stop -= (stop - start) % dataset.world_size
+    if start < 0 or stop <= start or batch_size < 1:
         raise LoaderError(
             f"the epoch has no batch of {batch_size} samples {step:+d} steps from sample index "
             f"{consumed:,}: it has {dataset.num_samples:,} samples",
             where=dataset.where,
             hint="choose a step within the epoch, and a batch size of at least 1",
         )
+    samples = dataset.plan_steps(batch_size, drop_last=False).samples(range(start, stop))
     sources = _sources(dataset)
     decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)
     # Labels that are shifted by one, and nothing else that the dataset's own format adds.

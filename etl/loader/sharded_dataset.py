@@ -1,14 +1,17 @@
 """`ShardedDataset`, the base of all datasets: ranks, workers, epochs, batches and state."""
 
 import os
+import warnings
 import weakref
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
@@ -21,6 +24,9 @@ from etl.loader.ranks import Rank, Shard
 from etl.loader.state import STATE_FORMAT, State, check_state, find_state
 from etl.loader.version_lease import VersionLease
 
+_MANY_SAMPLES = (
+    1 << 19
+)  # windows of 2,048 tokens of a table of a billion: smaller ones are read quickly
 _BATCHES_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
 
 
@@ -33,10 +39,15 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """How the samples of a pass become steps: ``batch_size`` rows on each rank."""
+    """How the samples of a pass become steps: ``batch_size`` rows on each rank.
+
+    The samples of a step are consecutive. They are divided so that few ranks read the same lane; in a batch
+    they are in ascending order.
+    """
 
     batch_size: int
     rank: Rank
+    lanes: int
     drop_last: bool
     multiple: int = 1  # only so many steps together are complete
 
@@ -58,7 +69,40 @@ class Steps:
 
     def samples(self, step: range) -> Sequence[int]:
         """Return the samples of this rank in a step, in the order of its rows."""
-        return step[self.rank.rank :: self.rank.world_size]
+        if self.rank.world_size == 1:
+            return step
+        first = step.start
+        offsets = _rank_offsets(len(step), first % self.lanes, self.lanes, self.rank)
+        return [first + offset for offset in offsets]
+
+
+@lru_cache(maxsize=4096)  # a step begins in one of few lanes
+def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[int, ...]:
+    """Return which of the samples of a step a rank gets, counted from the first one, ascending.
+
+    Lane l belongs to rank l % R, as far as each rank has equally many lanes. The samples of the other lanes,
+    and those that a rank has beyond its rows, fill the other ranks, in the order of (lane, sample).
+
+    >>> [_rank_offsets(8, 1, 4, Rank(rank, 2)) for rank in range(2)]
+    [(1, 3, 5, 7), (0, 2, 4, 6)]
+    >>> [_rank_offsets(8, 1, 3, Rank(rank, 2)) for rank in range(2)]
+    [(1, 2, 4, 5), (0, 3, 6, 7)]
+    """
+    rows = size // rank.world_size
+    lane = (first_lane + np.arange(size)) % lanes  # (size,), of each sample
+    num_owned = lanes - lanes % rank.world_size
+    owner = np.where(lane < num_owned, lane % rank.world_size, rank.world_size)
+    order = np.lexsort((np.arange(size), owner))
+    firsts = np.searchsorted(owner[order], np.arange(rank.world_size + 1))
+    is_kept = np.arange(size) - firsts[owner[order]] < rows
+    is_kept &= owner[order] < rank.world_size
+    owned = order[is_kept]
+    missing = rows - np.bincount(owner[owned], minlength=rank.world_size)
+    pool = order[~is_kept]
+    pool = pool[np.lexsort((pool, lane[pool]))]
+    before = int(missing[: rank.rank].sum())
+    filled = pool[before : before + int(missing[rank.rank])]
+    return tuple(np.sort(np.append(owned[owner[owned] == rank.rank], filled)).tolist())
 
 
 class ShardedDataset(IterableDataset[Batch]):
@@ -87,6 +131,11 @@ class ShardedDataset(IterableDataset[Batch]):
     @abstractmethod
     def where(self) -> str:
         """The location that errors name: the URL of the table."""
+
+    @property
+    @abstractmethod
+    def lanes(self) -> int:
+        """The number of lanes: sample g is in lane g % lanes, and few ranks should read the same one."""
 
     @property
     @abstractmethod
@@ -206,6 +255,23 @@ class ShardedDataset(IterableDataset[Batch]):
         self._loaded_epoch = int(state["epoch"])
         self._move(self._loaded_epoch, int(state["consumed"]))
 
+    def plan_steps(self, batch_size: int, *, drop_last: bool) -> Steps:
+        """Return how the samples become steps of all ranks, for the rank that this process has now."""
+        return Steps(
+            batch_size=batch_size, rank=self._resolve(), lanes=self.lanes, drop_last=drop_last
+        )
+
+    def step_samples(self, step: int, batch_size: int) -> list[int]:
+        """Return the samples of this rank's batch at a step of an epoch, counted from 0, for ``locate``.
+
+        Steps are counted from the beginning of the epoch: after resuming with another batch size or number
+        of ranks, the steps of this one would have been others.
+        """
+        steps = self.plan_steps(batch_size, drop_last=False)
+        end = min((step + 1) * steps.stride, self.num_samples)
+        last = end - (end - step * steps.stride) % steps.rank.world_size
+        return list(steps.samples(range(step * steps.stride, last)))
+
     def steps(self, steps: Steps) -> Generator[tuple[int, bool, Batch]]:
         """Return the batches of a pass, each with the position after it, and whether it is the last.
 
@@ -225,6 +291,7 @@ class ShardedDataset(IterableDataset[Batch]):
         self._pass, self._worker_steps, self._loaded_epoch = (start, steps), start.steps, None
         self._consumed = start.first_sample
         if worker.id == 0 and self._passes.rank == 0:
+            self._warn_of_few_lanes(steps.rank.world_size)
             self._protect_versions()
         remaining = self.num_samples - start.first_sample
         end = start.first_sample + steps.end(remaining)
@@ -243,6 +310,16 @@ class ShardedDataset(IterableDataset[Batch]):
                 self._end_leases()
 
         return read()
+
+    def _warn_of_few_lanes(self, world_size: int) -> None:
+        if world_size > self.lanes and self.num_samples >= _MANY_SAMPLES:
+            times = world_size / self.lanes
+            warnings.warn(
+                f"{self.where}: {world_size:,} ranks share {self.lanes:,} lanes, so each byte of the table "
+                f"is read {times:.1f} times or more; Shuffle(lanes={world_size}) avoids this",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _protect_versions(self) -> None:
         """Take leases for the versions of the tables, unless this process holds them already."""
@@ -320,6 +397,7 @@ class ShardedDataset(IterableDataset[Batch]):
         steps = Steps(
             batch_size=prepared.batch_size,
             rank=prepared.rank,
+            lanes=self.lanes,
             drop_last=num_processes() > 1,
             multiple=prepared.multiple,
         )
@@ -412,8 +490,7 @@ class Batches(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         self.dataset.check_unprepared(self)
-        rank = Rank(self.dataset.rank, self.dataset.world_size)
-        steps = Steps(batch_size=self.batch_size, rank=rank, drop_last=self.drop_last)
+        steps = self.dataset.plan_steps(self.batch_size, drop_last=self.drop_last)
         return self.dataset.iterate(steps, num_prefetch=self.prefetch)
 
     def __len__(self) -> int:

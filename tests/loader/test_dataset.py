@@ -17,8 +17,8 @@ from tests.helpers.token_tables import (
     documents,
     expected_rows,
     group_tokens,
-    interleaved,
     make_lake,
+    merged,
     rows_of,
 )
 
@@ -54,7 +54,7 @@ def test_every_window_comes_once_and_in_order_for_any_table(
             assert len(ranks[-1]) == len(dataset)
         expected = expected_rows(dataset, shape, epoch)
         kept = len(expected) - dataset.dropped_samples
-        assert interleaved(ranks) == expected[:kept]
+        assert merged(ranks, expected, 3) == expected[:kept]
         tokens = sorted(token for row in expected for token in row[:-1])
         assert len(set(tokens)) == len(tokens) == dataset.num_samples * seq_len
         assert len(tokens) + 1 + dataset.dropped_tokens == dataset.num_tokens
@@ -100,7 +100,7 @@ def test_workers_keep_the_order(lake, world_size, workers):
         )
         ranks.append([row for batch in loader for row in batch["input_ids"].tolist()])
     expected = [row[:-1] for row in expected_rows(dataset, SMALL)]
-    assert interleaved(ranks) == expected[: len(expected) - dataset.dropped_samples]
+    assert merged(ranks, expected, 2) == expected[: len(expected) - dataset.dropped_samples]
 
 
 @many_workers
@@ -167,7 +167,7 @@ def test_there_may_be_more_ranks_than_lanes(lake):
         ]
         dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
         expected = expected_rows(dataset, SMALL)
-        assert interleaved(ranks) == expected[: len(expected) // 8 * 8]
+        assert merged(ranks, expected) == expected[: len(expected) // 8 * 8]
 
 
 def test_samples_may_be_taken_in_any_order(place):

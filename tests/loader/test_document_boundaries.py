@@ -18,6 +18,7 @@ from tests.helpers.token_tables import (
     documents,
     group_tokens,
     make_lake,
+    merged,
 )
 
 EVERYTHING = Format(document_ids=True, position_ids=True, cu_seqlens=True, ignore_boundaries=True)
@@ -123,7 +124,7 @@ def test_padded_documents_are_distributed_and_resumed_like_windows(lake):
     whole = firsts(open_dataset().batches(1))
     assert len(whole) == sum(bool(doc.tokens) for doc in documents(SMALL))
     ranks = [firsts(open_dataset(rank, 3).batches(1)) for rank in range(3)]
-    assert [first for step in zip(*ranks, strict=True) for first in step] == whole[:12]
+    assert merged(ranks, whole) == whole[:12]
     workers = DataLoader(open_dataset().batches(2), batch_size=None, num_workers=3)
     assert firsts(workers) == whole
     for consumed in range(len(whole)):

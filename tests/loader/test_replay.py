@@ -28,7 +28,7 @@ def test_each_passage_belongs_to_the_document_of_its_tokens(lake):
         assert [(s.name, s.table, s.tokenizer) for s in replayed.sources] == [
             (None, dataset.where, None)
         ]
-        assert [row.sample for row in replayed.rows] == [6 * step + 2 * i + 1 for i in range(3)]
+        assert [row.sample for row in replayed.rows] == dataset.step_samples(step, 3)
         for row, ids in zip(replayed.rows, batch["input_ids"].tolist(), strict=True):
             starts = [passage.span.start for passage in row.passages]
             docs = [owner[ids[start]] for start in starts if start < 9]
@@ -159,7 +159,7 @@ def test_the_command_takes_a_state_or_explicit_settings(tokenized, tmp_path):
     by_settings = run(*settings, "--json")
     assert by_state.stdout == by_settings.stdout
     rows = json.loads(by_state.stdout)["rows"]
-    assert [row["sample"] for row in rows] == [5, 7]
+    assert [row["sample"] for row in rows] == dataset.step_samples(1, 2) == [6, 7]
     shown = run(*settings, "--tokenizer", str(tokenizer))
     assert f"row 0 (sample {rows[0]['sample']})" in shown.stdout
     first = rows[0]["passages"][0]["span"]

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, Shard, Shuffle, TokenDataset
-from tests.helpers.token_tables import MIXED, SMALL, expected_rows, interleaved, make_lake, rows_of
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake, merged, rows_of
 
 # The pages of a table with empty documents have more values than tokens.
 EMPTY_DOCUMENTS = [[[0, 0, 0, 30, 0, 30, 0, 0, 30]] * 2]
@@ -67,6 +67,7 @@ def test_a_state_resumes_at_another_world_size(lake):
             for rank in range(world_size)
         ]
 
+    order = [row[:-1] for row in expected_rows(ranks(1)[0], SMALL)]
     state, rows = None, []
     for world_size, batch_size, steps in ((4, 2, 2), (2, 3, 1), (3, 1, 4), (1, 4, 99)):
         datasets = ranks(world_size)
@@ -76,7 +77,7 @@ def test_a_state_resumes_at_another_world_size(lake):
         iterators = [iter(dataset.batches(batch_size, drop_last=False)) for dataset in datasets]
         for _ in range(steps):
             batches = [next(iterator)["input_ids"].tolist() for iterator in iterators]
-            rows += interleaved(batches)
+            rows += merged(batches, order, batch_size)
             states = [dataset.state_dict() for dataset in datasets]
             assert all(each == states[0] for each in states)
             state = states[0]
@@ -87,7 +88,7 @@ def test_a_state_resumes_at_another_world_size(lake):
 
 def test_with_workers_the_training_loop_passes_the_consumed_samples(lake):
     dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
-    whole = rows_of(dataset)
+    whole = rows_of(dataset, 2)
     state = dataset.state_dict(consumed=3 * 2 * 2)  # three steps of two on two ranks
     resumed = TokenDataset(lake, seq_len=7, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
     resumed.load_state_dict(state)

@@ -7,7 +7,7 @@ import pytest
 from etl.errors import LoaderError
 from etl.loader import Shard, TokenDataset
 from etl.loader.state import find_state
-from tests.helpers.token_tables import MIXED, SMALL, expected_rows, interleaved
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows, merged
 
 torchdata = pytest.importorskip(
     "torchdata.stateful_dataloader", reason="torchdata is not installed"
@@ -80,6 +80,7 @@ def test_a_loader_that_collates_samples_resumes_too(lake, workers):
 
 
 def test_a_state_resumes_with_other_numbers_of_workers_and_ranks(lake):
+    order = [row[:-1] for row in expected_rows(open_dataset(lake), SMALL)]
     state, rows = None, []
     for world_size, workers, batch_size, steps in (
         (1, 2, 2, 3),
@@ -98,7 +99,9 @@ def test_a_state_resumes_with_other_numbers_of_workers_and_ranks(lake):
             loader = loader_of(dataset, workers, batch_size)
             step_rows.append(take(loader, steps))
             states.append(loader.state_dict())
-        rows += [row for step in zip(*step_rows, strict=True) for row in interleaved(list(step))]
+        rows += [
+            row for step in zip(*step_rows, strict=True) for row in merged(step, order, batch_size)
+        ]
         state = {"model": [1.0], "loader": states[0]}
         assert all(find_state(each) == find_state(states[0]) for each in states)
     assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]

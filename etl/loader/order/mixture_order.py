@@ -4,8 +4,9 @@ Samples are numbered over all ranks. The source of sample g follows by arithmeti
 
 1. **Shares.** Weights are rounded to whole numbers of ``BLOCK`` samples by largest remainder: each source is
    within half a sample in 4,096 of its weight, and its share is exact at the end of every block.
-2. **Classes.** Sample g has class g % classes, and takes the samples of that class from each source. A rank
-   therefore reads the same lanes of each source as it would read of that source alone (see ``epoch.py``).
+2. **Classes.** Sample g has class g % classes, and takes the samples of that class from each source. Steps
+   are divided among ranks class by class, as those of a single source are lane by lane (see ``epoch.py``), so
+   a rank reads few lanes of each source.
 3. **Blocks.** In a class, each block of ``BLOCK`` samples contains the share of every source, evenly spread:
    a block is divided into as many equal parts as the source has samples, and one comes at a random time in
    each part. No source runs ahead, and all classes are at nearly the same sample of it, as its reader needs.
