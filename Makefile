@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-stores test-wheel test-image test-k8s chaos damage fuzz lint docs bench dist audit clean
+.PHONY: help demo test test-s3 test-slow test-stores test-trainers test-wheel test-image test-k8s chaos damage fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -33,6 +33,10 @@ test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage a
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[stores]'
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix .azurite azurite@3.37.0
 	$(BIN)/python -m pytest tests/storage/test_stores.py -m "slow or not slow"
+
+test-trainers: $(INSTALLED)  ## run the loader under the Hugging Face Trainer, Accelerate and Lightning
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[trainers]'
+	$(BIN)/python -m pytest tests/loader/test_trainers.py -m "slow or not slow"
 
 test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environment, and try it
 	$(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 import torch
 from token_data import CACHE, CORPORA, Corpus, corpus, data_folder, tokenizer, write_table
 
-from etl.loader import Format, TokenDataset
+from etl.loader import Format, Shard, TokenDataset
 from etl.loader.batches.document_boundaries import IGNORED, pad_documents
 from etl.pipelines.gpt import GPT, Shape
 from etl.stages.tokenize import Encoder, Tokenize
@@ -196,7 +196,7 @@ def steps(batches: Iterator[Batch], device: str) -> dict[str, float]:
 def rank_seconds(rank: int, ranks: int, batches: int) -> dict[str, float]:
     """Return the tokens per CPU second of a rank that reads its share of the batches."""
     lake = str(CACHE / f"lake-{NAME}")
-    dataset = TokenDataset(lake, seq_len=SEQ_LEN, rank=rank, world_size=ranks)
+    dataset = TokenDataset(lake, seq_len=SEQ_LEN, shard=Shard(rank=rank, world_size=ranks))
     found = iter(dataset.batches(BATCH))
     next(found)
     begun = time.process_time()

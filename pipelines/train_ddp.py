@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from etl.errors import LoaderError, TokenlakeError
-from etl.loader import TokenDataset
+from etl.loader import TokenDataset, open_shared
 from etl.pipelines.gpt import GPT, Shape
 
 # Dense bfloat16 without sparsity, in FLOP/s, from NVIDIA's data sheets.
@@ -83,11 +83,13 @@ class Run:
     def __init__(self, settings: Settings, device: torch.device) -> None:
         self.settings = settings
         self.device = device
-        self.dataset = TokenDataset(
-            settings.lake,
-            seq_len=settings.seq_len,
-            version=settings.version,
-            seed=settings.seed,
+        self.dataset = open_shared(
+            lambda: TokenDataset(
+                settings.lake,
+                seq_len=settings.seq_len,
+                version=settings.version,
+                seed=settings.seed,
+            )
         )
         torch.manual_seed(settings.seed)  # the same weights on all ranks
         self.shape = Shape(
@@ -143,22 +145,13 @@ class Run:
         """Yield batches on the device without end, from the state of the dataset."""
         settings, pinned = self.settings, self.device.type == "cuda"
         while True:
-            empty = True
             for batch in self.dataset.batches(settings.batch_size, prefetch=settings.prefetch):
-                empty = False
                 yield {
                     name: (values.pin_memory() if pinned else values).to(
                         self.device, non_blocking=True
                     )
                     for name, values in batch.items()
                 }
-            if empty and self.dataset.state_dict()["consumed"] == 0:
-                raise LoaderError(
-                    "the table is too small for one batch",
-                    where=self.dataset.where,
-                    hint="use a smaller --batch-size or --seq-len",
-                )
-            self.dataset.set_epoch(self.dataset.epoch + 1)
 
 
 def learning_rate(step: int, settings: Settings) -> float:

@@ -35,7 +35,15 @@ EXAMPLES = ("etl.pipelines.tour", "etl.pipelines.gpt", "etl.pipelines.train_ddp"
 ONLY: dict[str, tuple[str, ...]] = {
     "etl.delta": ("errors", "compact_collections", "storage"),
     "etl.kernels": (),
-    "etl.loader": ("errors", "schemas", "storage", "delta", "lake.commit_info", "lake.releases"),
+    "etl.loader": (
+        "errors",
+        "schemas",
+        "storage",
+        "delta",
+        "lake.commit_info",
+        "lake.leases",
+        "lake.releases",
+    ),
     "etl.schemas": (),
 }
 """Packages that may import less than their layer allows: only themselves and these."""

@@ -71,15 +71,16 @@ def replay(  # noqa: PLR0913 - one parameter per option
             "the library torch is not installed", hint="pip install 'tokenlake[train]'"
         )
 
-    from etl.loader import TokenDataset, TokenMixture
+    from etl.loader import Shard, TokenDataset, TokenMixture
     from etl.loader.replay import open_saved, read_state
     from etl.loader.replay import replay as replay_batch
 
     if (state is None) == (seq_len is None):
         raise typer.BadParameter("give either --state FILE or --seq-len N")
+    shard = Shard(rank=rank, world_size=world_size)
     dataset: TokenDataset | TokenMixture
     if state is not None:
-        dataset = open_saved(lakes, read_state(state), rank=rank, world_size=world_size)
+        dataset = open_saved(lakes, read_state(state), shard=shard)
     elif len(lakes) > 1:
         raise typer.BadParameter("a mixture needs --state FILE")
     else:
@@ -89,8 +90,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
             seq_len=seq_len,
             version=at_version,
             seed=seed,
-            rank=rank,
-            world_size=world_size,
+            shard=shard,
         )
         dataset.set_epoch(epoch)
     batch = replay_batch(dataset, batch_size=batch_size, step=step, tokenizer=tokenizer)

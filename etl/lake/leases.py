@@ -5,7 +5,8 @@ runs, and removes when it ends. Start and renewal are the file's own times of mo
 of the jobs do not matter, only that of the store. A lease that was not renewed for 15 minutes belongs to a
 dead job. A job that could not renew its lease in time, for example because its machine slept, stops before it
 commits. Leases do not order commits, which the Delta log does: they only hold back deletions. With each
-renewal, every 10 seconds, a run also writes its progress, which ``etl status`` prints.
+renewal, every 10 seconds, a run also writes its progress, which ``etl status`` prints. A lease may name
+versions of tables: its job only reads these, so a vacuum keeps their files and no others.
 """
 
 import os
@@ -13,9 +14,9 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -51,6 +52,9 @@ class Lease:
     started: datetime  # UTC
     renewed: datetime  # UTC
     state: RunState | None = None  # of a run
+    versions: Mapping[str, int] = field(
+        default_factory=dict
+    )  # table -> the only version that it reads
 
     @property
     def since(self) -> datetime:
@@ -66,11 +70,17 @@ class HeldLease:
     """The lease of a job in this process; ``state`` returns the state of a run whenever it is renewed."""
 
     def __init__(
-        self, lake: str, kind: str, state: Callable[[], RunState | None] = lambda: None
+        self,
+        lake: str,
+        kind: str,
+        state: Callable[[], RunState | None] = lambda: None,
+        *,
+        versions: Mapping[str, int] | None = None,
     ) -> None:
         """Write the lease; raises WriteError if the lake is not writable."""
         self.kind = kind
         self._state = state
+        self._versions = dict(versions or {})
         self.key = uuid.uuid4().hex[:12]
         self._lake = lake
         self._uri = storage.join(lake, _FOLDER, f"{kind}-{self.key}.json")
@@ -121,6 +131,7 @@ class HeldLease:
             "process": os.getpid(),
             "started": None if started is None else started.isoformat(),
             "state": None if state is None else state.to_json(),
+            "versions": self._versions,
         }
         checked_json.write(self._uri, content)
         self._renewed = begun

@@ -6,7 +6,9 @@ order      which samples an epoch has, and in which order: arithmetic, no files
 fetch      the tokens of row groups, from local files or an object store
 batches    tokens to tensors: packed windows or padded documents
 
-``sharded_dataset.py`` has what all datasets share: ranks, workers and saved states (``state.py``).
+``sharded_dataset.py`` has what all datasets share: ranks (``ranks.py``, and ``prepared_loaders.py`` for
+accelerate), passes over epochs with workers (``passes.py``) and saved states (``state.py``).
+``open_shared.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures
 how evenly batches mix the input files.
@@ -19,8 +21,10 @@ from etl.loader.dataset import TokenDataset
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
+from etl.loader.open_shared import open_shared
 from etl.loader.order.evenness import Evenness
 from etl.loader.order.shuffle import Shuffle
+from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Batches
 
 __all__ = [
@@ -30,8 +34,10 @@ __all__ = [
     "Expect",
     "Format",
     "Remote",
+    "Shard",
     "Shuffle",
     "Timed",
     "TokenDataset",
     "TokenMixture",
+    "open_shared",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 from etl.errors import LoaderError
@@ -17,11 +17,13 @@ from etl.loader.measure_evenness import measure_evenness
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import Evenness
 from etl.loader.order.shuffle import Shuffle
-from etl.loader.sharded_dataset import Reader, ShardedDataset, resolve_shard
+from etl.loader.ranks import Shard
+from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import find_state
 from etl.schemas import TokenizerRecord
 
 _PLAIN = Format()
+_ALL = Shard()
 _DEFAULT_REMOTE = Remote()
 
 
@@ -34,15 +36,26 @@ class TokenDataset(ShardedDataset):
     - ``version``: a version number or the name of a release. By default the newest version, which is then
       pinned (``dataset.version``).
     - ``shuffle``: True, False (the order of the table), or the settings.
+    - ``shard``: which processes divide the samples; by default all processes of torch.distributed.
     - ``format``: adds document boundaries to the batches, or pads one document per row.
+      ``Format.huggingface()`` is for models of the library transformers, which shift the labels themselves.
     - ``remote``: read-ahead and disk cache for a table in an object store.
     - ``expect``: checks that the table fits the model.
 
-    One pass is one epoch; ``set_epoch`` selects the next, which has its own order. ``dataset.batches(8)``
-    yields batches in the order of the plan (with ``prefetch=4``, a thread prepares them ahead). It also works
-    in ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's
-    StatefulDataLoader. A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches
-    are in another order; it still yields each sample once.
+    One pass is one epoch; the next pass reads the next epoch, which has its own order. ``set_epoch`` selects
+    another one. A pass that is broken off begins again. ``dataset.batches(8)`` yields batches in the order of
+    the plan (with ``prefetch=4``, a thread prepares them ahead). It also works in
+    ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's StatefulDataLoader.
+    A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches are in another
+    order; it still yields each sample once.
+
+    While the dataset is read, a lease keeps the files of its version from `etl vacuum`. If the lake is
+    read-only, a warning says so; `etl release` keeps a version in any case.
+
+    Rank and world size are those at the moment when a pass begins. The Hugging Face Trainer takes the dataset
+    itself, and Accelerate ``prepare(DataLoader(dataset, batch_size=8))``: they distribute the samples, and
+    each window comes once in an epoch. Batches are never distributed again: ``dataset.batches(8)`` needs no
+    ``prepare``.
 
     Raises LoaderError if the table does not exist, has fewer than seq_len + 1 tokens, or does not meet
     ``expect``.
@@ -56,13 +69,11 @@ class TokenDataset(ShardedDataset):
         version: int | str | None = None,
         seed: int = 0,
         shuffle: bool | Shuffle = True,
-        rank: int | None = None,
-        world_size: int | None = None,
+        shard: Shard = _ALL,
         format: Format = _PLAIN,  # noqa: A002 - the best name for callers
         remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
     ) -> None:
-        rank, world_size = resolve_shard(rank, world_size)
         self.seq_len = seq_len
         self.format = format
         self._index = read_index(lake, version=version, remote=remote)
@@ -83,6 +94,7 @@ class TokenDataset(ShardedDataset):
             "seq_len": seq_len,
             "seed": seed,
             "padded": int(format.pad_id is not None),
+            "tensors": asdict(format),
             "lanes": 0 if settings is None else settings.lanes,
             "block_tokens": 0 if settings is None else settings.block_tokens,
             "run_tokens": 0 if settings is None else settings.run_tokens,
@@ -90,8 +102,7 @@ class TokenDataset(ShardedDataset):
         super().__init__(
             num_samples=self._plan.num_samples,
             identity=identity,
-            rank=rank,
-            world_size=world_size,
+            shard=shard,
         )
 
     @classmethod
@@ -117,8 +128,7 @@ class TokenDataset(ShardedDataset):
         if state.get("lanes"):
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: state[name] for name in names})
-        if state.get("padded"):
-            options = {"format": Format(pad_id=0), **options}
+        options = {"format": Format(**state["tensors"]), **options}
         return cls(
             lake,
             seq_len=state["seq_len"],
@@ -138,6 +148,16 @@ class TokenDataset(ShardedDataset):
         return self._index.url
 
     @property
+    def lanes(self) -> int:
+        """The number of lanes in use."""
+        return self._plan.lanes
+
+    @property
+    def per_batch(self) -> bool:
+        """Whether batches have tensors without a row dimension."""
+        return self.format.cu_seqlens
+
+    @property
     def version(self) -> int:
         """The pinned version of the table; later commits do not change it."""
         return self._index.version
@@ -152,36 +172,40 @@ class TokenDataset(ShardedDataset):
         """The number of tokens of an epoch that are in no window; each epoch drops different ones."""
         return self._plan.dropped_tokens
 
+    def tables(self) -> list[tuple[str, int]]:
+        """Return the URL and the version of the table."""
+        return [(self._index.url, self._index.version)]
+
     def tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer recorded in the table's lineage, if any; reads the history."""
-        return next(iter(read_tokenizers(self._index)), None)
+        return next(iter(self.tokenizers()), None)
+
+    def tokenizers(self) -> list[TokenizerRecord]:
+        """Return the distinct tokenizers in the table's lineage, newest first; reads the history."""
+        return read_tokenizers(self._index)
 
     def reader(
         self, epoch: int, batch_format: Format | None = None, budget: BlockBudget = IN_ORDER
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another."""
-        if self.format.pad_id is not None:
+        batch_format = batch_format or self.format
+        if batch_format.pad_id is not None:
             return PaddedReader(
                 self._index,
                 self._plan,
                 epoch=epoch,
                 seq_len=self.seq_len,
-                pad_id=self.format.pad_id,
+                batch_format=batch_format,
                 budget=budget,
             )
         return PackedReader(
-            self._index,
-            self._plan,
-            epoch=epoch,
-            batch_format=batch_format or self.format,
-            budget=budget,
+            self._index, self._plan, epoch=epoch, batch_format=batch_format, budget=budget
         )
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.
 
-        Row b of the batch at step s (from 0) of rank r is the sample ``(s * batch_size + b) *
-        world_size + r``. Raises LoaderError if the sample is out of range.
+        ``step_samples`` returns the samples of a batch. Raises LoaderError if the sample is out of range.
         """
         self._check_sample(sample)
         epoch = self.epoch if epoch is None else epoch

@@ -12,14 +12,16 @@ import torch
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.batches.document_boundaries import Format, measure_lengths
+from etl.loader.batches.document_boundaries import Batch, Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
+from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import State, find_state
+from etl.schemas import TokenizerRecord
 
-Batch = dict[str, torch.Tensor]
+_ROUNDING = 1 - 1e-9  # a weight of exactly 1/4,096 may be rounded
 
 
 class TokenMixture(ShardedDataset):
@@ -31,7 +33,8 @@ class TokenMixture(ShardedDataset):
     batches and state work as in a TokenDataset; the state also has the samples taken from each source, under
     ``sources``.
 
-    Raises LoaderError if a weight is missing or not positive, or if the datasets are not compatible.
+    Raises LoaderError if a weight is missing, not positive or below 1/4,096 of the total, if the datasets are
+    not compatible, or if their tables were written with different tokenizers.
     """
 
     def __init__(
@@ -48,12 +51,12 @@ class TokenMixture(ShardedDataset):
         self.format = self.datasets[0].format
         sizes = np.array([dataset.num_samples for dataset in self.datasets], np.int64)
         shares = compute_shares(np.array([weights[name] for name in self.names], np.float64))
-        lanes = max(dataset.state_dict()["lanes"] for dataset in self.datasets)
+        lanes = max(dataset.identity["lanes"] for dataset in self.datasets)
         self.order = MixtureOrder(shares, sizes, MixtureOrder.classes_for(lanes, sizes), seed)
         if num_samples is None:
             used = self.order.class_samples * self.order.classes
             num_samples = max(int((used * BLOCK // shares).min()), 1)
-        plans = [dataset.state_dict()["plan"] for dataset in self.datasets]
+        plans = [dataset.identity["plan"] for dataset in self.datasets]
         parts = [self.names, plans, shares.tolist(), self.order.classes, num_samples, seed]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         first = self.datasets[0]
@@ -66,15 +69,14 @@ class TokenMixture(ShardedDataset):
                 "shares": dict(zip(self.names, shares.tolist(), strict=True)),
                 "datasets": {name: dict(each.identity) for name, each in datasets.items()},
             },
-            rank=first.rank,
-            world_size=first.world_size,
+            shard=first.shard,
         )
 
     @classmethod
     def from_state(cls, lakes: Mapping[str, str], state: Mapping[str, Any], **options: Any) -> Self:
         """Open the mixture of a saved state and resume there; ``lakes`` are its sources by name.
 
-        ``options`` such as ``rank`` apply to all datasets. Raises LoaderError if the state is not of a
+        ``options`` such as ``shard`` apply to all datasets. Raises LoaderError if the state is not of a
         mixture, or of one with other sources.
         """
         own_state = find_state(state)
@@ -108,6 +110,20 @@ class TokenMixture(ShardedDataset):
         return ", ".join(self.names)
 
     @property
+    def lanes(self) -> int:
+        """The number of classes: a rank that reads one class reads one lane of each source."""
+        return self.order.classes
+
+    @property
+    def per_batch(self) -> bool:
+        """Whether batches have tensors without a row dimension."""
+        return self.format.cu_seqlens
+
+    def tables(self) -> list[tuple[str, int]]:
+        """Return the URL and the version of each table."""
+        return [table for dataset in self.datasets for table in dataset.tables()]
+
+    @property
     def proportions(self) -> dict[str, float]:
         """The share of samples from each source: its normalized weight, rounded to a 4,096th."""
         return dict(zip(self.names, (self.order.shares / BLOCK).tolist(), strict=True))
@@ -120,9 +136,11 @@ class TokenMixture(ShardedDataset):
         counts = self.order.counts(state["epoch"] * self.num_samples + state["consumed"])
         return {**state, "sources": dict(zip(self.names, counts.tolist(), strict=True))}
 
-    def reader(self, epoch: int) -> AbstractContextManager[Reader]:
-        """Return a reader of an epoch's batches."""
-        return _MixtureReader(self, epoch * self.num_samples)
+    def reader(
+        self, epoch: int, batch_format: Format | None = None
+    ) -> AbstractContextManager[Reader]:
+        """Return a reader of an epoch's batches, in the format of the datasets or another."""
+        return _MixtureReader(self, epoch * self.num_samples, batch_format or self.format)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> tuple[str, list[DocumentSpan]]:
         """Return the source of a sample of an epoch (default: the current one), and its documents.
@@ -131,7 +149,7 @@ class TokenMixture(ShardedDataset):
         """
         self._check_sample(sample)
         before = (self.epoch if epoch is None else epoch) * self.num_samples
-        reader = _MixtureReader(self, before)
+        reader = _MixtureReader(self, before, self.format)
         source, source_epoch, source_sample = reader.find_source_sample(sample)
         spans = self.datasets[source].locate(source_sample, epoch=source_epoch)
         return self.names[source], spans
@@ -140,7 +158,7 @@ class TokenMixture(ShardedDataset):
 class _MixtureReader:
     """A reader of a mixture's batches; keeps open readers for the current epochs of its sources."""
 
-    def __init__(self, mixture: TokenMixture, before: int) -> None:
+    def __init__(self, mixture: TokenMixture, before: int, batch_format: Format) -> None:
         self._mixture = mixture
         self._order = mixture.order
         self._before = before  # samples of earlier epochs
@@ -149,7 +167,7 @@ class _MixtureReader:
         self._readers: dict[tuple[int, int], Reader] = {}  # by source and epoch
         self._open: dict[tuple[int, int], ExitStack] = {}
         # Offsets into a flattened batch cannot be merged from parts of the batch; positions can.
-        self._format = mixture.format
+        self._wanted = self._format = batch_format
         if self._format.cu_seqlens:
             self._format = replace(self._format, cu_seqlens=False, position_ids=True)
 
@@ -186,10 +204,10 @@ class _MixtureReader:
         return self._with_lengths(merged)
 
     def _with_lengths(self, batch: Batch) -> Batch:
-        wanted = self._mixture.format
+        wanted = self._wanted
         if not wanted.cu_seqlens:
             return batch
-        batch |= measure_lengths(batch["position_ids"].numpy() == 0)
+        batch |= wanted.measure_lengths(batch["position_ids"].numpy() == 0)
         if not wanted.position_ids:
             del batch["position_ids"]
         return batch
@@ -227,15 +245,39 @@ def _check_compatible(datasets: Mapping[str, TokenDataset], weights: Mapping[str
     for name, weight in weights.items():
         if not 0 < weight < float("inf"):
             raise LoaderError(f"the weight of {name} must be positive and finite, not {weight}")
+    total = sum(weights.values())
+    for name, weight in weights.items():
+        if weight * BLOCK < total * _ROUNDING:
+            raise LoaderError(
+                f"the weight of {name} is {weight / total:.3g} of the total, less than 1/{BLOCK:,}, the "
+                "smallest share of a mixture",
+                hint=f"raise it to {total / BLOCK:.3g}, or leave {name} out",
+            )
 
-    def settings(dataset: TokenDataset) -> tuple[int, int, int, Format]:
-        return dataset.seq_len, dataset.rank, dataset.world_size, dataset.format
+    def settings(dataset: TokenDataset) -> tuple[int, Shard, Format]:
+        return dataset.seq_len, dataset.shard, dataset.format
 
     first_name, first = next(iter(datasets.items()))
     for name, dataset in datasets.items():
         if settings(dataset) != settings(first):
             raise LoaderError(
-                "the datasets differ in (seq_len, rank, world_size, format): "
+                "the datasets differ in (seq_len, shard, format): "
                 f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
                 hint="open all datasets with the same values",
             )
+    _check_tokenizers(datasets)
+
+
+def _check_tokenizers(datasets: Mapping[str, TokenDataset]) -> None:
+    """Raise LoaderError if the lineages of two tables name different tokenizers."""
+    first: tuple[str, TokenizerRecord] | None = None
+    for name, dataset in datasets.items():
+        for record in dataset.tokenizers():
+            first = first or (name, record)
+            if record.sha256 != first[1].sha256:
+                raise LoaderError(
+                    f"the tables have different tokenizers: {first[0]} has {first[1].name} (sha256 "
+                    f"{first[1].sha256}), {name} has {record.name} (sha256 {record.sha256})",
+                    where=dataset.where,
+                    hint="mix only tables whose token ids mean the same: tokenize one of them again",
+                )

@@ -13,9 +13,11 @@ import torch
 
 from etl import storage
 from etl.errors import LoaderError
+from etl.loader.batches.document_boundaries import Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
+from etl.loader.ranks import Shard
 from etl.loader.state import State, find_state
 from etl.schemas import TokenizerRecord
 
@@ -73,17 +75,20 @@ def replay(
     consumed = int(dataset.state_dict()["consumed"])
     start = consumed + step * batch_size * dataset.world_size
     stop = min(start + batch_size * dataset.world_size, dataset.num_samples)
-    samples = range(start, stop)[dataset.rank :: dataset.world_size]
-    if start < 0 or not samples or batch_size < 1:
+    stop -= (stop - start) % dataset.world_size
+    if start < 0 or stop <= start or batch_size < 1:
         raise LoaderError(
             f"the epoch has no batch of {batch_size} samples {step:+d} steps from sample index "
             f"{consumed:,}: it has {dataset.num_samples:,} samples",
             where=dataset.where,
             hint="choose a step within the epoch, and a batch size of at least 1",
         )
+    samples = dataset.plan_steps(batch_size, drop_last=False).samples(range(start, stop))
     sources = _sources(dataset)
     decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)
-    with dataset.reader(dataset.epoch) as reader:
+    # Labels that are shifted by one, and nothing else that the dataset's own format adds.
+    plain = Format(pad_id=dataset.format.pad_id)
+    with dataset.reader(dataset.epoch, plain) as reader:
         batch = reader.batch(samples)
     rows = []
     for row, sample in enumerate(samples):
@@ -100,9 +105,7 @@ def replay(
     )
 
 
-def open_saved(
-    lakes: Sequence[str], state: State, *, rank: int, world_size: int
-) -> TokenDataset | TokenMixture:
+def open_saved(lakes: Sequence[str], state: State, *, shard: Shard) -> TokenDataset | TokenMixture:
     """Open the dataset of a saved state; ``lakes`` is one URL, or NAME=URL for each source of a mixture.
 
     Raises LoaderError if the lakes do not match the state.
@@ -113,14 +116,14 @@ def open_saved(
                 f"the state is of a single table, but {len(lakes)} lakes are given",
                 hint="give one lake",
             )
-        return TokenDataset.from_state(lakes[0], state, rank=rank, world_size=world_size)
+        return TokenDataset.from_state(lakes[0], state, shard=shard)
     named = dict(lake.split("=", 1) for lake in lakes if "=" in lake)
     if len(named) != len(lakes):
         raise LoaderError(
             f"the state is of a mixture of {', '.join(state['datasets'])}",
             hint="give each source as NAME=LAKE",
         )
-    return TokenMixture.from_state(named, state, rank=rank, world_size=world_size)
+    return TokenMixture.from_state(named, state, shard=shard)
 
 
 def _locate(

@@ -1,24 +1,33 @@
 """`ShardedDataset`, the base of all datasets: ranks, workers, epochs, batches and state."""
 
 import os
+import warnings
+import weakref
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from mmap import mmap
+from dataclasses import dataclass
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, Protocol
 
-import torch
-import torch.distributed
+import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
+from etl.loader.batches.document_boundaries import PER_BATCH, Batch
 from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
-from etl.loader.state import STATE_FORMAT, State, check_state, find_state, worker_state
+from etl.loader.passes import Passes, Resumed, Start, Worker
+from etl.loader.prepared_loaders import Prepared, count_samples, find_prepared, num_processes
+from etl.loader.ranks import Rank, Shard
+from etl.loader.state import STATE_FORMAT, State, check_state, find_state
+from etl.loader.version_lease import VersionLease
 
-Batch = dict[str, torch.Tensor]
-_PER_BATCH = ("cu_seqlens", "max_seqlen")  # tensors without a row dimension
+_MANY_SAMPLES = (
+    1 << 19
+)  # windows of 2,048 tokens of a table of a billion: smaller ones are read quickly
+_BATCHES_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
 
 
 class Reader(Protocol):
@@ -28,37 +37,133 @@ class Reader(Protocol):
         """Return samples as tensors with one row each."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """How the samples of a pass become steps: ``batch_size`` rows on each rank.
+
+    The samples of a step are consecutive. They are divided so that few ranks read the same lane; in a batch
+    they are in ascending order.
+    """
+
+    batch_size: int
+    rank: Rank
+    lanes: int
+    drop_last: bool
+    multiple: int = 1  # only so many steps together are complete
+
+    @property
+    def stride(self) -> int:
+        """The number of samples of a step, over all ranks."""
+        return self.batch_size * self.rank.world_size
+
+    def count(self, num_samples: int) -> int:
+        """Return the number of steps in consecutive samples."""
+        rows = num_samples // self.rank.world_size
+        steps = rows // self.batch_size if self.drop_last else -(-rows // self.batch_size)
+        return steps - steps % self.multiple
+
+    def end(self, num_samples: int) -> int:
+        """Return the number of samples, of consecutive ones, that are in the steps."""
+        used = min(self.count(num_samples) * self.stride, num_samples)
+        return used - used % self.rank.world_size
+
+    def samples(self, step: range) -> Sequence[int]:
+        """Return the samples of this rank in a step, in the order of its rows."""
+        if self.rank.world_size == 1:
+            return step
+        first = step.start
+        offsets = _rank_offsets(len(step), first % self.lanes, self.lanes, self.rank)
+        return [first + offset for offset in offsets]
+
+
+@lru_cache(maxsize=4096)  # a step begins in one of few lanes
+def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[int, ...]:
+    """Return which of the samples of a step a rank gets, counted from the first one, ascending.
+
+    Lane l belongs to rank l % R, as far as each rank has equally many lanes. The samples of the other lanes,
+    and those that a rank has beyond its rows, fill the other ranks, in the order of (lane, sample).
+
+    >>> [_rank_offsets(8, 1, 4, Rank(rank, 2)) for rank in range(2)]
+    [(1, 3, 5, 7), (0, 2, 4, 6)]
+    >>> [_rank_offsets(8, 1, 3, Rank(rank, 2)) for rank in range(2)]
+    [(1, 2, 4, 5), (0, 3, 6, 7)]
+    """
+    rows = size // rank.world_size
+    lane = (first_lane + np.arange(size)) % lanes  # (size,), of each sample
+    num_owned = lanes - lanes % rank.world_size
+    owner = np.where(lane < num_owned, lane % rank.world_size, rank.world_size)
+    order = np.lexsort((np.arange(size), owner))
+    firsts = np.searchsorted(owner[order], np.arange(rank.world_size + 1))
+    is_kept = np.arange(size) - firsts[owner[order]] < rows
+    is_kept &= owner[order] < rank.world_size
+    owned = order[is_kept]
+    missing = rows - np.bincount(owner[owned], minlength=rank.world_size)
+    pool = order[~is_kept]
+    pool = pool[np.lexsort((pool, lane[pool]))]
+    before = int(missing[: rank.rank].sum())
+    filled = pool[before : before + int(missing[rank.rank])]
+    return tuple(np.sort(np.append(owned[owner[owned] == rank.rank], filled)).tolist())
+
+
 class ShardedDataset(IterableDataset[Batch]):
     """Samples in a reproducible order, distributed over ranks and DataLoader workers, resumable."""
 
-    def __init__(self, *, num_samples: int, identity: State, rank: int, world_size: int) -> None:
+    def __init__(self, *, num_samples: int, identity: State, shard: Shard) -> None:
         self.num_samples = num_samples
         """The number of samples of an epoch, over all ranks."""
-        self.rank, self.world_size = rank, world_size
+        self.shard = shard
+        """Which processes divide the samples."""
         self.waited = 0.0
         """The seconds that this process has waited for batches."""
         self.identity = identity
         """``plan``, the fingerprint of the order, and the values that it covers."""
-        # Epoch and first sample, in shared memory: persistent workers must see set_epoch. Forked workers
-        # share the mapping. For spawned ones torch moves it to shared memory when it is pickled, in 5 ms.
-        self._start = torch.frombuffer(mmap(-1, 16), dtype=torch.int64)
-        self._consumed = 0
-        self._stride = 0  # samples of a step over all ranks, once iteration has begun
+        self._passes = Passes()
+        self._consumed = 0  # position after the batch returned last in this process
+        self._pass: tuple[Start, Steps] | None = None  # the newest one that this process reads
+        self._worker_steps = 0  # returned in it by this worker
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
+        self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
+        self._reads_ahead = False  # see ``Prepared``
+        self._leases: list[VersionLease] = []
+        self._pickled: tuple[int, Rank, Prepared | None] | None = None
 
     @property
     @abstractmethod
     def where(self) -> str:
         """The location that errors name: the URL of the table."""
 
+    @property
+    @abstractmethod
+    def lanes(self) -> int:
+        """The number of lanes: sample g is in lane g % lanes, and few ranks should read the same one."""
+
+    @property
+    @abstractmethod
+    def per_batch(self) -> bool:
+        """Whether batches have tensors without a row dimension."""
+
+    @abstractmethod
+    def tables(self) -> Sequence[tuple[str, int]]:
+        """Return the URL and the version of each table that is read."""
+
     @abstractmethod
     def reader(self, epoch: int) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches."""
 
     @property
+    def rank(self) -> int:
+        """The rank of this process among those that divide the samples, as it is now."""
+        return self._resolve().rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes that divide the samples, as it is now."""
+        return self._resolve().world_size
+
+    @property
     def epoch(self) -> int:
-        """The current epoch."""
-        return int(self._start[0])
+        """The epoch of the newest pass, or of the first one."""
+        return self._passes.position[0]
 
     @property
     def dropped_samples(self) -> int:
@@ -66,16 +171,24 @@ class ShardedDataset(IterableDataset[Batch]):
         return self.num_samples % self.world_size
 
     def __len__(self) -> int:
-        """Return the number of samples of this rank in an epoch."""
+        """Return the number of samples of this rank in an epoch; of all ranks if accelerate divides them."""
+        if num_processes() > 1 and not self.shard.is_explicit:
+            return count_samples(self.num_samples)
         return self.num_samples // self.world_size
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the samples of this rank, each a dictionary of tensors without a batch dimension."""
+        prepared = self._prepared(self)
+        if prepared is not None:
+            return self._prepared_samples(prepared)
+        if num_processes() > 1 and not self.shard.is_explicit:
+            raise LoaderError(
+                "accelerate is in use, but it has not prepared the loader that reads these samples",
+                where=self.where,
+                hint=f"pass the loader to Accelerator.prepare, or {_BATCHES_HINT}",
+            )
         batches = iter(self.batches(1, drop_last=False))
-        return (
-            {name: values if name in _PER_BATCH else values[0] for name, values in batch.items()}
-            for batch in batches
-        )
+        return (_first_row(batch) for batch in batches)
 
     def batches(self, batch_size: int, *, drop_last: bool = True, prefetch: int = 0) -> "Batches":
         """Return the samples of this rank as an iterable of batches; see ``Batches``.
@@ -85,29 +198,46 @@ class ShardedDataset(IterableDataset[Batch]):
         return Batches(self, batch_size, drop_last=drop_last, prefetch=prefetch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to the beginning of an epoch, or do nothing if it is the current one."""
+        """Move to the beginning of an epoch, or do nothing while that epoch is being read.
+
+        Not needed to advance: the pass after a complete one reads the next epoch. Raises LoaderError if a
+        state of a later epoch was just loaded.
+        """
         if epoch < 0:
             raise LoaderError(f"epoch must be at least 0, not {epoch}")
-        if epoch != self.epoch:
-            self._start_at(epoch, 0)
+        if self._loaded_epoch is not None and epoch < self._loaded_epoch:
+            raise LoaderError(
+                f"the state that was loaded is in epoch {self._loaded_epoch}, "
+                f"but set_epoch({epoch}) would begin an earlier one",
+                where=self.where,
+                hint=f"continue with set_epoch({self._loaded_epoch}); a loader that accelerate prepared "
+                "counts epochs itself, from 0: call its set_epoch too",
+            )
+        if epoch == self.epoch and not self._passes.has_ended:
+            self._passes.keep_epoch()
+        else:
+            self._move(epoch, 0, is_set=True)
 
     def state_dict(self, *, consumed: int | None = None) -> State:
         """Return the position in this epoch: a few integers, equal on all ranks after the same step.
 
         ``consumed`` is the number of samples of the epoch that all ranks together have received. In this
         process the dataset counts them, up to the batch returned last. The workers of a plain DataLoader run
-        ahead of the training loop: pass ``steps * batch_size * world_size``, or use torchdata's
-        StatefulDataLoader.
+        ahead of the training loop, and so do loaders that accelerate has prepared: pass ``steps * batch_size
+        * world_size``, or use torchdata's StatefulDataLoader. Raises LoaderError if it is missing then.
         """
-        worker: Any = get_worker_info()
-        epoch = self.epoch if self._resumed is None else self._resumed["epoch"]
-        consumed = self._consumed if consumed is None else consumed
-        state = {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
-        if worker is None:
-            return state
-        return worker_state(
-            state, worker=worker.id, workers=worker.num_workers, stride=self._stride
-        )
+        if get_worker_info() is not None:
+            return self._worker_state()
+        if consumed is None:
+            if self._passes.is_read_by_workers or self._reads_ahead:
+                raise LoaderError(
+                    "the loader reads ahead, so the dataset cannot tell which samples were received",
+                    where=self.where,
+                    hint="pass consumed=steps * batch_size * world_size, or save the state_dict() of a "
+                    "StatefulDataLoader",
+                )
+            consumed = self._consumed
+        return self._state(self.epoch, consumed)
 
     def load_state_dict(self, state: State) -> None:
         """Resume from a saved state, at any world size, batch size and number of workers.
@@ -117,42 +247,161 @@ class ShardedDataset(IterableDataset[Batch]):
         """
         if get_worker_info() is not None:
             # In a worker of a StatefulDataLoader, which gives each worker its own state.
-            check_state(state, self.state_dict(), where=self.where)
+            check_state(state, self._state(0, 0), where=self.where)
             self._resumed = state
             return
         state = find_state(state)
-        check_state(state, self.state_dict(), where=self.where)
-        self._start_at(int(state["epoch"]), int(state["consumed"]))
+        check_state(state, self._state(0, 0), where=self.where)
+        self._loaded_epoch = int(state["epoch"])
+        self._move(self._loaded_epoch, int(state["consumed"]))
 
-    def steps(self, batch_size: int, *, drop_last: bool) -> Generator[tuple[int, Batch]]:
-        """Return the batches, each with the position after it; a DataLoader worker of W gets every W-th."""
-        worker: Any = get_worker_info()
-        first, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        self._stride = batch_size * self.world_size
-        epoch, first_sample = self._start.tolist()
-        if self._resumed is not None:
-            epoch, first_sample = self._resumed_at(first)
-        self.record_consumed(first_sample + first * self._stride)
-        count = max(self.num_samples - first_sample, 0) // self.world_size
-        steps = count // batch_size if drop_last else -(-count // batch_size)
+    def plan_steps(self, batch_size: int, *, drop_last: bool) -> Steps:
+        """Return how the samples become steps of all ranks, for the rank that this process has now."""
+        return Steps(
+            batch_size=batch_size, rank=self._resolve(), lanes=self.lanes, drop_last=drop_last
+        )
 
-        def read() -> Generator[tuple[int, Batch]]:
-            with self.reader(epoch) as reader:
-                for step in range(first, steps, workers):
-                    start, stop = step * batch_size, min((step + 1) * batch_size, count)
-                    samples = range(
-                        first_sample + start * self.world_size,
-                        first_sample + stop * self.world_size,
-                    )
-                    batch = reader.batch(samples[self.rank :: self.world_size])
-                    next_sample = first_sample + (step + workers) * self._stride  # of this worker
-                    yield samples.stop if worker is None else next_sample, batch
+    def step_samples(self, step: int, batch_size: int) -> list[int]:
+        """Return the samples of this rank's batch at a step of an epoch, counted from 0, for ``locate``.
+
+        Steps are counted from the beginning of the epoch: after resuming with another batch size or number
+        of ranks, the steps of this one would have been others.
+        """
+        steps = self.plan_steps(batch_size, drop_last=False)
+        end = min((step + 1) * steps.stride, self.num_samples)
+        last = end - (end - step * steps.stride) % steps.rank.world_size
+        return list(steps.samples(range(step * steps.stride, last)))
+
+    def steps(self, steps: Steps) -> Generator[tuple[int, bool, Batch]]:
+        """Return the batches of a pass, each with the position after it, and whether it is the last.
+
+        A DataLoader worker of W gets every W-th.
+        """
+        if not steps.count(self.num_samples):
+            raise LoaderError(
+                f"an epoch has {self.num_samples:,} samples, fewer than the {steps.stride:,} of one step "
+                f"of {steps.batch_size:,} on {steps.rank.world_size:,} ranks",
+                where=self.where,
+                hint="use a smaller batch size, shorter windows, or a larger table",
+            )
+        worker = Worker.current()
+        start = self._passes.begin(
+            worker, lambda first: steps.count(self.num_samples - first), self._take_resumed(steps)
+        )
+        self._pass, self._worker_steps, self._loaded_epoch = (start, steps), start.steps, None
+        self._consumed = start.first_sample
+        if worker.id == 0 and self._passes.rank == 0:
+            self._warn_of_few_lanes(steps.rank.world_size)
+            self._protect_versions()
+        remaining = self.num_samples - start.first_sample
+        end = start.first_sample + steps.end(remaining)
+        numbers = range(start.turn, steps.count(remaining), worker.count)[start.steps :]
+        if not numbers:
+            self._passes.end(worker, start.number)
+
+        def read() -> Generator[tuple[int, bool, Batch]]:
+            with self.reader(start.epoch) as reader:
+                for number in numbers:
+                    first = start.first_sample + number * steps.stride
+                    step = range(first, min(first + steps.stride, end))
+                    batch = reader.batch(steps.samples(step))
+                    yield step.stop, number == numbers[-1], batch
+            if worker.loader:  # the next pass may be that of another worker
+                self._end_leases()
 
         return read()
 
-    def record_consumed(self, position: int) -> None:
-        """Record that the samples before a position have been returned."""
+    def _warn_of_few_lanes(self, world_size: int) -> None:
+        if world_size > self.lanes and self.num_samples >= _MANY_SAMPLES:
+            times = world_size / self.lanes
+            warnings.warn(
+                f"{self.where}: {world_size:,} ranks share {self.lanes:,} lanes, so each byte of the table "
+                f"is read {times:.1f} times or more; Shuffle(lanes={world_size}) avoids this",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _protect_versions(self) -> None:
+        """Take leases for the versions of the tables, unless this process holds them already."""
+        if any(lease.is_held for lease in self._leases):
+            return
+        self._leases = [VersionLease(*table) for table in self.tables()]
+        weakref.finalize(self, _end, self._leases)
+
+    def _end_leases(self) -> None:
+        _end(self._leases)
+        self._leases = []
+
+    def record(self, position: int, *, is_last: bool, start: Start) -> None:
+        """Record that the samples before a position have been returned, in this reader."""
         self._consumed = position
+        self._worker_steps += 1
+        if is_last:
+            self._passes.end(Worker.current(), start.number)
+
+    def iterate(self, steps: Steps, *, num_prefetch: int = 0) -> Iterator[Batch]:
+        """Begin a pass now, and return its batches; each is recorded when it is returned."""
+        # Begin now, not at the first batch: a StatefulDataLoader saves the state in between.
+        batches = self.steps(steps)
+        assert self._pass is not None
+        start, _ = self._pass
+        return self._iterate(prefetch(batches, num_prefetch) if num_prefetch else batches, start)
+
+    def _iterate(
+        self, batches: Generator[tuple[int, bool, Batch]], start: Start
+    ) -> Iterator[Batch]:
+        in_worker = get_worker_info() is not None
+        with closing(batches):
+            while True:
+                started = perf_counter()
+                item = next(batches, None)
+                self.waited += perf_counter() - started
+                if item is None:
+                    return
+                position, is_last, batch = item
+                self.record(position, is_last=is_last, start=start)
+                yield WorkerBatch(batch) if in_worker else batch
+
+    def check_unprepared(self, loaded: object) -> None:
+        """Raise LoaderError if accelerate distributes what already is the part of this rank."""
+        prepared = self._prepared(loaded)
+        if prepared is None:
+            return
+        self._reads_ahead = prepared.reads_ahead
+        if num_processes() > 1:
+            raise LoaderError(
+                "each rank has its own batches already, but accelerate would distribute them again",
+                where=self.where,
+                hint=f"{_BATCHES_HINT}, or prepare DataLoader(dataset, batch_size=...)",
+            )
+
+    def _prepared(self, loaded: object) -> Prepared | None:
+        pickled = self._from_parent()
+        return find_prepared(loaded) if pickled is None else pickled[2]
+
+    def _prepared_samples(self, prepared: Prepared) -> Iterator[Batch]:
+        """Yield the samples that a prepared loader takes, empty ones in the places of other ranks."""
+        if self.shard.is_explicit and num_processes() > 1:
+            raise LoaderError(
+                "accelerate distributes the samples of a prepared loader, but the dataset has a Shard",
+                where=self.where,
+                hint=f"leave out shard, or {_BATCHES_HINT}",
+            )
+        if self.per_batch:
+            raise LoaderError(
+                "the document lengths of single rows cannot be stacked, as a prepared loader would do",
+                where=self.where,
+                hint=f"set other options of Format, or {_BATCHES_HINT}",
+            )
+        self._reads_ahead = prepared.reads_ahead
+        steps = Steps(
+            batch_size=prepared.batch_size,
+            rank=prepared.rank,
+            lanes=self.lanes,
+            drop_last=num_processes() > 1,
+            multiple=prepared.multiple,
+        )
+        return _in_places(self.iterate(steps), prepared)
 
     def _check_sample(self, sample: int) -> None:
         if not 0 <= sample < self.num_samples:
@@ -161,21 +410,63 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
             )
 
-    def _resumed_at(self, worker: int) -> tuple[int, int]:
-        """Return the epoch and first sample of all workers, computed from the state of this worker."""
-        assert self._resumed is not None
-        stride = self._resumed["stride"]
-        if stride != self._stride:
+    def _state(self, epoch: int, consumed: int) -> State:
+        return {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
+
+    def _worker_state(self) -> State:
+        """Return the state of this worker: the start of its pass, and the steps that it has returned."""
+        if self._pass is None or self._reads_ahead:
+            raise LoaderError("a worker has a state only while it is read by a StatefulDataLoader")
+        start, steps = self._pass
+        remaining = self.num_samples - start.first_sample
+        return {
+            **self._state(start.epoch, start.first_sample),
+            "worker": start.turn,
+            "workers": Worker.current().count,
+            "steps": self._worker_steps,
+            "stride": steps.stride,
+            "end": start.first_sample + steps.end(remaining),
+        }
+
+    def _take_resumed(self, steps: Steps) -> Resumed | None:
+        """Return the state with which this worker resumes; only the first pass resumes."""
+        state, self._resumed = self._resumed, None
+        if state is None:
+            return None
+        if state["stride"] != steps.stride:
             raise LoaderError(
-                f"the state was saved with {stride} samples per step over all ranks, "
-                f"but this loader has {self._stride}",
+                f"the state was saved with {state['stride']} samples per step over all ranks, "
+                f"but this loader has {steps.stride}",
                 hint="pass the loader's state to dataset.load_state_dict, before the loader starts",
             )
-        return int(self._resumed["epoch"]), int(self._resumed["consumed"]) - worker * stride
+        return Resumed(state["epoch"], state["consumed"], state["worker"], state["steps"])
 
-    def _start_at(self, epoch: int, consumed: int) -> None:
-        self._start[0], self._start[1] = epoch, consumed
+    def _move(self, epoch: int, consumed: int, *, is_set: bool = False) -> None:
+        self._passes.move(epoch, consumed, is_set=is_set)
         self._consumed = consumed
+
+    def _resolve(self) -> Rank:
+        pickled = self._from_parent()
+        return self.shard.resolve() if pickled is None else pickled[1]
+
+    def _from_parent(self) -> tuple[int, Rank, Prepared | None] | None:
+        """Return what the parent of this spawned worker knew about the ranks; None in other processes."""
+        if get_worker_info() is None or self._pickled is None or self._pickled[0] != os.getpid():
+            return None
+        return self._pickled
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields with the present rank, for a spawned worker, which is in no process group."""
+        rank, prepared = self._resolve(), find_prepared(self)
+        fields = {**self.__dict__, "_pickled": (0, rank, prepared), "_leases": []}
+        if self.shard.mesh is not None or self.shard.process_group is not None:
+            fields["shard"] = Shard(rank=rank.rank, world_size=rank.world_size)
+        return fields
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        self.__dict__.update(fields)
+        assert self._pickled is not None
+        self._pickled = (os.getpid(), *self._pickled[1:])
 
 
 class Batches(IterableDataset[Batch]):
@@ -198,27 +489,13 @@ class Batches(IterableDataset[Batch]):
         self.prefetch = prefetch
 
     def __iter__(self) -> Iterator[Batch]:
-        # Read the position now, not at the first batch: a StatefulDataLoader saves it in between.
-        steps = self.dataset.steps(self.batch_size, drop_last=self.drop_last)
-        return self._iterate(prefetch(steps, self.prefetch) if self.prefetch else steps)
-
-    def _iterate(self, steps: Generator[tuple[int, Batch]]) -> Iterator[Batch]:
-        """Yield the batches; the dataset records each when it is returned, not when it is prepared."""
-        in_worker = get_worker_info() is not None
-        with closing(steps):
-            while True:
-                started = perf_counter()
-                step = next(steps, None)
-                self.dataset.waited += perf_counter() - started
-                if step is None:
-                    return
-                position, batch = step
-                self.dataset.record_consumed(position)
-                yield WorkerBatch(batch) if in_worker else batch
+        self.dataset.check_unprepared(self)
+        steps = self.dataset.plan_steps(self.batch_size, drop_last=self.drop_last)
+        return self.dataset.iterate(steps, num_prefetch=self.prefetch)
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in an epoch."""
-        full, rest = divmod(len(self.dataset), self.batch_size)
+        full, rest = divmod(self.dataset.num_samples // self.dataset.world_size, self.batch_size)
         return full + (0 if self.drop_last or not rest else 1)
 
     def state_dict(self) -> State:
@@ -230,39 +507,18 @@ class Batches(IterableDataset[Batch]):
         self.dataset.load_state_dict(state)
 
 
-def resolve_shard(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return rank and world size, by default those of this process.
-
-    Defaults come from torch.distributed if it is initialised, else from the environment variables ``RANK``
-    and ``WORLD_SIZE``, as torchrun sets them, else they are 0 and 1.
-
-    Raises LoaderError if only one of the two is known, or if the rank is not below the world size.
-
-    >>> resolve_shard(1, 4)
-    (1, 4)
-    """
-    where = "rank, world_size"
-    if rank is None and world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        where = "RANK, WORLD_SIZE in the environment"
-        rank, world_size = _variable("RANK"), _variable("WORLD_SIZE")
-        if rank is None and world_size is None:
-            return 0, 1
-    if rank is None or world_size is None or not 0 <= rank < world_size:
-        raise LoaderError(
-            f"rank {rank} is not valid for world size {world_size}",
-            where=where,
-            hint="set both, with 0 <= rank < world_size",
-        )
-    return rank, world_size
+def _end(leases: Sequence[VersionLease]) -> None:
+    for lease in leases:
+        lease.end()
 
 
-def _variable(name: str) -> int | None:
-    value = os.environ.get(name)
-    if value is None:
-        return None
-    try:
-        return int(value)
-    except ValueError as error:
-        raise LoaderError(f"{name}={value!r} is not an integer", where="the environment") from error
+def _first_row(batch: Batch) -> Batch:
+    return {name: values if name in PER_BATCH else values[0] for name, values in batch.items()}
+
+
+def _in_places(batches: Iterator[Batch], prepared: Prepared) -> Iterator[Batch]:
+    for batch in batches:
+        yield from ({} for _ in range(prepared.before))
+        for row in range(len(batch["input_ids"])):
+            yield {name: values[row] for name, values in batch.items()}
+        yield from ({} for _ in range(prepared.after))

@@ -1,25 +1,22 @@
 """The saved state of a dataset: a few integers, also inside checkpoints and torchdata states.
 
-DataLoader workers take the steps in turn, so the state of a worker is the step where *it* continues. The
-states of all W workers are W consecutive steps; the first is the position of the training loop, which is
+DataLoader workers take the steps in turn. The state of a worker is the start of its pass and the number of
+steps that *it* has returned; those of all W workers add up to the position of the training loop, which is
 valid for any number of workers and ranks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from etl.errors import LoaderError
 
-STATE_FORMAT = 2
+STATE_FORMAT = 3
 State = dict[str, Any]
 
 _KEYS = {"format", "plan", "epoch", "consumed"}  # in every state
-_WORKER_KEYS = {"worker", "workers", "stride"}  # also in the state of a DataLoader worker
-
-
-def worker_state(state: State, *, worker: int, workers: int, stride: int) -> State:
-    """Return the state of a DataLoader worker; ``stride`` is the samples per step over all ranks."""
-    return {**state, "worker": worker, "workers": workers, "stride": stride}
+_WORKER_KEYS = {"worker", "workers", "steps", "stride", "end"}
+"""Also in the state of a DataLoader worker: its turn, the number of workers, the steps it has returned, the
+samples per step over all ranks, and the end of its pass."""
 
 
 def find_state(saved: Mapping[str, Any]) -> State:
@@ -29,7 +26,7 @@ def find_state(saved: Mapping[str, Any]) -> State:
 
     Raises LoaderError if it finds no state, or if the workers are not at consecutive steps.
 
-    >>> find_state({"model": {}, "data": {"format": 2, "plan": "a", "epoch": 0, "consumed": 8}})["consumed"]
+    >>> find_state({"model": {}, "data": {"format": 3, "plan": "a", "epoch": 0, "consumed": 8}})["consumed"]
     8
     """
     states = list(_states(saved))
@@ -51,16 +48,16 @@ def find_state(saved: Mapping[str, Any]) -> State:
                 hint="pass one of them",
             )
         return first
-    steps = sorted(int(state["consumed"]) for state in states)
-    expected = [steps[0] + number * first["stride"] for number in range(first["workers"])]
-    if steps != expected:
+    total = sum(int(state["steps"]) for state in states)
+    workers = first["workers"]
+    if any(s["steps"] != len(range(s["worker"], total, workers)) for s in states):
         raise LoaderError(
             "the DataLoader workers are not at consecutive steps, "
             "so only a loader with as many workers can resume",
             hint="load the state into such a loader, or save from a loader over dataset.batches()",
         )
-    last_behind = min(states, key=lambda state: int(state["consumed"]))
-    return {name: value for name, value in last_behind.items() if name not in _WORKER_KEYS}
+    state = {name: value for name, value in first.items() if name not in _WORKER_KEYS}
+    return {**state, "consumed": min(first["consumed"] + total * first["stride"], first["end"])}
 
 
 def check_state(state: State, own: State, *, where: str) -> None:
@@ -89,17 +86,21 @@ def _is_nested(value: Any) -> bool:
 
 
 def _states(saved: Any) -> Iterator[State]:
-    if isinstance(saved, Mapping):
-        if saved.keys() >= _KEYS:
-            yield dict(saved)
-            return
-        for value in saved.values():
-            yield from _states(value)
+    if isinstance(saved, Mapping) and saved.keys() >= _KEYS:
+        yield dict(saved)
+        return
+    for value in _parts(saved):
+        yield from _states(value)
 
 
 def _steps_since_snapshot(saved: Any) -> bool:
-    if not isinstance(saved, Mapping):
-        return False
-    return bool(saved.get("_steps_since_snapshot")) or any(
-        _steps_since_snapshot(value) for value in saved.values()
-    )
+    if isinstance(saved, Mapping) and saved.get("_steps_since_snapshot"):
+        return True
+    return any(_steps_since_snapshot(value) for value in _parts(saved))
+
+
+def _parts(saved: Any) -> Iterable[Any]:
+    """Return the values in a mapping or a list; Lightning keeps the states of loaders in a list."""
+    if isinstance(saved, Mapping):
+        return saved.values()
+    return saved if isinstance(saved, (list, tuple)) else ()

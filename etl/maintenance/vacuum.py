@@ -1,7 +1,8 @@
 """Vacuum a lake: find the files that are no longer needed, and delete them on request.
 
 A data file is needed by the newest version, by every version that was the newest within the retention, and by
-each release. A running job needs all files written or removed since it started, regardless of the retention.
+each release. A running job needs all files written or removed since it started, regardless of the retention,
+or only those of the versions that its lease names, as training does.
 Unneeded files are those that a failed job never committed, and those that a replacement, rebuild, repair or
 optimize removed longer ago than the retention. The parts of uploads that a killed job never completed, and
 its files in the scratch space, are not needed either. Only files with Tokenlake's names are considered.
@@ -60,7 +61,7 @@ class Vacuum:
 
     lake: str
     horizon: datetime  # files unneeded since before this time are deleted
-    jobs: list[str]  # running on the lake; they limit the horizon
+    jobs: list[str]  # running on the lake; those that name no version limit the horizon
     releases: list[str]
     files: list[Unneeded]
     uploads: list[uploads.Upload]
@@ -102,12 +103,15 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
         if own is not None and any(other.kind == own.kind for other in others):
             raise ConflictError("another vacuum of this lake is running", where=url)
         jobs = [other for other in others if other.kind != "vacuum"]
-        horizon = min([now - retain, *(job.since for job in jobs)])
+        # A job that names versions needs no other files, however long it runs.
+        horizon = min([now - retain, *(job.since for job in jobs if not job.versions)])
         retained = releases.list_releases(url)
         files = [
             file
             for name in names
-            for file in _unneeded(url, name, listed.pop(name), horizon, retained)
+            for file in _unneeded(
+                url, name, listed.pop(name), horizon, _versions(name, retained, jobs)
+            )
         ]
         if not any(job.kind == "shuffle" for job in jobs):  # it may have continued another's work
             files += _left_in_scratch(url, horizon)
@@ -120,7 +124,7 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     return Vacuum(
         lake=url,
         horizon=horizon,
-        jobs=[f"{job.kind} since {job.started:%Y-%m-%d %H:%M:%S} UTC" for job in jobs],
+        jobs=[_describe(job) for job in jobs],
         releases=[release.name for release in retained],
         files=files,
         uploads=unfinished,
@@ -149,12 +153,12 @@ def _unneeded(
     name: str,
     listed: SpilledList[_Listed],
     horizon: datetime,
-    retained: Sequence[releases.Release],
+    versions: Sequence[int],
 ) -> Iterator[Unneeded]:
+    """Yield the unneeded files of a table of which some ``versions`` are kept."""
     table = find_table(lake, name)
     if table is None:
         return
-    versions = sorted({r.versions[name] for r in retained if name in r.versions})
     removals = _Removals(table)
     times = _entry_times(table.url, horizon)
     live = DigestSet(_paths(table))
@@ -183,6 +187,19 @@ def _left_in_scratch(lake: str, horizon: datetime) -> Iterator[Unneeded]:
         if file.modified is not None and file.modified < horizon:
             path, why = file.uri.removeprefix(f"{folder}/"), "left by a job that was killed"
             yield Unneeded(table=scratch.FOLDER, file=path, size=file.size, why=why, versions=None)
+
+
+def _versions(
+    name: str, retained: Sequence[releases.Release], jobs: Sequence[leases.Lease]
+) -> list[int]:
+    """Return the versions of a table that releases and running jobs name."""
+    named = [*(each.versions for each in retained), *(job.versions for job in jobs)]
+    return sorted({versions[name] for versions in named if name in versions})
+
+
+def _describe(job: leases.Lease) -> str:
+    reads = "".join(f" on {name} version {version}" for name, version in job.versions.items())
+    return f"{job.kind}{reads} since {job.started:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _paths(table: Table) -> Iterator[str]:

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import fsspec
@@ -68,9 +69,20 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
         ) from error
     if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
         fs.session = counting_session()
+    if fs.async_impl:
+        _keep_after_fork(fs)
     if not retry and hasattr(fs, "retries"):
         fs.retries = 1  # its options differ, so fsspec does not share this instance with others
     return fs
+
+
+@cache
+def _keep_after_fork(_: fsspec.AbstractFileSystem) -> None:
+    """Keep a filesystem in all processes that are forked from this one.
+
+    There, fsspec drops the filesystems of the parent, and they would close its connections with an event loop
+    that does not run: 92 lines of tracebacks for a DataLoader with two workers.
+    """
 
 
 def delta_options(url: str) -> dict[str, str]:

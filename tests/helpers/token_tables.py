@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -157,6 +156,18 @@ def expected_rows(dataset: TokenDataset, shape: Shape, epoch: int = 0) -> list[l
     return [stream[start : start + size + 1] for start in starts]
 
 
-def interleaved(ranks: list[list[list[int]]]) -> list[list[int]]:
-    """Return the rows of all ranks in the order of the plan: one of each rank in turn."""
-    return [row for rows in zip_longest(*ranks) for row in rows if row is not None]
+def merged(ranks: Sequence[Sequence[Any]], order: Sequence[Any], batch_size: int = 1) -> list[Any]:
+    """Return the rows of all ranks step by step, those of a step in the order of the plan.
+
+    The rows of a rank in a step must be in that order, too.
+    """
+    places = {json.dumps(row): place for place, row in enumerate(order)}
+    rows = []
+    for first in range(0, max(map(len, ranks)), batch_size):
+        step = []
+        for rank in ranks:
+            part = [places[json.dumps(row)] for row in rank[first : first + batch_size]]
+            assert part == sorted(part)
+            step += part
+        rows += [order[place] for place in sorted(step)]
+    return rows

@@ -6,7 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from etl.loader import Format, TokenDataset
+from etl.errors import LoaderError
+from etl.loader import Format, Shard, TokenDataset
 from etl.loader.batches.packed import PackedReader
 from tests.helpers.token_tables import (
     MIXED,
@@ -16,8 +17,8 @@ from tests.helpers.token_tables import (
     documents,
     expected_rows,
     group_tokens,
-    interleaved,
     make_lake,
+    merged,
     rows_of,
 )
 
@@ -37,14 +38,23 @@ def test_every_window_comes_once_and_in_order_for_any_table(
         ranks = []
         for rank in range(world_size):
             dataset = TokenDataset(
-                lake, seq_len=seq_len, shuffle=shuffle, rank=rank, world_size=world_size
+                lake,
+                seq_len=seq_len,
+                shuffle=shuffle,
+                shard=Shard(rank=rank, world_size=world_size),
             )
             dataset.set_epoch(epoch)
+            if len(dataset) == 0:
+                with pytest.raises(
+                    LoaderError, match=f"fewer than the {3 * world_size} of one step"
+                ):
+                    rows_of(dataset, 3)
+                return
             ranks.append(rows_of(dataset, 3))
             assert len(ranks[-1]) == len(dataset)
         expected = expected_rows(dataset, shape, epoch)
         kept = len(expected) - dataset.dropped_samples
-        assert interleaved(ranks) == expected[:kept]
+        assert merged(ranks, expected, 3) == expected[:kept]
         tokens = sorted(token for row in expected for token in row[:-1])
         assert len(set(tokens)) == len(tokens) == dataset.num_samples * seq_len
         assert len(tokens) + 1 + dataset.dropped_tokens == dataset.num_tokens
@@ -68,6 +78,7 @@ def test_without_shuffling_the_table_is_read_from_front_to_back(lake):
 def test_samples_and_batches_have_the_same_rows(lake):
     dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED)
     samples = [sample["input_ids"].tolist() for sample in dataset]
+    dataset.set_epoch(0)
     batches = [row for batch in dataset.batches(4) for row in batch["input_ids"].tolist()]
     assert len(dataset) == len(samples)
     assert len(dataset.batches(4)) == len(batches) // 4
@@ -81,13 +92,15 @@ def test_samples_and_batches_have_the_same_rows(lake):
 def test_workers_keep_the_order(lake, world_size, workers):
     ranks = []
     for rank in range(world_size):
-        dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=rank, world_size=world_size)
+        dataset = TokenDataset(
+            lake, seq_len=7, shuffle=MIXED, shard=Shard(rank=rank, world_size=world_size)
+        )
         loader = DataLoader(
             dataset.batches(2, drop_last=False), batch_size=None, num_workers=workers
         )
         ranks.append([row for batch in loader for row in batch["input_ids"].tolist()])
     expected = [row[:-1] for row in expected_rows(dataset, SMALL)]
-    assert interleaved(ranks) == expected[: len(expected) - dataset.dropped_samples]
+    assert merged(ranks, expected, 2) == expected[: len(expected) - dataset.dropped_samples]
 
 
 @many_workers
@@ -145,12 +158,16 @@ def test_locate_returns_the_document_of_each_token(new_place, shape, seq_len, ep
 def test_there_may_be_more_ranks_than_lanes(lake):
     for seq_len in (1, 7):
         ranks = [
-            rows_of(TokenDataset(lake, seq_len=seq_len, shuffle=MIXED, rank=rank, world_size=8))
+            rows_of(
+                TokenDataset(
+                    lake, seq_len=seq_len, shuffle=MIXED, shard=Shard(rank=rank, world_size=8)
+                )
+            )
             for rank in range(8)
         ]
         dataset = TokenDataset(lake, seq_len=seq_len, shuffle=MIXED)
         expected = expected_rows(dataset, SMALL)
-        assert interleaved(ranks) == expected[: len(expected) // 8 * 8]
+        assert merged(ranks, expected) == expected[: len(expected) // 8 * 8]
 
 
 def test_samples_may_be_taken_in_any_order(place):

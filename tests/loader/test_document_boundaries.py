@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
-from etl.loader import Format, TokenDataset
+from etl.loader import Format, Shard, TokenDataset
 from tests.helpers.token_tables import (
     MIXED,
     SHAPES,
@@ -18,6 +18,7 @@ from tests.helpers.token_tables import (
     documents,
     group_tokens,
     make_lake,
+    merged,
 )
 
 EVERYTHING = Format(document_ids=True, position_ids=True, cu_seqlens=True, ignore_boundaries=True)
@@ -110,7 +111,11 @@ def test_each_document_is_a_row(new_place, shape, seq_len, shuffle, writer, epoc
 def test_padded_documents_are_distributed_and_resumed_like_windows(lake):
     def open_dataset(rank=0, world_size=1):
         return TokenDataset(
-            lake, seq_len=12, shuffle=MIXED, format=PADDED, rank=rank, world_size=world_size
+            lake,
+            seq_len=12,
+            shuffle=MIXED,
+            format=PADDED,
+            shard=Shard(rank=rank, world_size=world_size),
         )
 
     def firsts(iterable):
@@ -119,7 +124,7 @@ def test_padded_documents_are_distributed_and_resumed_like_windows(lake):
     whole = firsts(open_dataset().batches(1))
     assert len(whole) == sum(bool(doc.tokens) for doc in documents(SMALL))
     ranks = [firsts(open_dataset(rank, 3).batches(1)) for rank in range(3)]
-    assert [first for step in zip(*ranks, strict=True) for first in step] == whole[:12]
+    assert merged(ranks, whole) == whole[:12]
     workers = DataLoader(open_dataset().batches(2), batch_size=None, num_workers=3)
     assert firsts(workers) == whole
     for consumed in range(len(whole)):
@@ -136,3 +141,38 @@ def test_padded_documents_are_distributed_and_resumed_like_windows(lake):
 def test_padding_and_packing_options_cannot_be_combined():
     with pytest.raises(LoaderError, match="pad_id=0"):
         Format(pad_id=0, cu_seqlens=True)
+
+
+def test_labels_need_not_be_shifted(lake):
+    shifted = next(
+        iter(TokenDataset(lake, seq_len=30, shuffle=MIXED, format=EVERYTHING).batches(4))
+    )
+    wanted = Format.huggingface()
+    batch = next(iter(TokenDataset(lake, seq_len=30, shuffle=MIXED, format=wanted).batches(4)))
+    assert torch.equal(batch["labels"][:, 1:], shifted["labels"][:, :-1])
+    assert (batch["labels"][:, 1:] == -100).any()
+    assert torch.equal(batch["cu_seq_lens_q"], shifted["cu_seqlens"])
+    assert torch.equal(batch["cu_seq_lens_k"], shifted["cu_seqlens"])
+    assert batch["max_length_q"] == batch["max_length_k"] == shifted["max_seqlen"].item()
+    assert type(batch["max_length_q"]) is int
+    loader = DataLoader(
+        TokenDataset(lake, seq_len=30, shuffle=MIXED, format=wanted).batches(4),
+        batch_size=None,
+        num_workers=1,
+    )
+    sent = next(iter(loader))
+    assert sent.keys() == batch.keys()
+    assert type(sent["max_length_q"]) is int
+    padded = next(
+        iter(TokenDataset(lake, seq_len=12, format=Format.huggingface(pad_id=9)).batches(4))
+    )
+    inside = padded["attention_mask"].bool()
+    assert torch.equal(padded["labels"][inside], padded["input_ids"][inside])
+    assert (padded["labels"][~inside] == -100).all()
+
+
+def test_a_state_keeps_the_format(lake):
+    for wanted in (EVERYTHING, PADDED, Format.huggingface()):
+        state = TokenDataset(lake, seq_len=9, format=wanted).state_dict()
+        assert TokenDataset.from_state(lake, state).format == wanted
+        assert TokenDataset.from_state(lake, state, format=PADDED if wanted.pad_id else Format())

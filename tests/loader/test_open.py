@@ -12,7 +12,7 @@ from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
 from etl.lake.table_specs import SPECS
-from etl.loader import TokenDataset
+from etl.loader import Shard, TokenDataset
 from etl.schemas import DUPLICATES, TOKENS
 from tests.helpers.paths import at, opened
 from tests.helpers.token_tables import MIXED, SMALL, make_lake, rows_of
@@ -24,10 +24,11 @@ def test_the_version_is_pinned(place):
     table = Table.open(f"{url}/tokens")
     table.commit([], remove=["000.parquet"], transactions={})
     assert (dataset.version, dataset.num_tokens) == (1, 266)
-    assert len(rows_of(dataset)) == 26
+    rows = rows_of(dataset)
+    assert len(rows) == 26
     newest = TokenDataset(f"{url}/tokens", seq_len=10)
     assert (newest.version, newest.num_tokens) == (2, 212)
-    assert rows_of(TokenDataset(url, seq_len=10, version=1)) == rows_of(dataset)
+    assert rows_of(TokenDataset(url, seq_len=10, version=1)) == rows
     with pytest.raises(LoaderError, match=r"version=1, here 2(.|\n)*hint: open .* version=1"):
         newest.load_state_dict(dataset.state_dict())
 
@@ -40,7 +41,7 @@ def test_errors_state_the_mistake(place, lake):
     with pytest.raises(LoaderError, match=r"needs 268 tokens(.|\n)*hint: use a smaller seq_len"):
         TokenDataset(lake, seq_len=267)
     with pytest.raises(LoaderError, match="rank 2 is not valid for world size 2"):
-        TokenDataset(lake, seq_len=10, rank=2, world_size=2)
+        TokenDataset(lake, seq_len=10, shard=Shard(rank=2, world_size=2))
     other = Table.create(str(place / "duplicates"), DUPLICATES, SPECS["duplicates"].layout)
     with pytest.raises(LoaderError, match="column tokens is missing"):
         TokenDataset(other.url, seq_len=10)
@@ -78,14 +79,14 @@ def test_a_running_total_broken_by_another_tool_is_refused(place):
 
 def test_rank_comes_from_the_environment(lake, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    with pytest.raises(LoaderError, match="rank 1 is not valid for world size None"):
-        TokenDataset(lake, seq_len=10)
-    monkeypatch.setenv("WORLD_SIZE", "2")
     dataset = TokenDataset(lake, seq_len=10)
+    with pytest.raises(LoaderError, match="rank 1 is not valid for world size None"):
+        rows_of(dataset)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert (dataset.rank, dataset.world_size) == (1, 2)
     monkeypatch.setenv("RANK", "one")
     with pytest.raises(LoaderError, match="RANK='one' is not an integer"):
-        TokenDataset(lake, seq_len=10)
+        rows_of(dataset)
 
 
 def test_a_lake_may_be_in_object_storage(s3):

@@ -33,7 +33,7 @@ def test_prefetch_keeps_order_and_state(lake, prefetch):
         )  # of the batches returned, however far ahead the thread is
     assert rows == whole
     assert threads() == []
-    for steps, state in enumerate(states, 1):
+    for steps, state in enumerate(states[:-1], 1):
         resumed = open_dataset(lake)
         resumed.load_state_dict(state)
         assert [row[:-1] for row in rows_of(resumed)] == whole[2 * steps :]

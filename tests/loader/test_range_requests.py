@@ -1,12 +1,15 @@
 """Tables in an object store: the same samples despite faults, few requests, and a limited wait."""
 
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import s3fs
 from hypothesis import assume, example, given, settings
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError, StorageError, TokenlakeError
-from etl.loader import Format, Remote, Shuffle, TokenDataset
+from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset
 from etl.loader.fetch.range_requests import Ranges, read_footer
 from etl.loader.fetch.request_groups import RequestGroups
 from etl.loader.fetch.table_index import TableIndex
@@ -109,10 +112,10 @@ def test_read_ahead_stays_within_the_budget_and_serves_the_lane_that_runs_out_fi
     counts, late = set(), []
     with dataset.reader(0) as reader:
         files = reader._files
-        size_of = files._request_groups.num_bytes
+        size_of = files._request_groups.size
         for sample in range(4, dataset.num_samples):
             reader.batch([0, 1, 2, 3, 4] if sample == 4 else [sample])
-            ahead = [parcel for lane in files._lanes for parcel, _ in lane.ahead]
+            ahead = [request.groups for lane in files._lanes for request in lane.ahead]
             assert sum(map(size_of, ahead)) == 9000 - files._free_bytes <= 9000
             counts.add(len(ahead))
             unfinished = [lane for lane in files._lanes if lane.next_request_group is not None]
@@ -217,6 +220,24 @@ def test_workers_read_a_remote_table(remote_lake, tmp_path, method, workers):
     assert rows == [row[:-1] for row in expected_rows(dataset, SMALL)]
 
 
+@pytest.mark.slow
+def test_forked_workers_print_nothing(remote_lake):
+    code = f"""
+from torch.utils.data import DataLoader
+from etl.loader import TokenDataset
+dataset = TokenDataset({remote_lake!r}, seq_len=7)
+next(iter(dataset.batches(2)))
+loader = DataLoader(
+    dataset.batches(2), batch_size=None, num_workers=2, multiprocessing_context="fork"
+)
+print(len(list(loader)))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert (result.stdout, result.stderr) == ("18\n", "")
+
+
 def test_neighbours_are_fetched_together_and_only_once(s3, s3_endpoint, tmp_path, monkeypatch):
     shape = [[[50] * 4] * 10] * 2
     lake = upload(make_lake(tmp_path, shape), s3)
@@ -229,6 +250,28 @@ def test_neighbours_are_fetched_together_and_only_once(s3, s3_endpoint, tmp_path
             assert len(rows_of(dataset, 4)) == dataset.num_samples
             assert len(proxy.gets(".parquet")) == parcels + 2  # and the footers
             assert len({(r.path, r.range) for r in proxy.gets(".parquet")}) == parcels + 2
+
+
+@pytest.mark.parametrize("world_size", [1, 4])
+def test_the_bytes_at_the_border_of_lanes_are_not_fetched_twice(tmp_path, monkeypatch, world_size):
+    fetched = 0
+    read = Ranges.read
+
+    def read_and_count(ranges, uri, start, stop, *, size):
+        nonlocal fetched
+        fetched += stop - start if stop <= data else 0  # without the footer
+        return read(ranges, uri, start, stop, size=size)
+
+    monkeypatch.setattr(Ranges, "read", read_and_count)
+    lake = make_lake(tmp_path, [[[400]] * 200])
+    file = Path(lake, "tokens", "000.parquet")
+    data = file.stat().st_size - 8 - pq.read_metadata(file).serialized_size
+    shuffle = Shuffle(lanes=4, run_tokens=12_000, block_tokens=100)  # lanes begin inside of runs
+    for rank in range(world_size):
+        shard = Shard(rank=rank, world_size=world_size)
+        dataset = TokenDataset(lake, seq_len=10, shuffle=shuffle, shard=shard)
+        rows_of(as_if_remote(dataset, Remote(request_bytes=1 << 20)), 4)
+    assert 0.5 * data < fetched < 1.1 * data
 
 
 @pytest.mark.slow

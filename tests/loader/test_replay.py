@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from etl.cli.app import app
 from etl.delta.table import Table
 from etl.errors import LoaderError
-from etl.loader import Format, TokenDataset, TokenMixture
+from etl.loader import Format, Shard, TokenDataset, TokenMixture
 from etl.loader.replay import open_saved, read_state, replay
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl
@@ -18,17 +18,17 @@ from tests.helpers.token_tables import MIXED, SMALL, documents, make_lake
 
 
 def test_each_passage_belongs_to_the_document_of_its_tokens(lake):
-    dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
+    dataset = TokenDataset(lake, seq_len=9, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
     owner = {token: doc for doc in documents(SMALL) for token in doc.tokens}
     for step, batch in enumerate(dataset.batches(3)):
-        fresh = TokenDataset(lake, seq_len=9, shuffle=MIXED, rank=1, world_size=2)
+        fresh = TokenDataset(lake, seq_len=9, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
         replayed = replay(fresh, batch_size=3, step=step)
         assert replay(dataset, batch_size=3, step=-1) == replayed  # the dataset is one step further
         assert (replayed.rank, replayed.world_size) == (1, 2)
         assert [(s.name, s.table, s.tokenizer) for s in replayed.sources] == [
             (None, dataset.where, None)
         ]
-        assert [row.sample for row in replayed.rows] == [6 * step + 2 * i + 1 for i in range(3)]
+        assert [row.sample for row in replayed.rows] == dataset.step_samples(step, 3)
         for row, ids in zip(replayed.rows, batch["input_ids"].tolist(), strict=True):
             starts = [passage.span.start for passage in row.passages]
             docs = [owner[ids[start]] for start in starts if start < 9]
@@ -45,7 +45,9 @@ def test_a_state_is_read_from_json_and_from_checkpoints(tmp_path, lake):
     state = dataset.state_dict()
     (tmp_path / "state.json").write_text(json.dumps({"step": 1, "loader": state}))
     torch.save({"model": {"w": torch.ones(2)}, "loader": state}, tmp_path / "all.pt")
-    for name in ("state.json", "all.pt"):
+    loops = {"fit_loop": {"state_dict": {"combined_loader": [state]}}}  # as Lightning saves it
+    torch.save({"loops": loops}, tmp_path / "lightning.ckpt")
+    for name in ("state.json", "all.pt", "lightning.ckpt"):
         assert read_state(str(tmp_path / name)) == state
     (tmp_path / "broken.pt").write_bytes(b"PK not a checkpoint")
     (tmp_path / "broken.json").write_text("{")
@@ -61,7 +63,7 @@ def test_a_state_is_read_from_json_and_from_checkpoints(tmp_path, lake):
 
 def test_a_mixture_is_replayed_from_its_state(place, tmp_path, lake):
     lakes = {"web": lake, "code": make_lake(place, [[[40, 7]], [[90, 31]]])}
-    where = {"rank": 1, "world_size": 2}
+    where = {"shard": Shard(rank=1, world_size=2)}
     datasets = {
         name: TokenDataset(url, seq_len=4, shuffle=MIXED, seed=seed, **where)
         for seed, (name, url) in enumerate(lakes.items())
@@ -140,7 +142,7 @@ def test_the_decoded_text_equals_the_input(tokenized, tmp_path):
 
 def test_the_command_takes_a_state_or_explicit_settings(tokenized, tmp_path):
     lake, _, tokenizer = tokenized
-    dataset = TokenDataset(lake, seq_len=32, seed=5, rank=1, world_size=2)
+    dataset = TokenDataset(lake, seq_len=32, seed=5, shard=Shard(rank=1, world_size=2))
     dataset.set_epoch(1)
     steps = dataset.batches(2)
     next(iter(steps))
@@ -157,7 +159,7 @@ def test_the_command_takes_a_state_or_explicit_settings(tokenized, tmp_path):
     by_settings = run(*settings, "--json")
     assert by_state.stdout == by_settings.stdout
     rows = json.loads(by_state.stdout)["rows"]
-    assert [row["sample"] for row in rows] == [5, 7]
+    assert [row["sample"] for row in rows] == dataset.step_samples(1, 2) == [6, 7]
     shown = run(*settings, "--tokenizer", str(tokenizer))
     assert f"row 0 (sample {rows[0]['sample']})" in shown.stdout
     first = rows[0]["passages"][0]["span"]

@@ -1,10 +1,13 @@
 """Saved states: they resume anywhere, and consumed samples are not read again."""
 
+from dataclasses import asdict
+
 import pytest
 from torch.utils.data import DataLoader
 
-from etl.loader import Shuffle, TokenDataset
-from tests.helpers.token_tables import MIXED, SMALL, expected_rows, interleaved, make_lake, rows_of
+from etl.errors import LoaderError
+from etl.loader import Format, Shard, Shuffle, TokenDataset
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake, merged, rows_of
 
 # The pages of a table with empty documents have more values than tokens.
 EMPTY_DOCUMENTS = [[[0, 0, 0, 30, 0, 30, 0, 0, 30]] * 2]
@@ -28,20 +31,43 @@ def test_resuming_at_any_sample_equals_continuing(place, shape, shuffle):
         resumed.load_state_dict(state)
         assert resumed.epoch == 2
         assert resumed.state_dict() == state
-        assert rows_of(resumed, 2) == whole[consumed:]
-    resumed.set_epoch(2)  # as a training loop does for its current epoch
-    assert rows_of(resumed) == []
-    resumed.set_epoch(3)
-    assert rows_of(resumed) == expected_rows(resumed, shape, 3)
+        following = expected_rows(resumed, shape, 3)
+        assert rows_of(resumed, 2) == (whole[consumed:] or following)
+    for epochs in ((2, 3), (3,)):  # a training loop that counts epochs may begin with either
+        resumed.load_state_dict(states[-1])
+        rows = []
+        for epoch in epochs:
+            resumed.set_epoch(epoch)
+            rows.append(rows_of(resumed))
+        assert rows == ([[], following] if 2 in epochs else [following])
+
+
+def test_epochs_advance_when_a_pass_ends(place):
+    lake = make_lake(place, SMALL)
+    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
+    whole = [expected_rows(dataset, SMALL, epoch) for epoch in range(4)]
+    next(iter(dataset.batches(2)))  # a pass that is broken off begins again
+    assert [rows_of(dataset) for _ in range(3)] == whole[:3]
+    assert (dataset.epoch, dataset.state_dict()["consumed"]) == (2, len(whole[2]))
+    resumed = TokenDataset(lake, seq_len=7, shuffle=MIXED)
+    resumed.load_state_dict(dataset.state_dict(consumed=30))
+    with pytest.raises(LoaderError, match=r"in epoch 2, but set_epoch\(0\)(.|\n)*set_epoch\(2\)"):
+        resumed.set_epoch(0)
+    assert [rows_of(resumed), rows_of(resumed)] == [whole[2][30:], whole[3]]
+    resumed.set_epoch(3)  # it was read to its end: it is read again
+    assert rows_of(resumed) == whole[3]
 
 
 def test_a_state_resumes_at_another_world_size(lake):
     def ranks(world_size: int) -> list[TokenDataset]:
         return [
-            TokenDataset(lake, seq_len=5, shuffle=MIXED, rank=rank, world_size=world_size)
+            TokenDataset(
+                lake, seq_len=5, shuffle=MIXED, shard=Shard(rank=rank, world_size=world_size)
+            )
             for rank in range(world_size)
         ]
 
+    order = [row[:-1] for row in expected_rows(ranks(1)[0], SMALL)]
     state, rows = None, []
     for world_size, batch_size, steps in ((4, 2, 2), (2, 3, 1), (3, 1, 4), (1, 4, 99)):
         datasets = ranks(world_size)
@@ -51,7 +77,7 @@ def test_a_state_resumes_at_another_world_size(lake):
         iterators = [iter(dataset.batches(batch_size, drop_last=False)) for dataset in datasets]
         for _ in range(steps):
             batches = [next(iterator)["input_ids"].tolist() for iterator in iterators]
-            rows += interleaved(batches)
+            rows += merged(batches, order, batch_size)
             states = [dataset.state_dict() for dataset in datasets]
             assert all(each == states[0] for each in states)
             state = states[0]
@@ -61,10 +87,10 @@ def test_a_state_resumes_at_another_world_size(lake):
 
 
 def test_with_workers_the_training_loop_passes_the_consumed_samples(lake):
-    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=1, world_size=2)
-    whole = rows_of(dataset)
+    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
+    whole = rows_of(dataset, 2)
     state = dataset.state_dict(consumed=3 * 2 * 2)  # three steps of two on two ranks
-    resumed = TokenDataset(lake, seq_len=7, shuffle=MIXED, rank=1, world_size=2)
+    resumed = TokenDataset(lake, seq_len=7, shuffle=MIXED, shard=Shard(rank=1, world_size=2))
     resumed.load_state_dict(state)
     loader = DataLoader(resumed.batches(2, drop_last=False), batch_size=None, num_workers=2)
     rows = [row for batch in loader for row in batch["input_ids"].tolist()]
@@ -77,7 +103,7 @@ def test_resuming_reads_no_consumed_row_group(place):
     shuffle = Shuffle(lanes=1, block_tokens=10_000, run_tokens=10)  # the whole table in one block
     dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle)
     whole = expected_rows(dataset, shape)
-    for consumed in range(len(whole), 0, -1):
+    for consumed in range(len(whole) - 1, 0, -1):
         needed = {token // 20 for row in whole[consumed:] for token in row}
         consumed_files = sorted(set(range(6)) - needed)
         resumed = TokenDataset(lake, seq_len=5, shuffle=shuffle)
@@ -96,5 +122,6 @@ def test_a_state_consists_of_a_few_integers(lake):
     assert state.pop("plan") == TokenDataset(lake, seq_len=10).state_dict()["plan"]
     shuffle = {"lanes": 16, "block_tokens": 1 << 18, "run_tokens": 2}
     position = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0, "padded": 0}
-    assert state == {"format": 2, **position, **shuffle}
+    assert state.pop("tensors") == asdict(Format())
+    assert state == {"format": 3, **position, **shuffle}
     assert all(type(value) is int for value in state.values())

@@ -4,13 +4,19 @@ Shape suffixes: B rows of a batch, S tokens of a window, D documents that begin 
 """
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from etl.errors import LoaderError
 
-Batch = dict[str, torch.Tensor]
+Batch = dict[str, Any]
+"""Tensors by name; lengths for Hugging Face models are int."""
+
+_HUGGINGFACE_NAMES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+PER_BATCH = ("cu_seqlens", "max_seqlen", *_HUGGINGFACE_NAMES)
+"""Values of a batch without a row dimension."""
 
 IGNORED = -100
 """The label that torch's cross_entropy ignores by default (its ``ignore_index``)."""
@@ -30,6 +36,11 @@ class Format:
       Each row starts a new document. Rows cannot be stacked: use ``dataset.batches()``.
     - ``ignore_boundaries``: labels that belong to the next document are -100.
 
+    ``shifted_labels=False`` leaves the shift by one to the model: the label of a token is the token itself.
+    Models of the library transformers shift the labels: use ``Format.huggingface()``, which also sets
+    ``names="huggingface"``. Instead of ``cu_seqlens`` and ``max_seqlen``, batches then have
+    ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q`` and ``max_length_k`` (int).
+
     ``pad_id`` instead puts one document in each row, truncated at S + 1 tokens and padded with that id.
     Labels in the padding are -100, ``attention_mask`` int64 (B, S) is 1 for tokens of the document, and
     ``num_tokens`` int64 (B,) is its length before truncation. Documents without tokens are skipped.
@@ -45,6 +56,33 @@ class Format:
     cu_seqlens: bool = False
     ignore_boundaries: bool = False
     pad_id: int | None = None
+    shifted_labels: bool = True
+    names: Literal["torch", "huggingface"] = "torch"
+
+    @staticmethod
+    def huggingface(*, boundaries: bool = True, pad_id: int | None = None) -> "Format":
+        """Return the format of the causal language models of the library transformers.
+
+        They shift the labels themselves. With ``boundaries``, no token attends to or predicts another
+        document: batches have ``position_ids``, and the lengths for flash attention. A batch of B windows
+        of S tokens is passed to the model as it is, without ``attention_mask``. Other implementations of
+        attention see the documents in ``position_ids``, but only with ``use_cache=False`` in the model's
+        configuration.
+
+        The model learns S - 1 tokens of each window, since the label of the last one is not in it.
+
+        >>> Format.huggingface().shifted_labels, Format.huggingface(pad_id=0).cu_seqlens
+        (False, False)
+        """
+        packed = boundaries and pad_id is None
+        return Format(
+            position_ids=packed,
+            cu_seqlens=packed,
+            ignore_boundaries=packed,
+            pad_id=pad_id,
+            shifted_labels=False,
+            names="huggingface",
+        )
 
     def __post_init__(self) -> None:
         if self.pad_id is not None and self.needs_boundaries:
@@ -61,7 +99,8 @@ class Format:
     def add_boundaries(self, batch: Batch, is_start: np.ndarray) -> Batch:
         """Add the requested tensors to a packed batch; ``is_start`` (B, S + 1) bool: document starts."""
         if self.ignore_boundaries:
-            batch["labels"].numpy()[is_start[:, 1:]] = IGNORED
+            labeled = is_start[:, 1:] if self.shifted_labels else is_start[:, :-1]
+            batch["labels"].numpy()[labeled] = IGNORED
         is_start = is_start[:, :-1]
         is_start[:, 0] = False  # a window begins inside document 0, or with it
         if self.document_ids:
@@ -72,18 +111,21 @@ class Format:
             batch["position_ids"] = torch.from_numpy(columns - starts)
         if self.cu_seqlens:
             is_start[:, 0] = True
-            batch |= measure_lengths(is_start)
+            batch |= self.measure_lengths(is_start)
         return batch
 
+    def measure_lengths(self, is_start: np.ndarray) -> Batch:
+        """Return the document lengths by their names; ``is_start`` (B, S) bool: a document starts here."""
+        ends = np.append(np.flatnonzero(is_start), is_start.size).astype(np.int32)
+        starts, longest = torch.from_numpy(ends), int(np.diff(ends).max())
+        if self.names == "huggingface":
+            return dict(zip(_HUGGINGFACE_NAMES, (starts, starts, longest, longest), strict=True))
+        return {"cu_seqlens": starts, "max_seqlen": torch.tensor(longest)}
 
-def measure_lengths(is_start: np.ndarray) -> Batch:
-    """Return ``cu_seqlens`` and ``max_seqlen``; ``is_start`` (B, S) bool: a document starts here."""
-    ends = np.append(np.flatnonzero(is_start), is_start.size).astype(np.int32)
-    longest = torch.tensor(int(np.diff(ends).max()))
-    return {"cu_seqlens": torch.from_numpy(ends), "max_seqlen": longest}
 
-
-def pad_documents(documents: list[np.ndarray], *, seq_len: int, pad_id: int) -> Batch:
+def pad_documents(
+    documents: list[np.ndarray], *, seq_len: int, pad_id: int, shifted_labels: bool = True
+) -> Batch:
     """Return documents, each (n,) int32 with n >= 1, as the rows of a padded batch.
 
     >>> batch = pad_documents([np.array([7, 8, 9], np.int32)], seq_len=4, pad_id=0)
@@ -96,7 +138,10 @@ def pad_documents(documents: list[np.ndarray], *, seq_len: int, pad_id: int) -> 
     for row, tokens in enumerate(documents):
         size = min(len(tokens), seq_len)
         input_ids[row, :size] = tokens[:size]
-        labels[row, : len(tokens) - 1] = tokens[1 : seq_len + 1]
+        if shifted_labels:
+            labels[row, : len(tokens) - 1] = tokens[1 : seq_len + 1]
+        else:
+            labels[row, :size] = tokens[:size]
         mask[row, :size] = 1
     return {
         "input_ids": torch.from_numpy(input_ids),

@@ -204,9 +204,10 @@ class PackedReader:
             windows[row], window_is_start = self._lanes[lane].window(position)
             if is_start is not None and window_is_start is not None:
                 is_start[row] = window_is_start
+        labels = windows[:, 1:] if self._format.shifted_labels else windows[:, :-1]
         batch = {
             "input_ids": torch.from_numpy(windows[:, :-1].astype(np.int64)),
-            "labels": torch.from_numpy(windows[:, 1:].astype(np.int64)),
+            "labels": torch.from_numpy(labels.astype(np.int64)),
         }
         return batch if is_start is None else self._format.add_boundaries(batch, is_start)
 

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from etl.loader.batches.document_boundaries import pad_documents
+from etl.loader.batches.document_boundaries import Format, pad_documents
 from etl.loader.batches.packed import IN_ORDER, BlockBudget
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.table_index import TableIndex
@@ -111,7 +111,7 @@ class PaddedReader:
         *,
         epoch: int,
         seq_len: int,
-        pad_id: int,
+        batch_format: Format,
         budget: BlockBudget = IN_ORDER,
     ) -> None:
         self.budget = budget
@@ -122,7 +122,9 @@ class PaddedReader:
         self._plan = plan
         self._epoch = epoch
         self._seq_len = seq_len
-        self._pad_id = pad_id
+        assert batch_format.pad_id is not None
+        self._pad_id = batch_format.pad_id
+        self._shifted_labels = batch_format.shifted_labels
         self._lanes: dict[int, DocumentLane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
@@ -132,7 +134,12 @@ class PaddedReader:
             if lane not in self._lanes:
                 self._open_lane(lane).prepare(position)
         documents = [self._lanes[lane].document(position) for position, lane in positions]
-        return pad_documents(documents, seq_len=self._seq_len, pad_id=self._pad_id)
+        return pad_documents(
+            documents,
+            seq_len=self._seq_len,
+            pad_id=self._pad_id,
+            shifted_labels=self._shifted_labels,
+        )
 
     def _open_lane(self, number: int) -> DocumentLane:
         self._lanes[number] = DocumentLane(self._plan, self._epoch, number, reader=self)

@@ -29,6 +29,8 @@ _MAX_REQUEST_BYTES = 32 << 20  # longer ranges take several requests: a failure 
 VERIFY = "run `etl verify` on the lake"
 """The hint for a file that does not match its table."""
 
+_MISSING = f"{VERIFY}; `etl release` keeps the files of a version from `etl vacuum`"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
@@ -97,7 +99,7 @@ class Ranges:
                 data = storage.read_range(uri, start, stop, timeout_s=self._remote.timeout_s)
             except (FileNotFoundError, PermissionError) as error:
                 reason = f"{what} cannot be read ({_one_line(error)})"
-                raise StorageError(reason, where=uri, hint=VERIFY) from error
+                raise StorageError(reason, where=uri, hint=_MISSING) from error
             except StorageError:
                 raise
             except Exception as error:  # noqa: BLE001 - each store has its own; they are reported
@@ -148,7 +150,7 @@ def _suggesting_verify() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise StorageError(error.what, where=error.where, hint=error.hint or VERIFY) from error
+        raise StorageError(error.what, where=error.where, hint=error.hint or _MISSING) from error
 
 
 class _RangeFile(io.RawIOBase):

@@ -53,6 +53,7 @@ class _Request(NamedTuple):
     """A request group that is fetched, or waits to be fetched, by a thread."""
 
     request_group: int
+    groups: range  # its row groups in the lane
     future: "Future[_Fetched]"
 
 
@@ -96,9 +97,11 @@ class ReadAhead:
         groups = stream.groups[indices.start : indices.stop]
         group_ends = np.cumsum(self._index.group_tokens[groups], dtype=np.int64)
         request_groups = self._request_groups.containing(groups)
+        is_first = np.diff(request_groups, prepend=-1) != 0
         is_last = np.diff(request_groups, append=-1) != 0
         ends = group_ends[is_last] - (start - stream.start(indices.start))
-        lane = RemoteLane(self._index, self, request_groups[is_last], ends)
+        bounds = np.stack([groups[is_first], groups[is_last] + 1], axis=1)
+        lane = RemoteLane(self._index, self, request_groups[is_last], bounds, ends)
         self._lanes.append(lane)
         return lane
 
@@ -117,7 +120,7 @@ class ReadAhead:
             lane.continue_after(request_group)
         self.request_ahead()
         if future is None or future.cancel():  # cancel fails once a thread has started
-            return self._fetch(request_group)
+            return self._fetch(request_group, lane.row_groups(request_group))
         return future.result()
 
     def _remove_requests(self, lane: "RemoteLane", request_group: int) -> "Future[_Fetched] | None":
@@ -128,7 +131,7 @@ class ReadAhead:
         """
         while lane.ahead:
             request = lane.ahead.popleft()
-            self._free_bytes += self._request_groups.num_bytes(request.request_group)
+            self._free_bytes += self._request_groups.size(request.groups)
             if request.request_group == request_group:
                 return request.future
             request.future.cancel()
@@ -142,14 +145,14 @@ class ReadAhead:
             if (request_group := lane.next_request_group) is not None
         ]:
             lane, request_group = min(candidates, key=lambda pair: pair[0].requested_tokens)
-            size = self._request_groups.num_bytes(request_group)
+            size = self._request_groups.size(lane.row_groups(request_group))
             if size > self._free_bytes:
                 return  # a smaller request of another lane must not use up what this lane needs
             self._free_bytes -= size
             self._request(lane, request_group)
 
     def _request(self, lane: "RemoteLane", request_group: int) -> None:
-        request = _Request(request_group, Future())
+        request = _Request(request_group, lane.row_groups(request_group), Future())
         lane.add_request(request)
         self._jobs.put(request)
         if len(self._threads) < _THREADS:
@@ -162,8 +165,7 @@ class ReadAhead:
             thread.start()
             self._threads.append(thread)
 
-    def _fetch(self, request_group: int) -> _Fetched:
-        groups = self._request_groups.row_groups(request_group)
+    def _fetch(self, request_group: int, groups: range) -> _Fetched:
         file = self._index.file(groups[0])
         path, first = self._index.locate_group(groups[0])
         uri, size = self._index.uri(path), int(self._index.file_bytes[file])
@@ -208,12 +210,20 @@ class RemoteLane:
     """
 
     def __init__(
-        self, index: TableIndex, reader: ReadAhead, request_groups: np.ndarray, ends: np.ndarray
+        self,
+        index: TableIndex,
+        reader: ReadAhead,
+        request_groups: np.ndarray,
+        bounds: np.ndarray,
+        ends: np.ndarray,
     ) -> None:
         self.ahead: deque[_Request] = deque()
         self._index = index
         self._reader = reader
         self._request_groups = request_groups  # (n,) int64, in the order of the lane, each once
+        self._bounds = (
+            bounds  # (n, 2) int32: the first row group of each in the lane, and the one after
+        )
         self._ends = ends  # (n,) int64: tokens of the lane up to the end of each request group
         self._next: int | None = None
         self._held: _Fetched | None = None
@@ -249,6 +259,10 @@ class RemoteLane:
         if self._next is None:
             self._next = self._index_of(self._reader.request_group_of(group))
 
+    def row_groups(self, request_group: int) -> range:
+        """Return the row groups of a request group that are in the lane: at its ends, maybe not all."""
+        return range(*self._bounds[self._index_of(request_group)].tolist())
+
     def _index_of(self, request_group: int) -> int:
         return int(np.flatnonzero(self._request_groups == request_group)[0])
 
@@ -271,11 +285,11 @@ class RemoteLane:
         yield OpenRowGroup(held.span, held.footer, number)
 
 
-def _fetch_requests(jobs: _Jobs, fetch: Callable[[int], _Fetched]) -> None:
+def _fetch_requests(jobs: _Jobs, fetch: Callable[[int, range], _Fetched]) -> None:
     """Fetch the requested request groups until None arrives; the body of a fetching thread."""
     while (request := jobs.get()) is not None:
         if request.future.set_running_or_notify_cancel():
-            _resolve(request.future, partial(fetch, request.request_group))
+            _resolve(request.future, partial(fetch, request.request_group, request.groups))
         del request  # the queue may stay empty for long: do not hold the bytes
 
 

@@ -41,7 +41,10 @@ class RequestGroups:
 
     def num_bytes(self, request_group: int) -> int:
         """Return the approximate size of a request group in bytes."""
-        groups = self.row_groups(request_group)
+        return self.size(self.row_groups(request_group))
+
+    def size(self, groups: range) -> int:
+        """Return the approximate size of consecutive row groups in bytes."""
         return int(_sizes(self.index, groups.start, groups.stop).sum())
 
     def containing(self, groups: np.ndarray) -> np.ndarray:

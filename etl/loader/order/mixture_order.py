@@ -4,8 +4,9 @@ Samples are numbered over all ranks. The source of sample g follows by arithmeti
 
 1. **Shares.** Weights are rounded to whole numbers of ``BLOCK`` samples by largest remainder: each source is
    within half a sample in 4,096 of its weight, and its share is exact at the end of every block.
-2. **Classes.** Sample g has class g % classes, and takes the samples of that class from each source. A rank
-   therefore reads the same lanes of each source as it would read of that source alone (see ``epoch.py``).
+2. **Classes.** Sample g has class g % classes, and takes the samples of that class from each source. Steps
+   are divided among ranks class by class, as those of a single source are lane by lane (see ``epoch.py``), so
+   a rank reads few lanes of each source.
 3. **Blocks.** In a class, each block of ``BLOCK`` samples contains the share of every source, evenly spread:
    a block is divided into as many equal parts as the source has samples, and one comes at a random time in
    each part. No source runs ahead, and all classes are at nearly the same sample of it, as its reader needs.
@@ -28,7 +29,7 @@ _MIN_CLASS_SAMPLES = 64  # in an epoch of a source: fewer than 1/64 of them are 
 def compute_shares(weights: np.ndarray) -> np.ndarray:
     """Return weights, (K,) float64 > 0, as samples per block, (K,) int64 that add up to ``BLOCK``.
 
-    Each source gets at least one sample.
+    Each source gets at least one sample: none may have less than 1/4,096 of the weight.
 
     >>> compute_shares(np.array([3.0, 1.0])).tolist()
     [3072, 1024]

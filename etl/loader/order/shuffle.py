@@ -21,7 +21,8 @@ class Shuffle:
     """The settings of the shuffle; ``epoch.py`` defines the terms.
 
     More lanes mix better but need more memory: each lane that a rank reads holds a block and a page of its
-    file, 2 to 3 MB. With a multiple of the world size, ranks share no row group. Longer runs make larger
+    file, 2 to 3 MB. With a multiple of the world size, ranks share no row group; with fewer lanes than ranks,
+    each row group is read by several of them. Longer runs make larger
     requests to an object store but mix less over time. ``run_tokens=None`` means 8 M tokens, or fewer if a
     lane would otherwise have fewer than 8 runs.
 

@@ -1,0 +1,44 @@
+"""Open a dataset on rank 0 and send it to the other ranks.
+
+Opening reads the log and the footer of every file. In an object store these are as many requests as the table
+has files, on each rank; 1,024 ranks would send them 1,024 times. The index takes 8 bytes per row group.
+"""
+
+import pickle
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from etl.errors import TokenlakeError
+from etl.loader.sharded_dataset import ShardedDataset
+
+_Dataset = TypeVar("_Dataset", bound=ShardedDataset)
+
+
+def open_shared(open_dataset: Callable[[], _Dataset]) -> _Dataset:
+    """Return the dataset that ``open_dataset`` opens, on all ranks; only rank 0 calls it.
+
+    All ranks of torch.distributed must call this function, after ``init_process_group``. Without a process
+    group, it just opens the dataset. Raises the error of rank 0 on all ranks.
+
+    >>> open_shared(lambda: TokenDataset(lake, seq_len=2048))  # doctest: +SKIP
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return open_dataset()
+    message: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            dataset = open_dataset()
+        except TokenlakeError as error:
+            dist.broadcast_object_list([None, (type(error), error.what, error.where, error.hint)])
+            raise
+        dist.broadcast_object_list([pickle.dumps(dataset), None])
+        return dataset
+    dist.broadcast_object_list(message)
+    content, failure = message
+    if failure is not None:
+        kind, what, where, hint = failure
+        raise kind(what, where=where, hint=hint)
+    received: _Dataset = pickle.loads(content)  # noqa: S301 - it comes from rank 0 of this job
+    return received

@@ -1,0 +1,87 @@
+"""Keep the files of a table version from `etl vacuum` while it is read: a lease that names the version.
+
+Rank 0 holds it: in the process that reads, until the dataset is freed or the process ends; in a DataLoader
+worker, during each pass. A thread writes and renews it, so that the first batch does not wait.
+"""
+
+import os
+import threading
+import warnings
+from contextlib import suppress
+
+from etl import storage
+from etl.delta.table import Table
+from etl.errors import StorageError, TableError, TokenlakeError
+from etl.lake import leases, releases
+
+_DELAY_S = 5.0  # a shorter look at a table takes no lease; chosen here
+_RENEW_S = 60.0  # a lease is valid for 15 minutes; 60 requests an hour, 0.0003 USD in S3
+
+
+class VersionLease:
+    """The lease of one version of a table in this process."""
+
+    def __init__(self, table: str, version: int) -> None:
+        """Start the thread."""
+        self.table = table
+        self.version = version
+        self._process = os.getpid()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="tokenlake-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process started the lease; a forked one has no thread that renews it."""
+        return self._process == os.getpid()
+
+    def end(self) -> None:
+        """Remove the lease."""
+        if self.is_held:
+            self._done.set()
+            self._thread.join()
+
+    def _keep(self) -> None:
+        if self._done.wait(_DELAY_S):
+            return
+        lake, _, name = self.table.rpartition("/")
+        try:
+            if name != "tokens" and not Table.exists(storage.join(lake, "documents")):
+                return  # a table outside a lake, of which no vacuum knows
+            lease = leases.HeldLease(lake, "train", versions={name: self.version})
+        except TokenlakeError as error:
+            self._warn(lake, name, f"no lease protects it ({error.what})")
+            return
+        self._check_vacuums(lake, name, lease)
+        while not self._done.wait(_RENEW_S):
+            try:
+                lease.renew()
+            except (
+                TableError
+            ):  # the machine slept for too long: another lease, if it still can be written
+                with suppress(StorageError):
+                    lease = leases.HeldLease(lake, "train", versions={name: self.version})
+            except StorageError:
+                continue  # the store may respond again in a minute
+        with suppress(StorageError):
+            lease.release()
+
+    def _check_vacuums(self, lake: str, name: str, lease: leases.HeldLease) -> None:
+        """Warn if a vacuum that began before the lease may delete files that the newest version lacks."""
+        with suppress(TokenlakeError):
+            jobs = leases.active_leases(lake, lease.now())
+            is_newest = Table.open(self.table).version == self.version
+            if not is_newest and any(job.kind == "vacuum" for job in jobs):
+                self._warn(lake, name, "a vacuum that does not know of this job is under way")
+
+    def _warn(self, lake: str, name: str, reason: str) -> None:
+        """Warn unless a release keeps the version."""
+        with suppress(TokenlakeError):
+            if any(r.versions.get(name) == self.version for r in releases.list_releases(lake)):
+                return
+        warnings.warn(
+            f"{self.table}: version {self.version} may be deleted by `etl vacuum` during training: "
+            f"{reason}; `etl release {lake} NAME --version {self.version}` keeps it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
