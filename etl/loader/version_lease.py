@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from etl import storage
 from etl.delta.table import Table
-from etl.errors import StorageError, TableError, TokenlakeError
+from etl.errors import TableError, TokenlakeError
 from etl.lake import leases, releases
 
-_DELAY_S = 5.0  # a shorter look at a table takes no lease; chosen here
+_DELAY_S = 30.0  # a shorter look at a table takes no lease; chosen here
 _RENEW_S = 60.0  # a lease is valid for 15 minutes; 60 requests an hour, 0.0003 USD in S3
 
 
@@ -49,26 +49,26 @@ class VersionLease:
             if name != "tokens" and not Table.exists(storage.join(lake, "documents")):
                 return  # a table outside a lake, of which no vacuum knows
             lease = leases.HeldLease(lake, "train", versions={name: self.version})
-        except TokenlakeError as error:
-            self._warn(lake, name, f"no lease protects it ({error.what})")
+        except Exception as error:  # noqa: BLE001 - each store has its own; they are reported
+            if not self._done.is_set():
+                what = error.what if isinstance(error, TokenlakeError) else repr(error)
+                self._warn(lake, name, f"no lease protects it ({what})")
             return
         self._check_vacuums(lake, name, lease)
         while not self._done.wait(_RENEW_S):
             try:
                 lease.renew()
-            except (
-                TableError
-            ):  # the machine slept for too long: another lease, if it still can be written
-                with suppress(StorageError):
+            except TableError:  # too late, for example after the machine slept: take another one
+                with suppress(Exception):
                     lease = leases.HeldLease(lake, "train", versions={name: self.version})
-            except StorageError:
-                continue  # the store may respond again in a minute
-        with suppress(StorageError):
+            except Exception:  # noqa: BLE001, S112 - the store may respond again in a minute
+                continue
+        with suppress(Exception):
             lease.release()
 
     def _check_vacuums(self, lake: str, name: str, lease: leases.HeldLease) -> None:
         """Warn if a vacuum that began before the lease may delete files that the newest version lacks."""
-        with suppress(TokenlakeError):
+        with suppress(Exception):
             jobs = leases.active_leases(lake, lease.now())
             is_newest = Table.open(self.table).version == self.version
             if not is_newest and any(job.kind == "vacuum" for job in jobs):
@@ -76,7 +76,7 @@ class VersionLease:
 
     def _warn(self, lake: str, name: str, reason: str) -> None:
         """Warn unless a release keeps the version."""
-        with suppress(TokenlakeError):
+        with suppress(Exception):
             if any(r.versions.get(name) == self.version for r in releases.list_releases(lake)):
                 return
         warnings.warn(
