@@ -25,9 +25,7 @@ MIN_BUCKET_BYTES = 1 << 20
 MAX_BUCKET_BYTES = 1 << 29
 """The greatest such size: chosen here, so that a bucket takes seconds."""
 
-_MEMORY_SHARE = (
-    8  # a bucket is held compressed, as Arrow arrays and combined; a worker has other needs
-)
+_MEMORY_SHARE = 8  # a task holds its bucket compressed, as Arrow arrays and combined
 _MIN_GROUP_BYTES = 1 << 16
 
 

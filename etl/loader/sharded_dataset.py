@@ -24,9 +24,7 @@ from etl.loader.ranks import Rank, Shard
 from etl.loader.state import STATE_FORMAT, State, check_state, find_state
 from etl.loader.version_lease import VersionLease
 
-_MANY_SAMPLES = (
-    1 << 19
-)  # windows of 2,048 tokens of a table of a billion: smaller ones are read quickly
+_MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
 _BATCHES_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
 
 

@@ -80,7 +80,7 @@ def test_a_split_that_takes_too_long_is_quarantined(
     assert run(recipe, cluster=client).ok
     write_jsonl(tmp_path / "d.jsonl", [{"body": "sleep"}])
     write_jsonl(tmp_path / "e.jsonl", records(0, 10))
-    monkeypatch.setattr("etl.job.run.TIME_LIMIT", 5.0)
+    monkeypatch.setattr("etl.compute.cluster.TIME_LIMIT", 5.0)
     report = run(recipe, cluster=client)
     (note,) = report.quarantined
     assert note.source.endswith("d.jsonl")
