@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.helpers.manifests import ROOT
 from tests.k8s.lab.api import Json
 
 _SCRIPT = Path(__file__).with_name("container.sh")
@@ -124,6 +125,7 @@ async def start_container(
     settings = {
         "LAB_READ_ONLY": "true" if context.get("readOnlyRootFilesystem") else "false",
         "LAB_CGROUP": "" if cgroup is None else str(cgroup),
+        "LAB_PROJECT": str(ROOT),
         "LAB_WORKING": container.get("workingDir", "/tmp"),
         "LAB_PRIVILEGES": shlex.join(_privileges(context)),
     }

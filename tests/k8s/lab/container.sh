@@ -42,8 +42,14 @@ while IFS='|' read -r source target options; do
     if [ "$options" = ro ]; then mount -o remount,bind,ro "$root$target"; fi
 done < "$folder/mounts"
 
+if [ ! -d "$root$LAB_PROJECT" ]; then  # it is below a volume, such as /tmp
+    mkdir -p "$root$LAB_PROJECT"
+    mount --bind "$LAB_PROJECT" "$root$LAB_PROJECT"
+    mount -o remount,bind,ro "$root$LAB_PROJECT"
+fi
+
 working=$LAB_WORKING
 privileges=$LAB_PRIVILEGES
-unset LAB_READ_ONLY LAB_CGROUP LAB_WORKING LAB_PRIVILEGES
+unset LAB_READ_ONLY LAB_CGROUP LAB_PROJECT LAB_WORKING LAB_PRIVILEGES
 # shellcheck disable=SC2086
 exec chroot "$root" setpriv --pdeathsig KILL $privileges sh -c 'cd "$0" && exec "$@"' "$working" "$@"
