@@ -42,7 +42,7 @@ while IFS='|' read -r source target options; do
     if [ "$options" = ro ]; then mount -o remount,bind,ro "$root$target"; fi
 done < "$folder/mounts"
 
-if [ ! -d "$root$LAB_PROJECT" ]; then  # it is below a volume, such as /tmp
+if [ ! -e "$root$LAB_PROJECT/pyproject.toml" ]; then  # it is below a volume, such as /tmp
     mkdir -p "$root$LAB_PROJECT"
     mount --bind "$LAB_PROJECT" "$root$LAB_PROJECT"
     mount -o remount,bind,ro "$root$LAB_PROJECT"
