@@ -35,35 +35,42 @@ def reporting_missing_workers(
 def _watch(
     client: Client, report: Callable[[str], None], patience: float, ended: threading.Event
 ) -> None:
-    missing, report_at = 0.0, patience
+    missing, report_at, had_workers = 0.0, patience, False
     interval = min(_INTERVAL, patience)
     while not ended.wait(interval):
         with suppress(Exception):  # the run itself raises if its scheduler is lost
             assert client.scheduler is not None
             if client.sync(client.scheduler.identity, n_workers=0)["n_workers"]:
-                missing, report_at = 0.0, patience
+                missing, report_at, had_workers = 0.0, patience, True
                 continue
             missing += interval
             if missing >= report_at:
                 report_at = missing + _REPEAT
-                report(describe(client.get_events("all"), missing))
+                events = client.get_events("all")
+                report(describe(events, missing, had_workers=had_workers))
 
 
-def describe(events: Sequence[Event], seconds: float) -> str:
+def describe(events: Sequence[Event], seconds: float, *, had_workers: bool = False) -> str:
     """Return the line for a cluster without workers, with the end of the last one.
+
+    The scheduler keeps only the latest events: ``had_workers`` says whether there was a worker before.
 
     >>> describe([(1.0, {"action": "add-worker", "worker": "tcp://a:1"}),
     ...           (1.5, {"action": "remove-worker", "worker": "tcp://a:1"})], 10)
-    'workers    none for 10 s; tcp://a:1 left 0.5 s after it joined: see its log (memory, a package?)'
+    'workers    none for 10 s; tcp://a:1 left 0.5 s after it joined: see its log for the reason'
+    >>> describe([(9.0, {"action": "remove-worker", "worker": "tcp://b:1"})], 10)
+    'workers    none for 10 s; tcp://b:1 left'
+    >>> describe([], 10), describe([], 10, had_workers=True)
+    ('workers    none yet after 10 s', 'workers    none for 10 s')
     """
     joined: dict[str, float] = {}
-    text = f"workers    none yet after {seconds:.0f} s"
+    text = f"workers    none {'for' if had_workers else 'yet after'} {seconds:.0f} s"
     for time, event in events:
         worker = str(event.get("worker"))
         if event.get("action") == "add-worker":
             joined[worker] = time
-        elif event.get("action") == "remove-worker" and worker in joined:
+        elif event.get("action") == "remove-worker":
             text = f"workers    none for {seconds:.0f} s; {worker} left"
-            if (lived := time - joined[worker]) < _BRIEF:
-                text += f" {lived:.1f} s after it joined: see its log (memory, a package?)"
+            if (lived := time - joined.get(worker, float("-inf"))) < _BRIEF:
+                text += f" {lived:.1f} s after it joined: see its log for the reason"
     return text

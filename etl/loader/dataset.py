@@ -153,11 +153,6 @@ class TokenDataset(ShardedDataset):
         return self._plan.lanes
 
     @property
-    def per_batch(self) -> bool:
-        """Whether batches have tensors without a row dimension."""
-        return self.format.cu_seqlens
-
-    @property
     def version(self) -> int:
         """The pinned version of the table; later commits do not change it."""
         return self._index.version

@@ -114,11 +114,6 @@ class TokenMixture(ShardedDataset):
         """The number of classes: a rank that reads one class reads one lane of each source."""
         return self.order.classes
 
-    @property
-    def per_batch(self) -> bool:
-        """Whether batches have tensors without a row dimension."""
-        return self.format.cu_seqlens
-
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of each table."""
         return [table for dataset in self.datasets for table in dataset.tables()]

@@ -87,10 +87,7 @@ class Passes:
         memory = torch.frombuffer(mmap(-1, _PAGES * PAGESIZE), dtype=torch.int64)
         self._pages = memory.reshape(_PAGES, -1)
         self._initial = (0, 0, 0)  # the position of a page that is claimed
-        self._claimed = (
-            os.getpid(),
-            0,
-        )  # the process that runs the loaders, and the number of its page
+        self._claimed = (os.getpid(), 0)  # the process that runs the loaders, and its page
         self._pages[0, _OWNER] = os.getpid()
         self._loader_pass = 0  # how many passes this process has begun as a worker
         self._pickled = (0, 0)  # the process that unpickled this, and the rank of its parent

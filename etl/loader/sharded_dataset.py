@@ -15,7 +15,7 @@ import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.batches.document_boundaries import PER_BATCH, Batch
+from etl.loader.batches.document_boundaries import PER_BATCH, Batch, Format
 from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.passes import Passes, Resumed, Start, Worker
@@ -106,6 +106,9 @@ def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[i
 class ShardedDataset(IterableDataset[Batch]):
     """Samples in a reproducible order, distributed over ranks and DataLoader workers, resumable."""
 
+    format: Format
+    """The tensors of the batches."""
+
     def __init__(self, *, num_samples: int, identity: State, shard: Shard) -> None:
         self.num_samples = num_samples
         """The number of samples of an epoch, over all ranks."""
@@ -134,11 +137,6 @@ class ShardedDataset(IterableDataset[Batch]):
     @abstractmethod
     def lanes(self) -> int:
         """The number of lanes: sample g is in lane g % lanes, and few ranks should read the same one."""
-
-    @property
-    @abstractmethod
-    def per_batch(self) -> bool:
-        """Whether batches have tensors without a row dimension."""
 
     @abstractmethod
     def tables(self) -> Sequence[tuple[str, int]]:
@@ -385,7 +383,7 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
                 hint=f"leave out shard, or {_BATCHES_HINT}",
             )
-        if self.per_batch:
+        if self.format.cu_seqlens:
             raise LoaderError(
                 "the document lengths of single rows cannot be stacked, as a prepared loader would do",
                 where=self.where,
