@@ -52,9 +52,8 @@ class Lease:
     started: datetime  # UTC
     renewed: datetime  # UTC
     state: RunState | None = None  # of a run
-    versions: Mapping[str, int] = field(
-        default_factory=dict
-    )  # table -> the only version that it reads
+    # Table -> the only version that the job reads.
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def since(self) -> datetime:

@@ -152,7 +152,7 @@ def test_parcels_are_neighbours_in_one_file_and_run(
         assert len(unit) == 1
         units.setdefault(unit.pop(), []).append(part)
         assert parcels.containing(np.array(part)).tolist() == [number] * len(part)
-        assert parcels.num_bytes(number) == int(sum(size[g] for g in part))
+        assert parcels.size(parcels.row_groups(number)) == int(sum(size[g] for g in part))
     for parts in units.values():
         total, most = (f(size[g] for part in parts for g in part) for f in (sum, max))
         # As many as necessary, equal except for half a row group at either end.
@@ -177,7 +177,7 @@ def test_requests_to_a_large_table_have_eight_to_twenty_megabytes(bytes_per_toke
         group_documents=counts,
     )
     parcels = RequestGroups.of(index, EpochPlan(counts, 2048, 0, Shuffle()), Remote().request_bytes)
-    sizes = [parcels.num_bytes(p) for p in range(len(parcels.first_group) - 1)]
+    sizes = [parcels.size(parcels.row_groups(p)) for p in range(len(parcels.first_group) - 1)]
     assert sum(sizes) == pytest.approx(index.file_bytes.sum(), rel=1e-6)
     assert np.median(sizes) > 8e6
     assert max(sizes) < 20e6

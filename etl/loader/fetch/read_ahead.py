@@ -221,9 +221,8 @@ class RemoteLane:
         self._index = index
         self._reader = reader
         self._request_groups = request_groups  # (n,) int64, in the order of the lane, each once
-        self._bounds = (
-            bounds  # (n, 2) int32: the first row group of each in the lane, and the one after
-        )
+        # (n, 2) int32: the first row group of each in the lane, and the one after the last.
+        self._bounds = bounds
         self._ends = ends  # (n,) int64: tokens of the lane up to the end of each request group
         self._next: int | None = None
         self._held: _Fetched | None = None

@@ -39,10 +39,6 @@ class RequestGroups:
         last = np.array([len(index.group_tokens)])
         return RequestGroups(index, np.concatenate([*firsts, last]).astype(np.int32))
 
-    def num_bytes(self, request_group: int) -> int:
-        """Return the approximate size of a request group in bytes."""
-        return self.size(self.row_groups(request_group))
-
     def size(self, groups: range) -> int:
         """Return the approximate size of consecutive row groups in bytes."""
         return int(_sizes(self.index, groups.start, groups.stop).sum())
