@@ -112,7 +112,8 @@ def order(row_groups: int) -> dict[str, float]:
     counts = np.random.default_rng(0).integers(750_000, 1_500_000, row_groups, dtype=np.int32)
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before, cpu = memory("VmRSS"), time.process_time()
-    plan = EpochPlan(counts, SEQ_LEN, 0, Shuffle())
+    settings = Shuffle().resolved(int(counts.sum(dtype=np.int64)))
+    plan = EpochPlan(counts, SEQ_LEN, 0, settings)
     stream = plan.stream(0)
     plan.window(0, plan.num_samples - 1)
     cpu = time.process_time() - cpu

@@ -95,7 +95,7 @@ TOKENS: Final = TableSpec(
         bulk="tokens",
         running=("num_tokens", "token_end"),
         row_group_bytes=6 << 20,
-        page_bytes=1 << 18,
+        page_bytes=1 << 16,
         compression="lz4",
         compression_level=3,
     ),

@@ -12,7 +12,7 @@ import numpy as np
 
 from etl import storage
 from etl.errors import LoaderError
-from etl.loader.fetch.row_group_files import LocalFiles
+from etl.loader.fetch.row_group_files import open_files
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import RowGroups
 from etl.schemas import TokenizerRecord
@@ -126,9 +126,9 @@ def sample_ends(index: TableIndex, bos: Collection[int], eos: Collection[int]) -
     """Return the shares of documents that begin with an id in ``bos`` and end with an id in ``eos``.
 
     The sample is the front of up to eight row groups, evenly spread over the table, without empty documents.
-    Raises as ``RowGroups.pieces`` does.
+    Raises as ``RowGroups.open`` does.
     """
-    row_groups = RowGroups(index, LocalFiles(index))
+    row_groups = RowGroups(index, open_files(index))
     groups = np.flatnonzero(index.group_tokens)
     size = min(_SAMPLED_ROW_GROUPS, len(groups))
     sampled = np.linspace(0, len(groups) - 1, size).astype(np.int64)

@@ -82,8 +82,11 @@ class TokenDataset(ShardedDataset):
             expect.check(records, where=self._index.url)
             expect.check_ends(records, self._index)
             self._index = replace(self._index, vocab_size=expect.vocab_size)
-        settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
-        settings = None if settings is None else settings.resolved(self._index.num_tokens)
+        settings = None
+        if shuffle is not False:
+            given = Shuffle() if shuffle is True else shuffle
+            is_remote = self._index.remote is not None
+            settings = given.resolved(self._index.num_tokens, is_remote=is_remote)
         if format.pad_id is None:
             self._plan = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
         else:
@@ -180,9 +183,17 @@ class TokenDataset(ShardedDataset):
         return read_tokenizers(self._index)
 
     def reader(
-        self, epoch: int, batch_format: Format | None = None, budget: BlockBudget = IN_ORDER
+        self,
+        epoch: int,
+        batch_format: Format | None = None,
+        budget: BlockBudget = IN_ORDER,
+        *,
+        world_size: int = 1,
     ) -> AbstractContextManager[Reader]:
-        """Return a reader of an epoch's batches, in the dataset's own format or another."""
+        """Return a reader of an epoch's batches, in the dataset's own format or another.
+
+        ``world_size`` ranks divide the lanes, and so the memory for reading ahead.
+        """
         batch_format = batch_format or self.format
         if batch_format.pad_id is not None:
             return PaddedReader(
@@ -192,9 +203,15 @@ class TokenDataset(ShardedDataset):
                 seq_len=self.seq_len,
                 batch_format=batch_format,
                 budget=budget,
+                world_size=world_size,
             )
         return PackedReader(
-            self._index, self._plan, epoch=epoch, batch_format=batch_format, budget=budget
+            self._index,
+            self._plan,
+            epoch=epoch,
+            batch_format=batch_format,
+            budget=budget,
+            world_size=world_size,
         )
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:

@@ -51,7 +51,7 @@ class TokenMixture(ShardedDataset):
         self.format = self.datasets[0].format
         sizes = np.array([dataset.num_samples for dataset in self.datasets], np.int64)
         shares = compute_shares(np.array([weights[name] for name in self.names], np.float64))
-        lanes = max(dataset.identity["lanes"] for dataset in self.datasets)
+        lanes = max(dataset.lanes for dataset in self.datasets)
         self.order = MixtureOrder(shares, sizes, MixtureOrder.classes_for(lanes, sizes), seed)
         if num_samples is None:
             used = self.order.class_samples * self.order.classes
@@ -132,10 +132,11 @@ class TokenMixture(ShardedDataset):
         return {**state, "sources": dict(zip(self.names, counts.tolist(), strict=True))}
 
     def reader(
-        self, epoch: int, batch_format: Format | None = None
+        self, epoch: int, batch_format: Format | None = None, *, world_size: int = 1
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the format of the datasets or another."""
-        return _MixtureReader(self, epoch * self.num_samples, batch_format or self.format)
+        before = epoch * self.num_samples
+        return _MixtureReader(self, before, batch_format or self.format, world_size)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> tuple[str, list[DocumentSpan]]:
         """Return the source of a sample of an epoch (default: the current one), and its documents.
@@ -153,9 +154,12 @@ class TokenMixture(ShardedDataset):
 class _MixtureReader:
     """A reader of a mixture's batches; keeps open readers for the current epochs of its sources."""
 
-    def __init__(self, mixture: TokenMixture, before: int, batch_format: Format) -> None:
+    def __init__(
+        self, mixture: TokenMixture, before: int, batch_format: Format, world_size: int = 1
+    ) -> None:
         self._mixture = mixture
         self._order = mixture.order
+        self._world_size = world_size
         self._before = before  # samples of earlier epochs
         # Class -> the number of its latest block, its sources and their sample indices.
         self._blocks: dict[int, tuple[int, np.ndarray, np.ndarray]] = {}
@@ -216,7 +220,9 @@ class _MixtureReader:
             stack = self._open[key] = ExitStack()
             dataset = self._mixture.datasets[source]
             self._readers[key] = stack.enter_context(
-                dataset.reader(epoch, self._format, dataset.mixture_budget())
+                dataset.reader(
+                    epoch, self._format, dataset.mixture_budget(), world_size=self._world_size
+                )
             )
         return self._readers[key]
 

@@ -6,12 +6,9 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
-from functools import lru_cache
 from time import perf_counter
 from typing import Any, Protocol
 
-import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
@@ -22,6 +19,7 @@ from etl.loader.passes import Passes, Resumed, Start, Worker
 from etl.loader.prepared_loaders import Prepared, count_samples, find_prepared, num_processes
 from etl.loader.ranks import Rank, Shard
 from etl.loader.state import STATE_FORMAT, State, check_state, find_state
+from etl.loader.steps import Steps
 from etl.loader.version_lease import VersionLease
 
 _MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
@@ -33,74 +31,6 @@ class Reader(Protocol):
 
     def batch(self, samples: Sequence[int]) -> Batch:
         """Return samples as tensors with one row each."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steps:
-    """How the samples of a pass become steps: ``batch_size`` rows on each rank.
-
-    The samples of a step are consecutive. They are divided so that few ranks read the same lane; in a batch
-    they are in ascending order.
-    """
-
-    batch_size: int
-    rank: Rank
-    lanes: int
-    drop_last: bool
-    multiple: int = 1  # only so many steps together are complete
-
-    @property
-    def stride(self) -> int:
-        """The number of samples of a step, over all ranks."""
-        return self.batch_size * self.rank.world_size
-
-    def count(self, num_samples: int) -> int:
-        """Return the number of steps in consecutive samples."""
-        rows = num_samples // self.rank.world_size
-        steps = rows // self.batch_size if self.drop_last else -(-rows // self.batch_size)
-        return steps - steps % self.multiple
-
-    def end(self, num_samples: int) -> int:
-        """Return the number of samples, of consecutive ones, that are in the steps."""
-        used = min(self.count(num_samples) * self.stride, num_samples)
-        return used - used % self.rank.world_size
-
-    def samples(self, step: range) -> Sequence[int]:
-        """Return the samples of this rank in a step, in the order of its rows."""
-        if self.rank.world_size == 1:
-            return step
-        first = step.start
-        offsets = _rank_offsets(len(step), first % self.lanes, self.lanes, self.rank)
-        return [first + offset for offset in offsets]
-
-
-@lru_cache(maxsize=4096)  # a step begins in one of few lanes
-def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[int, ...]:
-    """Return which of the samples of a step a rank gets, counted from the first one, ascending.
-
-    Lane l belongs to rank l % R, as far as each rank has equally many lanes. The samples of the other lanes,
-    and those that a rank has beyond its rows, fill the other ranks, in the order of (lane, sample).
-
-    >>> [_rank_offsets(8, 1, 4, Rank(rank, 2)) for rank in range(2)]
-    [(1, 3, 5, 7), (0, 2, 4, 6)]
-    >>> [_rank_offsets(8, 1, 3, Rank(rank, 2)) for rank in range(2)]
-    [(1, 2, 4, 5), (0, 3, 6, 7)]
-    """
-    rows = size // rank.world_size
-    lane = (first_lane + np.arange(size)) % lanes  # (size,), of each sample
-    num_owned = lanes - lanes % rank.world_size
-    owner = np.where(lane < num_owned, lane % rank.world_size, rank.world_size)
-    order = np.lexsort((np.arange(size), owner))
-    firsts = np.searchsorted(owner[order], np.arange(rank.world_size + 1))
-    is_kept = np.arange(size) - firsts[owner[order]] < rows
-    is_kept &= owner[order] < rank.world_size
-    owned = order[is_kept]
-    missing = rows - np.bincount(owner[owned], minlength=rank.world_size)
-    pool = order[~is_kept]
-    pool = pool[np.lexsort((pool, lane[pool]))]
-    before = int(missing[: rank.rank].sum())
-    filled = pool[before : before + int(missing[rank.rank])]
-    return tuple(np.sort(np.append(owned[owner[owned] == rank.rank], filled)).tolist())
 
 
 class ShardedDataset(IterableDataset[Batch]):
@@ -143,8 +73,8 @@ class ShardedDataset(IterableDataset[Batch]):
         """Return the URL and the version of each table that is read."""
 
     @abstractmethod
-    def reader(self, epoch: int) -> AbstractContextManager[Reader]:
-        """Return a reader of an epoch's batches."""
+    def reader(self, epoch: int, *, world_size: int = 1) -> AbstractContextManager[Reader]:
+        """Return a reader of an epoch's batches on one of some ranks."""
 
     @property
     def rank(self) -> int:
@@ -296,7 +226,7 @@ class ShardedDataset(IterableDataset[Batch]):
             self._passes.end(worker, start.number)
 
         def read() -> Generator[tuple[int, bool, Batch]]:
-            with self.reader(start.epoch) as reader:
+            with self.reader(start.epoch, world_size=steps.rank.world_size) as reader:
                 for number in numbers:
                     first = start.first_sample + number * steps.stride
                     step = range(first, min(first + steps.stride, end))

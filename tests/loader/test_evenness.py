@@ -72,7 +72,8 @@ def test_lanes_mix_as_many_sources(sorted_lake: str) -> None:
     shuffle = Shuffle(lanes=8, block_tokens=16, run_tokens=128)
     dataset = TokenDataset(sorted_lake, seq_len=16, shuffle=shuffle)
     even = dataset.evenness(batch_size=64)
-    assert even.sources_per_batch == pytest.approx(8, abs=1)
+    # Of the eight windows of a lane in a batch, one or none is of the next run.
+    assert 8 <= even.sources_per_batch <= 16
     assert even.document_ratio == pytest.approx(64 / 8, rel=0.3)
 
 

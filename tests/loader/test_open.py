@@ -46,7 +46,7 @@ def test_errors_state_the_mistake(place, lake):
     with pytest.raises(LoaderError, match="column tokens is missing"):
         TokenDataset(other.url, seq_len=10)
     dataset = TokenDataset(lake, seq_len=10)
-    for seed, shuffle, message in ((1, True, "seed=0, here 1"), (0, False, "lanes=16, here 0")):
+    for seed, shuffle, message in ((1, True, "seed=0, here 1"), (0, False, "lanes=256, here 0")):
         with pytest.raises(LoaderError, match=message):
             TokenDataset(lake, seq_len=10, seed=seed, shuffle=shuffle).load_state_dict(
                 dataset.state_dict()

@@ -5,10 +5,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
@@ -19,9 +18,7 @@ from torch.utils.data import DataLoader
 from etl.errors import LoaderError, StorageError, TokenlakeError
 from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset
 from etl.loader.fetch.range_requests import Ranges, read_footer
-from etl.loader.fetch.request_groups import RequestGroups
-from etl.loader.fetch.table_index import TableIndex
-from etl.loader.order.epoch import EpochPlan
+from etl.loader.fetch.request_parts import RequestParts
 from tests.helpers.paths import at, copy
 from tests.helpers.s3_proxy import FAULTS, always, faulty, seeded
 from tests.helpers.token_tables import (
@@ -112,76 +109,58 @@ def test_read_ahead_stays_within_the_budget_and_serves_the_lane_that_runs_out_fi
     counts, late = set(), []
     with dataset.reader(0) as reader:
         files = reader._files
-        size_of = files._request_groups.size
         for sample in range(4, dataset.num_samples):
             reader.batch([0, 1, 2, 3, 4] if sample == 4 else [sample])
-            ahead = [request.groups for lane in files._lanes for request in lane.ahead]
-            assert sum(map(size_of, ahead)) == 9000 - files._free_bytes <= 9000
+            ahead = [request.part for lane in files._lanes for request in lane.ahead]
+            sizes = [part.stop - part.start for part in ahead]
+            assert sum(sizes) == 9000 - files._free_bytes <= 9000
+            assert max(sizes, default=0) <= 2000
             counts.add(len(ahead))
-            unfinished = [lane for lane in files._lanes if lane.next_request_group is not None]
-            for lane in (lane for lane in files._lanes if lane.ahead):
-                # When its last parcel was requested, this lane was the one to run out first.
-                before = int(lane._ends[lane._next - 2]) if lane._next > 1 else 0
-                late.append(any(before > other.requested_tokens for other in unfinished))
+            last = [lane.ahead[-1].part.end for lane in files._lanes if lane.ahead]
+            waiting = [lane.next_part.end for lane in files._lanes if lane.next_part]
+            # Of the parts of a lane, each was requested before any that is needed later.
+            late.append(bool(last and waiting) and min(waiting) < max(last) - 300)
         assert len(files._lanes) == 4
         assert ahead == []
         lanes = list(files._lanes)
     assert max(counts) >= 3
     assert (len(late) > 100, sum(late)) == (True, 0)
-    assert [lane._held for lane in lanes] == [None] * 4  # closing releases the parcels
+    assert [lane._held for lane in lanes] == [[]] * 4  # closing releases the parts
 
 
-@given(SHAPES, st.integers(1, 200), st.integers(1, 5000))
-@example([[[0, 1, 0, 0, 0, 5, 40, 40], [1], []]], 2, 40)
+@given(SHAPES, st.integers(1, 200), st.integers(64, 5000), st.data())
+@example([[[0, 1, 0, 0, 0, 5, 40, 40], [1], []]], 2, 64, None)
 @settings(max_examples=30)
-def test_parcels_are_neighbours_in_one_file_and_run(
-    tmp_path_factory, shape, run_tokens, request_bytes
+def test_parts_cover_a_lane_and_depend_only_on_the_table(
+    tmp_path_factory, shape, run_tokens, part_bytes, data
 ):
     assume(sum(group_tokens(shape)) > 1)
     lake = make_lake(tmp_path_factory.mktemp("table"), shape)
     dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
     index, plan = dataset._index, dataset._plan
-    parcels = RequestGroups.of(index, plan, request_bytes)
-    groups = [list(parcels.row_groups(p)) for p in range(len(parcels.first_group) - 1)]
-    assert [g for part in groups for g in part] == [*range(len(index.group_tokens))]
-    rate = index.file_bytes / np.maximum(index.file_tokens, 1)
-    size = {g: n * rate[index.file(g)] for g, n in enumerate(index.group_tokens)}
-    units: dict[tuple[int, int], list[list[int]]] = {}
-    for number, part in enumerate(groups):
-        unit = {(index.file(g), int(np.searchsorted(plan.runs(), g, "right"))) for g in part}
-        assert len(unit) == 1
-        units.setdefault(unit.pop(), []).append(part)
-        assert parcels.containing(np.array(part)).tolist() == [number] * len(part)
-        assert parcels.size(parcels.row_groups(number)) == int(sum(size[g] for g in part))
-    for parts in units.values():
-        total, most = (f(size[g] for part in parts for g in part) for f in (sum, max))
-        # As many as necessary, equal except for half a row group at either end.
-        assert len(parts) <= max(np.ceil(total / request_bytes), 1)
-        assert len(parts) * (request_bytes + most) >= total
-        for part in parts:
-            assert abs(sum(size[g] for g in part) - total / len(parts)) <= most + request_bytes / 2
+    runs = plan.runs()
 
+    def parts_of(groups):
+        tokens = int(index.group_tokens[groups].sum())
+        parts = RequestParts(index, runs, groups, first=0, last=tokens, part_bytes=part_bytes)
+        return list(parts.parts(int(groups[0])))
 
-@pytest.mark.parametrize("bytes_per_token", [1.1, 1.7])
-def test_requests_to_a_large_table_have_eight_to_twenty_megabytes(bytes_per_token):
-    counts = np.random.default_rng(0).integers(1_300_000, 1_500_000, 20 * 85, dtype=np.int32)
-    files = counts.reshape(20, 85).sum(axis=1, dtype=np.int64)
-    index = TableIndex(
-        url="s3://lake/tokens",
-        version=1,
-        paths=pa.array(map(str, range(20))),
-        file_tokens=files,
-        file_bytes=(files * bytes_per_token).astype(np.int64),
-        first_group=np.arange(0, 20 * 85 + 1, 85),
-        group_tokens=counts,
-        group_documents=counts,
-    )
-    parcels = RequestGroups.of(index, EpochPlan(counts, 2048, 0, Shuffle()), Remote().request_bytes)
-    sizes = [parcels.size(parcels.row_groups(p)) for p in range(len(parcels.first_group) - 1)]
-    assert sum(sizes) == pytest.approx(index.file_bytes.sum(), rel=1e-6)
-    assert np.median(sizes) > 8e6
-    assert max(sizes) < 20e6
-    assert np.mean(np.array(sizes) < 8e6) < 0.2  # at the borders of files and runs
+    groups = plan.stream(0).groups
+    whole = parts_of(groups)
+    assert all(0 < part.stop - part.start <= part_bytes for part in whole)
+    assert [part.end for part in whole] == sorted(part.end for part in whole)
+    for group in groups.tolist():
+        chunk = index.chunk(group, "tokens")
+        own = sorted(part for part in whole if part.file == index.file(group))
+        stop = chunk.start + chunk.size
+        ranges = [range(max(part.start, chunk.start), min(part.stop, stop)) for part in own]
+        ranges = [part for part in ranges if part]
+        assert ranges[0].start == chunk.start
+        assert ranges[-1].stop == stop
+        assert all(a.stop == b.start for a, b in pairwise(ranges))
+    first = 0 if data is None else data.draw(st.integers(0, len(groups) - 1))
+    cuts = {part[:3] for part in whole}
+    assert {part[:3] for part in parts_of(groups[first:])[1:]} <= cuts
 
 
 @pytest.mark.parametrize(
@@ -241,15 +220,12 @@ print(len(list(loader)))
 def test_neighbours_are_fetched_together_and_only_once(s3, s3_endpoint, tmp_path, monkeypatch):
     shape = [[[50] * 4] * 10] * 2
     lake = upload(make_lake(tmp_path, shape), s3)
-    for request_bytes, parcels in ((1 << 20, 2), (1, 20)):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
-        remote = Remote(request_bytes=request_bytes)
-        dataset = TokenDataset(lake, seq_len=10, shuffle=False, remote=remote)
-        with faulty(s3_endpoint, always("500", path="nothing")) as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-            assert len(rows_of(dataset, 4)) == dataset.num_samples
-            assert len(proxy.gets(".parquet")) == parcels + 2  # and the footers
-            assert len({(r.path, r.range) for r in proxy.gets(".parquet")}) == parcels + 2
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    dataset = TokenDataset(lake, seq_len=10, shuffle=False)
+    with faulty(s3_endpoint, always("500", path="nothing")) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        assert len(rows_of(dataset, 4)) == dataset.num_samples
+        assert len(proxy.gets(".parquet")) == 2  # one for each file, and none for its footer
 
 
 @pytest.mark.parametrize("world_size", [1, 4])
@@ -271,6 +247,7 @@ def test_the_bytes_at_the_border_of_lanes_are_not_fetched_twice(tmp_path, monkey
         shard = Shard(rank=rank, world_size=world_size)
         dataset = TokenDataset(lake, seq_len=10, shuffle=shuffle, shard=shard)
         rows_of(as_if_remote(dataset, Remote(request_bytes=1 << 20)), 4)
+    # Each of four lanes begins in a row group of which another one reads the front.
     assert 0.5 * data < fetched < 1.1 * data
 
 

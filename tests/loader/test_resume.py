@@ -120,7 +120,7 @@ def test_resuming_reads_no_consumed_row_group(place):
 def test_a_state_consists_of_a_few_integers(lake):
     state = TokenDataset(lake, seq_len=10).state_dict()
     assert state.pop("plan") == TokenDataset(lake, seq_len=10).state_dict()["plan"]
-    shuffle = {"lanes": 16, "block_tokens": 1 << 18, "run_tokens": 2}
+    shuffle = {"lanes": 256, "block_tokens": 266, "run_tokens": 1}
     position = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0, "padded": 0}
     assert state.pop("tensors") == asdict(Format())
     assert state == {"format": 3, **position, **shuffle}

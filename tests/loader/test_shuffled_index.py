@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.loader.fetch.table_index import TableIndex, order_by_keys
+from etl.loader.fetch.table_index import CHUNKS, TableIndex, order_by_keys
 from etl.schemas.shuffled_files import Bucket
 
 Groups = list[int]
@@ -40,6 +40,7 @@ def index_of(files: list[tuple[Bucket, Groups]]) -> TableIndex:
         first_group=np.cumsum([0, *(len(groups) for _, groups in files)]),
         group_tokens=tokens,
         group_documents=tokens,
+        chunks=np.zeros(len(tokens), CHUNKS),
     )
 
 

@@ -1,14 +1,14 @@
-"""Batches of packed windows: each lane buffers a block of tokens, from which windows are copied.
+"""Batches of packed windows, copied from the decoded pages of each lane, or from its block.
 
-A lane reads all its blocks into the same memory, page by page. Keeping the decoded pages instead would save
-a copy whose cost could not be measured, and take 8 MB more, because pages vary in size and fragment memory.
+If a block of the shuffle is a single window, a lane holds what is left of the page it reads. If not, it reads
+its blocks into the same memory, one after the other.
 
 Shape suffixes: B rows of a batch, S tokens of a window.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ import torch
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.fetch.token_stream import RowGroups, TokenStream
+from etl.loader.fetch.token_stream import MarksOf, RowGroups, TokenStream
 from etl.loader.order.epoch import EpochPlan
 
 Batch = dict[str, torch.Tensor]
@@ -59,8 +59,76 @@ class _Block:
     filled: int = 0  # tokens read so far
 
 
-class Lane:
-    """One lane of an epoch: its current block, and some of the blocks before it."""
+class Lane(Protocol):
+    """One lane of an epoch.
+
+    Its next windows may be at hand as ``rows`` (n, S + 1) int32, of which the first is the window at position
+    ``first``, and ``is_start``, the same, bool: which tokens begin a document.
+    """
+
+    first: int
+    rows: np.ndarray
+    is_start: np.ndarray | None
+
+    def prepare(self, position: int) -> None:
+        """Prepare to read the lane from a position."""
+
+    def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the window at a position of the lane, and which tokens begin a document if requested.
+
+        The window is (S + 1,) int32. Both are views, valid until the next call. Ascending positions are
+        cheap.
+        """
+
+    def close(self) -> None:
+        """Free the memory."""
+
+
+class WindowLane:
+    """A lane whose windows come in the order of the stream: those of the present page are at hand."""
+
+    def __init__(self, plan: EpochPlan, epoch: int, lane: int, *, stream: TokenStream) -> None:
+        self._start = plan.lane(epoch, lane).start * plan.seq_len
+        self._seq_len = plan.seq_len
+        self._stream = stream
+        self._none = np.empty((0, plan.seq_len + 1), np.int32)
+        self.first, self.rows = 0, self._none
+        self.is_start: np.ndarray | None = None
+
+    def prepare(self, position: int) -> None:
+        """Prepare to read the lane from a position."""
+        self._stream.prepare(self._start + position * self._seq_len)
+
+    def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the window at a position of the lane, as ``Lane`` does."""
+        self.rows, self.is_start = self._none, None  # the next page can use the memory
+        start, seq_len = self._start + position * self._seq_len, self._seq_len
+        tokens = np.empty(seq_len + 1, np.int32)
+        is_start = np.empty(seq_len + 1, bool) if self._stream.boundaries else None
+        self._stream.copy(start, tokens, is_start)
+        page, page_is_start = self._stream.read(start + seq_len)
+        count = (len(page) - 1) // seq_len
+        self.first, self.rows = position + 1, _windows(page, count, seq_len)
+        if page_is_start is not None:
+            self.is_start = _windows(page_is_start, count, seq_len)
+        return tokens, is_start
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.rows, self.is_start = self._none, None
+        self._stream.close()
+
+
+def _windows(values: np.ndarray, count: int, seq_len: int) -> np.ndarray:
+    """Return the first windows in consecutive values, each sharing a value with the next, as views."""
+    width = values.itemsize
+    return np.ndarray(
+        (count, seq_len + 1), values.dtype, values.data, strides=(seq_len * width, width)
+    )
+
+
+class BlockLane:
+    """A lane that shuffles blocks: its current block, and some of the blocks before it."""
 
     def __init__(
         self, plan: EpochPlan, epoch: int, lane: int, *, stream: TokenStream, budget: BlockBudget
@@ -73,6 +141,9 @@ class Lane:
         self._blocks: list[_Block] = []  # in the order of loading
         self._has_started = False
         self._block_windows, self._size = plan.block_windows, plan.seq_len + 1
+        self.first = 0
+        self.is_start: np.ndarray | None = None
+        self.rows = np.empty((0, self._size), np.int32)  # none: windows come in another order
 
     def prepare(self, position: int) -> None:
         """Prepare to read the lane from a position."""
@@ -81,11 +152,7 @@ class Lane:
         self._stream.prepare(block.span.start + min(block.window_starts[slot:]))
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the window at a position of the lane, and which tokens begin a document if requested.
-
-        The window is (S + 1,) int32. Both are views, valid until the next call. Ascending positions are
-        cheap.
-        """
+        """Return the window at a position of the lane, as ``Lane`` does."""
         number, slot = divmod(position, self._block_windows)
         for block in self._blocks:
             if block.number == number and slot >= block.first_slot:
@@ -141,7 +208,7 @@ class Lane:
         if copies or len(self._blocks) >= self._budget.blocks:
             block = self._blocks.pop(copies[0] if copies else 0)
             return block.tokens, block.is_start
-        windows = self._plan.lane_start(self._lane + 1) - self._plan.lane_start(self._lane)
+        windows = len(self._plan.lane(self._epoch, self._lane))
         size = min(self._block_windows, windows) * self._plan.seq_len + 1
         is_start = np.empty(size, bool) if self._stream.boundaries else None
         return np.empty(size, np.int32), is_start
@@ -166,7 +233,7 @@ class Lane:
             block.filled += size
 
     def close(self) -> None:
-        """Close the open file."""
+        """Free the memory."""
         self._stream.close()
 
 
@@ -181,27 +248,36 @@ class PackedReader:
         epoch: int,
         batch_format: Format,
         budget: BlockBudget = IN_ORDER,
+        world_size: int = 1,
     ) -> None:
         self._index = index
         self._plan = plan
         self._epoch_stream = plan.stream(epoch)
-        self._files = open_lanes(index, plan, self._epoch_stream)
+        self._files = open_lanes(index, plan, epoch, self._epoch_stream, world_size=world_size)
         self._epoch = epoch
         self._budget = budget
         self._format = batch_format
+        self._marks = MarksOf()
         self._lanes: dict[int, Lane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
         """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
         positions = [divmod(sample, self._plan.lanes) for sample in samples]
-        for position, lane in positions:
-            if lane not in self._lanes:
-                self._open_lane(lane).prepare(position)
+        lanes = self._lanes
+        for position, number in positions:
+            if number not in lanes:
+                self._open_lane(number).prepare(position)
         # int32 first: the rows are still in the CPU cache when they are widened to int64.
         windows = np.empty((len(positions), self._plan.seq_len + 1), np.int32)
         is_start = np.zeros(windows.shape, bool) if self._format.needs_boundaries else None
-        for row, (position, lane) in enumerate(positions):
-            windows[row], window_is_start = self._lanes[lane].window(position)
+        for row, (position, number) in enumerate(positions):
+            lane = lanes[number]
+            at = position - lane.first
+            if 0 <= at < len(lane.rows):
+                windows[row] = lane.rows[at]
+                window_is_start = None if lane.is_start is None else lane.is_start[at]
+            else:
+                windows[row], window_is_start = lane.window(position)
             if is_start is not None and window_is_start is not None:
                 is_start[row] = window_is_start
         labels = windows[:, 1:] if self._format.shifted_labels else windows[:, :-1]
@@ -213,9 +289,13 @@ class PackedReader:
 
     def _open_lane(self, number: int) -> Lane:
         boundaries = self._format.needs_boundaries
-        row_groups = RowGroups(self._index, self._files.lane(number))
+        row_groups = RowGroups(self._index, self._files.lane(number), self._marks)
         stream = TokenStream(row_groups, self._epoch_stream, boundaries=boundaries)
-        lane = Lane(self._plan, self._epoch, number, stream=stream, budget=self._budget)
+        lane: Lane
+        if self._plan.block_windows == 1:
+            lane = WindowLane(self._plan, self._epoch, number, stream=stream)
+        else:
+            lane = BlockLane(self._plan, self._epoch, number, stream=stream, budget=self._budget)
         self._lanes[number] = lane
         return lane
 

@@ -6,6 +6,7 @@ without tokens are skipped; the footers give their number, because an empty list
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -15,23 +16,22 @@ from etl.loader.batches.document_boundaries import Format, pad_documents
 from etl.loader.batches.packed import IN_ORDER, BlockBudget
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.fetch.token_stream import RowGroups, TokenStream
+from etl.loader.fetch.token_stream import MarksOf, RowGroups, TokenStream
 from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.shuffle import Shuffle
+from etl.loader.order.shuffle import ResolvedShuffle
 
 Batch = dict[str, torch.Tensor]
 
 
-def plan_documents(index: TableIndex, seed: int, shuffle: Shuffle | None) -> EpochPlan:
+def plan_documents(index: TableIndex, seed: int, shuffle: ResolvedShuffle | None) -> EpochPlan:
     """Return the order of a table's documents; settings in tokens are divided by the mean length."""
     count = int(index.group_documents.sum(dtype=np.int64))
     if shuffle is not None and count:
         mean = max(index.num_tokens // count, 1)
-        run_tokens = shuffle.resolved(index.num_tokens).run_tokens or 1
-        shuffle = Shuffle(
-            lanes=shuffle.lanes,
+        shuffle = replace(
+            shuffle,
             block_tokens=max(shuffle.block_tokens // mean, 1),
-            run_tokens=max(run_tokens // mean, 1),
+            run_tokens=max(shuffle.run_tokens // mean, 1),
         )
     return EpochPlan(index.group_documents, 1, seed, shuffle, overlap=0)
 
@@ -47,8 +47,9 @@ class DocumentLane:
         self._epoch = epoch
         self._lane = lane
         self._reader = reader
-        self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
+        self._row_groups = RowGroups(reader.index, reader.files.lane(lane), reader.marks)
         self._stream = TokenStream(self._row_groups, reader.epoch_tokens, boundaries=False)
+        self._starts = (-1, np.zeros(1, np.int64))  # a row group, and where its documents begin
         # Block number -> the first slot whose document is loaded, the order, the documents.
         self._blocks: OrderedDict[int, tuple[int, np.ndarray, list[np.ndarray]]] = OrderedDict()
 
@@ -91,20 +92,22 @@ class DocumentLane:
     def _read_documents(self, index: int, first: int, last: int) -> list[np.ndarray]:
         """Return the whole documents [first, last) of the row group at an index of the stream."""
         number = int(self._reader.epoch_documents.groups[index])
-        starts = np.unique(self._row_groups.document_starts(number))  # (documents + 1,)
+        if number != self._starts[0]:
+            self._starts = (number, np.unique(self._row_groups.document_starts(number)))
+        starts = self._starts[1]  # (documents + 1,)
         tokens = np.empty(int(starts[last] - starts[first]), np.int32)
         self._stream.copy(self._reader.epoch_tokens.start(index) + int(starts[first]), tokens)
         return np.split(tokens, starts[first + 1 : last] - starts[first])
 
     def close(self) -> None:
-        """Close the open file."""
+        """Free the memory."""
         self._stream.close()
 
 
 class PaddedReader:
     """A reader of padded batches of an epoch's documents; opens lanes on demand."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that an epoch needs
         self,
         index: TableIndex,
         plan: EpochPlan,
@@ -113,12 +116,14 @@ class PaddedReader:
         seq_len: int,
         batch_format: Format,
         budget: BlockBudget = IN_ORDER,
+        world_size: int = 1,
     ) -> None:
         self.budget = budget
         self.index = index
         self.epoch_documents = plan.stream(epoch)
-        self.files = open_lanes(index, plan, self.epoch_documents)
+        self.files = open_lanes(index, plan, epoch, self.epoch_documents, world_size=world_size)
         self.epoch_tokens = EpochStream.of(self.epoch_documents.groups, index.group_tokens)
+        self.marks = MarksOf()
         self._plan = plan
         self._epoch = epoch
         self._seq_len = seq_len

@@ -1,27 +1,27 @@
 """Read the pages of a token column directly: three times as fast as a Parquet reader.
 
 A list<int32> column of PLAIN pages stores its tokens as they are in memory, after two short runs of levels
-that mark where lists begin. A page is decompressed and viewed, but not decoded: 880 Mtok per CPU second,
-against 300 with pyarrow (lz4). Pages before the first requested token are not even decompressed. Other
-layouts (dictionaries, other encodings, data pages v2) are left to pyarrow.
+that mark where lists begin. A page is decompressed and viewed, but not decoded. Pages before the first
+requested token are not even decompressed. Other layouts (dictionaries, other encodings, data pages v2) are
+left to pyarrow.
 
 Layout: https://parquet.apache.org/docs/file-format/data-pages/, parquet.thrift and the Thrift compact
 protocol, of which page headers use integers and structs.
 """
 
+import re
 import struct
-from collections.abc import Iterator
-from typing import Any, Protocol
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
-_CODECS: dict[str, Any] = {
-    "UNCOMPRESSED": None,
-    "LZ4": "lz4_raw",
-    "ZSTD": "zstd",
-    "SNAPPY": "snappy",
-}
+_CODECS = (None, "lz4_raw", "zstd", "snappy")
+_NAMES = {"UNCOMPRESSED": 0, "LZ4": 1, "ZSTD": 2, "SNAPPY": 3}
+_OPENED = tuple(None if name is None else pa.Codec(name) for name in _CODECS)
 _HEADER_BYTES = (256, 1 << 16)  # enough without statistics, and enough with them
 
 # Field numbers of parquet.thrift's PageHeader and DataPageHeader.
@@ -30,96 +30,159 @@ _NUM_VALUES, _ENCODING = 1, 2
 _V1, _PLAIN = 0, 0
 _LENGTH = struct.Struct("<I")
 
+_VARINT = rb"[\x80-\xff]*[\x00-\x7f]"
+_COMMON_HEADER = re.compile(
+    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)\x15\x00\x15.\x15.(?:\x1c\x00)?\x00\x00"
+    % (_VARINT, _VARINT, _VARINT, _VARINT),
+    re.DOTALL,
+)
+"""The header of a data page v1 in encoding PLAIN without statistics: sizes and the number of values."""
+
 Struct = dict[int, Any]
+Read = Callable[[int, int], bytes | memoryview]
+"""Returns some bytes of a file from an offset: as many as requested, or fewer at its end."""
 
 
-class PageSource(Protocol):
-    """The source of pages: a local file, or the fetched part of a remote one."""
+class Chunk(NamedTuple):
+    """The place of a column of a row group in its file, if its pages can be read here."""
 
-    def seek(self, position: int, /) -> int:
-        """Move to an offset in the file."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes."""
-
-    def read_buffer(self, size: int, /) -> pa.Buffer:
-        """Return the next bytes without a copy."""
+    start: int
+    size: int
+    full_size: int  # after decompression, with page headers
+    codec: int  # see ``_CODECS``
 
 
-def is_plain(source: PageSource, chunk: Any) -> bool:
-    """Return whether ``read_pages`` supports a pq.ColumnChunkMetaData: int32 in PLAIN pages only."""
-    return (
-        chunk.physical_type == "INT32"
-        and chunk.compression in _CODECS
-        and not chunk.has_dictionary_page
-        and set(chunk.encodings) <= {"PLAIN", "RLE", "BIT_PACKED"}
-        and _is_known(_read_header(source, chunk.data_page_offset, b"")[0])
+def plain_chunk(column: Any) -> Chunk | None:
+    """Return the place of a pq.ColumnChunkMetaData, or None unless its values are int32 in encoding PLAIN."""
+    if (
+        column.physical_type != "INT32"
+        or column.compression not in _NAMES
+        or column.has_dictionary_page
+        or not set(column.encodings) <= {"PLAIN", "RLE", "BIT_PACKED"}
+    ):
+        return None
+    return Chunk(
+        column.data_page_offset,
+        column.total_compressed_size,
+        column.total_uncompressed_size,
+        _NAMES[column.compression],
     )
 
 
-def read_pages(
-    source: PageSource, chunk: Any, *, skip: int = 0
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the values of a plain chunk page by page, (n,) int32, each with the index of the first one.
+class Marks:
+    """Where the pages of a chunk begin, as far as they have been passed: the first value, and the offset."""
 
-    Pages that end before value ``skip`` are omitted. Use ``skip`` only if no list is empty, because a page
-    counts an empty list as a value. Raises OSError if a page is damaged.
-    """
-    name = _CODECS[chunk.compression]
-    codec = None if name is None else pa.Codec(name)
-    offset, stop = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
-    max_size = chunk.total_uncompressed_size
-    first, ahead = 0, b""
-    while offset < stop:
-        header, length = _read_header(source, offset, ahead)
-        offset += length
-        compressed_size, size = header[_COMPRESSED_SIZE], header[_SIZE]
-        if not _is_known(header) or compressed_size < 0 or not 0 <= size <= max_size:
-            raise OSError(f"unknown page type or invalid page size before byte {offset}")
-        count, ahead = header[_DATA_PAGE][_NUM_VALUES], b""
-        if first + count > skip:
-            source.seek(offset)
-            data = source.read(compressed_size + _HEADER_BYTES[0])  # with the next header
-            ahead = data[compressed_size:]
-            page: Any = pa.py_buffer(data).slice(0, compressed_size)
-            if codec is not None:
+    def __init__(self) -> None:
+        self._firsts, self._offsets = array("q"), array("q")
+
+    def add(self, first: int, offset: int) -> None:
+        """Remember the page after those that are known."""
+        if not self._firsts or first > self._firsts[-1]:
+            self._firsts.append(first)
+            self._offsets.append(offset)
+
+    def before(self, value: int) -> tuple[int, int] | None:
+        """Return the last known page that begins at a value or before it."""
+        number = bisect_right(self._firsts, value) - 1
+        return None if number < 0 else (self._firsts[number], self._offsets[number])
+
+
+class Pages:
+    """The pages of a plain chunk, from front to back: int32 in lists, or int32 without nulls."""
+
+    def __init__(
+        self, read: Read, chunk: Chunk, *, of_lists: bool = True, marks: Marks | None = None
+    ) -> None:
+        self._read = read
+        self._chunk = chunk
+        self._codec = _OPENED[chunk.codec]
+        self._of_lists = of_lists
+        self._offset, self._stop = chunk.start, chunk.start + chunk.size
+        self._ahead: bytes | memoryview = b""
+        self._first = 0  # the index of the next value
+        self._marks = marks or Marks()
+
+    def is_known(self) -> bool:
+        """Return whether the first page has a known layout."""
+        self._ahead = self._read(self._offset, _HEADER_BYTES[0])
+        return _read_header(self._read, self._offset, self._ahead)[3] >= 0
+
+    def seek(self, value: int) -> None:
+        """Go to the last known page that begins at a value or before it."""
+        mark = self._marks.before(value)
+        if mark is not None:
+            self._first, self._offset = mark
+            self._ahead = b""
+
+    def next(self, skip: int = 0) -> tuple[int, np.ndarray] | None:
+        """Return the values of the next page, (n,) of the type, and the index of the first; None at the end.
+
+        Pages that end before value ``skip`` are passed over. Use ``skip`` only if no list is empty, because a
+        page counts an empty list as a value. Raises OSError if a page is damaged.
+        """
+        while self._offset < self._stop:
+            header = _read_header(self._read, self._offset, self._ahead)
+            length, size, compressed_size, count = header
+            if not 0 <= size <= self._chunk.full_size or min(compressed_size, count) < 0:
+                raise OSError(f"unknown page type or invalid page size at byte {self._offset}")
+            start = self._offset + length
+            self._marks.add(self._first, self._offset)
+            self._offset = start + compressed_size
+            if self._first + count <= skip:
+                self._first += count
+                self._ahead = b""
+                continue
+            data = self._read(start, compressed_size + _HEADER_BYTES[0])  # with the next header
+            self._ahead = bytes(data[compressed_size:])
+            page: Any = memoryview(data)[:compressed_size]
+            if self._codec is not None:
                 # As bytes, because Arrow's allocators handle short-lived pages badly: mimalloc keeps 23 MB
                 # more; with glibc it is 11 MB, because freed aligned memory does not fit the next page.
-                page = codec.decompress(page, size, asbytes=True)
-            values = _values(page)
-            count = len(values)
-            del data, page  # a suspended generator keeps its locals alive
-            yield first, values
-            del values
-        first += count
-        offset += compressed_size
+                page = self._codec.decompress(pa.py_buffer(page), size, asbytes=True)
+            begin = _skip_levels(page) if self._of_lists else len(page) - 4 * count
+            values: np.ndarray = np.frombuffer(page, "<i4", offset=begin)
+            first, self._first = self._first, self._first + len(values)
+            return first, values
+        return None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[int, np.ndarray]:
+        page = self.next()
+        if page is None:
+            raise StopIteration
+        return page
 
 
-def _values(page: Any) -> np.ndarray:
-    """Return the values after the repetition and definition levels, each prefixed by its length."""
+def _skip_levels(page: Any) -> int:
+    """Return where the values begin, after two runs of levels that are each prefixed by their length."""
     start = 0
     for _ in range(2):
         if start + 4 > len(page):
             raise OSError("a page ends within its levels")
-        (length,) = _LENGTH.unpack_from(page, start)
-        start += 4 + length
-    return np.frombuffer(page, "<i4", offset=start)
+        start += 4 + _LENGTH.unpack_from(page, start)[0]
+    return start
 
 
-def _is_known(header: Struct) -> bool:
-    return bool(header[_TYPE] == _V1 and header[_DATA_PAGE][_ENCODING] == _PLAIN)
+def _read_header(read: Read, offset: int, ahead: bytes | memoryview) -> tuple[int, int, int, int]:
+    """Return the length of the page header at an offset, both sizes of the page, and its values.
 
-
-def _read_header(source: PageSource, offset: int, ahead: bytes) -> tuple[Struct, int]:
-    """Return the page header at an offset, and its length; ``ahead`` are bytes already read there."""
+    ``ahead`` are bytes already read there. The values are -1 if the page is of another kind.
+    """
     for size in (0, *_HEADER_BYTES):
         if size:
-            source.seek(offset)
-            ahead = source.read(size)
+            ahead = read(offset, size)
+        if (common := _COMMON_HEADER.match(ahead)) is not None:
+            full_size, compressed_size, values = map(_zigzag, common.groups())
+            return common.end(), full_size, compressed_size, values
         try:
-            return _struct(ahead, 0)
+            header, end = _struct(bytes(ahead), 0)
         except IndexError:  # truncated
             continue
+        if header[_TYPE] != _V1 or header[_DATA_PAGE][_ENCODING] != _PLAIN:
+            return end, 0, 0, -1
+        return end, header[_SIZE], header[_COMPRESSED_SIZE], header[_DATA_PAGE][_NUM_VALUES]
     raise OSError(f"no page header at byte {offset}")
 
 
@@ -155,6 +218,10 @@ def _unsigned(data: bytes, offset: int) -> tuple[int, int]:
         value |= (data[offset] & 127) << shift
         shift += 7
     return value, offset + 1
+
+
+def _zigzag(data: bytes) -> int:
+    return _signed(data, 0)[0]
 
 
 def _signed(data: bytes, offset: int) -> tuple[int, int]:

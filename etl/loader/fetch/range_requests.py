@@ -29,7 +29,8 @@ _MAX_REQUEST_BYTES = 32 << 20  # longer ranges take several requests: a failure 
 VERIFY = "run `etl verify` on the lake"
 """The hint for a file that does not match its table."""
 
-_MISSING = f"{VERIFY}; `etl release` keeps the files of a version from `etl vacuum`"
+MISSING_HINT = f"{VERIFY}; `etl release` keeps the files of a version from `etl vacuum`"
+"""The hint for a missing file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ class Ranges:
                 data = storage.read_range(uri, start, stop, timeout_s=self._remote.timeout_s)
             except (FileNotFoundError, PermissionError) as error:
                 reason = f"{what} cannot be read ({_one_line(error)})"
-                raise StorageError(reason, where=uri, hint=_MISSING) from error
+                raise StorageError(reason, where=uri, hint=MISSING_HINT) from error
             except StorageError:
                 raise
             except Exception as error:  # noqa: BLE001 - each store has its own; they are reported
@@ -150,7 +151,9 @@ def _suggesting_verify() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise StorageError(error.what, where=error.where, hint=error.hint or _MISSING) from error
+        raise StorageError(
+            error.what, where=error.where, hint=error.hint or MISSING_HINT
+        ) from error
 
 
 class _RangeFile(io.RawIOBase):

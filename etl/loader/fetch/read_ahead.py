@@ -1,159 +1,164 @@
-"""Read ahead in a remote table: threads fetch request groups in the order lanes need them.
+"""Read ahead in a remote table: threads fetch parts of files in the order lanes need them.
 
-Each lane reads its request groups from front to back. When a lane takes one, the budget that this frees goes
-to the lanes that will run out first. All lanes advance at the same rate, so these are the lanes whose
-requests end earliest in their share of the stream. A request group that is needed but that no thread has
-started is fetched by the caller, so the order of requests cannot cause a deadlock.
+Each lane reads its parts from front to back (see ``request_parts.py``). When a lane takes one, the budget
+that this frees goes to the lanes that will run out first. All lanes advance at the same rate, so these are
+the lanes whose requests end earliest in their share of the stream. A part that is needed but that no thread
+has started is fetched by the caller, so the order of requests cannot cause a deadlock.
 
-One thread takes request groups; the other threads only fetch.
+One thread takes parts; the other threads only fetch.
 """
 
+import heapq
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from etl.errors import LoaderError
-from etl.loader.fetch.range_requests import VERIFY, Ranges, read_footer
-from etl.loader.fetch.request_groups import RequestGroups
-from etl.loader.fetch.row_group_files import (
-    MAX_FOOTERS,
-    FetchedRange,
-    Lanes,
-    LocalFiles,
-    OpenRowGroup,
-)
+from etl.loader.fetch.range_requests import Ranges
+from etl.loader.fetch.request_parts import Part, RequestParts
+from etl.loader.fetch.row_group_files import Lanes, LocalFiles
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan, EpochStream
 
-# Four requests of a few MB run at once: one stream of an object store delivers about 50 to 90 MB/s.
+# Requests that run at once: one stream of an object store delivers about 50 to 90 MB/s.
 _THREADS = 4
+_MIN_PART_BYTES = 1 << 16  # smaller requests cost more than the memory that they save
+_HEADER_BYTES = 256  # a page header is read at once
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
-class _Fetched:
-    """A request group in memory: its bytes, and the footer of its file."""
-
-    request_group: int
-    span: FetchedRange
-    footer: pq.FileMetaData
-
-
 class _Request(NamedTuple):
-    """A request group that is fetched, or waits to be fetched, by a thread."""
+    """A part that is fetched, or waits to be fetched, by a thread."""
 
-    request_group: int
-    groups: range  # its row groups in the lane
-    future: "Future[_Fetched]"
+    part: Part
+    future: "Future[bytes]"
 
 
 _Jobs = SimpleQueue[_Request | None]  # None ends a thread
 
 
-def open_lanes(index: TableIndex, plan: EpochPlan, stream: EpochStream) -> Lanes:
-    """Return the source of files for the lanes of an epoch: local files, or read-ahead."""
-    return LocalFiles(index) if index.remote is None else ReadAhead(index, plan, stream)
+def open_lanes(
+    index: TableIndex, plan: EpochPlan, epoch: int, stream: EpochStream, *, world_size: int = 1
+) -> Lanes:
+    """Return the source of files for the lanes of an epoch: local files, or read-ahead.
+
+    The lanes are divided among ``world_size`` ranks.
+    """
+    if index.remote is None:
+        return LocalFiles(index)
+    return ReadAhead(index, plan, epoch, stream, lanes=-(-plan.lanes // world_size))
 
 
 class ReadAhead:
-    """Read-ahead of the request groups of an epoch, for all lanes of a reader.
+    """Read-ahead of the parts of an epoch, for all lanes of a reader.
 
-    ``_free_bytes`` is the part of the budget that no request occupies. A request occupies it from the moment
-    it is queued until its lane takes or skips the request group. The budget and the lanes belong to the
-    thread that takes request groups. The fetching threads share with it the job queue, the futures and,
-    under ``_lock``, the footers.
+    ``_free_bytes`` is what is left of the budget. A request occupies it from the moment it is queued until
+    its lane takes or skips the part. The budget and the lanes belong to the thread that takes parts. The
+    fetching threads share with it the job queue and the futures.
     """
 
-    def __init__(self, index: TableIndex, plan: EpochPlan, stream: EpochStream) -> None:
+    def __init__(
+        self, index: TableIndex, plan: EpochPlan, epoch: int, stream: EpochStream, *, lanes: int
+    ) -> None:
         remote = index.remote
         assert remote is not None
         self._index = index
         self._plan = plan
+        self._epoch = epoch
         self._stream = stream
-        self._request_groups = RequestGroups.of(index, plan, remote.request_bytes)
+        self._runs = plan.runs()
+        per_lane = max(remote.ahead_bytes // lanes, _MIN_PART_BYTES)
+        self._part_bytes = max(min(remote.request_bytes, per_lane), _HEADER_BYTES)
         self._ranges = Ranges(remote)
         self._free_bytes = remote.ahead_bytes
         self._lanes: list[RemoteLane] = []
+        self._waiting: list[tuple[int, int]] = []  # heap of (tokens requested, number of the lane)
         self._jobs: _Jobs = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._footers: OrderedDict[str, Future[pq.FileMetaData]] = OrderedDict()
-        self._lock = threading.Lock()  # guards the footers
 
     def lane(self, number: int) -> "RemoteLane":
-        """Return the opener of the row groups of a lane."""
+        """Return the reader of the row groups of a lane."""
         plan, stream = self._plan, self._stream
-        start, stop = (plan.lane_start(lane) * plan.seq_len for lane in (number, number + 1))
-        indices = stream.group_indices(start, stop + plan.overlap)
-        groups = stream.groups[indices.start : indices.stop]
-        group_ends = np.cumsum(self._index.group_tokens[groups], dtype=np.int64)
-        request_groups = self._request_groups.containing(groups)
-        is_first = np.diff(request_groups, prepend=-1) != 0
-        is_last = np.diff(request_groups, append=-1) != 0
-        ends = group_ends[is_last] - (start - stream.start(indices.start))
-        bounds = np.stack([groups[is_first], groups[is_last] + 1], axis=1)
-        lane = RemoteLane(self._index, self, request_groups[is_last], bounds, ends)
+        windows = plan.lane(self._epoch, number)
+        start, stop = windows.start * plan.seq_len, windows.stop * plan.seq_len + plan.overlap
+        indices = stream.group_indices(start, stop)
+        before = stream.start(indices.start)
+        parts = RequestParts(
+            self._index,
+            self._runs,
+            stream.groups[indices.start : indices.stop],
+            first=start - before,
+            last=stop - before,
+            part_bytes=self._part_bytes,
+        )
+        lane = RemoteLane(self._index, self, len(self._lanes), parts)
         self._lanes.append(lane)
         return lane
 
-    def request_group_of(self, group: int) -> int:
-        """Return the request group that holds a row group."""
-        return int(self._request_groups.containing(np.array([group]))[0])
+    def take(self, lane: "RemoteLane", group: int, start: int) -> tuple[Part, bytes]:
+        """Return the part with a byte of a row group to a lane, and drop the lane's requests before it.
 
-    def take(self, lane: "RemoteLane", request_group: int) -> _Fetched:
-        """Return a request group to a lane and drop the lane's requests before it.
-
-        Waits for the thread that fetches the request group, or fetches it here if no thread has started.
+        Waits for the thread that fetches the part, or fetches it here if no thread has started.
         """
-        future = self._remove_requests(lane, request_group)
-        if future is None:
-            # It is fetched here: read ahead from the next one on.
-            lane.continue_after(request_group)
+        request = self._remove_requests(lane, self._index.file(group), start)
+        if request is None:
+            part = lane.begin(group, start)
+            self.wait(lane)
+            self.request_ahead()
+            return part, self._fetch(part)
         self.request_ahead()
-        if future is None or future.cancel():  # cancel fails once a thread has started
-            return self._fetch(request_group, lane.row_groups(request_group))
-        return future.result()
+        if request.future.cancel():  # this fails once a thread has started
+            return request.part, self._fetch(request.part)
+        return request.part, request.future.result()
 
-    def _remove_requests(self, lane: "RemoteLane", request_group: int) -> "Future[_Fetched] | None":
-        """Remove a lane's requests up to one for a request group, and release their budget.
+    def read(self, group: int, start: int, stop: int) -> bytes:
+        """Return bytes of the file of a row group by a request for these alone."""
+        return self._fetch(Part(self._index.file(group), start, stop, 0))
 
-        Returns the future of that request and cancels those before it. Without such a request, removes all
-        requests of the lane and returns None.
+    def _remove_requests(self, lane: "RemoteLane", file: int, start: int) -> _Request | None:
+        """Remove a lane's requests up to the one for a byte of a file, and release their budget.
+
+        Cancels those before it. Without such a request, removes all requests of the lane and returns None.
         """
         while lane.ahead:
             request = lane.ahead.popleft()
-            self._free_bytes += self._request_groups.size(request.groups)
-            if request.request_group == request_group:
-                return request.future
+            part = request.part
+            self._free_bytes += part.stop - part.start
+            if part.file == file and part.start <= start < part.stop:
+                return request
             request.future.cancel()
         return None
 
+    def wait(self, lane: "RemoteLane") -> None:
+        """Let a lane wait for budget for its next part."""
+        if lane.next_part is not None:
+            heapq.heappush(self._waiting, (lane.next_part.end, lane.number))
+
     def request_ahead(self) -> None:
-        """Request data while the budget lasts, each time for the lane that will run out first."""
-        while candidates := [
-            (lane, request_group)
-            for lane in self._lanes
-            if (request_group := lane.next_request_group) is not None
-        ]:
-            lane, request_group = min(candidates, key=lambda pair: pair[0].requested_tokens)
-            size = self._request_groups.size(lane.row_groups(request_group))
+        """Request parts while the budget lasts, each time for the lane that will run out first."""
+        while self._waiting:
+            end, number = self._waiting[0]
+            lane = self._lanes[number]
+            part = lane.next_part
+            if part is None or part.end != end:  # the lane has moved since
+                heapq.heappop(self._waiting)
+                continue
+            size = part.stop - part.start
             if size > self._free_bytes:
                 return  # a smaller request of another lane must not use up what this lane needs
+            heapq.heappop(self._waiting)
             self._free_bytes -= size
-            self._request(lane, request_group)
+            self._request(lane, part)
+            lane.advance()
+            self.wait(lane)
 
-    def _request(self, lane: "RemoteLane", request_group: int) -> None:
-        request = _Request(request_group, lane.row_groups(request_group), Future())
-        lane.add_request(request)
+    def _request(self, lane: "RemoteLane", part: Part) -> None:
+        request = _Request(part, Future())
+        lane.ahead.append(request)
         self._jobs.put(request)
         if len(self._threads) < _THREADS:
             thread = threading.Thread(
@@ -165,32 +170,9 @@ class ReadAhead:
             thread.start()
             self._threads.append(thread)
 
-    def _fetch(self, request_group: int, groups: range) -> _Fetched:
-        file = self._index.file(groups[0])
-        path, first = self._index.locate_group(groups[0])
-        uri, size = self._index.uri(path), int(self._index.file_bytes[file])
-        footer = self._footer(uri, size)
-        start, stop = _byte_range(footer, range(first, first + len(groups)))
-        if not 0 < start < stop <= size:
-            raise LoaderError(
-                f"the footer places row group {first} at bytes {start:,} to {stop:,}, "
-                f"but the file has {size:,} bytes",
-                where=uri,
-                hint=VERIFY,
-            )
-        data = self._ranges.read(uri, start, stop, size=size)
-        return _Fetched(request_group, FetchedRange(pa.py_buffer(data), start, size), footer)
-
-    def _footer(self, uri: str, size: int) -> pq.FileMetaData:
-        """Return the footer of a file; of the threads that need the same one, the first fetches it."""
-        with self._lock:
-            known = self._footers.pop(uri, None)
-            future = self._footers[uri] = known or Future()
-            if len(self._footers) > MAX_FOOTERS:
-                self._footers.popitem(last=False)
-        if known is None:
-            _resolve(future, lambda: read_footer(uri, size, self._ranges))
-        return future.result()
+    def _fetch(self, part: Part) -> bytes:
+        uri, size = self._index.uri(self._index.path(part.file)), self._index.file_bytes[part.file]
+        return self._ranges.read(uri, part.start, part.stop, size=int(size))
 
     def close(self) -> None:
         """Cancel all requests; a thread in the middle of a request ends after it."""
@@ -203,92 +185,101 @@ class ReadAhead:
 
 
 class RemoteLane:
-    """The row groups of one lane, read from the request group that the lane holds.
+    """The row groups of one lane, read from the parts that the lane holds.
 
-    ``ahead`` are its requests, in the order of the lane. ``_next`` is the index of the first request group
-    that has not been requested yet; None before the lane has begun.
+    ``ahead`` are its requests, in the order of the lane, and ``next_part`` is the first one after them.
     """
 
     def __init__(
-        self,
-        index: TableIndex,
-        reader: ReadAhead,
-        request_groups: np.ndarray,
-        bounds: np.ndarray,
-        ends: np.ndarray,
+        self, index: TableIndex, reader: ReadAhead, number: int, parts: RequestParts
     ) -> None:
+        self.number = number
         self.ahead: deque[_Request] = deque()
+        self.next_part: Part | None = None
         self._index = index
         self._reader = reader
-        self._request_groups = request_groups  # (n,) int64, in the order of the lane, each once
-        # (n, 2) int32: the first row group of each in the lane, and the one after the last.
-        self._bounds = bounds
-        self._ends = ends  # (n,) int64: tokens of the lane up to the end of each request group
-        self._next: int | None = None
-        self._held: _Fetched | None = None
+        self._parts = parts
+        self._following: Iterator[Part] = iter(())
+        self._held: list[tuple[Part, bytes]] = []
 
-    @property
-    def next_request_group(self) -> int | None:
-        """The first request group not requested yet; None before the lane has begun and at its end."""
-        if self._next is None or self._next >= len(self._request_groups):
-            return None
-        return int(self._request_groups[self._next])
+    def begin(self, group: int, start: int) -> Part:
+        """Continue with the part after that of a byte of a row group, and return this one."""
+        following = self._parts.parts(group, start)
+        part, file = next(following, None), self._index.file(group)
+        if part is None or part.file != file or not part.start <= start < part.stop:
+            # More of the last row group is needed than estimated.
+            following = chain(() if part is None else (part,), following)
+            _, stop = self._column(group, start)
+            part = Part(file, start, min(start + _MIN_PART_BYTES, stop), 0)
+        self._following = following
+        self.advance()
+        return part
 
-    @property
-    def requested_tokens(self) -> int:
-        """The number of tokens of the lane up to the end of its last requested request group."""
-        return int(self._ends[self._next - 1]) if self._next else 0
-
-    def add_request(self, request: _Request) -> None:
-        """Record the request of the next request group."""
-        assert self._next is not None
-        self.ahead.append(request)
-        self._next += 1
-
-    def continue_after(self, request_group: int) -> None:
-        """Continue with the request group after this one."""
-        self._next = self._index_of(request_group) + 1
+    def advance(self) -> None:
+        """Move to the next part."""
+        self.next_part = next(self._following, None)
 
     def prepare(self, group: int) -> None:
         """Begin at a row group before it is read.
 
-        The first request groups of all lanes are then requested together, as soon as one of them is taken.
-        Until then the lane gets no budget that other lanes need more.
+        The first parts of all lanes are then requested together, as soon as one of them is taken. Until then
+        the lane gets no budget that other lanes need more.
         """
-        if self._next is None:
-            self._next = self._index_of(self._reader.request_group_of(group))
+        if not self._held and self.next_part is None:
+            self._following = self._parts.parts(group)
+            self.advance()
+            self._reader.wait(self)
 
-    def row_groups(self, request_group: int) -> range:
-        """Return the row groups of a request group that are in the lane: at its ends, maybe not all."""
-        return range(*self._bounds[self._index_of(request_group)].tolist())
+    def read(self, group: int, start: int, size: int) -> bytes | memoryview:
+        """Return bytes of a column of a row group from an offset, fewer at its end."""
+        is_tokens, stop = self._column(group, start)
+        stop = min(start + size, stop)
+        file = self._index.file(group)
+        if not is_tokens and not self._has(file, start):
+            return self._reader.read(group, start, stop)
+        # A page and the header after it may end in different parts.
+        self._held = [held for held in self._held if held[0].file == file and held[0].stop > start]
+        pieces = []
+        while start < stop:
+            part, data = self._hold(group, file, start)
+            pieces.append(memoryview(data)[start - part.start : stop - part.start])
+            start += len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _index_of(self, request_group: int) -> int:
-        return int(np.flatnonzero(self._request_groups == request_group)[0])
+    def _hold(self, group: int, file: int, start: int) -> tuple[Part, bytes]:
+        """Return the part with a byte of a row group, and keep it."""
+        for held in self._held:
+            if held[0].file == file and held[0].start <= start < held[0].stop:
+                return held
+        self._held.append(self._reader.take(self, group, start))
+        return self._held[-1]
+
+    def _has(self, file: int, start: int) -> bool:
+        """Return whether a byte of a file is in memory, or in the next part."""
+        parts = [part for part, _ in self._held] + [r.part for r in list(self.ahead)[:1]]
+        return any(part.file == file and part.start <= start < part.stop for part in parts)
+
+    def _column(self, group: int, start: int) -> tuple[bool, int]:
+        """Return whether a byte is in the tokens of a row group, and the end of the column that has it."""
+        for name in ("tokens", "num_tokens"):
+            chunk = self._index.chunk(group, name)
+            if chunk is not None and chunk.start <= start < chunk.start + chunk.size:
+                return name == "tokens", chunk.start + chunk.size
+        return False, start
 
     def close(self) -> None:
         """Release all bytes now: lanes and reader form a cycle that only the garbage collector would free."""
         for request in self.ahead:
             request.future.cancel()
         self.ahead.clear()
-        self._held = None
-
-    @contextmanager
-    def open(self, group: int) -> Iterator[OpenRowGroup]:
-        """Open a row group of the table, as ``LocalFiles`` does."""
-        request_group = self._reader.request_group_of(group)
-        if self._held is None or self._held.request_group != request_group:
-            self._held = None  # free its memory before waiting for the next one
-            self._held = self._reader.take(self, request_group)
-        _, number = self._index.locate_group(group)
-        held = self._held
-        yield OpenRowGroup(held.span, held.footer, number)
+        self._held.clear()
 
 
-def _fetch_requests(jobs: _Jobs, fetch: Callable[[int, range], _Fetched]) -> None:
-    """Fetch the requested request groups until None arrives; the body of a fetching thread."""
+def _fetch_requests(jobs: _Jobs, fetch: Callable[[Part], bytes]) -> None:
+    """Fetch the requested parts until None arrives; the body of a fetching thread."""
     while (request := jobs.get()) is not None:
         if request.future.set_running_or_notify_cancel():
-            _resolve(request.future, partial(fetch, request.request_group, request.groups))
+            _resolve(request.future, partial(fetch, request.part))
         del request  # the queue may stay empty for long: do not hold the bytes
 
 
@@ -298,18 +289,3 @@ def _resolve(future: "Future[_Result]", call: Callable[[], _Result]) -> None:
         future.set_result(call())
     except BaseException as error:  # noqa: BLE001 - it is raised where the result is read
         future.set_exception(error)
-
-
-def _byte_range(footer: pq.FileMetaData, groups: range) -> tuple[int, int]:
-    """Return the byte range of a file that holds the tokens and counts of consecutive row groups."""
-    starts, stops = [], []
-    for number in groups:
-        group: Any = footer.row_group(number)
-        if group.num_rows == 0:  # its columns have no offsets
-            continue
-        for column in (group.column(i) for i in range(group.num_columns)):
-            if column.path_in_schema.startswith("tokens.") or column.path_in_schema == "num_tokens":
-                start = column.dictionary_page_offset or column.data_page_offset
-                starts.append(start)
-                stops.append(start + column.total_compressed_size)
-    return min(starts), max(stops)

@@ -1,125 +1,105 @@
-"""Open files of a token table, local or fetched, for reading row groups."""
+"""Read bytes of the row groups of a local token table, with few open files."""
 
-import io
+import os
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from etl.loader.fetch.parquet_pages import PageSource
+from etl import storage
+from etl.errors import StorageError
+from etl.loader.fetch.range_requests import MISSING_HINT, Ranges
 from etl.loader.fetch.table_index import TableIndex
 
-MAX_FOOTERS = 32
-"""The number of most recently used footers that a reader keeps; about 3 kB per row group."""
-
-_BUFFER_BYTES = 1 << 17
-
-
-class OpenRowGroup(NamedTuple):
-    """A row group with its open file."""
-
-    source: PageSource
-    footer: pq.FileMetaData
-    number: int  # of the row group in the file
-
-    def parquet(self) -> pq.ParquetFile:
-        """Return a Parquet reader of the file, for columns that ``parquet_pages`` cannot read."""
-        file = self.source
-        if not isinstance(file, pa.NativeFile):
-            file = pa.PythonFile(file, mode="r")
-        return pq.ParquetFile(
-            file, metadata=self.footer, pre_buffer=False, buffer_size=_BUFFER_BYTES
-        )
+_MAX_FILES = 64  # open at once: many systems allow 1,024 files per process
 
 
 class Files(Protocol):
-    """An opener of row groups by their number in the table."""
+    """A reader of row groups by their number in the table."""
 
-    def open(self, group: int) -> AbstractContextManager[OpenRowGroup]:
-        """Open a row group."""
+    def read(self, group: int, start: int, size: int) -> bytes | memoryview:
+        """Return bytes of the file of a row group from an offset, fewer at the end of the row group."""
 
     def prepare(self, group: int) -> None:
-        """Prepare to open a row group soon."""
+        """Prepare to read a row group soon."""
 
 
 class Lanes(Protocol):
     """The source of files for the lanes of an epoch."""
 
     def lane(self, number: int) -> Files:
-        """Return the opener of the row groups of a lane."""
+        """Return the reader of the row groups of a lane."""
 
     def close(self) -> None:
-        """Cancel pending reads."""
+        """Cancel pending reads, and close files."""
 
 
 class LocalFiles:
-    """An opener of the row groups of a local table."""
+    """A reader of the row groups of a local table."""
 
     def __init__(self, index: TableIndex) -> None:
         self._index = index
-        self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
+        self._open: OrderedDict[str, int] = OrderedDict()  # path -> file descriptor
+        self._group = -1  # the row group read last, and the file descriptor of its file
+        self._file = -1
 
-    def lane(self, number: int) -> Self:  # noqa: ARG002 - all lanes share the footers
+    def lane(self, number: int) -> Self:  # noqa: ARG002 - all lanes share the files
         """Return this object, which all lanes share."""
         return self
 
     def prepare(self, group: int) -> None:
         """Do nothing: the operating system reads ahead."""
 
-    def close(self) -> None:
-        """Do nothing: no file is open between row groups."""
+    def read(self, group: int, start: int, size: int) -> bytes:
+        """Return bytes of the file of a row group; raises StorageError if the file is missing."""
+        if group != self._group:
+            self._file = self._open_file(group)
+            self._group = group
+        return os.pread(self._file, size, start)
 
-    @contextmanager
-    def open(self, group: int) -> Iterator[OpenRowGroup]:
-        """Open a row group; raises StorageError if its file is missing."""
-        path, number = self._index.locate_group(group)
-        with self._index.open(group) as source:
-            footer = self._footers.pop(path, None) or pq.read_metadata(source)
-            self._footers[path] = footer
-            if len(self._footers) > MAX_FOOTERS:
-                self._footers.popitem(last=False)
-            yield OpenRowGroup(source, footer, number)
-
-
-class FetchedRange:
-    """A byte range of a file, held in memory and read at the offsets of the file.
-
-    ``start`` is the offset of the range, ``size`` the size of the file.
-    """
-
-    closed = False
-
-    def __init__(self, data: pa.Buffer, start: int, size: int) -> None:
-        self._data = data
-        self._start = start
-        self._size = size
-        self._offset = 0
-
-    def tell(self) -> int:
-        """Return the offset in the file of the next read."""
-        return self._offset
-
-    def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move to an offset in the file."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
-        self._offset = base + position
-        return self._offset
-
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes, fewer at the end of the range."""
-        return bytes(self.read_buffer(size).to_pybytes())
-
-    def read_buffer(self, size: int, /) -> pa.Buffer:
-        """Return the next bytes without a copy, fewer at the end of the range."""
-        start = self._offset - self._start
-        if not 0 <= start <= len(self._data):
-            raise OSError(f"byte {self._offset} is outside the fetched range")
-        data = self._data.slice(start, max(min(size, len(self._data) - start), 0))
-        self._offset += len(data)
-        return data
+    def _open_file(self, group: int) -> int:
+        path, _ = self._index.locate_group(group)
+        file = self._open.pop(path, None)
+        if file is None:
+            uri = self._index.uri(path)
+            try:
+                file = os.open(storage.local_path(uri), os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot be read ({error.strerror})", where=uri, hint=MISSING_HINT
+                ) from error
+        self._open[path] = file
+        if len(self._open) > _MAX_FILES:
+            os.close(self._open.popitem(last=False)[1])
+        return file
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Close all files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+        self._group = self._file = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class RangeFiles:
+    """A reader of the row groups of a remote table that requests each read, for a few small reads."""
+
+    def __init__(self, index: TableIndex) -> None:
+        assert index.remote is not None
+        self._index = index
+        self._ranges = Ranges(index.remote)
+
+    def prepare(self, group: int) -> None:
+        """Do nothing."""
+
+    def read(self, group: int, start: int, size: int) -> bytes:
+        """Return bytes of the file of a row group; raises StorageError."""
+        path, _ = self._index.locate_group(group)
+        total = int(self._index.file_bytes[self._index.file(group)])
+        stop = min(start + size, total)
+        return self._ranges.read(self._index.uri(path), start, stop, size=total)
+
+
+def open_files(index: TableIndex) -> Files:
+    """Return a reader for a few small reads."""
+    return LocalFiles(index) if index.remote is None else RangeFiles(index)

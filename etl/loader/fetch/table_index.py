@@ -25,6 +25,7 @@ from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.lake import releases
 from etl.lake.commit_info import fields_of
+from etl.loader.fetch.parquet_pages import Chunk, plain_chunk
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file, read_footer
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
@@ -32,6 +33,14 @@ from etl.schemas.shuffled_files import Bucket
 _FOOTER_THREADS = 16
 # Up to this many local files are read without threads, which are no faster for cached files and keep 20 MB.
 _FEW_FILES = 1024
+_COLUMN = [("start", "<i8"), ("size", "<i8"), ("full_size", "<i8"), ("codec", "i1")]
+CHUNKS = np.dtype([("tokens", _COLUMN), ("num_tokens", _COLUMN), ("has_empty", "?")])
+"""The places of two columns of a row group, as in ``Chunk``, and whether it has documents without tokens.
+
+The codec is -1 if only pyarrow can read the column.
+"""
+
+_UNKNOWN = Chunk(0, 0, 0, -1)
 _MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
 
@@ -47,6 +56,7 @@ class TableIndex:
     first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
     group_tokens: np.ndarray  # (G,) int32
     group_documents: np.ndarray  # (G,) int32, without empty documents
+    chunks: np.ndarray  # (G,) CHUNKS
     remote: Remote | None = None  # how remote files are read; None: the files are local
     vocab_size: int | None = None  # all token ids must be lower, if it is known
     # (F,) int32: the number in its file of the first row group of a section; None: files have one section
@@ -70,6 +80,11 @@ class TableIndex:
     def file(self, group: int) -> int:
         """Return the number of the file that holds a row group of the table."""
         return int(np.searchsorted(self.first_group, group, side="right")) - 1
+
+    def chunk(self, group: int, column: str) -> Chunk | None:
+        """Return the place of ``tokens`` or ``num_tokens``; None if only pyarrow can read the column."""
+        start, size, full_size, codec = self.chunks[group][column].item()
+        return None if codec < 0 else Chunk(start, size, full_size, codec)
 
     def open(self, group: int) -> AbstractContextManager[pa.NativeFile]:
         """Open the file of a row group for small reads; raises StorageError if it is not readable."""
@@ -121,8 +136,9 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     else:
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
             groups = list(pool.map(read, uris, file_tokens, file_bytes))
-    first_group = np.cumsum([0, *(counts.shape[1] for counts in groups)], dtype=np.int64)
-    tokens, documents = np.concatenate([*groups, np.empty((2, 0), np.int32)], axis=1)
+    first_group = np.cumsum([0, *(len(chunks) for _, chunks in groups)], dtype=np.int64)
+    counts = [counts for counts, _ in groups]
+    tokens, documents = np.concatenate([*counts, np.empty((2, 0), np.int32)], axis=1)
     index = TableIndex(
         table.url,
         table.version,
@@ -132,6 +148,7 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         first_group,
         tokens,
         documents,
+        np.concatenate([*(chunks for _, chunks in groups), np.empty(0, CHUNKS)]),
         None if local else remote,
     )
     return order_by_keys(index) if table.name == "tokens_shuffled" else index
@@ -165,6 +182,7 @@ def order_by_keys(index: TableIndex) -> TableIndex:
         first_group=np.append(first, len(order)).astype(np.int64),
         group_tokens=index.group_tokens[order],
         group_documents=index.group_documents[order],
+        chunks=index.chunks[order],
         sections=in_file[first].astype(np.int32),
     )
 
@@ -228,15 +246,16 @@ def _layout(kind: pa.DataType) -> str:
 
 def _read_groups(
     uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
-) -> np.ndarray:
-    """Return the tokens and the non-empty documents of each row group of a file, (2, groups) int32.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens and the non-empty documents of each row group of a file, and its chunks.
 
-    The tokens come from the statistics of token_end. The documents follow from the number of values, because
-    an empty list counts as one.
+    They are (2, groups) int32 and (groups,) CHUNKS. The tokens come from the statistics of token_end. The
+    documents follow from the number of values, because an empty list counts as one.
     """
     footer = read_footer(uri, file_bytes, ranges)
-    total, leaf = _column_indices(footer) if footer.num_row_groups else (0, 0)
+    total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)
     counts, before = np.zeros((2, footer.num_row_groups), np.int32), 0
+    chunks = np.zeros(footer.num_row_groups, CHUNKS)
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if group.num_rows == 0:
@@ -254,18 +273,21 @@ def _read_groups(
                 hint="write this table only with `etl`: other tools break the running total token_end",
             )
         counts[:, number] = tokens, group.num_rows - (values - tokens)
+        columns = (plain_chunk(group.column(i)) or _UNKNOWN for i in (leaf, length))
+        chunks[number] = (*map(tuple, columns), values != tokens)
     if before != file_tokens:
         raise LoaderError(
             f"the file has {before} tokens, but the log records {file_tokens}",
             where=uri,
             hint=VERIFY,
         )
-    return counts
+    return counts, chunks
 
 
-def _column_indices(footer: pq.FileMetaData) -> tuple[int, int]:
-    """Return the indices of the columns token_end and tokens in a file."""
+def _column_indices(footer: pq.FileMetaData) -> tuple[int, int, int]:
+    """Return the indices of the columns token_end, tokens and num_tokens in a file."""
     # Without footer.schema: it forms a reference cycle of 35 kB per file with the footer.
     group = footer.row_group(0)
     names = [group.column(i).path_in_schema for i in range(group.num_columns)]
-    return names.index("token_end"), next(i for i, n in enumerate(names) if n.startswith("tokens."))
+    leaf = next(i for i, name in enumerate(names) if name.startswith("tokens."))
+    return names.index("token_end"), leaf, names.index("num_tokens")

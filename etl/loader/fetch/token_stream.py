@@ -1,18 +1,21 @@
-"""Decode the tokens of row groups in pieces of about a megabyte, in the order of an epoch."""
+"""Decode the tokens of row groups page by page, in the order of an epoch."""
 
-from collections.abc import Generator, Iterator
+from collections import OrderedDict
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from etl.loader.fetch.parquet_pages import is_plain, read_pages
-from etl.loader.fetch.row_group_files import Files, OpenRowGroup
+from etl.loader.fetch.parquet_pages import Chunk, Marks, Pages
+from etl.loader.fetch.row_group_files import Files
 from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochStream
 
-_PIECE_TOKENS = 1 << 15
+_PIECE_TOKENS = 1 << 14
+_MARKED_ROW_GROUPS = 1024  # about a kilobyte each
 # What decoders raise on bytes that do not match the footer or a page header.
 _DAMAGE = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError)
 
@@ -25,43 +28,120 @@ class Piece(NamedTuple):
     document_starts: np.ndarray  # (documents,) int64, ascending, in ``tokens``; if requested
 
 
-_EMPTY = Piece(0, np.zeros(0, np.int32), np.zeros(0, np.int64))
+_NO_STARTS = np.zeros(0, np.int64)
+_EMPTY = Piece(0, np.zeros(0, np.int32), _NO_STARTS)
+
+
+class OpenRowGroup(Protocol):
+    """A row group whose tokens are read from front to back."""
+
+    def next(self) -> Piece | None:
+        """Return the next piece; None at the end."""
+
+
+class MarksOf:
+    """The marks of the row groups read last, shared by all lanes: several may begin in the same one."""
+
+    def __init__(self) -> None:
+        self._marks: OrderedDict[int, Marks] = OrderedDict()
+
+    def of(self, number: int) -> Marks:
+        """Return the marks of a row group of the table."""
+        marks = self._marks.pop(number, None) or Marks()
+        self._marks[number] = marks
+        if len(self._marks) > _MARKED_ROW_GROUPS:
+            self._marks.popitem(last=False)
+        return marks
 
 
 class RowGroups:
     """A decoder of the row groups of a table."""
 
-    def __init__(self, index: TableIndex, files: Files) -> None:
+    def __init__(self, index: TableIndex, files: Files, marks: MarksOf | None = None) -> None:
         self._index = index
         self._files = files
+        self._marks = MarksOf() if marks is None else marks
 
-    def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
-        """Yield the tokens of a row group of the table in order; those before ``skip`` may be omitted.
+    def open(self, number: int, *, skip: int = 0, boundaries: bool = False) -> OpenRowGroup:
+        """Open a row group of the table; tokens before ``skip`` may be omitted.
 
-        Raises StorageError if the file cannot be opened, LoaderError if the row group cannot be decoded.
+        Reading raises StorageError if the file is missing, LoaderError if it cannot be decoded.
         """
-        num_tokens, done = int(self._index.group_tokens[number]), 0
-        with self._naming_row_group(number), self._files.open(number) as opened:
-            starts = _read_document_starts(opened) if boundaries else _EMPTY.document_starts
-            for start, tokens in _read_values(opened, num_tokens, skip):
-                done = start + len(tokens)
-                self._check_ids(tokens)
-                piece_starts = starts
-                if boundaries:
-                    first, last = np.searchsorted(starts, (start, done))
-                    piece_starts = starts[first:last] - start
-                yield Piece(start, tokens, piece_starts)
-                del tokens  # the next piece can reuse its memory
-            if done != num_tokens:
-                raise OSError(f"it has {done} tokens, but its footer records {num_tokens}")
+        return _Pieces(self._index, self._files, number, skip, self._marks, boundaries=boundaries)
+
+    def pieces(self, number: int) -> Iterator[Piece]:
+        """Yield the tokens of a row group of the table; raises as ``open``."""
+        opened = self.open(number)
+        while (piece := opened.next()) is not None:
+            yield piece
 
     def document_starts(self, number: int) -> np.ndarray:
         """Return the document starts of a row group and the end of its last one, (rows + 1,) int64.
 
-        Raises as ``pieces`` does.
+        Raises as ``open``.
         """
-        with self._naming_row_group(number), self._files.open(number) as opened:
-            return _read_document_starts(opened)
+        with _naming_row_group(self._index, number):
+            return _read_document_starts(self._index, self._files, number)
+
+    def prepare(self, number: int) -> None:
+        """Prepare to read a row group, and the rest of its lane after it."""
+        self._files.prepare(number)
+
+
+class _Pieces:
+    """The pieces of a row group: its pages if they are plain, else what pyarrow decodes."""
+
+    def __init__(
+        self,
+        index: TableIndex,
+        files: Files,
+        number: int,
+        skip: int,
+        marks: MarksOf,
+        *,
+        boundaries: bool,
+    ) -> None:
+        self._index = index
+        self._number = number
+        self._skip = 0 if index.chunks[number]["has_empty"] else skip
+        self._num_tokens = int(index.group_tokens[number])
+        self._done = 0
+        with _naming_row_group(index, number):
+            chunk = index.chunk(number, "tokens")
+            self._pages = None
+            if chunk is not None:
+                self._pages = _open_pages(files, number, chunk, marks=marks.of(number))
+            if self._pages is not None:
+                self._pages.seek(self._skip)
+            self._batches = _decode(index, number) if self._pages is None else None
+            self._starts = None
+            if boundaries:
+                starts = _read_document_starts(index, files, number)
+                self._starts = starts.astype(np.int32)  # of all lanes these add up
+
+    def next(self) -> Piece | None:
+        """Return the next piece; None at the end."""
+        with _naming_row_group(self._index, self._number):
+            found = self._next_values()
+            if found is None:
+                if self._done != self._num_tokens:
+                    records = f"but its footer records {self._num_tokens}"
+                    raise OSError(f"it has {self._done} tokens, {records}")
+                return None
+            start, tokens = found
+            self._done = start + len(tokens)
+            self._check_ids(tokens)
+            starts = _NO_STARTS
+            if self._starts is not None:
+                first, last = np.searchsorted(self._starts, (start, self._done))
+                starts = self._starts[first:last].astype(np.int64) - start
+            return Piece(start, tokens, starts)
+
+    def _next_values(self) -> tuple[int, np.ndarray] | None:
+        if self._pages is not None:
+            return self._pages.next(self._skip)
+        assert self._batches is not None
+        return next(self._batches, None)
 
     def _check_ids(self, tokens: np.ndarray) -> None:
         limit = self._index.vocab_size
@@ -69,46 +149,63 @@ class RowGroups:
             wrong = tokens[tokens.view(np.uint32) >= limit][0]
             raise OSError(f"token id {wrong} is out of range for vocab_size={limit}")
 
-    def prepare(self, number: int) -> None:
-        """Prepare to read a row group, and the rest of its lane after it."""
-        self._files.prepare(number)
 
-    @contextmanager
-    def _naming_row_group(self, number: int) -> Iterator[None]:
-        """Turn decoding errors into errors that name the file and the row group."""
-        try:
-            yield
-        except _DAMAGE as error:
-            path, group = self._index.locate_group(number)
-            raise decoding_error(self._index.uri(path), group, error) from error
+@contextmanager
+def _naming_row_group(index: TableIndex, number: int) -> Iterator[None]:
+    """Turn decoding errors into errors that name the file and the row group."""
+    try:
+        yield
+    except _DAMAGE as error:
+        path, group = index.locate_group(number)
+        raise decoding_error(index.uri(path), group, error) from error
 
 
-def _read_document_starts(opened: OpenRowGroup) -> np.ndarray:
+def _open_pages(
+    files: Files, number: int, chunk: Chunk, *, of_lists: bool = True, marks: Marks | None = None
+) -> Pages | None:
+    """Return the pages of a chunk of a row group, or None if they are of another kind."""
+
+    def read(start: int, size: int) -> bytes | memoryview:
+        return files.read(number, start, size)
+
+    pages = Pages(read, chunk, of_lists=of_lists, marks=marks)
+    return pages if pages.is_known() else None
+
+
+def _read_document_starts(index: TableIndex, files: Files, number: int) -> np.ndarray:
     """Return the document starts of a row group and the end of its last one, (rows + 1,) int64."""
-    table = opened.parquet().read_row_group(opened.number, ["num_tokens"], use_threads=False)
-    column: Any = table.column(0)
-    lengths = [_int32(c.buffers()[1], c.offset, len(c)) for c in column.chunks]
-    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]), dtype=np.int64)
+    lengths = [np.zeros(1, np.int64)]
+    chunk = index.chunk(number, "num_tokens")
+    pages = None if chunk is None else _open_pages(files, number, chunk, of_lists=False)
+    if pages is not None:
+        lengths += [values for _, values in pages]
+    else:
+        with _open_parquet(index, number) as (parquet, group):
+            column: Any = parquet.read_row_group(group, ["num_tokens"], use_threads=False).column(0)
+        lengths += [_int32(c.buffers()[1], c.offset, len(c)) for c in column.chunks]
+    return np.cumsum(np.concatenate(lengths), dtype=np.int64)
 
 
-def _read_values(
-    opened: OpenRowGroup, num_tokens: int, skip: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the tokens of a row group in pieces, each with the offset of its first token."""
-    source, footer, group = opened
-    metadata: Any = footer.row_group(group)
-    chunks = (metadata.column(i) for i in range(metadata.num_columns))
-    chunk = next(chunk for chunk in chunks if chunk.path_in_schema.startswith("tokens."))
-    if is_plain(source, chunk):
-        has_empty = chunk.num_values != num_tokens
-        yield from read_pages(source, chunk, skip=0 if has_empty else skip)
-        return
-    start, size = 0, max(metadata.num_rows * _PIECE_TOKENS // num_tokens, 1)
-    for batch in opened.parquet().iter_batches(size, [group], ["tokens"], use_threads=False):
-        column: Any = batch.column(0)
-        values = column.flatten()
-        yield start, _int32(values.buffers()[1], values.offset, len(values))
-        start += len(values)
+def _decode(index: TableIndex, number: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the tokens of a row group with pyarrow, each part with the offset of its first token."""
+    with _open_parquet(index, number) as (parquet, group):
+        rows = parquet.metadata.row_group(group).num_rows
+        start, size = 0, max(rows * _PIECE_TOKENS // int(index.group_tokens[number]), 1)
+        for batch in parquet.iter_batches(size, [group], ["tokens"], use_threads=False):
+            column: Any = batch.column(0)
+            values = column.flatten()
+            yield start, _int32(values.buffers()[1], values.offset, len(values))
+            start += len(values)
+
+
+@contextmanager
+def _open_parquet(index: TableIndex, number: int) -> Iterator[tuple[pq.ParquetFile, int]]:
+    """Open the file of a row group with pyarrow; also return the number of the row group in it."""
+    with index.open(number) as file:
+        yield (
+            pq.ParquetFile(file, pre_buffer=index.remote is not None),
+            index.locate_group(number)[1],
+        )
 
 
 def _int32(buffer: Any, start: int, size: int) -> np.ndarray:
@@ -119,25 +216,29 @@ def _int32(buffer: Any, start: int, size: int) -> np.ndarray:
 
 
 class TokenStream:
-    """A reader of an epoch's stream, fastest from front to back; holds one row group open."""
+    """A reader of an epoch's stream, fastest from front to back; holds one piece in memory."""
 
     def __init__(self, row_groups: RowGroups, stream: EpochStream, *, boundaries: bool) -> None:
         self._row_groups = row_groups
         self._stream = stream
         self.boundaries = boundaries
-        self._group_index = 0  # of the open row group, in the order of the stream
+        self._group_index = -1  # of the open row group, in the order of the stream
         self._group_range = range(0)  # its tokens in the stream
-        self._pieces: Generator[Piece] | None = None
-        self._piece = _EMPTY
-        self._is_start: np.ndarray | None = None  # which tokens of the piece begin a document
+        self._group: OpenRowGroup | None = None
+        self._start = self._end = 0  # the tokens of the stream in memory
+        self._tokens = _EMPTY.tokens
+        self._is_start: np.ndarray | None = None  # which of them begin a document
 
     def group_range(self, token: int) -> range:
         """Return the range of the stream's tokens that share a row group with a token."""
         if token not in self._group_range:
             self.close()
-            self._group_index = self._stream.group_index(token)
-            start = self._stream.start(self._group_index)
-            group = self._stream.groups[self._group_index]
+            index = self._group_index + 1
+            if token != self._group_range.stop or index >= len(self._stream.groups):
+                index = self._stream.group_index(token)
+            start = self._stream.start(index)
+            group = self._stream.groups[index]
+            self._group_index = index
             self._group_range = range(start, start + int(self._stream.group_tokens[group]))
         return self._group_range
 
@@ -147,13 +248,10 @@ class TokenStream:
         The tokens are (n,) int32 with n >= 1, the flags (n,) bool or None without ``boundaries``. Both are
         views of the decoded piece.
         """
-        offset = token - self.group_range(token).start
-        if self._pieces is None or offset < self._piece.start:
-            self._reopen(offset)
-        while offset >= self._piece.start + len(self._piece.tokens):
-            self._next_piece()
-        skip = offset - self._piece.start
-        return self._piece.tokens[skip:], None if self._is_start is None else self._is_start[skip:]
+        if not self._start <= token < self._end:
+            self._seek(token)
+        skip = token - self._start
+        return self._tokens[skip:], None if self._is_start is None else self._is_start[skip:]
 
     def copy(self, start: int, tokens: np.ndarray, is_start: np.ndarray | None = None) -> None:
         """Copy the stream's tokens from ``start`` into ``tokens`` (n,) int32.
@@ -169,31 +267,33 @@ class TokenStream:
                 is_start[done : done + size] = read_is_start[:size]
             done += size
 
-    def _reopen(self, offset: int) -> None:
-        self._release()
-        group = int(self._stream.groups[self._group_index])
-        self._pieces = self._row_groups.pieces(group, skip=offset, boundaries=self.boundaries)
-
-    def _next_piece(self) -> None:
-        self._piece = _EMPTY  # free its memory before the next one needs some
-        piece = None if self._pieces is None else next(self._pieces, None)
-        # A row group that ends too early raises; requesting more than it has is a bug.
-        assert piece is not None, "a row group ended before its last token"
-        self._piece = piece
-        if self.boundaries:
-            self._is_start = np.zeros(len(piece.tokens), bool)
-            self._is_start[piece.document_starts] = True
-
-    def _release(self) -> None:
-        if self._pieces is not None:
-            self._pieces.close()
-        self._pieces, self._piece, self._is_start = None, _EMPTY, None
+    def _seek(self, token: int) -> None:
+        """Read the piece that has a token."""
+        group_range = self.group_range(token)
+        offset = token - group_range.start
+        if self._group is None or token < self._start:
+            self._group = self._row_groups.open(
+                int(self._stream.groups[self._group_index]), skip=offset, boundaries=self.boundaries
+            )
+        while True:
+            self._tokens, self._is_start = _EMPTY.tokens, None  # the next piece can use the memory
+            piece = self._group.next()
+            # A row group that ends too early raises; requesting more than it has is a bug.
+            assert piece is not None, "a row group ended before its last token"
+            self._tokens = piece.tokens
+            self._start = group_range.start + piece.start
+            self._end = self._start + len(piece.tokens)
+            if self.boundaries:
+                self._is_start = np.zeros(len(piece.tokens), bool)
+                self._is_start[piece.document_starts] = True
+            if token < self._end:
+                return
 
     def prepare(self, token: int) -> None:
         """Prepare to read the stream from a token."""
         self._row_groups.prepare(int(self._stream.groups[self._stream.group_index(token)]))
 
     def close(self) -> None:
-        """Close the open file."""
-        self._release()
-        self._group_range = range(0)
+        """Free the piece."""
+        self._group, self._tokens, self._is_start = None, _EMPTY.tokens, None
+        self._start = self._end = 0

@@ -7,19 +7,20 @@ Sample g is numbered over all ranks. Its window follows by arithmetic only:
 2. **Stream.** The stream of an epoch is all runs, shuffled by (seed, epoch). Window i is the stream's tokens
    [i * seq_len, i * seq_len + seq_len]. Windows cross runs (at the end of a document), so an epoch drops
    only the tail of the stream.
-3. **Lanes.** The windows of the stream are divided into ``lanes`` equal shares, each read from front to back.
-4. **Blocks.** In a lane, the windows of each ``block_tokens`` tokens are shuffled among themselves.
+3. **Lanes.** The windows of the stream are divided into ``lanes`` equal shares, each read from front to back
+   by one lane. Which lane reads which share is random in each epoch.
+4. **Blocks.** In a lane, the windows of each ``block_tokens`` tokens are shuffled among themselves. With
+   many lanes a block is a single window.
 5. **Samples** are taken from the lanes in turn: sample g is number g // lanes of lane g % lanes.
 
 The order depends only on (table version, seq_len, seed, epoch, shuffle settings). A step of R ranks takes the
-next samples, which are divided by lanes (see ``sharded_dataset.py``). If ``lanes`` is a multiple of R, no two
-ranks read the same bytes. If not, ``lanes % R`` of them are read by several ranks: with 1,024 lanes, 24 ranks
-read the table 1.08 times, 100 ranks 1.5 times. With fewer lanes than ranks, each byte is read by R / lanes
-ranks or more, so choose at least as many lanes as there will be ranks.
+next samples, which are divided by lanes (see ``steps.py``). If ``lanes`` is a multiple of R, no two ranks
+read the same bytes. If not, ``lanes % R`` lanes are divided among several ranks: with 1,024 lanes, a table is
+read 1.03 times by 40 ranks, 1.1 times by 100 and 1.5 times by 768. With fewer lanes than ranks, each byte is
+read by R / lanes ranks or more.
 
-A rank holds ``lanes / R`` blocks in memory. A batch mixes ``lanes`` regions of the table, each shuffled over
-one block. If the border of a lane falls into a run, both lanes open it: an epoch opens at most ``lanes`` row
-groups twice.
+A rank holds a page of each of its lanes in memory, and a block if it is longer than a window. A batch mixes
+up to ``lanes`` places of the table. Where the border of a lane falls into a row group, both lanes open it.
 
 Permutations sort the raw output of Philox, which NumPy guarantees to keep, unlike the methods of
 ``Generator`` (NEP 19). An order costs 4 bytes and about 0.1 µs per row group. Longer intermediate arrays are
@@ -29,15 +30,17 @@ built in parts, which keeps the peak memory at that.
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from etl.errors import LoaderError
-from etl.loader.order.shuffle import Shuffle, bounded_slices, permutation
+from etl.loader.order.shuffle import ResolvedShuffle, bounded_slices, permutation
 
-_FORMAT = 3  # increase it when the order changes: older states are then refused
+_FORMAT = 4  # increase it when the order changes: older states are then refused
 _MARK_EVERY = 256  # row groups per stored running total
+_ONE = np.zeros(1, np.int64)
+_LANE_SAMPLES = 8  # at least so many, so that a small table has fewer lanes and longer blocks
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class EpochPlan:
     group_tokens: np.ndarray  # (G,) int32, in the order of the table
     seq_len: int
     seed: int
-    shuffle: Shuffle | None  # None: the order of the table
+    shuffle: ResolvedShuffle | None  # None: the order of the table
     overlap: int = 1  # tokens that a window shares with the next: the label of its last token
 
     def __post_init__(self) -> None:
@@ -121,27 +124,17 @@ class EpochPlan:
 
     @cached_property
     def lanes(self) -> int:
-        """The number of lanes in use, at most the number of runs and of samples."""
+        """The number of lanes in use, at most an eighth of the samples."""
         if self.shuffle is None:
             return 1
-        max_lanes = min(self.shuffle.lanes, self.num_samples)
-        # Every run is shorter than this, so there are at least this many without counting them.
-        max_run_tokens = self._run_tokens + int(self.group_tokens.max())
-        if max_lanes <= self.num_tokens // max_run_tokens:
-            return max_lanes
-        return min(max_lanes, len(self.runs()))
+        return max(min(self.shuffle.lanes, self.num_samples // _LANE_SAMPLES), 1)
 
     @cached_property
     def block_windows(self) -> int:
         """The number of windows of a full block."""
-        return max((self.shuffle or Shuffle()).block_tokens // self.seq_len, 1)
-
-    @property
-    def _run_tokens(self) -> int:
-        assert self.shuffle is not None
-        run_tokens = self.shuffle.resolved(self.num_tokens).run_tokens
-        assert run_tokens is not None
-        return run_tokens
+        if self.shuffle is None:
+            return 1
+        return max(self.shuffle.block_tokens // self.seq_len, 1)
 
     def runs(self) -> np.ndarray:
         """Return the first row group of each run, (R,) int32, ascending from 0; one run without shuffle."""
@@ -151,23 +144,26 @@ class EpochPlan:
         for part in bounded_slices(len(self.group_tokens)):
             tokens = self.group_tokens[part]
             ends = before + np.cumsum(tokens, dtype=np.int64)
-            bins = (ends - tokens) // self._run_tokens
+            bins = (ends - tokens) // self.shuffle.run_tokens
             is_first = np.diff(bins, prepend=last) != 0
             firsts.append((np.flatnonzero(is_first) + part.start).astype(np.int32))
             before, last = int(ends[-1]), int(bins[-1])
         return np.concatenate(firsts)
 
-    def lane_start(self, lane: int) -> int:
-        """Return the first window of a lane; lanes differ by at most one window, longer ones first."""
-        size, longer = divmod(self.num_samples, self.lanes)
-        return lane * size + min(lane, longer)
+    def lane(self, epoch: int, lane: int) -> range:
+        """Return the windows of a lane; lanes differ by at most one window, the first ones are longer."""
+        if self.shuffle is None:
+            return range(self.num_samples)
+        start = int(_lane_starts(self.num_samples, self.lanes, self.seed, epoch)[lane])
+        return range(start, start + len(range(lane, self.num_samples, self.lanes)))
 
     def block(self, epoch: int, lane: int, number: int) -> tuple[int, np.ndarray]:
         """Return the first window of a block of a lane, and the shuffled order of its windows."""
-        start = self.lane_start(lane) + number * self.block_windows
-        size = min(self.block_windows, self.lane_start(lane + 1) - start)
-        if self.shuffle is None:
-            return start, np.arange(size)
+        windows = self.lane(epoch, lane)
+        start = windows.start + number * self.block_windows
+        size = min(self.block_windows, windows.stop - start)
+        if size == 1:
+            return start, _ONE
         return start, permutation(size, self.seed, epoch, "block", lane, number)
 
     def window(self, epoch: int, sample: int) -> int:
@@ -196,11 +192,21 @@ class EpochPlan:
 
     def fingerprint(self, table_digest: str) -> str:
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
-        shuffle = None if self.shuffle is None else asdict(self.shuffle.resolved(self.num_tokens))
+        shuffle = None if self.shuffle is None else asdict(self.shuffle)
         parts = [_FORMAT, table_digest, self.seq_len, self.seed, shuffle]
         if self.overlap == 0:  # a plan of documents could otherwise equal a plan of tokens
             parts.append("documents")
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=16)
+def _lane_starts(num_samples: int, lanes: int, seed: int, epoch: int) -> np.ndarray:
+    """Return the first window of each lane, (lanes,) int64."""
+    order = permutation(lanes, seed, epoch, "lanes")
+    sizes = num_samples // lanes + (order < num_samples % lanes)
+    starts = np.empty(lanes, np.int64)
+    starts[order] = np.cumsum(sizes) - sizes
+    return starts
 
 
 def _concatenate_ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

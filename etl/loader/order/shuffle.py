@@ -3,16 +3,21 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Self
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.random import Philox
 
 from etl.errors import LoaderError
 
+LOCAL_LANES, REMOTE_LANES = 256, 1024
 _RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size
 _RUNS_PER_LANE = 8  # at least, so that a small table is shuffled too
+_BUFFER_TOKENS = 1 << 21  # of the blocks of all lanes: 8 MB
+_BLOCKS_OF_FEW_LANES = (
+    1 << 25
+)  # divided by the square of the lanes: 256 lanes have blocks of one window
+_SMALL_TABLE_TOKENS = 1 << 22  # up to this, lanes are blocks
 _PART = 1 << 20  # row groups processed at a time
 
 
@@ -20,18 +25,22 @@ _PART = 1 << 20  # row groups processed at a time
 class Shuffle:
     """The settings of the shuffle; ``epoch.py`` defines the terms.
 
-    More lanes mix better but need more memory: each lane that a rank reads holds a block and a page of its
-    file, 2 to 3 MB. With a multiple of the world size, ranks share no row group; with fewer lanes than ranks,
-    each row group is read by several of them. Longer runs make larger
-    requests to an object store but mix less over time. ``run_tokens=None`` means 8 M tokens, or fewer if a
-    lane would otherwise have fewer than 8 runs.
+    A batch of N windows comes from min(N, lanes) places of the table. Each lane holds a page of its file in
+    memory, about 0.1 MB; the ranks divide the lanes among themselves. With a multiple of the world size, no
+    two ranks read the same bytes; with fewer lanes than ranks, several ranks read each byte. ``lanes=None``
+    means 256 for local files, and 1,024 for an object store, where reading twice costs more.
 
-    >>> Shuffle(lanes=64).resolved(512_000_000).run_tokens
-    1000000
+    In a lane, the windows of each block are shuffled. ``block_tokens=None`` means single windows if there are
+    256 lanes, since a batch mixes enough places, 131,072 tokens for 16 lanes, and whole lanes in a table of
+    up to 4 M tokens. Longer runs make larger requests to an object store but mix less over time.
+    ``run_tokens=None`` means 8 M tokens, or fewer if a lane would otherwise have fewer than 8 runs.
+
+    >>> Shuffle().resolved(10**12, is_remote=False)
+    ResolvedShuffle(lanes=256, block_tokens=512, run_tokens=8388608)
     """
 
-    lanes: int = 16
-    block_tokens: int = 1 << 18
+    lanes: int | None = None
+    block_tokens: int | None = None
     run_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -39,12 +48,27 @@ class Shuffle:
             if value is not None and value < 1:
                 raise LoaderError(f"{name} of Shuffle must be at least 1, not {value}")
 
-    def resolved(self, num_tokens: int) -> Self:
-        """Return the settings with the run length for a table of ``num_tokens`` tokens."""
-        if self.run_tokens is not None:
-            return self
-        max_run_tokens = num_tokens // (self.lanes * _RUNS_PER_LANE)
-        return replace(self, run_tokens=max(min(_RUN_TOKENS, max_run_tokens), 1))
+    def resolved(self, num_tokens: int, *, is_remote: bool = False) -> "ResolvedShuffle":
+        """Return the settings for a table of ``num_tokens`` tokens."""
+        lanes = self.lanes or (REMOTE_LANES if is_remote else LOCAL_LANES)
+        block_tokens = min(_BUFFER_TOKENS // lanes, _BLOCKS_OF_FEW_LANES // lanes**2)
+        if num_tokens <= _SMALL_TABLE_TOKENS:
+            block_tokens = num_tokens
+        run_tokens = min(_RUN_TOKENS, num_tokens // (lanes * _RUNS_PER_LANE))
+        return ResolvedShuffle(
+            lanes=lanes,
+            block_tokens=self.block_tokens or max(block_tokens, 1),
+            run_tokens=self.run_tokens or max(run_tokens, 1),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedShuffle:
+    """The settings of the shuffle of a table."""
+
+    lanes: int
+    block_tokens: int
+    run_tokens: int
 
 
 def permutation(size: int, *key: object) -> np.ndarray:

@@ -1,0 +1,120 @@
+"""The byte ranges that a lane requests from an object store, in the order in which it reads them.
+
+A unit is a sequence of row groups that are consecutive in one file and in every epoch, that is, within a run
+(see ``order/epoch.py``). It is cut into equal parts of at most ``part_bytes``, wherever that is in a page.
+The cuts depend only on the table and these settings, so an epoch or rank can use what another one has put
+into the cache; only the parts at the ends of a lane are shorter.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from etl.loader.fetch.table_index import TableIndex
+
+_SLACK_BYTES = (
+    1 << 16
+)  # pages compress differently: the end of a lane in a row group is an estimate
+
+
+class Part(NamedTuple):
+    """A byte range of a file, to be fetched in one request."""
+
+    file: int
+    start: int
+    stop: int
+    end: int  # the tokens of the lane up to about the end of the part
+
+
+class RequestParts:
+    """The parts of the row groups of a lane.
+
+    ``groups`` (n,) int32 are its row groups in its order. The lane has the tokens [``first``, ``last``) of
+    their tokens.
+    """
+
+    def __init__(
+        self,
+        index: TableIndex,
+        runs: np.ndarray,
+        groups: np.ndarray,
+        *,
+        first: int,
+        last: int,
+        part_bytes: int,
+    ) -> None:
+        self._index = index
+        self._groups = groups
+        self._part_bytes = part_bytes
+        tokens = index.group_tokens[groups].astype(np.int64)
+        self._ends = np.cumsum(tokens)
+        self._first, self._last = first, last
+        files = np.searchsorted(index.first_group, groups, side="right") - 1
+        run = np.searchsorted(runs, groups, side="right") - 1
+        run_ends = np.append(runs[1:], len(index.group_tokens))
+        # (n, 2): the first row group of the unit of each, and the one after the last.
+        self._units = np.stack(
+            [
+                np.maximum(runs[run], index.first_group[files]),
+                np.minimum(run_ends[run], index.first_group[files + 1]),
+            ],
+            axis=1,
+        )
+        self._files = files
+
+    def place(self, group: int) -> int:
+        """Return the index of a row group in the lane."""
+        return int(np.flatnonzero(self._groups == group)[0])
+
+    def parts(self, group: int, start: int = 0) -> Iterator[Part]:
+        """Yield the parts of the lane from byte ``start`` of the file of a row group on."""
+        place = self.place(group)
+        while place < len(self._groups):
+            stop = place + 1
+            while stop < len(self._groups) and self._continues(stop):
+                stop += 1
+            yield from self._parts_of(place, stop, start)
+            place, start = stop, 0
+
+    def _continues(self, place: int) -> bool:
+        """Return whether a row group is of the same unit as the one before it, and later in it."""
+        same = self._units[place, 0] == self._units[place - 1, 0]
+        return bool(same and self._groups[place] > self._groups[place - 1])
+
+    def _parts_of(self, place: int, stop: int, start: int) -> Iterator[Part]:
+        """Yield the parts of the row groups [place, stop) of the lane, which are in one unit."""
+        unit = np.arange(*self._units[place].tolist())
+        unit = unit[self._index.group_tokens[unit] > 0]
+        if (self._index.chunks["tokens"]["codec"][unit] < 0).any():
+            return  # read with pyarrow
+        unit_start, unit_stop = self._bytes(int(unit[0]))[0], self._bytes(int(unit[-1]))[1]
+        first, last = self._bytes(int(self._groups[place]))[0], self._needed_stop(stop - 1)
+        count = -(-(unit_stop - unit_start) // self._part_bytes)
+        size = unit_stop - unit_start
+        bounds = [unit_start + size * k // count for k in range(count + 1)]
+        before = int(self._ends[place - 1]) if place else 0
+        tokens_per_byte = (int(self._ends[stop - 1]) - before) / max(last - first, 1)
+        for begin, end in pairwise(bounds):
+            part_start, part_stop = max(begin, first), min(end, last)
+            if part_start < part_stop and part_stop > start:
+                position = before + int((part_stop - first) * tokens_per_byte) - self._first
+                yield Part(int(self._files[place]), part_start, part_stop, position)
+
+    def _bytes(self, group: int) -> tuple[int, int]:
+        """Return the bytes of the columns of a row group in its file."""
+        chunks = self._index.chunks[group]
+        columns = [chunks[name] for name in ("tokens", "num_tokens") if chunks[name]["codec"] >= 0]
+        starts = [int(column["start"]) for column in columns]
+        return min(starts), max(int(column["start"]) + int(column["size"]) for column in columns)
+
+    def _needed_stop(self, place: int) -> int:
+        """Return about where the lane ends in the bytes of a row group."""
+        group = int(self._groups[place])
+        start, stop = self._bytes(group)
+        unneeded = int(self._ends[place]) - self._last
+        if unneeded <= 0:
+            return stop
+        share = 1 - unneeded / int(self._index.group_tokens[group])
+        return min(start + int((stop - start) * share) + _SLACK_BYTES, stop)

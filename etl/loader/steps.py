@@ -1,0 +1,105 @@
+"""How the samples of a pass become steps, and how a step is divided among ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from etl.loader.ranks import Rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """How the samples of a pass become steps: ``batch_size`` rows on each rank.
+
+    The samples of a step are consecutive. They are divided so that few ranks read the same lane; in a batch
+    they are in ascending order.
+    """
+
+    batch_size: int
+    rank: Rank
+    lanes: int
+    drop_last: bool
+    multiple: int = 1  # only so many steps together are complete
+
+    @property
+    def stride(self) -> int:
+        """The number of samples of a step, over all ranks."""
+        return self.batch_size * self.rank.world_size
+
+    def count(self, num_samples: int) -> int:
+        """Return the number of steps in consecutive samples."""
+        rows = num_samples // self.rank.world_size
+        steps = rows // self.batch_size if self.drop_last else -(-rows // self.batch_size)
+        return steps - steps % self.multiple
+
+    def end(self, num_samples: int) -> int:
+        """Return the number of samples, of consecutive ones, that are in the steps."""
+        used = min(self.count(num_samples) * self.stride, num_samples)
+        return used - used % self.rank.world_size
+
+    def samples(self, step: range) -> Sequence[int]:
+        """Return the samples of this rank in a step, in the order of its rows."""
+        if self.rank.world_size == 1:
+            return step
+        first = step.start
+        offsets = _rank_offsets(len(step), first % self.lanes, self.lanes, self.rank)
+        return [first + offset for offset in offsets]
+
+
+@lru_cache(maxsize=4096)  # a step begins in one of few lanes
+def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[int, ...]:
+    """Return which of the samples of a step a rank gets, counted from the first one, ascending.
+
+    Lane l belongs to rank l % R, as far as each rank has equally many lanes. The samples of the other lanes,
+    and those that a rank has beyond its rows, fill the other ranks. Rank r first takes samples of the lane
+    r % n of n such lanes, so that these are divided among as few ranks as possible.
+
+    >>> [_rank_offsets(8, 1, 4, Rank(rank, 2)) for rank in range(2)]
+    [(1, 3, 5, 7), (0, 2, 4, 6)]
+    >>> [_rank_offsets(8, 1, 3, Rank(rank, 2)) for rank in range(2)]
+    [(1, 2, 4, 5), (0, 3, 6, 7)]
+    """
+    world_size, rows = rank.world_size, size // rank.world_size
+    lane = (first_lane + np.arange(size)) % lanes  # (size,), of each sample
+    num_owned = lanes - lanes % world_size
+    owner = np.where(lane < num_owned, lane % world_size, world_size)
+    order = np.lexsort((np.arange(size), owner))
+    firsts = np.searchsorted(owner[order], np.arange(world_size + 1))
+    is_kept = np.arange(size) - firsts[owner[order]] < rows
+    is_kept &= owner[order] < world_size
+    owned = order[is_kept]
+    missing = rows - np.bincount(owner[owned], minlength=world_size)
+    # Places to fill and samples to fill them with, both in the order of the lane that the place prefers.
+    places = np.repeat(np.arange(world_size), missing)
+    num_shared = max(lanes - num_owned, 1)
+    places = places[np.lexsort((places, places % num_shared))]
+    pool = order[~is_kept]
+    pool = pool[np.lexsort((pool, lane[pool]))]
+    filled = _match(places % num_shared, lane[pool] - num_owned)
+    own = np.append(owned[owner[owned] == rank.rank], pool[filled[places == rank.rank]])
+    return tuple(np.sort(own).tolist())
+
+
+def _match(places: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Return a sample for each place, (n,) int64: one of its own number, as far as there are enough.
+
+    Both are (n,) int64, ascending.
+
+    >>> _match(np.array([0, 1, 1]), np.array([0, 0, 1])).tolist()
+    [0, 2, 1]
+    """
+    nth_place = np.arange(len(places)) - np.searchsorted(places, places)
+    nth_sample = np.arange(len(samples)) - np.searchsorted(samples, samples)
+    width = len(places) + 1
+    place_keys, sample_keys = (places + 1) * width + nth_place, (samples + 1) * width + nth_sample
+    filled = np.full(len(places), -1)
+    _, at_place, at_sample = np.intersect1d(
+        place_keys, sample_keys, assume_unique=True, return_indices=True
+    )
+    filled[at_place] = at_sample
+    is_used = np.zeros(len(samples), bool)
+    is_used[at_sample] = True
+    filled[filled < 0] = np.flatnonzero(~is_used)
+    return filled
