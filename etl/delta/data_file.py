@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.delta.layout import Layout, bulk_bytes, row_group_cuts
+from etl.delta.page_marks import MarkedOutput
 from etl.delta.statistics import StatisticsCollector
 from etl.errors import StorageError
 
@@ -148,8 +149,9 @@ class _OpenFile:
         self._file = self._output.__enter__()
         self._started = 0  # how many bytes of the file the disk writes already
         with storage.convert_write_errors(uri):
+            self._pages = MarkedOutput(self._file) if layout.marks_pages else None
             self._writer = pq.ParquetWriter(
-                self._file,
+                self._pages or self._file,
                 schema,
                 compression=layout.compression,
                 compression_level=layout.compression_level,
@@ -165,6 +167,8 @@ class _OpenFile:
             table = self._with_total(table, *self._layout.running)
         with storage.convert_write_errors(self.uri):
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            if self._pages is not None:
+                self._pages.end_row_group(table, str(self._layout.bulk))
             self._started = storage.start_writing(self._file, self._started)
         self.statistics.update(table)
         self.bulk_bytes += bulk_bytes(table, self._layout.bulk)
@@ -178,6 +182,8 @@ class _OpenFile:
     def close(self) -> int:
         """Close, read the footer back, and return the size in bytes."""
         with storage.convert_write_errors(self.uri):
+            if self._pages is not None:
+                self._writer.add_key_value_metadata(self._pages.metadata())
             self._writer.close()
             self._output.__exit__(None, None, None)
         with storage.open_input(self.uri) as file:

@@ -22,6 +22,7 @@ class Layout:
     row_group_bytes: int = 16 << 20  # of the bulk column, before compression
     file_bytes: int = 512 << 20  # of the bulk column, before compression
     page_bytes: int = 1 << 20  # of a column, before compression: the least that a reader holds
+    marks_pages: bool = False  # the footer says where the pages of the bulk column, of lists, begin
     compression: str = "zstd"
     compression_level: int | None = 1
 

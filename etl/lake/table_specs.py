@@ -96,6 +96,7 @@ TOKENS: Final = TableSpec(
         running=("num_tokens", "token_end"),
         row_group_bytes=6 << 20,
         page_bytes=1 << 16,
+        marks_pages=True,
         compression="lz4",
         compression_level=3,
     ),

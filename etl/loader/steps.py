@@ -83,7 +83,7 @@ def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[i
 
 
 def _match(places: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """Return a sample for each place, (n,) int64: one of its own number, as far as there are enough.
+    """Return a sample for each place, (n,) int64: one of the same number, as far as there are enough.
 
     Both are (n,) int64, ascending.
 

@@ -92,7 +92,7 @@ def test_tokens_are_stored_in_the_plain_form_that_the_loader_reads(
     assert len(duckdb.read_parquet(str(path)).fetchall()) == 390
     content, plain = path.read_bytes(), plain_chunk(chunk)
     assert plain is not None
-    pages = list(Pages(lambda start, size: content[start : start + size], plain))
+    pages = list(Pages(lambda start, size, _: content[start : start + size], plain))
     # A page ends with a document when it is full, and so it may exceed the limit by one write.
     assert len(pages) == pytest.approx(4 * 390_000 / layout.page_bytes, abs=2)
     assert np.array_equal(

@@ -30,7 +30,7 @@ def open_pages(path, column=None):
     chunk = plain_chunk(column or pq.read_metadata(path).row_group(0).column(0))
     if chunk is None:
         return None
-    pages = Pages(lambda start, size: content[start : start + size], chunk)
+    pages = Pages(lambda start, size, _: content[start : start + size], chunk)
     return pages if pages.is_known() else None
 
 

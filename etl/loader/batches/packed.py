@@ -257,7 +257,7 @@ class PackedReader:
         self._epoch = epoch
         self._budget = budget
         self._format = batch_format
-        self._marks = MarksOf()
+        self._marks = MarksOf(index)
         self._lanes: dict[int, Lane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:

@@ -123,7 +123,7 @@ class PaddedReader:
         self.epoch_documents = plan.stream(epoch)
         self.files = open_lanes(index, plan, epoch, self.epoch_documents, world_size=world_size)
         self.epoch_tokens = EpochStream.of(self.epoch_documents.groups, index.group_tokens)
-        self.marks = MarksOf()
+        self.marks = MarksOf(index)
         self._plan = plan
         self._epoch = epoch
         self._seq_len = seq_len

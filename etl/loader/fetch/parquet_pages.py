@@ -5,11 +5,9 @@ that mark where lists begin. A page is decompressed and viewed, but not decoded.
 requested token are not even decompressed. Other layouts (dictionaries, other encodings, data pages v2) are
 left to pyarrow.
 
-Layout: https://parquet.apache.org/docs/file-format/data-pages/, parquet.thrift and the Thrift compact
-protocol, of which page headers use integers and structs.
+Layout: https://parquet.apache.org/docs/file-format/data-pages/.
 """
 
-import re
 import struct
 from array import array
 from bisect import bisect_right
@@ -19,28 +17,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
+from etl.delta.page_headers import parse_page_header
+
 _CODECS = (None, "lz4_raw", "zstd", "snappy")
 _NAMES = {"UNCOMPRESSED": 0, "LZ4": 1, "ZSTD": 2, "SNAPPY": 3}
 _OPENED = tuple(None if name is None else pa.Codec(name) for name in _CODECS)
 _HEADER_BYTES = (256, 1 << 16)  # enough without statistics, and enough with them
 
-# Field numbers of parquet.thrift's PageHeader and DataPageHeader.
-_TYPE, _SIZE, _COMPRESSED_SIZE, _DATA_PAGE = 1, 2, 3, 5
-_NUM_VALUES, _ENCODING = 1, 2
-_V1, _PLAIN = 0, 0
 _LENGTH = struct.Struct("<I")
 
-_VARINT = rb"[\x80-\xff]*[\x00-\x7f]"
-_COMMON_HEADER = re.compile(
-    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)\x15\x00\x15.\x15.(?:\x1c\x00)?\x00\x00"
-    % (_VARINT, _VARINT, _VARINT, _VARINT),
-    re.DOTALL,
-)
-"""The header of a data page v1 in encoding PLAIN without statistics: sizes and the number of values."""
-
-Struct = dict[int, Any]
-Read = Callable[[int, int], bytes | memoryview]
-"""Returns some bytes of a file from an offset: as many as requested, or fewer at its end."""
+Read = Callable[[int, int, int], bytes | memoryview]
+"""Returns bytes of a file from an offset, fewer only at its end, and up to some more if they are at hand."""
 
 
 class Chunk(NamedTuple):
@@ -72,8 +59,10 @@ def plain_chunk(column: Any) -> Chunk | None:
 class Marks:
     """Where the pages of a chunk begin, as far as they have been passed: the first value, and the offset."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: np.ndarray | None = None) -> None:
         self._firsts, self._offsets = array("q"), array("q")
+        if known is not None:  # (2, n) int64, ascending
+            self._firsts, self._offsets = (array("q", row.tobytes()) for row in known)
 
     def add(self, first: int, offset: int) -> None:
         """Remember the page after those that are known."""
@@ -103,8 +92,8 @@ class Pages:
         self._marks = marks or Marks()
 
     def is_known(self) -> bool:
-        """Return whether the first page has a known layout."""
-        self._ahead = self._read(self._offset, _HEADER_BYTES[0])
+        """Return whether the next page has a known layout."""
+        self._ahead = self._read(self._offset, _HEADER_BYTES[0], 0)
         return _read_header(self._read, self._offset, self._ahead)[3] >= 0
 
     def seek(self, value: int) -> None:
@@ -132,7 +121,7 @@ class Pages:
                 self._first += count
                 self._ahead = b""
                 continue
-            data = self._read(start, compressed_size + _HEADER_BYTES[0])  # with the next header
+            data = self._read(start, compressed_size, _HEADER_BYTES[0])  # with the next header
             self._ahead = bytes(data[compressed_size:])
             page: Any = memoryview(data)[:compressed_size]
             if self._codec is not None:
@@ -172,58 +161,9 @@ def _read_header(read: Read, offset: int, ahead: bytes | memoryview) -> tuple[in
     """
     for size in (0, *_HEADER_BYTES):
         if size:
-            ahead = read(offset, size)
-        if (common := _COMMON_HEADER.match(ahead)) is not None:
-            full_size, compressed_size, values = map(_zigzag, common.groups())
-            return common.end(), full_size, compressed_size, values
+            ahead = read(offset, size, 0)
         try:
-            header, end = _struct(bytes(ahead), 0)
+            return parse_page_header(ahead)
         except IndexError:  # truncated
             continue
-        if header[_TYPE] != _V1 or header[_DATA_PAGE][_ENCODING] != _PLAIN:
-            return end, 0, 0, -1
-        return end, header[_SIZE], header[_COMPRESSED_SIZE], header[_DATA_PAGE][_NUM_VALUES]
     raise OSError(f"no page header at byte {offset}")
-
-
-def _struct(data: bytes, offset: int) -> tuple[Struct, int]:
-    """Return the fields of a struct in Thrift's compact protocol by number, and the end of the struct."""
-    fields: Struct = {}
-    number = 0
-    while head := data[offset]:
-        kind = head & 15
-        offset += 1
-        if head > 15:
-            number += head >> 4
-        else:
-            number, offset = _signed(data, offset)
-        if kind in (4, 5, 6):  # i16, i32, i64
-            fields[number], offset = _signed(data, offset)
-        elif kind in (1, 2):  # true and false
-            fields[number] = kind == 1
-        elif kind == 8:  # bytes: minimum and maximum of a page, not needed here
-            length, offset = _unsigned(data, offset)
-            offset += length
-        elif kind == 12:
-            fields[number], offset = _struct(data, offset)
-        else:
-            raise OSError(f"invalid page header: field {number} has the unknown type {kind}")
-    return fields, offset + 1
-
-
-def _unsigned(data: bytes, offset: int) -> tuple[int, int]:
-    value, shift = data[offset] & 127, 7
-    while data[offset] > 127:
-        offset += 1
-        value |= (data[offset] & 127) << shift
-        shift += 7
-    return value, offset + 1
-
-
-def _zigzag(data: bytes) -> int:
-    return _signed(data, 0)[0]
-
-
-def _signed(data: bytes, offset: int) -> tuple[int, int]:
-    value, offset = _unsigned(data, offset)
-    return (value >> 1) ^ -(value & 1), offset

@@ -230,10 +230,10 @@ class RemoteLane:
             self.advance()
             self._reader.wait(self)
 
-    def read(self, group: int, start: int, size: int) -> bytes | memoryview:
-        """Return bytes of a column of a row group from an offset, fewer at its end."""
-        is_tokens, stop = self._column(group, start)
-        stop = min(start + size, stop)
+    def read(self, group: int, start: int, size: int, more: int = 0) -> bytes | memoryview:
+        """Return bytes of a column of a row group from an offset, as ``Files`` does."""
+        is_tokens, end = self._column(group, start)
+        stop = min(start + size, end)
         file = self._index.file(group)
         if not is_tokens and not self._has(file, start):
             return self._reader.read(group, start, stop)
@@ -242,7 +242,8 @@ class RemoteLane:
         pieces = []
         while start < stop:
             part, data = self._hold(group, file, start)
-            pieces.append(memoryview(data)[start - part.start : stop - part.start])
+            last = min(stop + more, end) if stop <= part.stop else part.stop
+            pieces.append(memoryview(data)[start - part.start : last - part.start])
             start += len(pieces[-1])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

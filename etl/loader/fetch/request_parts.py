@@ -90,7 +90,7 @@ class RequestParts:
         if (self._index.chunks["tokens"]["codec"][unit] < 0).any():
             return  # read with pyarrow
         unit_start, unit_stop = self._bytes(int(unit[0]))[0], self._bytes(int(unit[-1]))[1]
-        first, last = self._bytes(int(self._groups[place]))[0], self._needed_stop(stop - 1)
+        first, last = self._needed_start(place), self._needed_stop(stop - 1)
         count = -(-(unit_stop - unit_start) // self._part_bytes)
         size = unit_stop - unit_start
         bounds = [unit_start + size * k // count for k in range(count + 1)]
@@ -109,6 +109,21 @@ class RequestParts:
         starts = [int(column["start"]) for column in columns]
         return min(starts), max(int(column["start"]) + int(column["size"]) for column in columns)
 
+    def _needed_start(self, place: int) -> int:
+        """Return where the lane begins in the bytes of a row group, or before."""
+        group = int(self._groups[place])
+        mark = self._mark(group, self._first) if place == 0 else None
+        return self._bytes(group)[0] if mark is None else mark[0]
+
+    def _mark(self, group: int, token: int) -> tuple[int, int | None] | None:
+        """Return the offset of the last marked page before a token of a row group, and of the next one."""
+        marks = None if self._index.marks is None else self._index.marks[group]
+        if marks is None or not marks.size or self._index.chunks[group]["has_empty"]:
+            return None
+        number = int(np.searchsorted(marks[0], token, side="right"))
+        following = int(marks[1, number]) if number < marks.shape[1] else None
+        return int(marks[1, number - 1]), following
+
     def _needed_stop(self, place: int) -> int:
         """Return about where the lane ends in the bytes of a row group."""
         group = int(self._groups[place])
@@ -116,5 +131,8 @@ class RequestParts:
         unneeded = int(self._ends[place]) - self._last
         if unneeded <= 0:
             return stop
+        mark = self._mark(group, int(self._index.group_tokens[group]) - unneeded - 1)
+        if mark is not None:
+            return mark[1] or stop
         share = 1 - unneeded / int(self._index.group_tokens[group])
         return min(start + int((stop - start) * share) + _SLACK_BYTES, stop)

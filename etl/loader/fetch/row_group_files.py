@@ -15,8 +15,11 @@ _MAX_FILES = 64  # open at once: many systems allow 1,024 files per process
 class Files(Protocol):
     """A reader of row groups by their number in the table."""
 
-    def read(self, group: int, start: int, size: int) -> bytes | memoryview:
-        """Return bytes of the file of a row group from an offset, fewer at the end of the row group."""
+    def read(self, group: int, start: int, size: int, more: int = 0) -> bytes | memoryview:
+        """Return bytes of a column of a row group from an offset in the file, fewer only at its end.
+
+        Up to ``more`` bytes after them are returned too if they are at hand.
+        """
 
     def prepare(self, group: int) -> None:
         """Prepare to read a row group soon."""
@@ -48,12 +51,12 @@ class LocalFiles:
     def prepare(self, group: int) -> None:
         """Do nothing: the operating system reads ahead."""
 
-    def read(self, group: int, start: int, size: int) -> bytes:
+    def read(self, group: int, start: int, size: int, more: int = 0) -> bytes:
         """Return bytes of the file of a row group; raises StorageError if the file is missing."""
         if group != self._group:
             self._file = self._open_file(group)
             self._group = group
-        return os.pread(self._file, size, start)
+        return os.pread(self._file, size + more, start)
 
     def _open_file(self, group: int) -> int:
         path, _ = self._index.locate_group(group)
@@ -92,11 +95,11 @@ class RangeFiles:
     def prepare(self, group: int) -> None:
         """Do nothing."""
 
-    def read(self, group: int, start: int, size: int) -> bytes:
+    def read(self, group: int, start: int, size: int, more: int = 0) -> bytes:
         """Return bytes of the file of a row group; raises StorageError."""
         path, _ = self._index.locate_group(group)
         total = int(self._index.file_bytes[self._index.file(group)])
-        stop = min(start + size, total)
+        stop = min(start + size + more, total)
         return self._ranges.read(self._index.uri(path), start, stop, size=total)
 
 

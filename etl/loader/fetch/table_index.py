@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
+from etl.delta.page_marks import read_marks
 from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.lake import releases
@@ -40,6 +41,10 @@ CHUNKS = np.dtype([("tokens", _COLUMN), ("num_tokens", _COLUMN), ("has_empty", "
 The codec is -1 if only pyarrow can read the column.
 """
 
+_NO_MARKS = np.empty((2, 0), np.int64)
+_MAX_MARKED = (
+    1 << 13
+)  # row groups: in a larger table, lanes hold whole row groups, and few begin in one
 _UNKNOWN = Chunk(0, 0, 0, -1)
 _MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
@@ -61,6 +66,8 @@ class TableIndex:
     vocab_size: int | None = None  # all token ids must be lower, if it is known
     # (F,) int32: the number in its file of the first row group of a section; None: files have one section
     sections: np.ndarray | None = None
+    # (G,) objects: the first tokens and the offsets of its pages, (2, n) int64; None: unknown
+    marks: np.ndarray | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -136,9 +143,10 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     else:
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
             groups = list(pool.map(read, uris, file_tokens, file_bytes))
-    first_group = np.cumsum([0, *(len(chunks) for _, chunks in groups)], dtype=np.int64)
-    counts = [counts for counts, _ in groups]
+    first_group = np.cumsum([0, *(len(chunks) for _, chunks, _ in groups)], dtype=np.int64)
+    counts = [counts for counts, _, _ in groups]
     tokens, documents = np.concatenate([*counts, np.empty((2, 0), np.int32)], axis=1)
+    marks = [part for _, _, marks in groups for part in marks]
     index = TableIndex(
         table.url,
         table.version,
@@ -148,10 +156,18 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         first_group,
         tokens,
         documents,
-        np.concatenate([*(chunks for _, chunks in groups), np.empty(0, CHUNKS)]),
+        np.concatenate([*(chunks for _, chunks, _ in groups), np.empty(0, CHUNKS)]),
         None if local else remote,
+        marks=_as_array(marks) if len(marks) <= _MAX_MARKED else None,
     )
     return order_by_keys(index) if table.name == "tokens_shuffled" else index
+
+
+def _as_array(values: list[np.ndarray]) -> np.ndarray:
+    """Return an array of objects; np.array would make one of numbers if all have the same shape."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def order_by_keys(index: TableIndex) -> TableIndex:
@@ -183,6 +199,7 @@ def order_by_keys(index: TableIndex) -> TableIndex:
         group_tokens=index.group_tokens[order],
         group_documents=index.group_documents[order],
         chunks=index.chunks[order],
+        marks=None if index.marks is None else index.marks[order],
         sections=in_file[first].astype(np.int32),
     )
 
@@ -246,11 +263,12 @@ def _layout(kind: pa.DataType) -> str:
 
 def _read_groups(
     uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens and the non-empty documents of each row group of a file, and its chunks.
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Return the tokens and the non-empty documents of each row group of a file, its chunks and marks.
 
-    They are (2, groups) int32 and (groups,) CHUNKS. The tokens come from the statistics of token_end. The
-    documents follow from the number of values, because an empty list counts as one.
+    They are (2, groups) int32, (groups,) CHUNKS and, for each row group, (2, n) int64. The tokens come from
+    the statistics of token_end. The documents follow from the number of values, because an empty list counts
+    as one.
     """
     footer = read_footer(uri, file_bytes, ranges)
     total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)
@@ -281,7 +299,8 @@ def _read_groups(
             where=uri,
             hint=VERIFY,
         )
-    return counts, chunks
+    marks = read_marks(footer.metadata) or [_NO_MARKS] * len(chunks)
+    return counts, chunks, marks
 
 
 def _column_indices(footer: pq.FileMetaData) -> tuple[int, int, int]:

@@ -42,12 +42,15 @@ class OpenRowGroup(Protocol):
 class MarksOf:
     """The marks of the row groups read last, shared by all lanes: several may begin in the same one."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: TableIndex) -> None:
+        self._index = index
         self._marks: OrderedDict[int, Marks] = OrderedDict()
 
     def of(self, number: int) -> Marks:
         """Return the marks of a row group of the table."""
-        marks = self._marks.pop(number, None) or Marks()
+        marks = self._marks.pop(number, None)
+        if marks is None:
+            marks = Marks(None if self._index.marks is None else self._index.marks[number])
         self._marks[number] = marks
         if len(self._marks) > _MARKED_ROW_GROUPS:
             self._marks.popitem(last=False)
@@ -60,7 +63,7 @@ class RowGroups:
     def __init__(self, index: TableIndex, files: Files, marks: MarksOf | None = None) -> None:
         self._index = index
         self._files = files
-        self._marks = MarksOf() if marks is None else marks
+        self._marks = MarksOf(index) if marks is None else marks
 
     def open(self, number: int, *, skip: int = 0, boundaries: bool = False) -> OpenRowGroup:
         """Open a row group of the table; tokens before ``skip`` may be omitted.
@@ -110,9 +113,9 @@ class _Pieces:
             chunk = index.chunk(number, "tokens")
             self._pages = None
             if chunk is not None:
-                self._pages = _open_pages(files, number, chunk, marks=marks.of(number))
-            if self._pages is not None:
-                self._pages.seek(self._skip)
+                self._pages = _open_pages(
+                    files, number, chunk, marks=marks.of(number), skip=self._skip
+                )
             self._batches = _decode(index, number) if self._pages is None else None
             self._starts = None
             if boundaries:
@@ -161,14 +164,18 @@ def _naming_row_group(index: TableIndex, number: int) -> Iterator[None]:
 
 
 def _open_pages(
-    files: Files, number: int, chunk: Chunk, *, of_lists: bool = True, marks: Marks | None = None
+    files: Files, number: int, chunk: Chunk, *, marks: Marks | None = None, skip: int = 0
 ) -> Pages | None:
-    """Return the pages of a chunk of a row group, or None if they are of another kind."""
+    """Return the pages of a chunk of a row group from a value on, or None if they are of another kind.
 
-    def read(start: int, size: int) -> bytes | memoryview:
-        return files.read(number, start, size)
+    With marks, it is a chunk of lists.
+    """
 
-    pages = Pages(read, chunk, of_lists=of_lists, marks=marks)
+    def read(start: int, size: int, more: int) -> bytes | memoryview:
+        return files.read(number, start, size, more)
+
+    pages = Pages(read, chunk, of_lists=marks is not None, marks=marks)
+    pages.seek(skip)
     return pages if pages.is_known() else None
 
 
@@ -176,7 +183,7 @@ def _read_document_starts(index: TableIndex, files: Files, number: int) -> np.nd
     """Return the document starts of a row group and the end of its last one, (rows + 1,) int64."""
     lengths = [np.zeros(1, np.int64)]
     chunk = index.chunk(number, "num_tokens")
-    pages = None if chunk is None else _open_pages(files, number, chunk, of_lists=False)
+    pages = None if chunk is None else _open_pages(files, number, chunk)
     if pages is not None:
         lengths += [values for _, values in pages]
     else:

@@ -11,12 +11,14 @@ from numpy.random import Philox
 from etl.errors import LoaderError
 
 LOCAL_LANES, REMOTE_LANES = 256, 1024
+_REMOTE_LANE_TOKENS = (
+    1 << 18
+)  # at least, about 350 kB: reading one page twice costs less than a tenth
 _RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size
 _RUNS_PER_LANE = 8  # at least, so that a small table is shuffled too
 _BUFFER_TOKENS = 1 << 21  # of the blocks of all lanes: 8 MB
-_BLOCKS_OF_FEW_LANES = (
-    1 << 25
-)  # divided by the square of the lanes: 256 lanes have blocks of one window
+# Divided by the square of the lanes: 256 lanes have blocks of one window.
+_BLOCKS_OF_FEW_LANES = 1 << 25
 _SMALL_TABLE_TOKENS = 1 << 22  # up to this, lanes are blocks
 _PART = 1 << 20  # row groups processed at a time
 
@@ -28,7 +30,8 @@ class Shuffle:
     A batch of N windows comes from min(N, lanes) places of the table. Each lane holds a page of its file in
     memory, about 0.1 MB; the ranks divide the lanes among themselves. With a multiple of the world size, no
     two ranks read the same bytes; with fewer lanes than ranks, several ranks read each byte. ``lanes=None``
-    means 256 for local files, and 1,024 for an object store, where reading twice costs more.
+    means 256 for local files, and 1,024 for an object store, where reading twice costs more (512 or fewer
+    for less than 268 M tokens).
 
     In a lane, the windows of each block are shuffled. ``block_tokens=None`` means single windows if there are
     256 lanes, since a batch mixes enough places, 131,072 tokens for 16 lanes, and whole lanes in a table of
@@ -50,7 +53,7 @@ class Shuffle:
 
     def resolved(self, num_tokens: int, *, is_remote: bool = False) -> "ResolvedShuffle":
         """Return the settings for a table of ``num_tokens`` tokens."""
-        lanes = self.lanes or (REMOTE_LANES if is_remote else LOCAL_LANES)
+        lanes = self.lanes or (_remote_lanes(num_tokens) if is_remote else LOCAL_LANES)
         block_tokens = min(_BUFFER_TOKENS // lanes, _BLOCKS_OF_FEW_LANES // lanes**2)
         if num_tokens <= _SMALL_TABLE_TOKENS:
             block_tokens = num_tokens
@@ -69,6 +72,14 @@ class ResolvedShuffle:
     lanes: int
     block_tokens: int
     run_tokens: int
+
+
+def _remote_lanes(num_tokens: int) -> int:
+    """Return the default for an object store, a power of two: two lanes may request the page between them."""
+    lanes = REMOTE_LANES
+    while lanes > 1 and num_tokens < lanes * _REMOTE_LANE_TOKENS:
+        lanes //= 2
+    return lanes
 
 
 def permutation(size: int, *key: object) -> np.ndarray:

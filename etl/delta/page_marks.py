@@ -1,0 +1,99 @@
+"""Marks in the footer of a data file: where the pages of its bulk column begin.
+
+A reader that needs the middle of a row group then requests only that, where it would have to follow the
+headers of all pages before. The page index of Parquet has no positions of values in lists, only rows.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from etl.delta.page_headers import parse_page_header
+
+_KEY = b"tokenlake.pages"
+_MAX_HEADER_BYTES = 256
+
+
+class MarkedOutput:
+    """A file for pq.ParquetWriter that passes everything on to another, and notes where pages begin."""
+
+    closed = False
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+        self._position = 0
+        self._pages: list[tuple[int, int]] = []  # the offset and the levels of each data page
+        self._marks: list[list[list[int]]] = []
+
+    def write(self, data: bytes) -> int:
+        """Write bytes; the writer writes each page header on its own."""
+        if len(data) <= _MAX_HEADER_BYTES:
+            try:
+                length, _, _, values = parse_page_header(data)
+            except (IndexError, OSError, KeyError, TypeError):
+                length, values = 0, -1
+            if length == len(data) and values >= 0:
+                self._pages.append((self._position, values))
+        self._position += len(data)
+        self._file.write(data)
+        return len(data)
+
+    def end_row_group(self, rows: pa.Table, column: str) -> None:
+        """Note the marks of a column of lists, after a row group was written."""
+        pages, self._pages = self._pages, []
+        self._marks.append(_find_marks(pages, rows, column))
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the marks for the footer."""
+        return {_KEY.decode(): json.dumps(self._marks, separators=(",", ":"))}
+
+    def tell(self) -> int:
+        """Return the position in the file."""
+        return self._position
+
+    def flush(self) -> None:
+        """Do nothing: the file below is flushed when it is closed."""
+
+    def close(self) -> None:
+        """Do nothing: the file below is closed by its owner."""
+
+
+def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> list[list[int]]:
+    """Return the first value of each page of a column, and the offset of the page.
+
+    Pages of a dictionary are not among ``pages``, nor are those of columns that use it: returns no marks
+    if the pages of the column cannot be told from others.
+    """
+    lists: Any = rows[column].combine_chunks()
+    offsets = np.asarray(lists.offsets).astype(np.int64)
+    values = np.diff(offsets)
+    levels = np.cumsum(np.maximum(values, 1))  # an empty list takes one
+    tokens = np.cumsum(values)
+    # The pages of the column are consecutive, and have as many levels as the column.
+    sizes = np.array([count for _, count in pages], np.int64)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    for first in range(len(pages)):
+        last = int(np.searchsorted(ends, starts[first] + levels[-1]))
+        if last == len(pages) or ends[last] != starts[first] + levels[-1]:
+            continue
+        row_ends = np.searchsorted(levels, starts[first + 1 : last + 1] - starts[first])
+        if not np.array_equal(levels[row_ends], starts[first + 1 : last + 1] - starts[first]):
+            continue  # pages do not end with rows
+        begins = [0, *tokens[row_ends].tolist()]
+        return [begins, [offset for offset, _ in pages[first : last + 1]]]
+    return [[], []]
+
+
+def read_marks(metadata: Mapping[bytes, bytes] | None) -> list[np.ndarray] | None:
+    """Return the marks in the metadata of a footer, (2, n) int64 for each row group; None without marks.
+
+    Each has the first values of the pages and their offsets in the file, ascending.
+    """
+    content = (metadata or {}).get(_KEY)
+    if content is None:
+        return None
+    return [np.array(marks, np.int64).reshape(2, -1) for marks in json.loads(content)]
