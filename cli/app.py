@@ -22,6 +22,7 @@ from etl.cli.commands import (
     history,
     lineage,
     logs,
+    losses,
     optimize,
     plan,
     recipes,
@@ -73,6 +74,7 @@ COMMANDS: Final = (
     vacuum,
     optimize,
     shuffle,
+    losses,
     warm,
 )
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
@@ -300,7 +301,11 @@ class ShardedDataset(IterableDataset[Batch]):
                 for number in numbers:
                     first = start.first_sample + number * steps.stride
                     step = range(first, min(first + steps.stride, end))
-                    batch = reader.batch(steps.samples(step))
+                    samples = steps.samples(step)
+                    batch = reader.batch(samples)
+                    if self.format.sample_numbers:
+                        before = start.epoch * self.num_samples
+                        batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
                     yield step.stop, number == numbers[-1], batch
             if worker.loader:  # the next pass may be that of another worker
                 self._end_leases()
