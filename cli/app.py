@@ -19,6 +19,7 @@ from etl.cli.commands import (
     dashboard,
     diff,
     duplicates,
+    export,
     history,
     lineage,
     logs,
@@ -75,6 +76,7 @@ COMMANDS: Final = (
     optimize,
     shuffle,
     losses,
+    export,
     warm,
 )
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""
