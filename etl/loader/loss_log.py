@@ -64,22 +64,20 @@ class _Step:
     step: int
     losses: torch.Tensor
     batch: Mapping[str, torch.Tensor]
-    copied: Any | None  # a torch.cuda.Event
+    copied: list[Any]  # events of the GPUs
 
     @staticmethod
     def of(step: int, losses: torch.Tensor, batch: Mapping[str, Any]) -> "_Step":
         """Copy the tensors, those on a GPU while it continues: the caller may reuse their memory."""
         used = {name: batch[name] for name in _USED if name in batch}
-        is_async = any(each.device.type == "cuda" for each in (losses, *used.values()))
+        devices = {each.device for each in (losses, *used.values()) if each.device.type == "cuda"}
 
         def copy(values: torch.Tensor) -> torch.Tensor:
-            return values.detach().to("cpu", non_blocking=is_async, copy=True)
+            return values.detach().to("cpu", non_blocking=bool(devices), copy=True)
 
         copies = {name: copy(values) for name, values in used.items()}
-        copied = None
         losses = copy(losses.detach().float())
-        if is_async:
-            copied = torch.cuda.current_stream().record_event()
+        copied = [torch.cuda.current_stream(device).record_event() for device in devices]
         return _Step(step, losses, copies, copied)
 
 
@@ -195,8 +193,8 @@ class LossLog:
         last, self._last = self._last, None
         if last is None:
             return
-        if last.copied is not None:
-            last.copied.synchronize()
+        for event in last.copied:
+            event.synchronize()
         batch = {name: values.numpy() for name, values in last.batch.items()}
         rows = sum_losses(batch, last.losses.numpy(), shifted=self._format.shifted_labels)
         size = len(rows["sample"])

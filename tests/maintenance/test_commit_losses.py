@@ -24,6 +24,7 @@ from etl.audit.verify.verify import verify
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.job.run import run
+from etl.job.shuffle import shuffle
 from etl.lake.commit_info import read_record
 from etl.lake.releases import create_release
 from etl.loader import Format, LossLog, Shard, Shuffle, TokenDataset, TokenMixture
@@ -278,6 +279,24 @@ def test_a_rebuilt_lake_keeps_its_losses(recipe: Recipe, client: Client) -> None
     assert create_release(str(recipe.lake), "first").versions["losses"] >= 1
     assert vacuum(str(recipe.lake), retain=timedelta(0), delete=True).deleted
     assert rows_of(recipe) == before
+    dataset = open_dataset(recipe)
+    with LossLog(dataset, run="second") as log:
+        train(dataset, log)
+    assert commit(recipe).rows == len(rows_of(recipe)) - len(before) > 0
+
+
+def test_losses_on_the_shuffled_table_are_of_the_same_documents(
+    recipe: Recipe, client: Client
+) -> None:
+    shuffle(str(recipe.lake), cluster=client)
+    url = f"{recipe.lake}/tokens_shuffled"
+    dataset = TokenDataset(url, seq_len=SEQ_LEN, shuffle=False, format=FORMAT)
+    with LossLog(dataset, run="proxy") as log:
+        train(dataset, log)
+    assert commit(recipe).left == []
+    check_losses(recipe, dataset.num_samples * SEQ_LEN)
+    (table,) = read_record(Table.open(f"{recipe.lake}/losses")).input_tables
+    assert (table.name, table.version) == ("tokens_shuffled", dataset.version)
 
 
 @pytest.fixture
