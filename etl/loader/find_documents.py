@@ -105,9 +105,10 @@ class Locator:
                 columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
             except (pa.ArrowException, OSError) as error:
                 raise decoding_error(self._index.uri(path), group, error) from error
-        counts = np.asarray(columns["num_tokens"].combine_chunks())
+        # Not np.asarray: Arrow's conversion imports pandas, 40 MB.
+        counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
         columns = columns.select(["id", "source", "row"]).combine_chunks()
-        return _Group(path, group, columns, np.cumsum(counts, dtype=np.int64))
+        return _Group(path, group, columns, np.cumsum(counts))
 
 
 def _span(group: _Group, row: int, *, start: int, count: int, document_start: int) -> DocumentSpan:

@@ -5,9 +5,11 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,23 +23,28 @@ from upath import UPath
 from etl import storage
 from etl.audit.lake_report import report
 from etl.audit.verify.verify import verify
+from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.job.run import run
 from etl.job.shuffle import shuffle
 from etl.lake.commit_info import read_record
+from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.releases import create_release
+from etl.lake.table_specs import SPECS
 from etl.loader import Format, LossLog, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.loss_log import METADATA
-from etl.maintenance.commit_losses import CommittedLosses, commit_losses
+from etl.maintenance.commit_losses import FINGERPRINT, CommittedLosses, commit_losses
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
+from etl.schemas import LOSSES
 from tests.helpers.cli import etl
 from tests.helpers.corpus import write_jsonl
 from tests.helpers.lake_rows import rows
 from tests.helpers.lakes import with_copied_lake
 from tests.helpers.paths import at, copy
+from tests.helpers.rank_processes import run_ranks
 
 SEQ_LEN = 64
 FORMAT = Format(sample_numbers=True, document_ids=True)
@@ -174,6 +181,63 @@ def test_logs_that_are_committed_already_add_nothing(recipe: Recipe, place: UPat
     check_losses(recipe, num_tokens)
 
 
+def log_on_a_rank(lake: str) -> int:
+    dataset = TokenDataset(lake, seq_len=SEQ_LEN, format=FORMAT)
+    with LossLog(dataset, run="proxy") as log:
+        train(dataset, log)
+    return len(dataset)
+
+
+@pytest.mark.local_only
+def test_ranks_of_torch_distributed_write_their_own_files(recipe: Recipe, tmp_path: Path) -> None:
+    samples = run_ranks(log_on_a_rank, str(recipe.lake), folder=tmp_path)
+    names = sorted(path.name for path in (at(recipe.lake) / "loss_logs" / "proxy").iterdir())
+    assert [name.split("-")[0] for name in names] == ["000000", "000001"]
+    commit(recipe)
+    check_losses(recipe, sum(samples) * SEQ_LEN)
+
+
+SMALL_COMMITS = """
+import sys
+from etl.maintenance import commit_losses as module
+module._GROUP_ROWS = 20
+module.commit_losses(sys.argv[1])
+"""
+
+
+@pytest.mark.local_only
+@pytest.mark.slow
+def test_a_killed_command_commits_nothing_twice(recipe: Recipe) -> None:
+    """It is killed twice between many small commits."""
+    dataset = open_dataset(recipe)
+    with LossLog(dataset, run="proxy", rows_per_file=10) as log:
+        train(dataset, log)
+    entries = at(recipe.lake) / "losses" / "_delta_log"
+    for version in (2, 5):
+        command = [sys.executable, "-c", SMALL_COMMITS, str(recipe.lake)]
+        with subprocess.Popen(command) as process:
+            while process.poll() is None and not (entries / f"{version:020}.json").exists():
+                time.sleep(0.002)
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+    commit(recipe)
+    check_losses(recipe, dataset.num_samples * SEQ_LEN)
+    assert verify(str(recipe.lake)) == []
+
+
+def test_a_row_that_is_there_twice_is_found(recipe: Recipe) -> None:
+    train_ranks(recipe)
+    commit(recipe)
+    table = Table.open(f"{recipe.lake}/losses")
+    writer = DataFileWriter(table.url, LOSSES, SPECS["losses"].layout, name="b" * 32)
+    writer.append(table.dataset().to_table().slice(0, 3))
+    ledger = Ledger(table.url, fingerprint=FINGERPRINT)
+    record = read_record(table).model_dump(mode="json")
+    ledger.commit([LedgerEntry("b" * 32, writer.close())], lambda *_: record)
+    (problem,) = verify(str(recipe.lake))
+    assert problem.what.startswith("3 rows repeat a part of a document")
+
+
 def train_until_killed(recipe: Recipe) -> None:
     dataset = open_dataset(recipe)
     log = LossLog(dataset, run="proxy", rows_per_file=10)
@@ -239,8 +303,7 @@ def test_a_mixture_commits_to_each_of_its_lakes(
 
 
 def test_models_that_shift_labels_have_one_loss_less(recipe: Recipe) -> None:
-    wanted = replace(Format.huggingface(), sample_numbers=True)
-    dataset = open_dataset(recipe, format=wanted)
+    dataset = open_dataset(recipe, format=Format.huggingface(sample_numbers=True))
     num_tokens = 0
     with LossLog(dataset, run="proxy") as log:
         for step, batch in enumerate(dataset.batches(4)):

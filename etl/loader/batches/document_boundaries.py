@@ -64,7 +64,9 @@ class Format:
     names: Literal["torch", "huggingface"] = "torch"
 
     @staticmethod
-    def huggingface(*, boundaries: bool = True, pad_id: int | None = None) -> "Format":
+    def huggingface(
+        *, boundaries: bool = True, pad_id: int | None = None, sample_numbers: bool = False
+    ) -> "Format":
         """Return the format of the causal language models of the library transformers.
 
         They shift the labels themselves. With ``boundaries``, no token attends to or predicts another
@@ -84,6 +86,7 @@ class Format:
             cu_seqlens=packed,
             ignore_boundaries=packed,
             pad_id=pad_id,
+            sample_numbers=sample_numbers,
             shifted_labels=False,
             names="huggingface",
         )
