@@ -175,6 +175,7 @@ def test_lightning(lake, tmp_path):
     )
     options = {"accelerator": "cpu", "devices": 1, "logger": False, "seq_len": SEQ_LEN}
     options |= {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
+    options["default_root_dir"] = tmp_path
     train = recipe("Lightning")["train"]
     first, second = Module(), Module()
     train(lake, first, callbacks=[saver], **options)
