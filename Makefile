@@ -34,9 +34,11 @@ test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage a
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix .azurite azurite@3.37.0
 	$(BIN)/python -m pytest tests/storage/test_stores.py -m "slow or not slow"
 
-test-trainers: $(INSTALLED)  ## run the loader under the Hugging Face Trainer, Accelerate and Lightning
+# Without their dependencies: torchtitan requires an older version of datasets, and megatron-core needs none here.
+test-trainers: $(INSTALLED)  ## run the recipes of docs/trainers.md, and the loader under each trainer
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[trainers]'
-	$(BIN)/python -m pytest tests/loader/test_trainers.py -m "slow or not slow"
+	$(BIN)/pip install --quiet -c constraints.txt --no-deps torchtitan tyro docstring_parser typeguard megatron-core
+	$(BIN)/python -m pytest tests/loader/test_trainers.py tests/loader/test_trainer_recipes.py tests/exports -m "slow or not slow"
 
 test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environment, and try it
 	$(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"

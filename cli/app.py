@@ -19,9 +19,11 @@ from etl.cli.commands import (
     dashboard,
     diff,
     duplicates,
+    export,
     history,
     lineage,
     logs,
+    losses,
     optimize,
     plan,
     recipes,
@@ -73,6 +75,8 @@ COMMANDS: Final = (
     vacuum,
     optimize,
     shuffle,
+    losses,
+    export,
     warm,
 )
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""

@@ -38,6 +38,7 @@ _ORDER = (
         "audit",
         "maintenance",
         "loader",
+        "exports",
         "cli",
         "pipelines",
     ),

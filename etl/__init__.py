@@ -1,8 +1,11 @@
 """Tokenlake turns raw text into versioned, auditable token tables for training.
 
 >>> import etl
->>> print(*sorted(name for name in etl.__all__ if name.islower()))
-apply diff graph history optimize read read_table repair report run sweep trace tune vacuum verify write
+>>> functions = sorted(name for name in etl.__all__ if name.islower())
+>>> print(*functions[:9])
+apply commit_losses diff graph history optimize read read_table repair
+>>> print(*functions[9:])
+report run sweep trace tune vacuum verify write
 """
 
 from importlib import import_module
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from etl.errors import TokenlakeError
     from etl.job.progress import RunReport
     from etl.job.run import run
+    from etl.maintenance.commit_losses import commit_losses
     from etl.maintenance.optimize import optimize
     from etl.maintenance.repair import repair
     from etl.maintenance.vacuum import vacuum
@@ -36,6 +40,7 @@ _MODULES = {
     "Table": "etl.delta.table",
     "TokenlakeError": "etl.errors",
     "apply": "etl.dataframe",
+    "commit_losses": "etl.maintenance.commit_losses",
     "diff": "etl.audit.lineage_graph",
     "graph": "etl.audit.lineage_graph",
     "history": "etl.audit.lineage_graph",
@@ -62,6 +67,7 @@ __all__ = [
     "Table",
     "TokenlakeError",
     "apply",
+    "commit_losses",
     "diff",
     "graph",
     "history",

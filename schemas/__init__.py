@@ -1,9 +1,9 @@
 """Data contracts: the schemas of the tables of a lake, and the lineage record of a commit.
 
 A lake is a URL prefix with up to three Delta tables, ``documents``, ``duplicates`` and ``tokens``; ``keys``,
-an index of the first two; and ``tokens_shuffled``, the rows of ``tokens`` in a random order. The address of a
-row is ``(source, row)``: the URI of the input file and the ordinal of the record in it. This package imports
-only pyarrow and pydantic.
+an index of the first two; ``tokens_shuffled``, the rows of ``tokens`` in a random order; and ``losses``, what
+trainings have measured. The address of a row is ``(source, row)``: the URI of the input file and the ordinal
+of the record in it. This package imports only pyarrow and pydantic.
 """
 
 from etl.schemas.lineage import (
@@ -25,6 +25,7 @@ from etl.schemas.tables import (
     DUPLICATES,
     IS_ESTIMATE,
     KEYS,
+    LOSSES,
     RAW,
     RELEASED_TABLES,
     SHORT,
@@ -50,6 +51,7 @@ __all__ = [
     "FORMAT_VERSION",
     "IS_ESTIMATE",
     "KEYS",
+    "LOSSES",
     "RAW",
     "RELEASED_TABLES",
     "SHORT",

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-TableName = Literal["documents", "duplicates", "keys", "tokens", "tokens_shuffled"]
+TableName = Literal["documents", "duplicates", "keys", "tokens", "tokens_shuffled", "losses"]
 """The names of the tables of a lake, which ``etl.lake.table_specs`` defines."""
 
 RELEASED_TABLES: Final[tuple[TableName, ...]] = (
@@ -13,6 +13,7 @@ RELEASED_TABLES: Final[tuple[TableName, ...]] = (
     "duplicates",
     "tokens",
     "tokens_shuffled",
+    "losses",
 )
 """The tables whose versions a release names: all but ``keys``, which only runs read."""
 
@@ -59,6 +60,25 @@ TOKENS = pa.schema(
 )
 """Table ``tokens``: ``token_end`` is the running total of ``num_tokens`` inside one data file. Its maximum
 in the statistics of the log is the number of tokens in the file."""
+
+LOSSES = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("sample", pa.int64(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("num_tokens", pa.int64(), nullable=False),
+        pa.field("loss", pa.float64(), nullable=False),
+        pa.field("run", pa.string(), nullable=False),
+        pa.field("plan", pa.string(), nullable=False),
+    ]
+)
+"""Table ``losses``: what trainings have measured, one row for each part of a document in a sample. ``loss``
+is the mean over ``num_tokens`` tokens of the document from ``start`` on. ``step`` is that of the training
+``run``, and ``epoch`` and ``sample`` are those of the loader. ``plan`` is the fingerprint of its order, as in
+its saved state."""
 
 DUPLICATES = pa.schema(
     [

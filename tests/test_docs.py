@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent
 # Dask in this process, not on the workers of another test's client, which have another directory.
 IN_PROCESS = {"scheduler": "threads", "dataframe.shuffle.method": "tasks"}
 EXTEND = ROOT / "docs" / "extend.md"
-PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {EXTEND})
+TRAINERS = ROOT / "docs" / "trainers.md"  # tests/loader/test_trainer_recipes.py runs it
+PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {EXTEND, TRAINERS})
 PROGRAMS = {
     "etl": ["-c", "from etl.cli import main; main()"],
     "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],

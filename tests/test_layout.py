@@ -23,7 +23,7 @@ LAYERS = (
     ("recipe",),
     ("lake",),
     ("dedup", "audit", "loader", "dataframe"),
-    ("maintenance",),
+    ("maintenance", "exports"),
     ("job",),
     ("cli",),
 )

@@ -9,6 +9,7 @@ from etl.cli import options, output
 
 if TYPE_CHECKING:
     from etl.audit.lake_report import LakeReport, RunCost, SourceReport, TableReport
+    from etl.audit.mean_losses import MeanLoss, MeanLosses
     from etl.job.prices import Prices
 
 app = typer.Typer()
@@ -30,8 +31,8 @@ def report(
 ) -> None:
     """Count the rows, duplicates and tokens of a lake.
 
-    Also prints the counts by reason, language and input file, the cost of each stage, and what the last
-    run has used, with its estimate.
+    Also prints the counts by reason, language and input file, the cost of each stage, what the last run has
+    used, with its estimate, and the mean losses that trainings have measured.
     """
     from etl.audit.lake_report import report as count
     from etl.job.prices import Prices
@@ -66,6 +67,8 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
             yield f"  {name:<32} {count:,}"
     yield ""
     yield from _sources(report.sources)
+    if report.losses is not None:
+        yield from _losses(report.losses)
     yield from _runs(report.runs, prices or Prices.load())
     yield from output.costs(report.costs)
     for note in report.quarantined:
@@ -104,3 +107,24 @@ def _sources(sources: "list[SourceReport]") -> Iterator[str]:
     yield from output.columns(header, rows, numbers=(1, 2, 3, 4))
     if len(sources) > _MAX_SOURCES_SHOWN:
         yield f"... and {len(sources) - _MAX_SOURCES_SHOWN} more (--json lists all)"
+
+
+def _losses(losses: "MeanLosses") -> Iterator[str]:
+    yield ""
+    yield from _means("source", losses.by_source)
+    if losses.by_language:
+        yield ""
+        yield from _means("language", losses.by_language)
+    if losses.infinite:
+        yield f"not counted: {output.many(losses.infinite, 'loss')} that are not finite"
+
+
+def _means(name: str, means: "list[MeanLoss]") -> Iterator[str]:
+    """Yield the mean losses of groups, those of the greatest loss in a run first."""
+    shown = [
+        [each.run, each.group, f"{each.tokens:,}", f"{each.loss:.4f}"]
+        for each in means[:_MAX_SOURCES_SHOWN]
+    ]
+    yield from output.columns(["run", name, "tokens", "mean loss"], shown, numbers=(2, 3))
+    if len(means) > _MAX_SOURCES_SHOWN:
+        yield f"... and {len(means) - _MAX_SOURCES_SHOWN} more (--json lists all)"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
+from etl.audit.mean_losses import MeanLosses, mean_losses
 from etl.audit.row_lookup import count_rules, count_values
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine, Quarantined
@@ -79,6 +80,7 @@ class LakeReport:
     costs: list[StageCost]  # of the runs behind the tables
     runs: list[RunCost]  # newest first
     quarantined: list[Quarantined] = field(default_factory=list)
+    losses: MeanLosses | None = None  # that trainings have measured
 
     @property
     def tokens_per_document(self) -> float | None:
@@ -99,6 +101,10 @@ def report(lake: str) -> LakeReport:
     logs = {name: _read_log(name, table) for name, table in tables.items()}
     documents = files["documents"]
     kinds = files["duplicates"].kinds if "duplicates" in files else Counter()
+    languages = _sorted(documents.languages) if set(documents.languages) - {None} else {}
+    losses = None
+    if "losses" in tables:
+        losses = mean_losses(tables["losses"], tables["documents"], has_languages=bool(languages))
     return LakeReport(
         lake=url,
         tables=[_table(logs[name], table, files[name]) for name, table in tables.items()],
@@ -110,11 +116,12 @@ def report(lake: str) -> LakeReport:
         tokenized=sum(source.tokenized for source in sources),
         tokens=sum(source.tokens for source in sources),
         special_texts=sum(counts.special_texts for counts in _token_counts(logs)),
-        languages=_sorted(documents.languages) if set(documents.languages) - {None} else {},
+        languages=languages,
         sources=sources,
         costs=_costs(logs),
         runs=_runs(logs.values()),
         quarantined=Quarantine(url).notes(),
+        losses=losses,
     )
 
 

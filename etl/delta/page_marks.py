@@ -65,7 +65,7 @@ def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> li
     """Return the first value of each page of a column, and the offset of the page.
 
     Pages of a dictionary are not among ``pages``, nor are those of columns that use it: returns no marks
-    if the pages of the column cannot be told from others.
+    if those of the column cannot be distinguished.
     """
     lists: Any = rows[column].combine_chunks()
     offsets = np.asarray(lists.offsets).astype(np.int64)

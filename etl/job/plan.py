@@ -208,7 +208,8 @@ def _check_foreign_changes(
 def _check_tables(recipe: Recipe, lake: Mapping[str, Ledger]) -> None:
     """Raise MismatchError if rows of tables that the recipe does not fill depend on the dropped rows."""
     for name, ledger in lake.items():
-        if name not in recipe.steps and not SPECS[name].is_index:
+        spec = SPECS[name]
+        if name not in recipe.steps and not (spec.is_index or spec.from_training):
             raise MismatchError(
                 f"the lake has the table {name!r}, which this recipe does not fill",
                 where=ledger.url,

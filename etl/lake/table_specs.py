@@ -23,7 +23,8 @@ class TableSpec:
     """What a table of a lake is.
 
     ``compact_by`` is the order in which ``optimize`` merges small data files: by address; by address, keeping
-    the files of a unit of work together; or by key. None: never.
+    the files of a unit of work together; or by key. None: never. The rows of a table ``from_training`` are
+    reported by trainings: no recipe fills it, and none drops them.
     """
 
     name: TableName
@@ -32,6 +33,7 @@ class TableSpec:
     made_from: tuple[TableName, ...] = ()
     is_index: bool = False  # rebuilt from the others at any time: no step of a recipe
     compact_by: Literal["address", "unit", "key"] | None = None
+    from_training: bool = False
 
 
 def _documents_schema(recipe: "Recipe") -> pa.Schema:
@@ -113,8 +115,20 @@ SHUFFLED: Final = TableSpec(
     is_index=True,
 )
 
+# Not compacted: a file has the samples of about one time, so that few files can have one that comes again.
+LOSSES: Final = TableSpec(
+    name="losses",
+    schema=lambda _: schemas.LOSSES,
+    layout=Layout(
+        statistics=("source", "row", "epoch", "step", "sample"),
+        lookup=("source",),
+        dictionary=("source", "run", "plan"),
+    ),
+    from_training=True,
+)
+
 SPECS: Final[dict[str, TableSpec]] = {
-    spec.name: spec for spec in (DOCUMENTS, DUPLICATES, KEYS, TOKENS, SHUFFLED)
+    spec.name: spec for spec in (DOCUMENTS, DUPLICATES, KEYS, TOKENS, SHUFFLED, LOSSES)
 }
 """The tables by name; each is made from tables before it."""
 

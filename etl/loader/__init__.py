@@ -11,7 +11,7 @@ accelerate), passes over epochs with workers (``passes.py``) and saved states (`
 ``open_shared.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures
-how evenly batches mix the input files.
+how evenly batches mix the input files. ``loss_log.py`` writes the losses of documents while training.
 """
 
 from etl.loader.batches.document_boundaries import Format
@@ -20,6 +20,7 @@ from etl.loader.check_table import Expect
 from etl.loader.dataset import TokenDataset
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.find_documents import DocumentSpan
+from etl.loader.loss_log import LossLog
 from etl.loader.mixture import TokenMixture
 from etl.loader.open_shared import open_shared
 from etl.loader.order.evenness import Evenness
@@ -33,6 +34,7 @@ __all__ = [
     "Evenness",
     "Expect",
     "Format",
+    "LossLog",
     "Remote",
     "Shard",
     "Shuffle",

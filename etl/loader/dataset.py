@@ -220,14 +220,14 @@ class TokenDataset(ShardedDataset):
         ``step_samples`` returns the samples of a batch. Raises LoaderError if the sample is out of range.
         """
         self._check_sample(sample)
-        epoch = self.epoch if epoch is None else epoch
-        window, stream = self._plan.window(epoch, sample), self._plan.stream(epoch)
-        if self.format.pad_id is not None:
-            max_tokens = self.seq_len + 1
-            return find_documents.locate_document(
-                self._index, stream, document=window, num_tokens=max_tokens
-            )
-        return find_documents.locate_window(self._index, self._plan, stream, window=window)
+        return self.locator(self.epoch if epoch is None else epoch).locate(sample)
+
+    def locator(self, epoch: int) -> find_documents.Locator:
+        """Return what finds the documents of many samples of an epoch faster than ``locate``."""
+        truncated_at = None if self.format.pad_id is None else self.seq_len + 1
+        return find_documents.Locator(
+            self._index, self._plan, epoch=epoch, truncated_at=truncated_at
+        )
 
     def evenness(
         self, *, batch_size: int, epoch: int | None = None, max_batches: int = 64

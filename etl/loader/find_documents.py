@@ -1,20 +1,22 @@
-"""Find the documents behind a sample, for example to read the text of a loss spike.
+"""Find the documents behind samples, for example to read the text of a loss spike.
 
-Reads four small columns of the one or two row groups that hold the sample, and no tokens.
+Reads four small columns of the one or two row groups that hold a sample, and no tokens. They are kept for the
+next samples, so that many samples in about the order of the stream are found quickly.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl.loader.fetch.table_index import TableIndex, decoding_error
-from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.epoch import EpochPlan
 
 _COLUMNS = ("id", "source", "row", "num_tokens")
+_KEPT_GROUPS = 16  # row groups; one of 1.5 M tokens takes 100 kB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,77 +33,93 @@ class DocumentSpan:
     row_group: int
 
 
-def locate_window(
-    index: TableIndex, plan: EpochPlan, stream: EpochStream, *, window: int
-) -> list[DocumentSpan]:
-    """Return the documents of a window of an epoch's stream; their counts add up to seq_len + 1."""
-    first = window * plan.seq_len
-    stop = first + plan.seq_len + 1
-    return [
-        span
-        for i in stream.group_indices(first, stop)
-        for span in _spans_in_group(index, int(stream.groups[i]), stream.start(i), first, stop)
-    ]
+@dataclass(frozen=True)
+class _Group:
+    """The D documents of a row group, with the path of its file and its number there."""
+
+    path: str
+    number: int
+    columns: pa.Table
+    ends: np.ndarray  # (D,) int64, tokens of the row group up to the end of each document
 
 
-def locate_document(
-    index: TableIndex, stream: EpochStream, *, document: int, num_tokens: int
-) -> list[DocumentSpan]:
-    """Return the document of a padded row, truncated after ``num_tokens``."""
-    (group_index,) = stream.group_indices(document, document + 1)
-    path, group, columns = _read_columns(index, int(stream.groups[group_index]))
-    counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
-    row = int(np.flatnonzero(counts)[document - stream.start(group_index)])
-    record = columns.slice(row, 1).to_pylist()[0]
-    return [
-        DocumentSpan(
-            start=0,
-            count=min(int(counts[row]), num_tokens),
-            document_start=0,
-            id=record["id"],
-            source=record["source"],
-            row=record["row"],
-            file=path,
-            row_group=group,
-        )
-    ]
+class Locator:
+    """Finds the documents behind the samples of one epoch."""
+
+    def __init__(
+        self, index: TableIndex, plan: EpochPlan, *, epoch: int, truncated_at: int | None = None
+    ) -> None:
+        """Plan the epoch; ``truncated_at`` is the number of tokens at which padded documents are cut."""
+        self._index = index
+        self._plan = plan
+        self._epoch = epoch
+        self._truncated_at = truncated_at
+        self._stream = plan.stream(epoch)
+        self._read = lru_cache(_KEPT_GROUPS)(self._read_group)
+
+    def locate(self, sample: int) -> list[DocumentSpan]:
+        """Return the documents of a sample; the counts of a packed window add up to seq_len + 1."""
+        window = self._plan.window(self._epoch, sample)
+        if self._truncated_at is not None:
+            return self._locate_document(window, self._truncated_at)
+        first = window * self._plan.seq_len
+        stop = first + self._plan.seq_len + 1
+        return [
+            span
+            for i in self._stream.group_indices(first, stop)
+            for span in self._spans_in_group(i, first, stop)
+        ]
+
+    def _locate_document(self, document: int, num_tokens: int) -> list[DocumentSpan]:
+        (index,) = self._stream.group_indices(document, document + 1)
+        group = self._read(int(self._stream.groups[index]))
+        counts = np.diff(group.ends, prepend=0)
+        row = int(np.flatnonzero(counts)[document - self._stream.start(index)])
+        count = min(int(counts[row]), num_tokens)
+        return [_span(group, row, start=0, count=count, document_start=0)]
+
+    def _spans_in_group(self, index: int, first: int, stop: int) -> Iterator[DocumentSpan]:
+        """Yield the documents of the stream's tokens [first, stop) in the row group at an index of it."""
+        group, base = self._read(int(self._stream.groups[index])), self._stream.start(index)
+        # The first document that ends after ``first``, and all that begin before ``stop``.
+        row = int(np.searchsorted(group.ends, first - base, side="right"))
+        start = int(group.ends[row - 1]) if row else 0
+        while row < len(group.ends) and base + start < stop:
+            end = int(group.ends[row])
+            if end > start:
+                begin = max(base + start, first)
+                yield _span(
+                    group,
+                    row,
+                    start=begin - first,
+                    count=min(base + end, stop) - begin,
+                    document_start=begin - base - start,
+                )
+            row, start = row + 1, end
+
+    def _read_group(self, number: int) -> _Group:
+        path, group = self._index.locate_group(number)
+        with self._index.open(number) as source:
+            try:
+                file = pq.ParquetFile(source, pre_buffer=False)
+                columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise decoding_error(self._index.uri(path), group, error) from error
+        # Not np.asarray: Arrow's conversion imports pandas, 40 MB.
+        counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
+        columns = columns.select(["id", "source", "row"]).combine_chunks()
+        return _Group(path, group, columns, np.cumsum(counts))
 
 
-def _spans_in_group(
-    index: TableIndex, number: int, base: int, first: int, stop: int
-) -> Iterator[DocumentSpan]:
-    """Yield the documents of the tokens [first, stop) in a row group that starts at token ``base``."""
-    path, group, columns = _read_columns(index, number)
-    counts: list[Any] = columns["num_tokens"].to_pylist()
-    ends = base + np.cumsum(counts, dtype=np.int64)
-    starts = np.concatenate([[base], ends[:-1]])
-    inside = np.flatnonzero((starts < stop) & (ends > first) & (ends > starts))
-    records = columns.slice(inside[0], inside[-1] - inside[0] + 1).to_pylist()
-    for row in inside.tolist():
-        record = records[row - int(inside[0])]
-        start, end = max(int(starts[row]), first), min(int(ends[row]), stop)
-        yield DocumentSpan(
-            start=start - first,
-            count=end - start,
-            document_start=start - int(starts[row]),
-            id=record["id"],
-            source=record["source"],
-            row=record["row"],
-            file=path,
-            row_group=group,
-        )
-
-
-def _read_columns(index: TableIndex, number: int) -> tuple[str, int, Any]:
-    """Return the file of a row group, its number there, and its small columns as a pa.Table."""
-    path, group = index.locate_group(number)
-    with index.open(number) as source:
-        try:
-            file = pq.ParquetFile(source, pre_buffer=False)
-            return (
-                path,
-                group,
-                file.read_row_group(group, columns=list(_COLUMNS), use_threads=False),
-            )
-        except (pa.ArrowException, OSError) as error:
-            raise decoding_error(index.uri(path), group, error) from error
+def _span(group: _Group, row: int, *, start: int, count: int, document_start: int) -> DocumentSpan:
+    id_, source, number = (column[row].as_py() for column in group.columns.columns)
+    return DocumentSpan(
+        start=start,
+        count=count,
+        document_start=document_start,
+        id=id_,
+        source=source,
+        row=number,
+        file=group.path,
+        row_group=group.number,
+    )

@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager, closing
 from time import perf_counter
 from typing import Any, Protocol
 
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
+from etl.loader.batches.device import copy_ahead
 from etl.loader.batches.document_boundaries import PER_BATCH, Batch, Format
 from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
@@ -116,12 +118,19 @@ class ShardedDataset(IterableDataset[Batch]):
         batches = iter(self.batches(1, drop_last=False))
         return (_first_row(batch) for batch in batches)
 
-    def batches(self, batch_size: int, *, drop_last: bool = True, prefetch: int = 0) -> "Batches":
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        drop_last: bool = True,
+        prefetch: int = 0,
+        device: str | torch.device | None = None,
+    ) -> "Batches":
         """Return the samples of this rank as an iterable of batches; see ``Batches``.
 
         Raises LoaderError if the batch size is not positive or ``prefetch`` is negative.
         """
-        return Batches(self, batch_size, drop_last=drop_last, prefetch=prefetch)
+        return Batches(self, batch_size, drop_last=drop_last, prefetch=prefetch, device=device)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the beginning of an epoch, or do nothing while that epoch is being read.
@@ -230,7 +239,11 @@ class ShardedDataset(IterableDataset[Batch]):
                 for number in numbers:
                     first = start.first_sample + number * steps.stride
                     step = range(first, min(first + steps.stride, end))
-                    batch = reader.batch(steps.samples(step))
+                    samples = steps.samples(step)
+                    batch = reader.batch(samples)
+                    if self.format.sample_numbers:
+                        before = start.epoch * self.num_samples
+                        batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
                     yield step.stop, number == numbers[-1], batch
             if worker.loader:  # the next pass may be that of another worker
                 self._end_leases()
@@ -265,13 +278,16 @@ class ShardedDataset(IterableDataset[Batch]):
         if is_last:
             self._passes.end(Worker.current(), start.number)
 
-    def iterate(self, steps: Steps, *, num_prefetch: int = 0) -> Iterator[Batch]:
+    def iterate(
+        self, steps: Steps, *, num_prefetch: int = 0, device: torch.device | None = None
+    ) -> Iterator[Batch]:
         """Begin a pass now, and return its batches; each is recorded when it is returned."""
         # Begin now, not at the first batch: a StatefulDataLoader saves the state in between.
         batches = self.steps(steps)
         assert self._pass is not None
         start, _ = self._pass
-        return self._iterate(prefetch(batches, num_prefetch) if num_prefetch else batches, start)
+        batches = prefetch(batches, num_prefetch) if num_prefetch else batches
+        return self._iterate(batches if device is None else copy_ahead(batches, device), start)
 
     def _iterate(
         self, batches: Generator[tuple[int, bool, Batch]], start: Start
@@ -398,12 +414,19 @@ class ShardedDataset(IterableDataset[Batch]):
 class Batches(IterableDataset[Batch]):
     """The batches of a dataset: iterate it, or pass it to ``DataLoader(..., batch_size=None)``.
 
-    A thread of this process prepares ``prefetch`` batches ahead; this changes neither order nor state. The
-    state methods are those of the dataset, for torchdata's StatefulDataLoader.
+    A thread of this process prepares ``prefetch`` batches ahead, and batches are copied to ``device``, the
+    next one while a GPU uses the current one; this changes neither order nor state. The state methods are
+    those of the dataset, for torchdata's StatefulDataLoader.
     """
 
     def __init__(
-        self, dataset: ShardedDataset, batch_size: int, *, drop_last: bool, prefetch: int
+        self,
+        dataset: ShardedDataset,
+        batch_size: int,
+        *,
+        drop_last: bool,
+        prefetch: int,
+        device: str | torch.device | None = None,
     ) -> None:
         if batch_size < 1:
             raise LoaderError(f"batch_size must be at least 1, not {batch_size}")
@@ -413,11 +436,18 @@ class Batches(IterableDataset[Batch]):
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.prefetch = prefetch
+        self.device = None if device is None else torch.device(device)
 
     def __iter__(self) -> Iterator[Batch]:
         self.dataset.check_unprepared(self)
+        if self.device is not None and get_worker_info() is not None:
+            raise LoaderError(
+                "a DataLoader worker cannot copy batches to a device",
+                where=self.dataset.where,
+                hint="pass prefetch=4 and device=... without a DataLoader, or leave out device",
+            )
         steps = self.dataset.plan_steps(self.batch_size, drop_last=self.drop_last)
-        return self.dataset.iterate(steps, num_prefetch=self.prefetch)
+        return self.dataset.iterate(steps, num_prefetch=self.prefetch, device=self.device)
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in an epoch."""

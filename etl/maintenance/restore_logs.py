@@ -52,7 +52,7 @@ def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None
     for name, ledger in ledgers.items():
         if SPECS[name].is_index:
             drops[name] = drop_all(ledger)
-        elif "documents" in damaged and name != "documents":
+        elif "documents" in damaged and name != "documents" and not SPECS[name].from_training:
             drops[name] = _drop_lost_units(ledger, damaged["documents"])
     start_epoch(ledgers, drops, partial(_describe, logs, check_lease))
 

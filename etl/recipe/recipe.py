@@ -76,6 +76,8 @@ class Recipe(BaseModel):
                 raise ValueError(f"{after.kind} occurs twice")
         columns: set[str] = set()
         for stage in stages:
+            if "loss" in stage.signals() and "loss" not in {*columns, *stage.columns()}:
+                raise ValueError(f"{stage.kind} reads 'loss', which no stage before it provides")
             for column in stage.columns():
                 if column in columns:
                     raise ValueError(

@@ -21,6 +21,7 @@ from etl.stages.filters.gopher_quality import GopherQuality
 from etl.stages.filters.gopher_repetition import GopherRepetition
 from etl.stages.filters.language import Language
 from etl.stages.filters.length import Length
+from etl.stages.filters.loss import Loss
 from etl.stages.filters.python import Python
 from etl.stages.filters.sample import Sample
 from etl.stages.filters.special_tokens import SpecialTokens
@@ -46,6 +47,7 @@ AnyStage = Annotated[
     | Length
     | FastText
     | Decontaminate
+    | Loss
     | Where
     | Python
     | SpecialTokens

@@ -6,9 +6,10 @@ import time
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
-from etl.loader import Shuffle, Timed, TokenDataset
+from etl.loader import Format, Shuffle, Timed, TokenDataset
 from tests.helpers.paths import at
 from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake, rows_of
 
@@ -102,3 +103,28 @@ def test_the_time_spent_waiting_is_counted(lake):
 def test_a_negative_prefetch_is_refused(lake):
     with pytest.raises(LoaderError, match="prefetch must be at least 0, not -1"):
         open_dataset(lake).batches(2, prefetch=-1)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_on_a_device_keep_order_and_state(lake, prefetch):
+    """On the CPU and on the device meta, which has no values; a GPU is used if there is one."""
+    dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, format=Format.huggingface())
+    expected = [*open_dataset(lake).batches(2, drop_last=False)]
+    devices = ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
+    for device in devices:
+        dataset.set_epoch(0)
+        loader = dataset.batches(2, drop_last=False, prefetch=prefetch, device=device)
+        for step, (batch, known) in enumerate(zip(loader, expected, strict=True), 1):
+            assert batch["input_ids"].device.type == device
+            assert isinstance(batch["max_length_q"], int)
+            assert dataset.state_dict()["consumed"] == min(2 * step, dataset.num_samples)
+            if device != "meta":
+                assert batch["input_ids"].tolist() == known["input_ids"].tolist()
+        dataset.load_state_dict({**dataset.state_dict(), "epoch": 0, "consumed": 0})
+    assert threads() == []
+
+
+def test_workers_do_not_copy_to_a_device(lake):
+    loader = DataLoader(open_dataset(lake).batches(2, device="cpu"), batch_size=None, num_workers=1)
+    with pytest.raises(LoaderError, match="cannot copy batches to a device"):
+        next(iter(loader))

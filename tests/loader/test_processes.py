@@ -44,10 +44,13 @@ def test_reading_tokens_imports_no_pipeline_libraries(tmp_path):
     lake = make_lake(tmp_path, SMALL)
     code = f"""
 import sys
-from etl.loader import TokenDataset
-dataset = TokenDataset({lake!r}, seq_len=10)
+from etl.loader import Format, LossLog, TokenDataset
+marks = Format(sample_numbers=True, document_ids=True)
+dataset = TokenDataset({lake!r}, seq_len=10, format=marks)
 batches = list(dataset.batches(2))
 dataset.locate(3)
+with LossLog(dataset, run="a") as log:
+    log.write(0, batches[0], batches[0]["labels"].float())
 heavy = ("dask", "distributed", "numba", "pandas", "polars", "tokenizers", "pyarrow.dataset")
 print(len(batches), *sorted(set(sys.modules) & set(heavy)))
 """

@@ -17,6 +17,7 @@ from etl.audit.verify.decision_checks import check_decisions
 from etl.audit.verify.file_checks import Problem, check_files
 from etl.audit.verify.key_checks import check_keys
 from etl.audit.verify.log_checks import check_logs
+from etl.audit.verify.loss_checks import check_losses
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.audit.verify.shuffled_checks import check_shuffled
 from etl.audit.verify.small_file_checks import check_small_files
@@ -81,6 +82,8 @@ def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
         yield from _check_units(documents, tokens, left_out, ledger)
         if (shuffled := tables.get("tokens_shuffled")) is not None:
             yield from check_shuffled(ledger, shuffled)
+    if (losses := tables.get("losses")) is not None:
+        yield from check_losses(losses)
     record = find_record(duplicates) if duplicates is not None else None
     if duplicates is not None and record is not None:
         same = left_out.filter(SAME)

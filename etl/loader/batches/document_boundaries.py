@@ -36,6 +36,9 @@ class Format:
       Each row starts a new document. Rows cannot be stacked: use ``dataset.batches()``.
     - ``ignore_boundaries``: labels that belong to the next document are -100.
 
+    ``sample_numbers`` adds ``sample``, int64 (B,): the number of each row's sample, counted over all epochs
+    (``epoch * dataset.num_samples + sample``). ``LossLog`` needs it.
+
     ``shifted_labels=False`` leaves the shift by one to the model: the label of a token is the token itself.
     Models of the library transformers shift the labels: use ``Format.huggingface()``, which also sets
     ``names="huggingface"``. Instead of ``cu_seqlens`` and ``max_seqlen``, batches then have
@@ -56,11 +59,14 @@ class Format:
     cu_seqlens: bool = False
     ignore_boundaries: bool = False
     pad_id: int | None = None
+    sample_numbers: bool = False
     shifted_labels: bool = True
     names: Literal["torch", "huggingface"] = "torch"
 
     @staticmethod
-    def huggingface(*, boundaries: bool = True, pad_id: int | None = None) -> "Format":
+    def huggingface(
+        *, boundaries: bool = True, pad_id: int | None = None, sample_numbers: bool = False
+    ) -> "Format":
         """Return the format of the causal language models of the library transformers.
 
         They shift the labels themselves. With ``boundaries``, no token attends to or predicts another
@@ -80,6 +86,7 @@ class Format:
             cu_seqlens=packed,
             ignore_boundaries=packed,
             pad_id=pad_id,
+            sample_numbers=sample_numbers,
             shifted_labels=False,
             names="huggingface",
         )

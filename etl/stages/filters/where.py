@@ -16,7 +16,9 @@ _TYPES: Final = {
     **dict.fromkeys(("id", "source", "text", "url", "lang", "metadata"), pl.String),
     "row": pl.Int64,
 }
-COLUMNS: Final = {name: _TYPES.get(name, pl.Float64) for name in (*_TYPES, "lang_score", *SIGNALS)}
+COLUMNS: Final = {
+    name: _TYPES.get(name, pl.Float64) for name in (*_TYPES, "lang_score", "loss", *SIGNALS)
+}
 """The columns that an expression may read and their types."""
 
 _WORDS: Final = frozenset(
@@ -49,10 +51,10 @@ _SHOWN_CHARS: Final = 200  # of an expression in an error
 class Where(Filter):
     """Keep documents for which ``keep`` is true; if it is false or null, the reason is ``where.<name>``.
 
-    ``keep`` is a Polars SQL expression over the columns of ``documents``, signals included. It can compare,
-    calculate, match (LIKE, RLIKE) and call functions such as length and coalesce, for one row at a time. It
-    may have 250 columns, words and operators, besides any number of literals in lists, and about 40 levels
-    of parentheses.
+    ``keep`` is a Polars SQL expression over the columns of ``documents``, with the signals and, after a stage
+    ``loss``, the loss. It can compare, calculate, match (LIKE, RLIKE) and call functions such as length and
+    coalesce, for one row at a time. It may have 250 columns, words and operators, besides any number of
+    literals in lists, and about 40 levels of parentheses.
 
     >>> sorted(Where(keep="num_words > 50 AND url NOT LIKE '%forum%'").signals())
     ['num_words', 'url']

@@ -1,0 +1,1 @@
+"""Export a version of a token table to the formats of other libraries."""

@@ -1,0 +1,79 @@
+"""A version of a token table as an IterableDataset of the library datasets: one example per document.
+
+The data files of the table are its shards, so that ``split_dataset_by_node`` and DataLoader workers divide
+them without reading each other's. Its ``state_dict`` resumes inside a file, which is read again up to there.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.delta.table import Table
+from etl.errors import LoaderError, StorageError
+from etl.lake import releases
+
+if TYPE_CHECKING:
+    import datasets
+
+_COLUMNS: Final = {"input_ids": "tokens", "id": "id", "source": "source", "row": "row"}
+_BATCH_ROWS = 256
+
+
+def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.IterableDataset":
+    """Return the documents of a version of a token table, by default the newest, in the order of its files.
+
+    ``lake`` is the URL of a lake or of a token table, and ``version`` a number or the name of a release. An
+    example has the tokens as ``input_ids``, and the ``id``, ``source`` and ``row`` of the document. Shuffle,
+    pack and batch it with the library's own means; ``TokenDataset`` does this reproducibly, and resumes
+    without reading what was consumed.
+
+    Raises LoaderError if the table does not exist, or if the library is not installed.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise LoaderError("the library datasets is missing", hint="pip install datasets") from error
+    url = storage.normalize(lake)
+    candidates = (storage.join(url, "tokens"), url)
+    found = next((each for each in candidates if Table.exists(each)), None)
+    if found is None:
+        raise LoaderError("no token table found here or in the folder tokens", where=url)
+    table = releases.open_version(found, version)
+    paths = [storage.join(table.url, file["path"]) for file in table.files("path", "rows")]
+    features = datasets.Features(
+        {
+            "input_ids": datasets.List(datasets.Value("int32")),
+            "id": datasets.Value("string"),
+            "source": datasets.Value("string"),
+            "row": datasets.Value("int64"),
+        }
+    )
+    return datasets.IterableDataset.from_generator(
+        read_documents, features=features, gen_kwargs={"files": paths}
+    )
+
+
+def read_documents(files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the documents in data files of a token table; raises StorageError if one cannot be read."""
+    for uri in files:
+        with storage.open_input(uri) as source:
+            try:
+                file = pq.ParquetFile(
+                    source,
+                    pre_buffer=False,
+                    buffer_size=1 << 20,
+                    page_checksum_verification=True,
+                )
+                columns = [*_COLUMNS.values()]
+                for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+                    rows = batch.select(columns).rename_columns([*_COLUMNS])
+                    yield from rows.to_pylist()
+            except (pa.ArrowException, OSError) as error:
+                raise StorageError(
+                    f"the data file cannot be read ({error})",
+                    where=uri,
+                    hint="run `etl verify LAKE`",
+                ) from error

@@ -1,0 +1,53 @@
+"""Copy batches to a device; to a GPU, the next one while the current one is used."""
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any
+
+import torch
+
+from etl.loader.batches.document_boundaries import Batch
+
+_Item = tuple[int, bool, Batch]  # position after the batch, whether it is the last, the batch
+
+
+def copy_ahead(items: Generator[_Item], device: torch.device) -> Generator[_Item]:
+    """Yield items with the tensors of their batches on a device.
+
+    Copies to a GPU go through pinned memory, in a separate stream: that of the next batch is started before
+    the current one is returned, and only the GPU waits for it, when that batch is used. For other devices, a
+    batch is copied when it is requested; for the CPU, it is returned as it is.
+    """
+    with closing(items):
+        if device.type != "cuda":
+            for position, is_last, batch in items:
+                yield position, is_last, _map(batch, lambda values: values.to(device))
+            return
+        stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        coming = _start(next(items, None), device, stream)
+        while coming is not None:
+            item, current = coming, torch.cuda.current_stream(device)
+            current.wait_stream(stream)
+            for values in item[2].values():
+                if isinstance(values, torch.Tensor):
+                    values.record_stream(current)  # its memory is not reused before that is done
+            coming = _start(next(items, None), device, stream)
+            yield item
+
+
+def _start(item: _Item | None, device: torch.device, stream: Any) -> _Item | None:
+    """Start to copy a batch to a GPU."""
+    if item is None:
+        return None
+    position, is_last, batch = item
+    with torch.cuda.stream(stream):
+        copies = _map(batch, lambda values: values.pin_memory().to(device, non_blocking=True))
+    return position, is_last, copies
+
+
+def _map(batch: Batch, function: Any) -> Batch:
+    """Apply a function to the tensors of a batch; lengths for Hugging Face models are int."""
+    return {
+        name: function(values) if isinstance(values, torch.Tensor) else values
+        for name, values in batch.items()
+    }

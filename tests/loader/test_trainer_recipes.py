@@ -1,0 +1,247 @@
+"""The recipes of docs/trainers.md, run as they are: each trains on the windows of the plan, and resumes."""
+
+import re
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from etl.loader import TokenDataset
+from etl.loader.state import find_state
+from tests.helpers.rank_processes import run_ranks
+from tests.helpers.token_tables import SMALL, expected_rows, make_lake
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "trainers.md"
+SEQ_LEN = 7
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of the libraries
+    pytest.mark.slow,  # by their imports
+]
+
+
+def recipe(heading):
+    """Return the names that the code below a heading of the page defines."""
+    section = PAGE.read_text("utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    names = {"__name__": "recipe"}
+    exec(compile(code, str(PAGE), "exec"), names)
+    return names
+
+
+def windows(lake, epochs=2, step=8):
+    """Return the windows of some epochs in order, each epoch without an incomplete step."""
+    dataset = TokenDataset(lake, seq_len=SEQ_LEN)
+    kept = dataset.num_samples - dataset.num_samples % step
+    return [
+        tuple(row[:-1]) for e in range(epochs) for row in expected_rows(dataset, SMALL, e)[:kept]
+    ]
+
+
+class Model(torch.nn.Module):
+    """A language model of two layers, which records the windows that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(266, 8)
+        self.head = torch.nn.Linear(8, 266)
+        self.seen = []
+
+    def forward(self, input_ids):
+        self.seen += map(tuple, input_ids.tolist())
+        return self.head(self.embed(input_ids))
+
+
+def seeded_model():
+    torch.manual_seed(0)
+    return Model()
+
+
+@pytest.fixture(scope="module")
+def lake(new_place):
+    return make_lake(new_place("recipes"), SMALL)
+
+
+def run_training(heading, lake, target, steps):
+    """Train on this rank, and return the windows that it was given and the final weights."""
+    model = seeded_model()
+    recipe(heading)["train"](lake, model, target, seq_len=SEQ_LEN, steps=steps, device="cpu")
+    weights = {
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value
+        for name, value in model.state_dict().items()
+    }
+    return model.seen, {name: value.tolist() for name, value in weights.items()}
+
+
+def steps_of(ranks):
+    """Return the windows of each step, over all ranks, sorted."""
+    seen = [seen for seen, _ in ranks]
+    size = 4
+    return [
+        sorted(row for rank in seen for row in rank[i : i + size])
+        for i in range(0, len(seen[0]), size)
+    ]
+
+
+@pytest.mark.parametrize("heading", ["DistributedDataParallel", "FSDP2"])
+def test_two_ranks_resume_from_their_own_checkpoint(lake, tmp_path, heading):
+    whole = windows(lake)
+    expected = [sorted(whole[i : i + 8]) for i in range(0, len(whole), 8)]
+    target = tmp_path / ("checkpoint.pt" if heading != "FSDP2" else "checkpoint")
+
+    def train(steps, folder, path=target):
+        (tmp_path / folder).mkdir()
+        return run_ranks(run_training, heading, lake, path, steps, folder=tmp_path / folder)
+
+    first = train(3, "a")
+    assert steps_of(first) == expected[:3]
+    # Beyond the end of the first epoch. DDP counts all steps, FSDP2's recipe those since the checkpoint.
+    more = 7 if heading == "DistributedDataParallel" else 4
+    second = train(more, "b")
+    assert steps_of(second) == expected[3:7]
+    uninterrupted = train(7, "c", tmp_path / "other")
+    assert uninterrupted[0][1] == second[0][1] == second[1][1]
+
+
+def test_a_checkpoint_of_two_ranks_continues_on_one(lake, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    arguments = ("FSDP2", lake, tmp_path / "checkpoint")
+    run_ranks(run_training, *arguments, 3, folder=tmp_path / "a")
+    ((seen, _),) = run_ranks(run_training, *arguments, 2, folder=tmp_path / "b", world_size=1)
+    assert seen == windows(lake)[24:32]
+
+
+def tiny_llama(transformers):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=266,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        use_cache=False,
+        attn_implementation="eager",
+    )
+    model = transformers.LlamaForCausalLM(config)
+    model.seen = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: module.seen.extend(map(tuple, kwargs["input_ids"].tolist())),
+        with_kwargs=True,
+    )
+    return model
+
+
+def test_hugging_face_trainer(lake, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="make test-trainers installs it")
+    pytest.importorskip("accelerate", reason="make test-trainers installs it")
+    model = tiny_llama(transformers)
+    options = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "seq_len": SEQ_LEN}
+    options |= {"save_strategy": "no", "dataloader_pin_memory": False, "epochs": 1}
+    recipe("Hugging Face Trainer")["train"](lake, model, str(tmp_path), **options)
+    dataset = TokenDataset(lake, seq_len=SEQ_LEN)
+    assert model.seen == [tuple(row[:-1]) for row in expected_rows(dataset, SMALL)]
+
+
+def test_accelerate(lake, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="make test-trainers installs it")
+    pytest.importorskip("accelerate", reason="make test-trainers installs it")
+    train = recipe("Accelerate")["train"]
+    first, second = tiny_llama(transformers), tiny_llama(transformers)
+    train(lake, first, str(tmp_path), seq_len=SEQ_LEN, steps=3, cpu=True)
+    train(lake, second, str(tmp_path), seq_len=SEQ_LEN, steps=2, resume=True, cpu=True)
+    assert [*first.seen, *second.seen] == windows(lake, step=4)[:20]
+
+
+def test_lightning(lake, tmp_path):
+    lightning = pytest.importorskip("pytorch_lightning", reason="make test-trainers installs it")
+
+    class Module(lightning.LightningModule):  # type: ignore[name-defined, misc]
+        def __init__(self):
+            super().__init__()
+            self.model = seeded_model()
+
+        def training_step(self, batch, _):
+            logits = self.model(batch["input_ids"])
+            return torch.nn.functional.cross_entropy(logits.mT, batch["labels"])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    saver = lightning.callbacks.ModelCheckpoint(
+        tmp_path, filename="{step}", every_n_train_steps=5, save_top_k=-1
+    )
+    options = {"accelerator": "cpu", "devices": 1, "logger": False, "seq_len": SEQ_LEN}
+    options |= {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
+    options["default_root_dir"] = tmp_path
+    train = recipe("Lightning")["train"]
+    first, second = Module(), Module()
+    train(lake, first, callbacks=[saver], **options)
+    train(lake, second, checkpoint=str(tmp_path / "step=5.ckpt"), **options)
+    assert second.model.seen == first.model.seen[20:]
+    assert first.model.seen == windows(lake, 1, step=4)
+
+
+def test_stateful_data_loader(lake):
+    pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    open_loader = recipe("StatefulDataLoader of torchdata")["open_loader"]
+    loader = open_loader(lake, seq_len=SEQ_LEN, workers=2)
+    batches = [batch["input_ids"].tolist() for batch in islice(loader, 4)]
+    state = loader.state_dict()
+    assert find_state(state)["consumed"] == 16
+    resumed = open_loader(lake, seq_len=SEQ_LEN, workers=2, state=state)
+    batches += [batch["input_ids"].tolist() for batch in resumed]
+    assert [tuple(row) for batch in batches for row in batch] == windows(lake, 1, step=4)
+
+
+def run_torchtitan(lake, folder):
+    """Do what torchtitan's trainer does with a data loader and its checkpoint; return the batches."""
+    import torch.distributed.checkpoint as dcp
+
+    loader_class = recipe("torchtitan")["TokenLoader"]
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+    def build():
+        return loader_class.Config(lake=lake).build(
+            dp_world_size=world_size,
+            dp_rank=rank,
+            tokenizer=None,
+            seq_len=SEQ_LEN,
+            local_batch_size=4,
+            snapshot_every_n_steps=1,
+        )
+
+    loader = build()
+    seen: list[tuple[int, ...]] = []
+    batches = iter(loader)
+    for step in range(7):
+        if step == 3:
+            dcp.save({"dataloader": loader}, checkpoint_id=folder)
+            loader = build()
+            dcp.load({"dataloader": loader}, checkpoint_id=folder)
+            batches = iter(loader)
+        inputs, labels = next(batches)
+        assert inputs["positions"].shape == labels.shape == inputs["input"].shape
+        seen += map(tuple, inputs["input"].tolist())
+    return seen, None
+
+
+def test_torchtitan(lake, tmp_path):
+    pytest.importorskip("torchtitan.components.dataloader", reason="needs torchtitan")
+    ranks = run_ranks(run_torchtitan, lake, tmp_path / "checkpoint", folder=tmp_path)
+    whole = windows(lake)
+    assert steps_of(ranks) == [sorted(whole[i : i + 8]) for i in range(0, 56, 8)]
+
+
+def test_documents_for_datasets(lake):
+    pytest.importorskip("datasets", reason="make test-trainers installs it")
+    examples = [*recipe("datasets.IterableDataset")["open_documents"](lake)]
+    assert sum(len(example["input_ids"]) for example in examples) == 266
+
+
+def test_losses_of_documents(lake):
+    log_losses = recipe("Losses of documents")["log_losses"]
+    log_losses(lake, seeded_model(), seq_len=SEQ_LEN, run="proxy")
+    assert len([*(Path(lake) / "loss_logs" / "proxy").glob("*.parquet")]) == 1
