@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from etl.errors import LoaderError
 from etl.loader import find_documents
+from etl.loader.batches.best_fit import BestFitReader, plan_units
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
 from etl.loader.batches.padded import PaddedReader, plan_documents
@@ -17,6 +18,7 @@ from etl.loader.measure_evenness import measure_evenness
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import Evenness
 from etl.loader.order.shuffle import Shuffle
+from etl.loader.order.unit_plan import UnitPlan, unit_shuffle
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import find_state
@@ -37,7 +39,7 @@ class TokenDataset(ShardedDataset):
       pinned (``dataset.version``).
     - ``shuffle``: True, False (the order of the table), or the settings.
     - ``shard``: which processes divide the samples; by default all processes of torch.distributed.
-    - ``format``: adds document boundaries to the batches, or pads one document per row.
+    - ``format``: adds document boundaries to the batches, packs whole documents, or pads one per row.
       ``Format.huggingface()`` is for models of the library transformers, which shift the labels themselves.
     - ``remote``: read-ahead and disk cache for a table in an object store.
     - ``expect``: checks that the table fits the model.
@@ -84,16 +86,20 @@ class TokenDataset(ShardedDataset):
             self._index = replace(self._index, vocab_size=expect.vocab_size)
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
         settings = None if settings is None else settings.resolved(self._index.num_tokens)
-        if format.pad_id is None:
-            self._plan = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
-        else:
+        if format.pack is not None:
+            settings = unit_shuffle(shuffle, seq_len=seq_len, num_tokens=self._index.num_tokens)
+            self._plan: EpochPlan = plan_units(self._index, seq_len, seed, settings)
+        elif format.is_padded:
             self._plan = plan_documents(self._index, seed, settings)
+        else:
+            self._plan = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
         identity = {
             "plan": self._plan.fingerprint(self._index.digest()),
             "version": self._index.version,
             "seq_len": seq_len,
             "seed": seed,
-            "padded": int(format.pad_id is not None),
+            "padded": int(format.is_padded),
+            "best_fit": int(format.pack is not None),
             "tensors": asdict(format),
             "lanes": 0 if settings is None else settings.lanes,
             "block_tokens": 0 if settings is None else settings.block_tokens,
@@ -167,6 +173,11 @@ class TokenDataset(ShardedDataset):
         """The number of tokens of an epoch that are in no window; each epoch drops different ones."""
         return self._plan.dropped_tokens
 
+    @property
+    def padding(self) -> float:
+        """The share of an epoch's tokens that are padding, with ``Format(pack="best_fit")``; otherwise 0."""
+        return self._plan.padding if isinstance(self._plan, UnitPlan) else 0.0
+
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of the table."""
         return [(self._index.url, self._index.version)]
@@ -184,7 +195,15 @@ class TokenDataset(ShardedDataset):
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another."""
         batch_format = batch_format or self.format
-        if batch_format.pad_id is not None:
+        if isinstance(self._plan, UnitPlan):
+            return BestFitReader(
+                self._index,
+                self._plan,
+                epoch=epoch,
+                batch_format=batch_format,
+                is_mixture=budget != IN_ORDER,
+            )
+        if batch_format.is_padded:
             return PaddedReader(
                 self._index,
                 self._plan,
@@ -205,7 +224,9 @@ class TokenDataset(ShardedDataset):
         self._check_sample(sample)
         epoch = self.epoch if epoch is None else epoch
         window, stream = self._plan.window(epoch, sample), self._plan.stream(epoch)
-        if self.format.pad_id is not None:
+        if isinstance(self._plan, UnitPlan):
+            return find_documents.locate_pieces(self._index, self._plan, stream, window=window)
+        if self.format.is_padded:
             max_tokens = self.seq_len + 1
             return find_documents.locate_document(
                 self._index, stream, document=window, num_tokens=max_tokens
@@ -225,5 +246,5 @@ class TokenDataset(ShardedDataset):
             epoch=self.epoch if epoch is None else epoch,
             batch_size=batch_size,
             max_batches=max_batches,
-            is_padded=self.format.pad_id is not None,
+            is_padded=self.format.is_padded,
         )

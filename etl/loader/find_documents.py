@@ -4,7 +4,7 @@ Reads four small columns of the one or two row groups that hold the sample, and 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl.loader.fetch.table_index import TableIndex, decoding_error
+from etl.loader.order.best_fit import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.unit_plan import UnitPlan
 
 _COLUMNS = ("id", "source", "row", "num_tokens")
 
@@ -65,6 +67,31 @@ def locate_document(
             row_group=group,
         )
     ]
+
+
+def locate_pieces(
+    index: TableIndex, plan: UnitPlan, stream: EpochStream, *, window: int
+) -> list[DocumentSpan]:
+    """Return the documents of a best-fit window of an epoch's stream; they are in its inputs."""
+    unit_index = stream.group_index(window)
+    unit = int(stream.groups[unit_index])
+    span, rows = plan.unit_span(unit), plan.row_groups
+    groups = [g for g in plan.unit_groups(unit) if index.group_tokens[g]]
+    counts = [np.array(_read_columns(index, g)[2]["num_tokens"].to_pylist()) for g in groups]
+    starts = rows.start(groups[0]) + np.cumsum(np.concatenate([[0], *counts]), dtype=np.int64)
+    windows = UnitWindows.of(starts, span, plan.window_tokens)
+    pieces = windows.pieces(window - stream.start(unit_index))
+    spans: list[DocumentSpan] = []
+    column = 0
+    for start, count in zip(
+        windows.starts[pieces].tolist(), windows.counts[pieces].tolist(), strict=True
+    ):
+        first = span.start + start
+        group = rows.group_index(first)
+        (part,) = _spans_in_group(index, group, rows.start(group), first, first + count)
+        spans.append(replace(part, start=column))
+        column += count
+    return spans
 
 
 def _spans_in_group(

@@ -33,7 +33,7 @@ from etl.loader.fetch.row_group_files import (
     OpenRowGroup,
 )
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.epoch import EpochStream, LanePlan
 
 # Four requests of a few MB run at once: one stream of an object store delivers about 50 to 90 MB/s.
 _THREADS = 4
@@ -60,7 +60,7 @@ class _Request(NamedTuple):
 _Jobs = SimpleQueue[_Request | None]  # None ends a thread
 
 
-def open_lanes(index: TableIndex, plan: EpochPlan, stream: EpochStream) -> Lanes:
+def open_lanes(index: TableIndex, plan: LanePlan, stream: EpochStream) -> Lanes:
     """Return the source of files for the lanes of an epoch: local files, or read-ahead."""
     return LocalFiles(index) if index.remote is None else ReadAhead(index, plan, stream)
 
@@ -74,7 +74,7 @@ class ReadAhead:
     under ``_lock``, the footers.
     """
 
-    def __init__(self, index: TableIndex, plan: EpochPlan, stream: EpochStream) -> None:
+    def __init__(self, index: TableIndex, plan: LanePlan, stream: EpochStream) -> None:
         remote = index.remote
         assert remote is not None
         self._index = index
@@ -91,9 +91,9 @@ class ReadAhead:
 
     def lane(self, number: int) -> "RemoteLane":
         """Return the opener of the row groups of a lane."""
-        plan, stream = self._plan, self._stream
-        start, stop = (plan.lane_start(lane) * plan.seq_len for lane in (number, number + 1))
-        indices = stream.group_indices(start, stop + plan.overlap)
+        stream = self._stream
+        start, stop = self._plan.lane_span(number)
+        indices = stream.group_indices(start, stop)
         groups = stream.groups[indices.start : indices.stop]
         group_ends = np.cumsum(self._index.group_tokens[groups], dtype=np.int64)
         request_groups = self._request_groups.containing(groups)

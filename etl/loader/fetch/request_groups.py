@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.order.epoch import EpochPlan
+from etl.loader.order.epoch import LanePlan
 
 _PART = 1 << 18  # runs cut at a time
 
@@ -27,7 +27,7 @@ class RequestGroups:
     first_group: np.ndarray  # (P + 1,) int32: request group p has first_group[p]:first_group[p + 1]
 
     @staticmethod
-    def of(index: TableIndex, plan: EpochPlan, request_bytes: int) -> "RequestGroups":
+    def of(index: TableIndex, plan: LanePlan, request_bytes: int) -> "RequestGroups":
         """Cut the row groups of each run and file into equal parts of about ``request_bytes``."""
         units = np.union1d(index.first_group[:-1], plan.runs())
         ends = np.append(units[1:], len(index.group_tokens))

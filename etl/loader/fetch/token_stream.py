@@ -42,7 +42,7 @@ class RowGroups:
         """
         num_tokens, done = int(self._index.group_tokens[number]), 0
         with self._naming_row_group(number), self._files.open(number) as opened:
-            starts = _read_document_starts(opened) if boundaries else _EMPTY.document_starts
+            starts = read_document_starts(opened) if boundaries else _EMPTY.document_starts
             for start, tokens in _read_values(opened, num_tokens, skip):
                 done = start + len(tokens)
                 self._check_ids(tokens)
@@ -61,7 +61,7 @@ class RowGroups:
         Raises as ``pieces`` does.
         """
         with self._naming_row_group(number), self._files.open(number) as opened:
-            return _read_document_starts(opened)
+            return read_document_starts(opened)
 
     def _check_ids(self, tokens: np.ndarray) -> None:
         limit = self._index.vocab_size
@@ -83,7 +83,7 @@ class RowGroups:
             raise decoding_error(self._index.uri(path), group, error) from error
 
 
-def _read_document_starts(opened: OpenRowGroup) -> np.ndarray:
+def read_document_starts(opened: OpenRowGroup) -> np.ndarray:
     """Return the document starts of a row group and the end of its last one, (rows + 1,) int64."""
     table = opened.parquet().read_row_group(opened.number, ["num_tokens"], use_threads=False)
     column: Any = table.column(0)

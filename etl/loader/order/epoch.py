@@ -30,6 +30,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -79,6 +80,16 @@ class EpochStream:
     def group_indices(self, start: int, stop: int) -> range:
         """Return the indices of the row groups that hold the stream's tokens [start, stop)."""
         return range(self.group_index(start), self.group_index(stop - 1) + 1)
+
+
+class LanePlan(Protocol):
+    """Which row groups are read together."""
+
+    def runs(self) -> np.ndarray:
+        """Return the first row group of each run, ascending."""
+
+    def lane_span(self, lane: int) -> tuple[int, int]:
+        """Return the first token of a lane in the stream, and the end of its last one."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,11 @@ class EpochPlan:
         """Return the first window of a lane; lanes differ by at most one window, longer ones first."""
         size, longer = divmod(self.num_samples, self.lanes)
         return lane * size + min(lane, longer)
+
+    def lane_span(self, lane: int) -> tuple[int, int]:
+        """Return the first token of a lane in the stream, and the end of its last one."""
+        start, stop = (self.lane_start(number) * self.seq_len for number in (lane, lane + 1))
+        return start, stop + self.overlap
 
     def block(self, epoch: int, lane: int, number: int) -> tuple[int, np.ndarray]:
         """Return the first window of a block of a lane, and the shuffled order of its windows."""

@@ -1,0 +1,237 @@
+"""Batches of best-fit windows: each lane holds one unit of the table, whose documents fill its windows.
+
+A lane reads its units into the same memory, in the order of the table; windows are assembled when a batch needs
+them. See ``order/best_fit.py`` for units and windows.
+
+Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+
+from etl.errors import LoaderError
+from etl.loader.batches.document_boundaries import IGNORED, Batch, Format
+from etl.loader.fetch.document_lengths import read_lengths
+from etl.loader.fetch.read_ahead import open_lanes
+from etl.loader.fetch.table_index import TableIndex
+from etl.loader.fetch.token_stream import RowGroups, TokenStream
+from etl.loader.order.best_fit import UnitWindows, divide
+from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.shuffle import Shuffle
+from etl.loader.order.unit_plan import UnitPlan, default_unit_tokens
+
+_UNITS_OF_MIXTURE = 2  # per lane: a mixture takes samples slightly out of order
+
+
+def plan_units(index: TableIndex, seq_len: int, seed: int, shuffle: Shuffle | None) -> UnitPlan:
+    """Read the lengths of all documents, and return the order of their best-fit windows.
+
+    Raises LoaderError if the table has no tokens.
+    """
+    if seq_len < 1:
+        raise LoaderError(f"seq_len must be at least 1, not {seq_len}")
+    max_tokens = default_unit_tokens(seq_len) if shuffle is None else shuffle.block_tokens
+    runs = EpochPlan(index.group_tokens, 1, seed, shuffle, overlap=0).runs()
+    units: list[tuple[int, int]] = []
+    first_units, lengths = [], read_lengths(index)
+    for start, stop in zip(
+        runs.tolist(), [*runs[1:].tolist(), len(index.group_tokens)], strict=True
+    ):
+        first_units.append(len(units))
+        chunks = (next(lengths) for _ in range(start, stop))
+        units += divide(chunks, seq_len=seq_len, max_tokens=max(max_tokens, seq_len))
+    tokens, windows = np.array(units, np.int32).T
+    first, has_units = np.array(first_units, np.int32), np.diff(first_units, append=len(units)) > 0
+    every = np.arange(len(index.group_tokens), dtype=np.int32)
+    return UnitPlan(
+        windows,
+        1,
+        seed,
+        shuffle,
+        overlap=0,
+        window_tokens=seq_len,
+        unit_tokens=tokens,
+        first_units=first[has_units],
+        first_groups=runs[has_units],
+        row_groups=EpochStream.of(every, index.group_tokens),
+    )
+
+
+@dataclass(frozen=True)
+class _LaneGroups:
+    """The row groups that each lane of an epoch reads."""
+
+    plan: UnitPlan
+    units: EpochStream
+    groups: EpochStream
+
+    def runs(self) -> np.ndarray:
+        """Return the first row group of each run, (R,) int32, ascending."""
+        return self.plan.first_groups
+
+    def lane_span(self, lane: int) -> tuple[int, int]:
+        """Return the tokens of the row groups of a lane in the stream of row groups."""
+        windows = self.plan.lane_start(lane), self.plan.lane_start(lane + 1) - 1
+        first, last = (int(self.units.groups[self.units.group_index(w)]) for w in windows)
+        ends = self.plan.unit_groups(first)[0], self.plan.unit_groups(last)[-1]
+        start, stop = (int(np.flatnonzero(self.groups.groups == group)[0]) for group in ends)
+        return self.groups.start(start), self.groups.start(stop + 1)
+
+
+class _Window(NamedTuple):
+    """A window of a unit in memory."""
+
+    tokens: np.ndarray  # (n,) int32, of the unit, and one more if its last document continues
+    pieces: list[tuple[int, int]]  # the first token and the number of tokens of each
+    continues: bool  # whether its document continues after it, in the next window
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """The tokens of a unit, its windows, and the order of those that are in the lane."""
+
+    in_lane: range  # the windows of the stream
+    order: np.ndarray
+    tokens: np.ndarray  # (at least those of the unit,) int32
+    windows: UnitWindows
+    first: int  # the window of the unit with which the lane begins
+
+    def window(self, position: int) -> _Window:
+        """Return the window at a position in the order."""
+        windows = self.windows
+        pieces = windows.pieces(self.first + int(self.order[position]))
+        starts, counts = windows.starts[pieces].tolist(), windows.counts[pieces].tolist()
+        continues = bool(windows.continues[pieces][-1])
+        return _Window(self.tokens, list(zip(starts, counts, strict=True)), continues)
+
+
+class UnitLane:
+    """One lane of an epoch: its current unit, and in a mixture the one before it."""
+
+    def __init__(self, lane: int, *, reader: "BestFitReader") -> None:
+        self._lane = lane
+        self._reader = reader
+        self._plan = reader.plan
+        self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
+        self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
+        self._units: OrderedDict[int, _Unit] = OrderedDict()  # by their indices in the stream
+        self._in_lane = range(0)  # windows of the unit used last
+        self._index = -1
+        self._known: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+
+    def window(self, position: int) -> _Window:
+        """Return the window at a position of the lane; ascending positions are cheap."""
+        window = self._plan.lane_start(self._lane) + position
+        if window not in self._in_lane:
+            self._index, self._in_lane = self._plan.part(self._reader.units, self._lane, position)
+        if self._index not in self._units:
+            self._units[self._index] = self._load(self._index, self._in_lane)
+        return self._units[self._index].window(window - self._in_lane.start)
+
+    def prepare(self, position: int) -> None:
+        """Prepare to read the lane from a position."""
+        index, _ = self._plan.part(self._reader.units, self._lane, position)
+        unit = int(self._reader.units.groups[index])
+        self._row_groups.prepare(self._plan.unit_groups(unit)[0])
+
+    def _load(self, index: int, in_lane: range) -> _Unit:
+        plan, stream = self._plan, self._reader.units
+        unit = int(stream.groups[index])
+        memory = self._take_memory()
+        span = plan.unit_span(unit)
+        windows = UnitWindows.of(self._document_starts(unit), span, plan.window_tokens)
+        # The label of the last token may be the first one of the next unit, in the same document.
+        size = len(span) + int(windows.continues[windows.starts.argmax()])
+        self._stream.copy(span.start, memory[:size])
+        order = plan.order(self._reader.epoch, self._lane, in_lane)
+        return _Unit(in_lane, order, memory, windows, in_lane.start - stream.start(index))
+
+    def _take_memory(self) -> np.ndarray:
+        """Return the memory of the oldest unit, or new memory."""
+        if len(self._units) >= self._reader.max_units:
+            return self._units.popitem(last=False)[1].tokens
+        return np.empty(int(self._plan.unit_tokens.max()) + 1, np.int32)
+
+    def _document_starts(self, unit: int) -> np.ndarray:
+        """Return the first tokens in the table of the documents around a unit, and the end, (D + 1,)."""
+        parts = [np.zeros(0, np.int64)]
+        for group in self._plan.unit_groups(unit):
+            if not self._reader.index.group_tokens[group]:
+                continue
+            if self._known[0] != group:
+                self._known = (group, self._row_groups.document_starts(group))
+            start = self._plan.row_groups.start(group)
+            parts = [*parts[:-1], parts[-1][:-1], start + self._known[1]]
+        return np.concatenate(parts)
+
+    def close(self) -> None:
+        """Close the open file."""
+        self._stream.close()
+
+
+class BestFitReader:
+    """A reader of batches of an epoch's best-fit windows; opens lanes on demand."""
+
+    def __init__(
+        self,
+        index: TableIndex,
+        plan: UnitPlan,
+        *,
+        epoch: int,
+        batch_format: Format,
+        is_mixture: bool = False,
+    ) -> None:
+        self.index = index
+        self.plan = plan
+        self.epoch = epoch
+        self.units = plan.stream(epoch)
+        groups = plan.group_stream(epoch)
+        self.files = open_lanes(index, _LaneGroups(plan, self.units, groups), groups)
+        self.max_units = _UNITS_OF_MIXTURE if is_mixture else 1
+        self._format = replace(batch_format, ignore_boundaries=True)
+        self._lanes: dict[int, UnitLane] = {}
+
+    def batch(self, samples: Iterable[int]) -> Batch:
+        """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
+        positions = [divmod(sample, self.plan.lanes) for sample in samples]
+        for position, lane in positions:
+            if lane not in self._lanes:
+                self._open_lane(lane).prepare(position)
+        size = self.plan.window_tokens
+        tokens = np.full((len(positions), size + 1), self._format.pad_id or 0, np.int32)
+        is_start = np.zeros(tokens.shape, bool)
+        used = np.zeros((len(positions), 1), np.int64)
+        for row, (position, lane) in enumerate(positions):
+            window, column = self._lanes[lane].window(position), 0
+            for start, count in window.pieces:
+                is_start[row, column] = True
+                tokens[row, column : column + count] = window.tokens[start : start + count]
+                column += count
+            is_start[row, column] = not window.continues
+            if window.continues:
+                tokens[row, column] = window.tokens[start + count]
+            used[row] = column
+        labels = tokens[:, 1:] if self._format.shifted_labels else tokens[:, :-1]
+        batch = {
+            "input_ids": torch.from_numpy(tokens[:, :-1].astype(np.int64)),
+            "labels": torch.from_numpy(labels.astype(np.int64)),
+        }
+        batch["labels"].numpy()[np.arange(size) >= used] = IGNORED
+        return self._format.add_boundaries(batch, is_start)
+
+    def _open_lane(self, number: int) -> UnitLane:
+        self._lanes[number] = UnitLane(number, reader=self)
+        return self._lanes[number]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for lane in self._lanes.values():
+            lane.close()
+        self.files.close()
