@@ -1,15 +1,14 @@
 """Batches of best-fit windows: each lane holds one unit of the table, whose documents fill its windows.
 
-A lane reads its units into the same memory, in the order of the table; windows are assembled when a batch needs
-them. See ``order/best_fit.py`` for units and windows.
+A lane reads its units into the same memory, in the order of the table; windows are assembled when a
+batch needs them. See ``order/best_fit.py`` for units and windows.
 
 Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -83,31 +82,20 @@ class _LaneGroups:
         return self.groups.start(start), self.groups.start(stop + 1)
 
 
-class _Window(NamedTuple):
-    """A window of a unit in memory."""
-
-    tokens: np.ndarray  # (n,) int32, of the unit, and one more if its last document continues
-    pieces: list[tuple[int, int]]  # the first token and the number of tokens of each
-    continues: bool  # whether its document continues after it, in the next window
+Piece = tuple[int, int]
+"""The first token of a piece in the memory of its unit, and its number of tokens."""
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """The tokens of a unit, its windows, and the order of those that are in the lane."""
+    """The part of a unit that is in a lane."""
 
-    in_lane: range  # the windows of the stream
-    order: np.ndarray
-    tokens: np.ndarray  # (at least those of the unit,) int32
-    windows: UnitWindows
-    first: int  # the window of the unit with which the lane begins
-
-    def window(self, position: int) -> _Window:
-        """Return the window at a position in the order."""
-        windows = self.windows
-        pieces = windows.pieces(self.first + int(self.order[position]))
-        starts, counts = windows.starts[pieces].tolist(), windows.counts[pieces].tolist()
-        continues = bool(windows.continues[pieces][-1])
-        return _Window(self.tokens, list(zip(starts, counts, strict=True)), continues)
+    windows: range  # of the stream
+    tokens: (
+        np.ndarray
+    )  # (at least those of the unit,) int32, and the one after them if its document continues
+    pieces: list[list[Piece]]  # of the windows, in the shuffled order
+    continues: list[bool]  # whether the document of a window continues in the next one
 
 
 class UnitLane:
@@ -117,21 +105,28 @@ class UnitLane:
         self._lane = lane
         self._reader = reader
         self._plan = reader.plan
+        self._start = self._plan.lane_start(lane)
         self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
         self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
-        self._units: OrderedDict[int, _Unit] = OrderedDict()  # by their indices in the stream
-        self._in_lane = range(0)  # windows of the unit used last
-        self._index = -1
-        self._known: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+        self._units: list[_Unit] = []  # in the order of loading
+        self._group_starts: tuple[int, np.ndarray] = (
+            -1,
+            np.zeros(0, np.int64),
+        )  # of the last row group
 
-    def window(self, position: int) -> _Window:
-        """Return the window at a position of the lane; ascending positions are cheap."""
-        window = self._plan.lane_start(self._lane) + position
-        if window not in self._in_lane:
-            self._index, self._in_lane = self._plan.part(self._reader.units, self._lane, position)
-        if self._index not in self._units:
-            self._units[self._index] = self._load(self._index, self._in_lane)
-        return self._units[self._index].window(window - self._in_lane.start)
+    def window(self, position: int) -> tuple[np.ndarray, list[Piece], bool]:
+        """Return the tokens of a unit, the pieces of the window at a position, and whether it continues.
+
+        Ascending positions are cheap. The tokens are valid until the next call.
+        """
+        window = self._start + position
+        for unit in self._units:
+            if window in unit.windows:
+                break
+        else:
+            unit = self._load(position)
+        slot = window - unit.windows.start
+        return unit.tokens, unit.pieces[slot], unit.continues[slot]
 
     def prepare(self, position: int) -> None:
         """Prepare to read the lane from a position."""
@@ -139,34 +134,47 @@ class UnitLane:
         unit = int(self._reader.units.groups[index])
         self._row_groups.prepare(self._plan.unit_groups(unit)[0])
 
-    def _load(self, index: int, in_lane: range) -> _Unit:
+    def _load(self, position: int) -> _Unit:
         plan, stream = self._plan, self._reader.units
+        index, in_lane = plan.part(stream, self._lane, position)
         unit = int(stream.groups[index])
-        memory = self._take_memory()
         span = plan.unit_span(unit)
         windows = UnitWindows.of(self._document_starts(unit), span, plan.window_tokens)
         # The label of the last token may be the first one of the next unit, in the same document.
         size = len(span) + int(windows.continues[windows.starts.argmax()])
+        memory = self._take_memory()
         self._stream.copy(span.start, memory[:size])
-        order = plan.order(self._reader.epoch, self._lane, in_lane)
-        return _Unit(in_lane, order, memory, windows, in_lane.start - stream.start(index))
+        pieces = list(zip(windows.starts.tolist(), windows.counts.tolist(), strict=True))
+        bounds, continues = windows.firsts.tolist(), windows.continues.tolist()
+        order = (
+            in_lane.start
+            - stream.start(index)
+            + plan.order(self._reader.epoch, self._lane, in_lane)
+        )
+        loaded = _Unit(
+            in_lane,
+            memory,
+            [pieces[bounds[w] : bounds[w + 1]] for w in order.tolist()],
+            [continues[bounds[w + 1] - 1] for w in order.tolist()],
+        )
+        self._units.append(loaded)
+        return loaded
 
     def _take_memory(self) -> np.ndarray:
         """Return the memory of the oldest unit, or new memory."""
         if len(self._units) >= self._reader.max_units:
-            return self._units.popitem(last=False)[1].tokens
+            return self._units.pop(0).tokens
         return np.empty(int(self._plan.unit_tokens.max()) + 1, np.int32)
 
     def _document_starts(self, unit: int) -> np.ndarray:
         """Return the first tokens in the table of the documents around a unit, and the end, (D + 1,)."""
-        parts = [np.zeros(0, np.int64)]
+        parts = [np.zeros(1, np.int64)]
         for group in self._plan.unit_groups(unit):
-            if not self._reader.index.group_tokens[group]:
-                continue
-            if self._known[0] != group:
-                self._known = (group, self._row_groups.document_starts(group))
-            start = self._plan.row_groups.start(group)
-            parts = [*parts[:-1], parts[-1][:-1], start + self._known[1]]
+            if self._reader.index.group_tokens[group]:
+                if self._group_starts[0] != group:
+                    self._group_starts = (group, self._row_groups.document_starts(group))
+                start = self._plan.row_groups.start(group)
+                parts = [*parts[:-1], parts[-1][:-1], start + self._group_starts[1]]
         return np.concatenate(parts)
 
     def close(self) -> None:
@@ -193,7 +201,7 @@ class BestFitReader:
         groups = plan.group_stream(epoch)
         self.files = open_lanes(index, _LaneGroups(plan, self.units, groups), groups)
         self.max_units = _UNITS_OF_MIXTURE if is_mixture else 1
-        self._format = replace(batch_format, ignore_boundaries=True)
+        self._format = replace(batch_format, ignore_boundaries=False)  # they always are
         self._lanes: dict[int, UnitLane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
@@ -204,24 +212,43 @@ class BestFitReader:
                 self._open_lane(lane).prepare(position)
         size = self.plan.window_tokens
         tokens = np.full((len(positions), size + 1), self._format.pad_id or 0, np.int32)
-        is_start = np.zeros(tokens.shape, bool)
-        used = np.zeros((len(positions), 1), np.int64)
+        starts, ends = [], []  # of pieces, as offsets in the tokens; ends are also those of padding
         for row, (position, lane) in enumerate(positions):
-            window, column = self._lanes[lane].window(position), 0
-            for start, count in window.pieces:
-                is_start[row, column] = True
-                tokens[row, column : column + count] = window.tokens[start : start + count]
+            memory, pieces, continues = self._lanes[lane].window(position)
+            row_tokens, column = tokens[row], 0
+            for start, count in pieces:
+                row_tokens[column : column + count] = memory[start : start + count]
+                starts.append(row * (size + 1) + column)
                 column += count
-            is_start[row, column] = not window.continues
-            if window.continues:
-                tokens[row, column] = window.tokens[start + count]
-            used[row] = column
-        labels = tokens[:, 1:] if self._format.shifted_labels else tokens[:, :-1]
-        batch = {
+            if continues:
+                row_tokens[size] = memory[start + count]
+            else:
+                starts.append(row * (size + 1) + column)
+            ends.append(column)
+        return self._make_batch(tokens, starts, ends)
+
+    def _make_batch(self, tokens: np.ndarray, starts: list[int], ends: list[int]) -> Batch:
+        """Return the tensors of windows (B, S + 1) int32.
+
+        ``starts`` are the offsets at which a piece or the padding starts, ``ends`` the columns at which the
+        pieces of each row end.
+        """
+        size = tokens.shape[1] - 1
+        rows, columns = np.divmod(starts, size + 1)
+        shift = int(self._format.shifted_labels)
+        is_label = (columns >= shift) & (columns < size + shift)
+        labels = tokens[:, shift : size + shift].astype(np.int64)
+        labels[rows[is_label], columns[is_label] - shift] = IGNORED
+        for row, end in enumerate(ends):
+            labels[row, end:] = IGNORED
+        batch: Batch = {
             "input_ids": torch.from_numpy(tokens[:, :-1].astype(np.int64)),
-            "labels": torch.from_numpy(labels.astype(np.int64)),
+            "labels": torch.from_numpy(labels),
         }
-        batch["labels"].numpy()[np.arange(size) >= used] = IGNORED
+        if not self._format.needs_boundaries:
+            return batch
+        is_start = np.zeros(tokens.shape, bool)
+        is_start[rows, columns] = True
         return self._format.add_boundaries(batch, is_start)
 
     def _open_lane(self, number: int) -> UnitLane:

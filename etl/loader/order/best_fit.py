@@ -8,13 +8,13 @@
    is put into the window with the least room in which it fits, or into a new one (Ding et al. 2024, "Fewer
    Truncations Improve Language Modeling", arXiv 2404.10830, section 3).
 
-A unit needs about one window more than its tokens fill if its last window would be nearly full: pieces do not
-fit without some room. So the ends tried are those that leave at least ``_SLACK`` of a window, the ones with
-the least padding first. The constants were chosen by measurement: with 256 windows in a unit, the padding of
-real text in random order falls from 0.32 % without a choice to 0.2 %; 16 tries instead of 8 gain 0.01 %.
+Pieces do not fill windows without some room, so a unit whose last window would be nearly full needs one
+more. The ends tried are those with the least padding; if it is less than ``_SLACK`` of a window, it counts as
+that much more. The constants were chosen by measurement on real text in random order: with 256 windows in a
+unit, padding falls from 0.32 % without a choice to 0.20 %, with 32 windows from 2.4 % to 0.14 %.
 
-A list of the windows' rooms that is kept sorted takes 0.4 µs per piece in Python, which is fast enough, since
-a unit has few windows: a kernel would save little, and numba takes 55 MB.
+A sorted list of rooms takes 0.6 µs per piece in Python, which is enough: 0.4 to 1.6 billion tokens per second
+for text, and 0.2 for documents of 20 tokens. A compiled kernel would be faster, but numba alone takes 55 MB.
 """
 
 from bisect import bisect_left, insort
@@ -23,9 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_SLACK = 0.3  # windows
+_SLACK = 0.4  # windows
 _TRIES = 8
+_ENOUGH = 0.002  # padding per token
 _WINDOW_BITS = 32
+_WINDOW_MASK = (1 << _WINDOW_BITS) - 1
 
 
 def cut(lengths: np.ndarray, seq_len: int) -> np.ndarray:
@@ -56,24 +58,36 @@ def pack(pieces: np.ndarray, seq_len: int) -> np.ndarray:
 
 
 def _best_fit(pieces: np.ndarray, seq_len: int) -> np.ndarray:
-    """Return the window of each piece, (P,) int64, numbered from the longest to the shortest piece."""
+    """Return the window of each piece, (P,) int64, numbered from the longest to the shortest piece.
+
+    Pieces of one length are packed together: they go into a window until it has no room for another.
+    """
     order = np.argsort(-pieces, kind="stable")
-    num_full = int(np.count_nonzero(pieces == seq_len))
+    firsts = np.flatnonzero(np.diff(pieces[order], prepend=seq_len))
+    lengths = pieces[order[firsts]]
+    num_full = int(firsts[0]) if len(firsts) else len(pieces)
     rooms: list[int] = []  # ascending; each with the number of its window in the lowest bits
-    chosen, count = [], num_full
-    for length in pieces[order[num_full:]].tolist():
-        size = length << _WINDOW_BITS
-        at = bisect_left(rooms, size)
-        if at < len(rooms):
-            left = rooms.pop(at) - size
-        else:
-            left = ((seq_len - length) << _WINDOW_BITS) | count
-            count += 1
-        chosen.append(left & ((1 << _WINDOW_BITS) - 1))
-        if left >> _WINDOW_BITS:
-            insort(rooms, left)
+    chosen, copies, count = [], [], num_full
+    counts = np.diff(firsts, append=len(pieces))
+    for length, num_equal in zip((lengths << _WINDOW_BITS).tolist(), counts.tolist(), strict=True):
+        rest = num_equal
+        while rest:
+            at = bisect_left(rooms, length)
+            if at < len(rooms):
+                room = rooms.pop(at)
+            else:
+                room = (seq_len << _WINDOW_BITS) | count
+                count += 1
+            fitting = min(room // length, rest)
+            room -= fitting * length
+            rest -= fitting
+            chosen.append(room & _WINDOW_MASK)
+            copies.append(fitting)
+            if room > _WINDOW_MASK:
+                insort(rooms, room)
     windows = np.empty(len(pieces), np.int64)
-    windows[order] = np.concatenate([np.arange(num_full), np.array(chosen, np.int64)])
+    windows[order[:num_full]] = np.arange(num_full)
+    windows[order[num_full:]] = np.repeat(np.array(chosen, np.int64), np.array(copies, np.int64))
     return windows
 
 
@@ -109,8 +123,11 @@ def _first_unit(pieces: np.ndarray, seq_len: int, max_tokens: int) -> tuple[int,
     tokens = ends[first : last + 1]
     padding = -tokens % seq_len  # in as few windows as the tokens need
     is_tight = padding < _SLACK * seq_len
+    expected = (padding + is_tight * _SLACK * seq_len) / tokens
     best, size, windows = np.inf, 0, 0
-    for i in np.lexsort((padding / tokens, is_tight))[:_TRIES].tolist():
+    for i in np.argsort(expected, kind="stable")[:_TRIES].tolist():
+        if best <= _ENOUGH:
+            break
         if padding[i] / tokens[i] >= best:
             continue
         count = count_windows(pieces[: first + i + 1], seq_len)

@@ -22,7 +22,7 @@ from etl.loader.order.shuffle import Shuffle, permutation
 _FORMAT = 1  # increase it when units or windows change: older states are then refused
 _UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit.py
 _ALL_UNITS_TOKENS = 1 << 23  # 32 MB of tokens in the memory of a rank that reads all lanes
-_UNITS_PER_RUN = 8  # at the end of a run, there is no choice where a unit ends
+_UNITS_PER_RUN = 8  # the last unit of a run ends where the run ends
 _RUNS_PER_LANE = 2  # if runs have more than one unit
 
 
