@@ -4,7 +4,7 @@ A dataset (``dataset.py``, ``mixture.py``) combines three packages; each imports
 
 order      which samples an epoch has, and in which order: arithmetic, no files
 fetch      the tokens of row groups, from local files or an object store
-batches    tokens to tensors: packed windows or padded documents
+batches    tokens to tensors: packed windows, best-fit windows or padded documents
 
 ``sharded_dataset.py`` has what all datasets share: ranks (``ranks.py``, and ``prepared_loaders.py`` for
 accelerate), passes over epochs with workers (``passes.py``) and saved states (``state.py``).

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset, TokenMixture
+from etl.loader.batches.best_fit import plan_units
 from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.best_fit import UnitWindows, count_windows, cut, divide, pack
 from etl.loader.order.evenness import variance_ratio
@@ -372,3 +373,7 @@ def test_wrong_lengths_and_wrong_settings_are_refused(new_place, lake):
         TokenDataset(lake, seq_len=0, format=BEST_FIT)
     with pytest.raises(LoaderError, match="the table has only 0"):
         TokenDataset(make_lake(new_place("empty"), [[[0, 0]]]), seq_len=4, format=BEST_FIT)
+    index = TokenDataset(lake, seq_len=4)._index
+    wrong = replace(index, group_tokens=index.group_tokens + np.int32(1))
+    with pytest.raises(LoaderError, match="num_tokens adds up to 22, but the row group has 23"):
+        plan_units(wrong, 4, 0, None)

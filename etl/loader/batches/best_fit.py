@@ -24,7 +24,7 @@ from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.order.unit_plan import UnitPlan, default_unit_tokens
 
-_UNITS_OF_MIXTURE = 2  # per lane: a mixture takes samples slightly out of order
+_LATE_WINDOWS = 16  # of a lane: how far a mixture takes samples out of order
 
 
 def plan_units(index: TableIndex, seq_len: int, seed: int, shuffle: Shuffle | None) -> UnitPlan:
@@ -97,9 +97,24 @@ class _Unit:
     pieces: list[list[Piece]]  # of the windows, in the shuffled order
     continues: list[bool]  # whether the document of a window continues in the next one
 
+    def end(self, num_windows: int) -> "_Unit":
+        """Return a copy of the last windows."""
+        pieces: list[list[Piece]] = []
+        parts, size = [np.zeros(0, np.int32)], 0
+        for window in self.pieces[-num_windows:]:
+            pieces.append([])
+            for start, count in window:
+                pieces[-1].append((size, count))
+                parts.append(
+                    self.tokens[start : start + count + 1]
+                )  # with the label of the last one
+                size += len(parts[-1])
+        windows = self.windows[-num_windows:]
+        return _Unit(windows, np.concatenate(parts), pieces, self.continues[-num_windows:])
+
 
 class UnitLane:
-    """One lane of an epoch: its current unit, and in a mixture the one before it."""
+    """One lane of an epoch: its current unit, and in a mixture the end of the one before it."""
 
     def __init__(self, lane: int, *, reader: "BestFitReader") -> None:
         self._lane = lane
@@ -108,7 +123,7 @@ class UnitLane:
         self._start = self._plan.lane_start(lane)
         self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
         self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
-        self._units: list[_Unit] = []  # in the order of loading
+        self._units: list[_Unit] = []  # the last one is whole
         self._group_starts: tuple[int, np.ndarray] = (
             -1,
             np.zeros(0, np.int64),
@@ -161,10 +176,12 @@ class UnitLane:
         return loaded
 
     def _take_memory(self) -> np.ndarray:
-        """Return the memory of the oldest unit, or new memory."""
-        if len(self._units) >= self._reader.max_units:
-            return self._units.pop(0).tokens
-        return np.empty(int(self._plan.unit_tokens.max()) + 1, np.int32)
+        """Return the memory of the current unit, or new memory."""
+        if not self._units:
+            return np.empty(int(self._plan.unit_tokens.max()) + 1, np.int32)
+        current = self._units.pop()
+        self._units = [current.end(_LATE_WINDOWS)] if self._reader.is_mixture else []
+        return current.tokens
 
     def _document_starts(self, unit: int) -> np.ndarray:
         """Return the first tokens in the table of the documents around a unit, and the end, (D + 1,)."""
@@ -200,7 +217,7 @@ class BestFitReader:
         self.units = plan.stream(epoch)
         groups = plan.group_stream(epoch)
         self.files = open_lanes(index, _LaneGroups(plan, self.units, groups), groups)
-        self.max_units = _UNITS_OF_MIXTURE if is_mixture else 1
+        self.is_mixture = is_mixture
         self._format = replace(batch_format, ignore_boundaries=False)  # they always are
         self._lanes: dict[int, UnitLane] = {}
 
