@@ -23,6 +23,7 @@ from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
 from etl.loader.open_shared import open_shared
 from etl.loader.order.evenness import Evenness
+from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Batches
@@ -34,6 +35,7 @@ __all__ = [
     "Expect",
     "Format",
     "Remote",
+    "Schedule",
     "Shard",
     "Shuffle",
     "Timed",
