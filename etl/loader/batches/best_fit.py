@@ -66,6 +66,7 @@ class _LaneGroups:
     """The row groups that each lane of an epoch reads."""
 
     plan: UnitPlan
+    epoch: int
     units: EpochStream
     groups: EpochStream
 
@@ -75,8 +76,11 @@ class _LaneGroups:
 
     def lane_span(self, lane: int) -> tuple[int, int]:
         """Return the tokens of the row groups of a lane in the stream of row groups."""
-        windows = self.plan.lane_start(lane), self.plan.lane_start(lane + 1) - 1
-        first, last = (int(self.units.groups[self.units.group_index(w)]) for w in windows)
+        windows = self.plan.lane_windows(self.epoch, lane)
+        first, last = (
+            int(self.units.groups[self.units.group_index(window)])
+            for window in (windows[0], windows[-1])
+        )
         ends = self.plan.unit_groups(first)[0], self.plan.unit_groups(last)[-1]
         start, stop = (int(np.flatnonzero(self.groups.groups == group)[0]) for group in ends)
         return self.groups.start(start), self.groups.start(stop + 1)
@@ -120,10 +124,10 @@ class UnitLane:
         self._lane = lane
         self._reader = reader
         self._plan = reader.plan
-        self._start = self._plan.lane_start(lane)
+        self._windows = self._plan.lane_windows(reader.epoch, lane)
         self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
         self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
-        self._units: list[_Unit] = []  # the last one is whole
+        self._units: list[_Unit] = []  # the current one is the last
         self._group_starts: tuple[int, np.ndarray] = (
             -1,
             np.zeros(0, np.int64),
@@ -134,24 +138,24 @@ class UnitLane:
 
         Ascending positions are cheap. The tokens are valid until the next call.
         """
-        window = self._start + position
+        window = self._windows.start + position
         for unit in self._units:
             if window in unit.windows:
                 break
         else:
-            unit = self._load(position)
+            unit = self._load(window)
         slot = window - unit.windows.start
         return unit.tokens, unit.pieces[slot], unit.continues[slot]
 
     def prepare(self, position: int) -> None:
         """Prepare to read the lane from a position."""
-        index, _ = self._plan.part(self._reader.units, self._lane, position)
+        index = self._reader.units.group_index(self._windows[position])
         unit = int(self._reader.units.groups[index])
         self._row_groups.prepare(self._plan.unit_groups(unit)[0])
 
-    def _load(self, position: int) -> _Unit:
+    def _load(self, window: int) -> _Unit:
         plan, stream = self._plan, self._reader.units
-        index, in_lane = plan.part(stream, self._lane, position)
+        index, in_lane = plan.part(stream, self._windows, window)
         unit = int(stream.groups[index])
         span = plan.unit_span(unit)
         windows = UnitWindows.of(self._document_starts(unit), span, plan.window_tokens)
@@ -216,7 +220,7 @@ class BestFitReader:
         self.epoch = epoch
         self.units = plan.stream(epoch)
         groups = plan.group_stream(epoch)
-        self.files = open_lanes(index, _LaneGroups(plan, self.units, groups), groups)
+        self.files = open_lanes(index, _LaneGroups(plan, epoch, self.units, groups), groups)
         self.is_mixture = is_mixture
         self._format = replace(batch_format, ignore_boundaries=False)  # they always are
         self._lanes: dict[int, UnitLane] = {}

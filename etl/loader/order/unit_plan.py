@@ -97,11 +97,15 @@ class UnitPlan(EpochPlan):
         span = self.unit_span(unit)
         return self.row_groups.group_indices(span.start, span.stop)
 
-    def part(self, stream: EpochStream, lane: int, position: int) -> tuple[int, range]:
-        """Return the unit of a lane's window, as its index in the stream, and its windows in the lane."""
-        index = stream.group_index(self.lane_start(lane) + position)
+    def lane_windows(self, epoch: int, lane: int) -> range:  # noqa: ARG002 - the same in all epochs
+        """Return the windows of the stream that are in a lane."""
+        return range(self.lane_start(lane), self.lane_start(lane + 1))
+
+    def part(self, stream: EpochStream, lane_windows: range, window: int) -> tuple[int, range]:
+        """Return the unit of a window, as its index in the stream, and its windows in the lane."""
+        index = stream.group_index(window)
         start, end = stream.start(index), stream.start(index + 1)
-        return index, range(max(start, self.lane_start(lane)), min(end, self.lane_start(lane + 1)))
+        return index, range(max(start, lane_windows.start), min(end, lane_windows.stop))
 
     def order(self, epoch: int, lane: int, windows: range) -> np.ndarray:
         """Return the windows of a unit in a lane, shuffled among themselves; counted from the first one."""
@@ -112,8 +116,9 @@ class UnitPlan(EpochPlan):
     def find_window(self, epoch: int, stream: EpochStream, sample: int) -> int:
         """Return the window of the epoch's stream for a sample."""
         position, lane = divmod(sample, self.lanes)
-        _, windows = self.part(stream, lane, position)
-        slot = self.lane_start(lane) + position - windows.start
+        in_lane = self.lane_windows(epoch, lane)
+        _, windows = self.part(stream, in_lane, in_lane[position])
+        slot = in_lane[position] - windows.start
         return windows.start + int(self.order(epoch, lane, windows)[slot])
 
     def window(self, epoch: int, sample: int) -> int:
