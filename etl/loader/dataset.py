@@ -17,8 +17,10 @@ from etl.loader.fetch.table_index import read_index, read_tokenizers
 from etl.loader.measure_evenness import measure_evenness
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import Evenness
+from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.order.unit_plan import UnitPlan, unit_shuffle
+from etl.loader.order.window_schedule import WindowSchedule
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import find_state
@@ -35,6 +37,7 @@ class TokenDataset(ShardedDataset):
     Opening a dataset reads the log and the footers of the table, and tokens only to check ``bos`` or ``eos``.
 
     - ``lake``: the URL of a lake, or of its table ``tokens``.
+    - ``seq_len``: tokens per window, or a ``Schedule`` of it; see below.
     - ``version``: a version number or the name of a release. By default the newest version, which is then
       pinned (``dataset.version``).
     - ``shuffle``: True, False (the order of the table), or the settings.
@@ -50,6 +53,11 @@ class TokenDataset(ShardedDataset):
     ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's StatefulDataLoader.
     A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches are in another
     order; it still yields each sample once.
+
+    With ``seq_len=Schedule([(0, 2048), (1_000_000, 8192)])``, sample 1,000,000, counted over all epochs, is
+    the first window of 8,192 tokens. All windows of a pass have one length, ``dataset.seq_len``: a pass ends
+    with the epoch or where the length changes, and the next one continues in the same epoch with the tokens
+    that no window had. The epoch of the state and of ``set_epoch`` is then the number of the pass.
 
     While the dataset is read, a lease keeps the files of its version from `etl vacuum`. If the lake is
     read-only, a warning says so; `etl release` keeps a version in any case.
@@ -67,7 +75,7 @@ class TokenDataset(ShardedDataset):
         self,
         lake: str,
         *,
-        seq_len: int,
+        seq_len: int | Schedule[int],
         version: int | str | None = None,
         seed: int = 0,
         shuffle: bool | Shuffle = True,
@@ -76,7 +84,7 @@ class TokenDataset(ShardedDataset):
         remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
     ) -> None:
-        self.seq_len = seq_len
+        self._seq_len = seq_len
         self.format = format
         self._index = read_index(lake, version=version, remote=remote)
         if expect is not None:
@@ -86,17 +94,25 @@ class TokenDataset(ShardedDataset):
             self._index = replace(self._index, vocab_size=expect.vocab_size)
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
         settings = None if settings is None else settings.resolved(self._index.num_tokens)
-        if format.pack is not None:
+        self._plans: EpochPlan | WindowSchedule
+        if isinstance(seq_len, Schedule):
+            if format.pack is not None or format.is_padded:
+                raise LoaderError(
+                    "a Schedule of seq_len is for windows of consecutive documents only",
+                    hint="leave pack and pad_id out of Format, or open a dataset for each length",
+                )
+            self._plans = WindowSchedule(self._index.group_tokens, seq_len, seed, settings)
+        elif format.pack is not None:
             settings = unit_shuffle(shuffle, seq_len=seq_len, num_tokens=self._index.num_tokens)
-            self._plan: EpochPlan = plan_units(self._index, seq_len, seed, settings)
+            self._plans = plan_units(self._index, seq_len, seed, settings)
         elif format.is_padded:
-            self._plan = plan_documents(self._index, seed, settings)
+            self._plans = plan_documents(self._index, seed, settings)
         else:
-            self._plan = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
+            self._plans = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
         identity = {
-            "plan": self._plan.fingerprint(self._index.digest()),
+            "plan": self._plans.fingerprint(self._index.digest()),
             "version": self._index.version,
-            "seq_len": seq_len,
+            "seq_len": [*map(list, seq_len)] if isinstance(seq_len, Schedule) else seq_len,
             "seed": seed,
             "padded": int(format.is_padded),
             "best_fit": int(format.pack is not None),
@@ -106,7 +122,7 @@ class TokenDataset(ShardedDataset):
             "run_tokens": 0 if settings is None else settings.run_tokens,
         }
         super().__init__(
-            num_samples=self._plan.num_samples,
+            num_samples=self._plan_of(0).num_samples,
             identity=identity,
             shard=shard,
         )
@@ -135,14 +151,39 @@ class TokenDataset(ShardedDataset):
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: state[name] for name in names})
         options = {"format": Format(**state["tensors"]), **options}
+        seq_len = state["seq_len"]
+        if isinstance(seq_len, list):
+            seq_len = Schedule([(start, value) for start, value in seq_len])
         return cls(
             lake,
-            seq_len=state["seq_len"],
+            seq_len=seq_len,
             version=state["version"],
             seed=state["seed"],
             shuffle=shuffle or False,
             **options,
         )
+
+    def _plan_of(self, epoch: int) -> EpochPlan:
+        """Return the order of an epoch's samples."""
+        return self._plans.plan(epoch) if isinstance(self._plans, WindowSchedule) else self._plans
+
+    @property
+    def _plan(self) -> EpochPlan:
+        return self._plan_of(self.epoch)
+
+    @property
+    def seq_len(self) -> int:
+        """The number of tokens of a window, in this pass if it changes."""
+        return self._seq_len if isinstance(self._seq_len, int) else self._plan.seq_len
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether ``seq_len`` changes."""
+        return isinstance(self._seq_len, Schedule)
+
+    def samples_of(self, epoch: int) -> int:
+        """Return the number of samples of an epoch, over all ranks."""
+        return self._plan_of(epoch).num_samples
 
     def mixture_budget(self) -> BlockBudget:
         """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
@@ -194,11 +235,11 @@ class TokenDataset(ShardedDataset):
         self, epoch: int, batch_format: Format | None = None, budget: BlockBudget = IN_ORDER
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another."""
-        batch_format = batch_format or self.format
-        if isinstance(self._plan, UnitPlan):
+        batch_format, plan = batch_format or self.format, self._plan_of(epoch)
+        if isinstance(plan, UnitPlan):
             return BestFitReader(
                 self._index,
-                self._plan,
+                plan,
                 epoch=epoch,
                 batch_format=batch_format,
                 is_mixture=budget != IN_ORDER,
@@ -206,14 +247,14 @@ class TokenDataset(ShardedDataset):
         if batch_format.is_padded:
             return PaddedReader(
                 self._index,
-                self._plan,
+                plan,
                 epoch=epoch,
                 seq_len=self.seq_len,
                 batch_format=batch_format,
                 budget=budget,
             )
         return PackedReader(
-            self._index, self._plan, epoch=epoch, batch_format=batch_format, budget=budget
+            self._index, plan, epoch=epoch, batch_format=batch_format, budget=budget
         )
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
@@ -221,17 +262,18 @@ class TokenDataset(ShardedDataset):
 
         ``step_samples`` returns the samples of a batch. Raises LoaderError if the sample is out of range.
         """
-        self._check_sample(sample)
         epoch = self.epoch if epoch is None else epoch
-        window, stream = self._plan.window(epoch, sample), self._plan.stream(epoch)
-        if isinstance(self._plan, UnitPlan):
-            return find_documents.locate_pieces(self._index, self._plan, stream, window=window)
+        self._check_sample(sample, epoch)
+        plan = self._plan_of(epoch)
+        window, stream = plan.window(epoch, sample), plan.stream(epoch)
+        if isinstance(plan, UnitPlan):
+            return find_documents.locate_pieces(self._index, plan, stream, window=window)
         if self.format.is_padded:
             max_tokens = self.seq_len + 1
             return find_documents.locate_document(
                 self._index, stream, document=window, num_tokens=max_tokens
             )
-        return find_documents.locate_window(self._index, self._plan, stream, window=window)
+        return find_documents.locate_window(self._index, plan, stream, window=window)
 
     def evenness(
         self, *, batch_size: int, epoch: int | None = None, max_batches: int = 64
@@ -240,10 +282,11 @@ class TokenDataset(ShardedDataset):
 
         A batch has ``batch_size`` samples over all ranks; ``max_batches`` batches are measured.
         """
+        epoch = self.epoch if epoch is None else epoch
         return measure_evenness(
             self._index,
-            self._plan,
-            epoch=self.epoch if epoch is None else epoch,
+            self._plan_of(epoch),
+            epoch=epoch,
             batch_size=batch_size,
             max_batches=max_batches,
             is_padded=self.format.is_padded,

@@ -271,6 +271,12 @@ def _check_weights(
 
 def _check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
     """Raise LoaderError unless all datasets have the same kind of batches."""
+    for name, dataset in datasets.items():
+        if dataset.is_scheduled:
+            raise LoaderError(
+                f"the windows of {name} change their length, which those of a mixture cannot",
+                hint="open its datasets with a constant seq_len, and a mixture for each length",
+            )
 
     def settings(dataset: TokenDataset) -> tuple[int, Shard, Format]:
         return dataset.seq_len, dataset.shard, dataset.format
