@@ -35,6 +35,8 @@ class TokenDataset(ShardedDataset):
     """Packed windows of ``seq_len`` tokens with labels shifted by one, in a reproducible order.
 
     Opening a dataset reads the log and the footers of the table, and tokens only to check ``bos`` or ``eos``.
+    To pack whole documents, it also reads the lengths of all of them and plans their windows, in 1 to 3 s per
+    million documents: ``open_shared`` does so once for all ranks of a job.
 
     - ``lake``: the URL of a lake, or of its table ``tokens``.
     - ``seq_len``: tokens per window, or a ``Schedule`` of it; see below.

@@ -17,6 +17,7 @@ from etl.lake.commit_info import to_commit_info
 from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
+from etl.loader.replay import replay
 from tests.helpers.token_tables import make_lake
 
 SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
@@ -157,6 +158,7 @@ def test_weights_change_with_the_sample_number_over_epochs(lakes, scheduled):
         assert resumed.state_dict()["sources"] == {n: taken[k] for k, n in enumerate(fresh.names)}
         name, _ = resumed.locate(in_epoch)
         assert name == fresh.names[rows[consumed][0]]
+        assert replay(resumed, batch_size=1).rows[0].source == name
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
