@@ -187,6 +187,10 @@ class TokenDataset(ShardedDataset):
         """Return the number of samples of an epoch, over all ranks."""
         return self._plan_of(epoch).num_samples
 
+    def lanes_of(self, epoch: int) -> int:
+        """Return the number of lanes of an epoch."""
+        return self._plan_of(epoch).lanes
+
     def mixture_budget(self) -> BlockBudget:
         """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
         return BlockBudget.for_mixture(self._plan)

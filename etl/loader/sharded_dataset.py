@@ -6,7 +6,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter
 from typing import Any, Protocol
@@ -154,6 +154,10 @@ class ShardedDataset(IterableDataset[Batch]):
         """Return the number of samples of an epoch, over all ranks."""
         return self._num_samples
 
+    def lanes_of(self, epoch: int) -> int:  # noqa: ARG002 - as in samples_of
+        """Return the number of lanes of an epoch."""
+        return self.lanes
+
     @property
     def rank(self) -> int:
         """The rank of this process among those that divide the samples, as it is now."""
@@ -287,6 +291,8 @@ class ShardedDataset(IterableDataset[Batch]):
             lambda epoch, first: steps.count(self.samples_of(epoch) - first),
             self._take_resumed(steps),
         )
+        # Another worker may have begun the epoch before this one planned its steps.
+        steps = replace(steps, lanes=self.lanes_of(start.epoch))
         num_samples = self.samples_of(start.epoch)
         if not steps.count(num_samples):
             raise LoaderError(

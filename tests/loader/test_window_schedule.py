@@ -112,13 +112,22 @@ def test_a_state_resumes_at_any_sample_and_world_size(lake):
         TokenDataset(lake, seq_len=5, shuffle=MIXED).load_state_dict(state)
 
 
-def test_workers_keep_the_order(lake):
-    passes = [rows_of(dataset) for dataset in [open_dataset(lake)] for _ in range(3)]
-    batches = open_dataset(lake).batches(2, drop_last=False)
-    loader = DataLoader(batches, batch_size=None, num_workers=2)
+def test_ranks_and_workers_divide_passes_with_different_lanes(lake):
+    phases = [(0, 5), (20, 9), (22, 3)]
+    alone = open_dataset(lake, phases)
+    passes, lanes = [], []
+    for _ in range(3):
+        passes.append([row[:-1] for row in rows_of(alone)])
+        lanes.append(alone.lanes)
+    assert lanes == [3, 2, 3]
+    loaders = []
+    for rank in range(2):
+        dataset = open_dataset(lake, phases, shard=Shard(rank=rank, world_size=2))
+        batches = dataset.batches(1, drop_last=False)
+        loaders.append(DataLoader(batches, batch_size=None, num_workers=2, persistent_workers=True))
     for whole in passes:
-        rows = [row for batch in loader for row in batch["input_ids"].tolist()]
-        assert rows == [row[:-1] for row in whole]
+        ranks = [[b["input_ids"][0].tolist() for b in loader] for loader in loaders]
+        assert merged(ranks, whole) == whole[: len(whole) // 2 * 2]
 
 
 def test_locate_and_replay_follow_the_schedule(lake):
