@@ -36,16 +36,15 @@ def plan_units(index: TableIndex, seq_len: int, seed: int, shuffle: Shuffle | No
         raise LoaderError(f"seq_len must be at least 1, not {seq_len}")
     max_tokens = default_unit_tokens(seq_len) if shuffle is None else shuffle.block_tokens
     runs = EpochPlan(index.group_tokens, 1, seed, shuffle, overlap=0).runs()
-    units: list[tuple[int, int]] = []
-    first_units, lengths = [], read_lengths(index)
-    for start, stop in zip(
-        runs.tolist(), [*runs[1:].tolist(), len(index.group_tokens)], strict=True
-    ):
-        first_units.append(len(units))
-        chunks = (next(lengths) for _ in range(start, stop))
-        units += divide(chunks, seq_len=seq_len, max_tokens=max(max_tokens, seq_len))
-    tokens, windows = np.array(units, np.int32).T
-    first, has_units = np.array(first_units, np.int32), np.diff(first_units, append=len(units)) > 0
+    parts, lengths = [], read_lengths(index)
+    ends = [*runs[1:].tolist(), len(index.group_tokens)]
+    for start, end in zip(runs.tolist(), ends, strict=True):
+        chunks = (next(lengths) for _ in range(start, end))
+        units = divide(chunks, seq_len=seq_len, max_tokens=max(max_tokens, seq_len))
+        parts.append(np.array(list(units), np.int32).reshape(-1, 2))
+    tokens, windows = np.ascontiguousarray(np.concatenate(parts).T)
+    counts = np.array([len(part) for part in parts])
+    first, has_units = (np.cumsum(counts) - counts).astype(np.int32), counts > 0
     every = np.arange(len(index.group_tokens), dtype=np.int32)
     return UnitPlan(
         windows,
