@@ -8,6 +8,7 @@ The table is that of loader_vs_peers.py (156 M tokens) many times over: its data
     anonymous MB    maximum so far beyond the memory after imports, every 500 batches
     of a worker     maximum private memory of each of two DataLoader workers
     first ms        from opening the table to the first batch, without imports: wall and CPU time, best round
+    best fit        of whole documents: padding, CPU time of opening, which plans it, speed, anonymous MB
     order           of 10 M row groups of 0.75 to 1.5 M tokens, without footers; MB besides their counts
 """
 
@@ -34,12 +35,13 @@ from etl import schemas
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.lake.table_specs import TOKENS
-from etl.loader import Shuffle, TokenDataset
+from etl.loader import Format, Shuffle, TokenDataset
 from etl.loader.order.epoch import EpochPlan
 
 BATCH, SEQ_LEN = 8, 2048
 _LOOK_EVERY = 500
 _WORKER_TOKENS = 200_000_000
+_BEST_FIT_TOKENS = 500_000_000
 
 
 def memory(name: str = "RssAnon") -> float:
@@ -107,6 +109,26 @@ def first(lake: str, share: float) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
+def best_fit(lake: str, seq_len: int, tokens: int) -> dict[str, float]:
+    """Plan best-fit windows, and read some of them in batches of as many tokens as above."""
+    before, most, cpu = memory(), 0.0, time.process_time()
+    dataset = TokenDataset(lake, seq_len=seq_len, format=Format(pack="best_fit"))
+    opened, cpu = time.process_time() - cpu, time.process_time()
+    batches = dataset.batches(max(BATCH * SEQ_LEN // seq_len, 1))
+    steps = min(len(batches), tokens // (batches.batch_size * seq_len))
+    for step, _ in enumerate(islice(batches, steps)):
+        if step % _LOOK_EVERY == 0:
+            most = max(most, memory() - before)
+    speed = steps * batches.batch_size * seq_len / 1e6 / (time.process_time() - cpu)
+    return {
+        "padding": dataset.padding,
+        "opened": opened,
+        "planned": dataset.num_tokens / 1e6 / opened,
+        "speed": speed,
+        "anonymous": most,
+    }
+
+
 def order(row_groups: int) -> dict[str, float]:
     """Measure the plan and the order of one epoch: time, peak memory and kept memory."""
     counts = np.random.default_rng(0).integers(750_000, 1_500_000, row_groups, dtype=np.int32)
@@ -141,6 +163,14 @@ def report(lake: str, chosen: argparse.Namespace) -> None:
     print(f"Mtok per CPU second: {found['speed'][0]:.0f}", flush=True)
     owned = fresh(workers, lake, min(chosen.tokens, _WORKER_TOKENS))
     print("private MB of each worker:", " ".join(f"{value:.1f}" for value in owned), flush=True)
+    for seq_len in (SEQ_LEN, 32_768):
+        found = fresh(best_fit, lake, seq_len, min(chosen.tokens, _BEST_FIT_TOKENS))
+        print(
+            f"best fit at {seq_len:,}: {found['padding']:.2%} padding, opened in {found['opened']:.2f} s of "
+            f"CPU ({found['planned']:.0f} Mtok/s), {found['speed']:.0f} Mtok per CPU second, "
+            f"{found['anonymous']:.1f} MB",
+            flush=True,
+        )
     found = fresh(order, chosen.row_groups)
     print(
         f"order of {chosen.row_groups:,} row groups: {found['cpu']:.2f} s of CPU, {found['kept']:.0f} MB "
@@ -160,7 +190,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.call is not None:
         calls: dict[str, Callable[..., Any]] = {
-            call.__name__: call for call in (epochs, workers, first, order)
+            call.__name__: call for call in (epochs, workers, first, best_fit, order)
         }
         print(json.dumps(calls[chosen.call[0]](*json.loads(chosen.call[1]))))
         return

@@ -4,7 +4,7 @@ A dataset (``dataset.py``, ``mixture.py``) combines three packages; each imports
 
 order      which samples an epoch has, and in which order: arithmetic, no files
 fetch      the tokens of row groups, from local files or an object store
-batches    tokens to tensors: packed windows or padded documents
+batches    tokens to tensors: packed windows, best-fit windows or padded documents
 
 ``sharded_dataset.py`` has what all datasets share: ranks (``ranks.py``, and ``prepared_loaders.py`` for
 accelerate), passes over epochs with workers (``passes.py``) and saved states (``state.py``).
@@ -24,6 +24,7 @@ from etl.loader.loss_log import LossLog
 from etl.loader.mixture import TokenMixture
 from etl.loader.open_shared import open_shared
 from etl.loader.order.evenness import Evenness
+from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Batches
@@ -36,6 +37,7 @@ __all__ = [
     "Format",
     "LossLog",
     "Remote",
+    "Schedule",
     "Shard",
     "Shuffle",
     "Timed",

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from etl.errors import LoaderError
 from etl.loader import find_documents
+from etl.loader.batches.best_fit import BestFitReader, plan_units
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
 from etl.loader.batches.padded import PaddedReader, plan_documents
@@ -16,7 +17,10 @@ from etl.loader.fetch.table_index import read_index, read_tokenizers
 from etl.loader.measure_evenness import measure_evenness
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import Evenness
+from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import Shuffle
+from etl.loader.order.unit_plan import UnitPlan, unit_shuffle
+from etl.loader.order.window_schedule import WindowSchedule
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import find_state
@@ -31,13 +35,16 @@ class TokenDataset(ShardedDataset):
     """Packed windows of ``seq_len`` tokens with labels shifted by one, in a reproducible order.
 
     Opening a dataset reads the log and the footers of the table, and tokens only to check ``bos`` or ``eos``.
+    To pack whole documents, it also reads the lengths of all of them and plans their windows, in 1 to 3 s per
+    million documents: ``open_shared`` does so once for all ranks of a job.
 
     - ``lake``: the URL of a lake, or of its table ``tokens``.
+    - ``seq_len``: tokens per window, or a ``Schedule`` of it; see below.
     - ``version``: a version number or the name of a release. By default the newest version, which is then
       pinned (``dataset.version``).
     - ``shuffle``: True, False (the order of the table), or the settings.
     - ``shard``: which processes divide the samples; by default all processes of torch.distributed.
-    - ``format``: adds document boundaries to the batches, or pads one document per row.
+    - ``format``: adds document boundaries to the batches, packs whole documents, or pads one per row.
       ``Format.huggingface()`` is for models of the library transformers, which shift the labels themselves.
     - ``remote``: read-ahead and disk cache for a table in an object store.
     - ``expect``: checks that the table fits the model.
@@ -48,6 +55,11 @@ class TokenDataset(ShardedDataset):
     ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's StatefulDataLoader.
     A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches are in another
     order; it still yields each sample once.
+
+    With ``seq_len=Schedule([(0, 2048), (1_000_000, 8192)])``, sample 1,000,000, counted over all epochs, is
+    the first window of 8,192 tokens. All windows of a pass have one length, ``dataset.seq_len``: a pass ends
+    with the epoch or where the length changes, and the next one continues in the same epoch with the tokens
+    that no window had. The epoch of the state and of ``set_epoch`` is then the number of the pass.
 
     While the dataset is read, a lease keeps the files of its version from `etl vacuum`. If the lake is
     read-only, a warning says so; `etl release` keeps a version in any case.
@@ -65,7 +77,7 @@ class TokenDataset(ShardedDataset):
         self,
         lake: str,
         *,
-        seq_len: int,
+        seq_len: int | Schedule[int],
         version: int | str | None = None,
         seed: int = 0,
         shuffle: bool | Shuffle = True,
@@ -74,7 +86,7 @@ class TokenDataset(ShardedDataset):
         remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
     ) -> None:
-        self.seq_len = seq_len
+        self._seq_len = seq_len
         self.format = format
         self._index = read_index(lake, version=version, remote=remote)
         if expect is not None:
@@ -87,23 +99,35 @@ class TokenDataset(ShardedDataset):
             given = Shuffle() if shuffle is True else shuffle
             is_remote = self._index.remote is not None
             settings = given.resolved(self._index.num_tokens, is_remote=is_remote)
-        if format.pad_id is None:
-            self._plan = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
+        self._plans: EpochPlan | WindowSchedule
+        if isinstance(seq_len, Schedule):
+            if format.pack is not None or format.is_padded:
+                raise LoaderError(
+                    "a Schedule of seq_len is for windows of consecutive documents only",
+                    hint="leave pack and pad_id out of Format, or open a dataset for each length",
+                )
+            self._plans = WindowSchedule(self._index.group_tokens, seq_len, seed, settings)
+        elif format.pack is not None:
+            settings = unit_shuffle(shuffle, seq_len=seq_len, num_tokens=self._index.num_tokens)
+            self._plans = plan_units(self._index, seq_len, seed, settings)
+        elif format.is_padded:
+            self._plans = plan_documents(self._index, seed, settings)
         else:
-            self._plan = plan_documents(self._index, seed, settings)
+            self._plans = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
         identity = {
-            "plan": self._plan.fingerprint(self._index.digest()),
+            "plan": self._plans.fingerprint(self._index.digest()),
             "version": self._index.version,
-            "seq_len": seq_len,
+            "seq_len": [*map(list, seq_len)] if isinstance(seq_len, Schedule) else seq_len,
             "seed": seed,
-            "padded": int(format.pad_id is not None),
+            "padded": int(format.is_padded),
+            "best_fit": int(format.pack is not None),
             "tensors": asdict(format),
             "lanes": 0 if settings is None else settings.lanes,
             "block_tokens": 0 if settings is None else settings.block_tokens,
             "run_tokens": 0 if settings is None else settings.run_tokens,
         }
         super().__init__(
-            num_samples=self._plan.num_samples,
+            num_samples=self._plan_of(0).num_samples,
             identity=identity,
             shard=shard,
         )
@@ -132,14 +156,43 @@ class TokenDataset(ShardedDataset):
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: state[name] for name in names})
         options = {"format": Format(**state["tensors"]), **options}
+        seq_len = state["seq_len"]
+        if isinstance(seq_len, list):
+            seq_len = Schedule([(start, value) for start, value in seq_len])
         return cls(
             lake,
-            seq_len=state["seq_len"],
+            seq_len=seq_len,
             version=state["version"],
             seed=state["seed"],
             shuffle=shuffle or False,
             **options,
         )
+
+    def _plan_of(self, epoch: int) -> EpochPlan:
+        """Return the order of an epoch's samples."""
+        return self._plans.plan(epoch) if isinstance(self._plans, WindowSchedule) else self._plans
+
+    @property
+    def _plan(self) -> EpochPlan:
+        return self._plan_of(self.epoch)
+
+    @property
+    def seq_len(self) -> int:
+        """The number of tokens of a window, in this pass if it changes."""
+        return self._seq_len if isinstance(self._seq_len, int) else self._plan.seq_len
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether ``seq_len`` changes."""
+        return isinstance(self._seq_len, Schedule)
+
+    def samples_of(self, epoch: int) -> int:
+        """Return the number of samples of an epoch, over all ranks."""
+        return self._plan_of(epoch).num_samples
+
+    def lanes_of(self, epoch: int) -> int:
+        """Return the number of lanes of an epoch."""
+        return self._plan_of(epoch).lanes
 
     def mixture_budget(self) -> BlockBudget:
         """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
@@ -170,6 +223,11 @@ class TokenDataset(ShardedDataset):
         """The number of tokens of an epoch that are in no window; each epoch drops different ones."""
         return self._plan.dropped_tokens
 
+    @property
+    def padding(self) -> float:
+        """The share of an epoch's tokens that are padding, with ``Format(pack="best_fit")``; otherwise 0."""
+        return self._plan.padding if isinstance(self._plan, UnitPlan) else 0.0
+
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of the table."""
         return [(self._index.url, self._index.version)]
@@ -194,11 +252,20 @@ class TokenDataset(ShardedDataset):
 
         ``world_size`` ranks divide the lanes, and so the memory for reading ahead.
         """
-        batch_format = batch_format or self.format
-        if batch_format.pad_id is not None:
+        batch_format, plan = batch_format or self.format, self._plan_of(epoch)
+        if isinstance(plan, UnitPlan):
+            return BestFitReader(
+                self._index,
+                plan,
+                epoch=epoch,
+                batch_format=batch_format,
+                is_mixture=budget != IN_ORDER,
+                world_size=world_size,
+            )
+        if batch_format.is_padded:
             return PaddedReader(
                 self._index,
-                self._plan,
+                plan,
                 epoch=epoch,
                 seq_len=self.seq_len,
                 batch_format=batch_format,
@@ -207,7 +274,7 @@ class TokenDataset(ShardedDataset):
             )
         return PackedReader(
             self._index,
-            self._plan,
+            plan,
             epoch=epoch,
             batch_format=batch_format,
             budget=budget,
@@ -219,15 +286,15 @@ class TokenDataset(ShardedDataset):
 
         ``step_samples`` returns the samples of a batch. Raises LoaderError if the sample is out of range.
         """
-        self._check_sample(sample)
-        return self.locator(self.epoch if epoch is None else epoch).locate(sample)
+        epoch = self.epoch if epoch is None else epoch
+        self._check_sample(sample, epoch)
+        return self.locator(epoch).locate(sample)
 
     def locator(self, epoch: int) -> find_documents.Locator:
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
-        truncated_at = None if self.format.pad_id is None else self.seq_len + 1
-        return find_documents.Locator(
-            self._index, self._plan, epoch=epoch, truncated_at=truncated_at
-        )
+        plan = self._plan_of(epoch)
+        truncated_at = self.seq_len + 1 if self.format.is_padded else None
+        return find_documents.Locator(self._index, plan, epoch=epoch, truncated_at=truncated_at)
 
     def evenness(
         self, *, batch_size: int, epoch: int | None = None, max_batches: int = 64
@@ -236,11 +303,12 @@ class TokenDataset(ShardedDataset):
 
         A batch has ``batch_size`` samples over all ranks; ``max_batches`` batches are measured.
         """
+        epoch = self.epoch if epoch is None else epoch
         return measure_evenness(
             self._index,
-            self._plan,
-            epoch=self.epoch if epoch is None else epoch,
+            self._plan_of(epoch),
+            epoch=epoch,
             batch_size=batch_size,
             max_batches=max_batches,
-            is_padded=self.format.pad_id is not None,
+            is_padded=self.format.is_padded,
         )

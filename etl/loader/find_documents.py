@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl.loader.fetch.table_index import TableIndex, decoding_error
+from etl.loader.order.best_fit import UnitWindows
 from etl.loader.order.epoch import EpochPlan
+from etl.loader.order.unit_plan import UnitPlan
 
 _COLUMNS = ("id", "source", "row", "num_tokens")
 _KEPT_GROUPS = 16  # row groups; one of 1.5 M tokens takes 100 kB
@@ -59,6 +61,9 @@ class Locator:
 
     def locate(self, sample: int) -> list[DocumentSpan]:
         """Return the documents of a sample; the counts of a packed window add up to seq_len + 1."""
+        if isinstance(self._plan, UnitPlan):
+            window = self._plan.find_window(self._epoch, self._stream, sample)
+            return list(self._locate_pieces(self._plan, window))
         window = self._plan.window(self._epoch, sample)
         if self._truncated_at is not None:
             return self._locate_document(window, self._truncated_at)
@@ -77,6 +82,29 @@ class Locator:
         row = int(np.flatnonzero(counts)[document - self._stream.start(index)])
         count = min(int(counts[row]), num_tokens)
         return [_span(group, row, start=0, count=count, document_start=0)]
+
+    def _locate_pieces(self, plan: UnitPlan, window: int) -> Iterator[DocumentSpan]:
+        """Yield the documents of a best-fit window of the stream; they are in its inputs."""
+        unit_index = self._stream.group_index(window)
+        unit = int(self._stream.groups[unit_index])
+        span, rows = plan.unit_span(unit), plan.row_groups
+        groups = [group for group in plan.unit_groups(unit) if self._index.group_tokens[group]]
+        ends = [rows.start(group) + self._read(group).ends for group in groups]
+        starts = np.concatenate([[rows.start(groups[0])], *ends])
+        windows = UnitWindows.of(starts, span, plan.window_tokens)
+        pieces = windows.pieces(window - self._stream.start(unit_index))
+        column = 0
+        for start, count in zip(
+            windows.starts[pieces].tolist(), windows.counts[pieces].tolist(), strict=True
+        ):
+            first = span.start + start
+            number = rows.group_index(first)
+            begin = first - rows.start(number)
+            group = self._read(number)
+            row = int(np.searchsorted(group.ends, begin, side="right"))
+            before = int(group.ends[row - 1]) if row else 0
+            yield _span(group, row, start=column, count=count, document_start=begin - before)
+            column += count
 
     def _spans_in_group(self, index: int, first: int, stop: int) -> Iterator[DocumentSpan]:
         """Yield the documents of the stream's tokens [first, stop) in the row group at an index of it."""

@@ -4,7 +4,7 @@ The source of a document is the input file in its address. Reads two small colum
 batches, and no tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 
 import numpy as np
@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 
 from etl.errors import LoaderError
 from etl.loader.fetch.table_index import TableIndex, decoding_error
+from etl.loader.order.best_fit import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.evenness import Evenness, variance_ratio
+from etl.loader.order.unit_plan import UnitPlan
 
 _CACHED = 1024  # row groups, 16 bytes for each document
 
@@ -70,28 +72,59 @@ def measure_evenness(
         )
     numbers = np.linspace(0, count - 1, min(count, max_batches)).astype(np.int64)
     sources, stream = _Sources(index, is_padded=is_padded), plan.stream(epoch)
-    block = lru_cache(max(plan.lanes, 1))(partial(plan.block, epoch))
-    parts, total, squares = [], 0, 0
+    find, parts, total, squares = _window_finder(plan, stream, epoch), [], 0, 0
     for batch in numbers.tolist():
-        windows = []
-        for sample in range(batch * batch_size, (batch + 1) * batch_size):
-            position, lane = divmod(sample, plan.lanes)
-            start, order = block(lane, position // plan.block_windows)
-            windows.append(start + int(order[position % plan.block_windows]))
-        starts = np.sort(windows) * plan.seq_len
-        for lengths, source, tokens in _documents(sources, stream, starts, plan.seq_len):
+        windows = np.sort([*map(find, range(batch * batch_size, (batch + 1) * batch_size))])
+        if isinstance(plan, UnitPlan):
+            documents = _packed_documents(sources, plan, stream, windows)
+        else:
+            documents = _documents(sources, stream, windows * plan.seq_len, plan.seq_len)
+        for lengths, source, tokens in documents:
             total, squares = total + int(lengths.sum()), squares + int((lengths**2).sum())
             parts.append((np.full(len(source), batch), source, tokens))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     shares = batch_of, source_of, _ = [column[columns[2] > 0] for column in columns]
+    window_tokens = plan.window_tokens if isinstance(plan, UnitPlan) else plan.seq_len
     pairs = np.unique(batch_of * (source_of.max() + 1) + source_of)
     return Evenness(
         document_ratio=variance_ratio(*shares, draw_tokens=squares / total),
-        window_ratio=variance_ratio(*shares, draw_tokens=plan.seq_len),
+        window_ratio=variance_ratio(*shares, draw_tokens=window_tokens),
         sources=len(np.unique(source_of)),
         sources_per_batch=len(pairs) / len(numbers),
         batches=len(numbers),
     )
+
+
+def _window_finder(plan: EpochPlan, stream: EpochStream, epoch: int) -> Callable[[int], int]:
+    """Return a function that returns the window of the epoch's stream for a sample."""
+    if isinstance(plan, UnitPlan):
+        return partial(plan.find_window, epoch, stream)
+    block = lru_cache(max(plan.lanes, 1))(partial(plan.block, epoch))
+
+    def find(sample: int) -> int:
+        position, lane = divmod(sample, plan.lanes)
+        start, order = block(lane, position // plan.block_windows)
+        return start + int(order[position % plan.block_windows])
+
+    return find
+
+
+def _packed_documents(
+    sources: _Sources, plan: UnitPlan, stream: EpochStream, windows: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the documents of each unit with some best-fit windows of the stream, as ``_documents`` does."""
+    indices = np.array([stream.group_index(window) for window in windows.tolist()])
+    for index in np.unique(indices).tolist():
+        unit = int(stream.groups[index])
+        groups, span = plan.unit_groups(unit), plan.unit_span(unit)
+        lengths, source = map(np.concatenate, zip(*map(sources.read, groups), strict=True))
+        starts = plan.row_groups.start(groups[0]) + np.cumsum([0, *lengths.tolist()])
+        packed, tokens = UnitWindows.of(starts, span, plan.window_tokens), np.zeros_like(lengths)
+        for window in (windows[indices == index] - stream.start(index)).tolist():
+            pieces = packed.pieces(window)
+            owners = np.searchsorted(starts, span.start + packed.starts[pieces], side="right") - 1
+            np.add.at(tokens, owners, packed.counts[pieces])
+        yield lengths, source, tokens
 
 
 def _documents(

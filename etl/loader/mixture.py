@@ -16,6 +16,7 @@ from etl.loader.batches.document_boundaries import Batch, Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan, Locator
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
+from etl.loader.order.schedule import Schedule
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import State, find_state
@@ -33,31 +34,39 @@ class TokenMixture(ShardedDataset):
     batches and state work as in a TokenDataset; the state also has the samples taken from each source, under
     ``sources``.
 
-    Raises LoaderError if a weight is missing, not positive or below 1/4,096 of the total, if the datasets are
-    not compatible, or if their tables were written with different tokenizers.
+    Weights may change with the sample number, which continues over epochs:
+    ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. A change
+    comes at the nearest multiple of the number of lanes.
+
+    Raises LoaderError if a weight is missing, not positive (in a Schedule, for all samples) or below 1/4,096
+    of the total, if the datasets are not compatible, or if their tables have different tokenizers.
     """
 
     def __init__(
         self,
         datasets: Mapping[str, TokenDataset],
         *,
-        weights: Mapping[str, float],
+        weights: Mapping[str, float] | Schedule[Mapping[str, float]],
         seed: int = 0,
         num_samples: int | None = None,
     ) -> None:
-        _check_compatible(datasets, weights)
+        phases = weights if isinstance(weights, Schedule) else Schedule([(0, weights)])
+        _check_weights(datasets, phases)
+        _check_compatible(datasets)
         self.names = list(datasets)
         self.datasets = list(datasets.values())
         self.format = self.datasets[0].format
         sizes = np.array([dataset.num_samples for dataset in self.datasets], np.int64)
-        shares = compute_shares(np.array([weights[name] for name in self.names], np.float64))
+        by_name = [[value[name] for name in self.names] for value in phases.values]
+        shares = np.stack([compute_shares(np.array(row, np.float64)) for row in by_name])
         lanes = max(dataset.lanes for dataset in self.datasets)
-        self.order = MixtureOrder(shares, sizes, MixtureOrder.classes_for(lanes, sizes), seed)
+        classes = MixtureOrder.classes_for(lanes, sizes)
+        firsts = tuple((start + classes // 2) // classes for start in phases.starts)
+        self.order = MixtureOrder(shares, sizes, classes, seed, firsts)
         if num_samples is None:
-            used = self.order.class_samples * self.order.classes
-            num_samples = max(int((used * BLOCK // shares).min()), 1)
+            num_samples = max(self.order.samples_until_exhausted, 1)
         plans = [dataset.identity["plan"] for dataset in self.datasets]
-        parts = [self.names, plans, shares.tolist(), self.order.classes, num_samples, seed]
+        parts = [self.names, plans, shares.tolist(), firsts, classes, num_samples, seed]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         first = self.datasets[0]
         super().__init__(
@@ -66,7 +75,10 @@ class TokenMixture(ShardedDataset):
                 "plan": digest,
                 "seed": seed,
                 "samples": num_samples,
-                "shares": dict(zip(self.names, shares.tolist(), strict=True)),
+                "shares": [
+                    [first * classes, dict(zip(self.names, row, strict=True))]
+                    for first, row in zip(firsts, shares.tolist(), strict=True)
+                ],
                 "datasets": {name: dict(each.identity) for name, each in datasets.items()},
             },
             shard=first.shard,
@@ -97,7 +109,7 @@ class TokenMixture(ShardedDataset):
         }
         mixture = cls(
             datasets,
-            weights=own_state["shares"],
+            weights=Schedule([(start, shares) for start, shares in own_state["shares"]]),
             seed=own_state["seed"],
             num_samples=own_state["samples"],
         )
@@ -120,8 +132,12 @@ class TokenMixture(ShardedDataset):
 
     @property
     def proportions(self) -> dict[str, float]:
-        """The share of samples from each source: its normalized weight, rounded to a 4,096th."""
-        return dict(zip(self.names, (self.order.shares / BLOCK).tolist(), strict=True))
+        """The share of samples from each source: its normalized weight, rounded to a 4,096th.
+
+        If the weights change, it is that of the next sample.
+        """
+        phase = self.order.phase(self.epoch * self.num_samples + self._consumed)
+        return dict(zip(self.names, (self.order.shares[phase] / BLOCK).tolist(), strict=True))
 
     def state_dict(self, *, consumed: int | None = None) -> State:
         """Return the state; ``sources`` has the samples taken from each, over all ranks and epochs."""
@@ -179,8 +195,8 @@ class _MixtureReader:
         self._order = mixture.order
         self._world_size = world_size
         self._before = before  # samples of earlier epochs
-        # Class -> the number of its latest block, its sources and their sample indices.
-        self._blocks: dict[int, tuple[int, np.ndarray, np.ndarray]] = {}
+        # Class -> the phase and number of its latest block, its sources and their sample indices.
+        self._blocks: dict[int, tuple[tuple[int, int], np.ndarray, np.ndarray]] = {}
         self._readers: dict[tuple[int, int], Reader] = {}  # by source and epoch
         self._open: dict[tuple[int, int], ExitStack] = {}
         # Offsets into a flattened batch cannot be merged from parts of the batch; positions can.
@@ -192,14 +208,14 @@ class _MixtureReader:
         """Return the source of a sample, the epoch of that source, and the sample in that epoch."""
         order = self._order
         position, sample_class = divmod(self._before + sample, order.classes)
-        number, offset = divmod(position, BLOCK)
+        phase, number, offset = order.find_block(position)
         block = self._blocks.get(sample_class)
-        if block is None or block[0] != number:
-            block = self._blocks[sample_class] = (number, *order.block(sample_class, number))
+        if block is None or block[0] != (phase, number):
+            block = ((phase, number), *order.block(sample_class, phase, number))
+            self._blocks[sample_class] = block
         _, sources, indices = block
         source = int(sources[offset])
-        taken = number * int(order.shares[source]) + int(indices[offset])
-        epoch, index = divmod(taken, int(order.class_samples[source]))
+        epoch, index = divmod(int(indices[offset]), int(order.class_samples[source]))
         return source, epoch, index * order.classes + sample_class
 
     def batch(self, samples: Sequence[int]) -> Batch:
@@ -252,25 +268,38 @@ class _MixtureReader:
             stack.close()
 
 
-def _check_compatible(datasets: Mapping[str, TokenDataset], weights: Mapping[str, float]) -> None:
-    """Raise LoaderError unless each dataset has a weight, and all have the same kind of batches."""
+def _check_weights(
+    datasets: Mapping[str, TokenDataset], phases: Schedule[Mapping[str, float]]
+) -> None:
+    """Raise LoaderError unless each dataset has a weight, and none is too small."""
     if not datasets:
         raise LoaderError("a mixture needs at least one dataset")
-    if datasets.keys() != weights.keys():
-        raise LoaderError(
-            f"weights are given for {', '.join(weights)}, but the datasets are {', '.join(datasets)}",
-            hint="give one weight for each dataset",
-        )
-    for name, weight in weights.items():
-        if not 0 < weight < float("inf"):
-            raise LoaderError(f"the weight of {name} must be positive and finite, not {weight}")
-    total = sum(weights.values())
-    for name, weight in weights.items():
-        if weight * BLOCK < total * _ROUNDING:
+    for weights in phases.values:
+        if datasets.keys() != weights.keys():
             raise LoaderError(
-                f"the weight of {name} is {weight / total:.3g} of the total, less than 1/{BLOCK:,}, the "
-                "smallest share of a mixture",
-                hint=f"raise it to {total / BLOCK:.3g}, or leave {name} out",
+                f"weights are given for {', '.join(weights)}, but the datasets are {', '.join(datasets)}",
+                hint="give one weight for each dataset",
+            )
+        total = sum(weights.values())
+        for name, weight in weights.items():
+            is_later = weight == 0 < total and any(value[name] for value in phases.values)
+            if not (0 < weight < float("inf") or is_later):
+                raise LoaderError(f"the weight of {name} must be positive and finite, not {weight}")
+            if not is_later and weight * BLOCK < total * _ROUNDING:
+                raise LoaderError(
+                    f"the weight of {name} is {weight / total:.3g} of the total, less than 1/{BLOCK:,}, "
+                    "the smallest share of a mixture",
+                    hint=f"raise it to {total / BLOCK:.3g}, or leave {name} out",
+                )
+
+
+def _check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
+    """Raise LoaderError unless all datasets have the same kind of batches."""
+    for name, dataset in datasets.items():
+        if dataset.is_scheduled:
+            raise LoaderError(
+                f"the windows of {name} change their length, which those of a mixture cannot",
+                hint="open its datasets with a constant seq_len, and a mixture for each length",
             )
 
     def settings(dataset: TokenDataset) -> tuple[int, Shard, Format]:

@@ -159,7 +159,10 @@ class Passes:
         self._values[_IS_SET] = 1
 
     def begin(
-        self, worker: Worker, count_steps: Callable[[int], int], resumed: Resumed | None = None
+        self,
+        worker: Worker,
+        count_steps: Callable[[int, int], int],
+        resumed: Resumed | None = None,
     ) -> Start:
         """Begin a pass in this reader; ``count_steps`` returns the steps of an epoch from a sample on.
 
@@ -172,7 +175,7 @@ class Passes:
         else:
             total = self._exchange_steps(worker, resumed.steps)
             start, turn, done = resumed[:2], resumed.turn, resumed.steps
-            if total >= count_steps(resumed.first_sample):
+            if total >= count_steps(resumed.epoch, resumed.first_sample):
                 start, turn, done = (resumed.epoch + 1, 0), (turn - total) % worker.count, 0
         if worker.id == 0:
             self._publish(worker, start)
@@ -185,10 +188,10 @@ class Passes:
         """Record that a reader has returned its last batch of a pass."""
         self._values[_slot(worker.id, _ENDED)] = number
 
-    def _next_start(self, count_steps: Callable[[int], int]) -> tuple[int, int]:
+    def _next_start(self, count_steps: Callable[[int, int], int]) -> tuple[int, int]:
         epoch, first = self.position
         is_set = bool(self._values[_IS_SET])
-        if self.has_ended or (first > 0 and not is_set and not count_steps(first)):
+        if self.has_ended or (first > 0 and not is_set and not count_steps(epoch, first)):
             return epoch + 1, 0
         return epoch, first
 

@@ -87,7 +87,7 @@ def replay(
     sources = _sources(dataset)
     decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)
     # Labels that are shifted by one, and nothing else that the dataset's own format adds.
-    plain = Format(pad_id=dataset.format.pad_id)
+    plain = Format(pack=dataset.format.pack, pad_id=dataset.format.pad_id)
     with dataset.reader(dataset.epoch, plain) as reader:
         batch = reader.batch(samples)
     rows = []

@@ -6,6 +6,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -42,8 +43,7 @@ class ShardedDataset(IterableDataset[Batch]):
     """The tensors of the batches."""
 
     def __init__(self, *, num_samples: int, identity: State, shard: Shard) -> None:
-        self.num_samples = num_samples
-        """The number of samples of an epoch, over all ranks."""
+        self._num_samples = num_samples
         self.shard = shard
         """Which processes divide the samples."""
         self.waited = 0.0
@@ -77,6 +77,19 @@ class ShardedDataset(IterableDataset[Batch]):
     @abstractmethod
     def reader(self, epoch: int, *, world_size: int = 1) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches on one of some ranks."""
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples of an epoch, over all ranks."""
+        return self.samples_of(self.epoch)
+
+    def samples_of(self, epoch: int) -> int:  # noqa: ARG002 - most datasets have equal epochs
+        """Return the number of samples of an epoch, over all ranks."""
+        return self._num_samples
+
+    def lanes_of(self, epoch: int) -> int:  # noqa: ARG002 - as in samples_of
+        """Return the number of lanes of an epoch."""
+        return self.lanes
 
     @property
     def rank(self) -> int:
@@ -212,23 +225,28 @@ class ShardedDataset(IterableDataset[Batch]):
 
         A DataLoader worker of W gets every W-th.
         """
-        if not steps.count(self.num_samples):
+        worker = Worker.current()
+        start = self._passes.begin(
+            worker,
+            lambda epoch, first: steps.count(self.samples_of(epoch) - first),
+            self._take_resumed(steps),
+        )
+        # Another worker may have begun the epoch before this one planned its steps.
+        steps = replace(steps, lanes=self.lanes_of(start.epoch))
+        num_samples = self.samples_of(start.epoch)
+        if not steps.count(num_samples):
             raise LoaderError(
-                f"an epoch has {self.num_samples:,} samples, fewer than the {steps.stride:,} of one step "
+                f"an epoch has {num_samples:,} samples, fewer than the {steps.stride:,} of one step "
                 f"of {steps.batch_size:,} on {steps.rank.world_size:,} ranks",
                 where=self.where,
                 hint="use a smaller batch size, shorter windows, or a larger table",
             )
-        worker = Worker.current()
-        start = self._passes.begin(
-            worker, lambda first: steps.count(self.num_samples - first), self._take_resumed(steps)
-        )
         self._pass, self._worker_steps, self._loaded_epoch = (start, steps), start.steps, None
         self._consumed = start.first_sample
         if worker.id == 0 and self._passes.rank == 0:
             self._warn_of_few_lanes(steps.rank.world_size)
             self._protect_versions()
-        remaining = self.num_samples - start.first_sample
+        remaining = num_samples - start.first_sample
         end = start.first_sample + steps.end(remaining)
         numbers = range(start.turn, steps.count(remaining), worker.count)[start.steps :]
         if not numbers:
@@ -345,10 +363,11 @@ class ShardedDataset(IterableDataset[Batch]):
         )
         return _in_places(self.iterate(steps), prepared)
 
-    def _check_sample(self, sample: int) -> None:
-        if not 0 <= sample < self.num_samples:
+    def _check_sample(self, sample: int, epoch: int | None = None) -> None:
+        num_samples = self.samples_of(self.epoch if epoch is None else epoch)
+        if not 0 <= sample < num_samples:
             raise LoaderError(
-                f"sample index {sample} is out of range: the dataset has {self.num_samples} samples",
+                f"sample index {sample} is out of range: the dataset has {num_samples} samples",
                 where=self.where,
             )
 
@@ -360,7 +379,7 @@ class ShardedDataset(IterableDataset[Batch]):
         if self._pass is None or self._reads_ahead:
             raise LoaderError("a worker has a state only while it is read by a StatefulDataLoader")
         start, steps = self._pass
-        remaining = self.num_samples - start.first_sample
+        remaining = self.samples_of(start.epoch) - start.first_sample
         return {
             **self._state(start.epoch, start.first_sample),
             "worker": start.turn,

@@ -14,9 +14,10 @@ from torch.utils.data import DataLoader
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake.commit_info import to_commit_info
-from etl.loader import Format, Shard, Shuffle, TokenDataset, TokenMixture
+from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
+from etl.loader.replay import replay
 from tests.helpers.token_tables import make_lake
 
 SHUFFLE = Shuffle(lanes=3, block_tokens=60, run_tokens=100)
@@ -73,7 +74,11 @@ def test_shares_are_within_one_sample_of_the_weights(weights):
 def test_counts_equal_those_of_samples_taken_one_by_one(weights, classes, seed, data):
     sizes = np.array(data.draw(st.lists(st.integers(64, 900), min_size=len(weights), max_size=4)))
     sizes = np.resize(sizes, len(weights))
-    mixing = MixtureOrder(compute_shares(np.array(weights, np.float64)), sizes, classes, seed)
+    later = np.array(data.draw(st.permutations([0, *weights[1:]])), np.float64)
+    phases = [np.array(weights, np.float64), later if later.any() else np.ones(len(weights))]
+    shares = np.stack([compute_shares(phase) for phase in phases])
+    firsts = (0, data.draw(st.integers(0, 5000)))
+    mixing = MixtureOrder(shares, sizes, classes, seed, firsts)
     taken: Counter[tuple[int, int]] = Counter()
     block = cache(mixing.block)
     for sample in range(9000):
@@ -81,14 +86,16 @@ def test_counts_equal_those_of_samples_taken_one_by_one(weights, classes, seed, 
             expected = [sum(taken[k, group] for group in range(classes)) for k in range(len(sizes))]
             assert mixing.counts(sample).tolist() == expected
         position, group = divmod(sample, classes)
-        sources, nth = block(group, position // BLOCK)
-        source = sources[position % BLOCK]
-        before = position // BLOCK * mixing.shares[source] + nth[position % BLOCK]
-        assert before == taken[source, group]
+        phase, number, offset = mixing.find_block(position)
+        assert phase == mixing.phase(sample) == (position >= firsts[1])
+        sources, indices = block(group, phase, number)
+        source = sources[offset]
+        assert indices[offset] == taken[source, group]
         taken[source, group] += 1
     for group in range(classes):
-        sources, _ = mixing.block(group, 1)
-        assert np.bincount(sources).tolist() == mixing.shares.tolist()
+        for phase in (0, 1):
+            sources, _ = mixing.block(group, phase, 1)
+            assert np.bincount(sources, minlength=len(weights)).tolist() == shares[phase].tolist()
 
 
 def test_each_source_keeps_its_own_order_and_repeats(lakes):
@@ -112,6 +119,56 @@ def test_each_source_keeps_its_own_order_and_repeats(lakes):
                 expected += samples[group : len(samples) // 3 * 3 : 3]
             assert own == expected[: len(own)]
             assert len(own) > len(samples) // 3 or number != 1  # the small one repeats
+
+
+@pytest.fixture(scope="module")
+def scheduled(lakes):
+    """A mixture whose weights change at samples 300 and 900; its first source comes from the second on."""
+    phases = [
+        (0, {"web": 0, "code": 3, "books": 1}),
+        (300, {"web": 1, "code": 1, "books": 2}),
+        (900, {"web": 1, "code": 0, "books": 0}),
+    ]
+
+    def open_mixture(rank=0, world_size=1):
+        plain = mixture_of(lakes, rank, world_size)
+        datasets = dict(zip(plain.names, plain.datasets, strict=True))
+        return TokenMixture(datasets, weights=Schedule(phases), num_samples=700, seed=5)
+
+    return open_mixture
+
+
+def test_weights_change_with_the_sample_number_over_epochs(lakes, scheduled):
+    mixture = scheduled()
+    rows = rows_of(mixture, 8) + rows_of(mixture, 8)
+    counts = [
+        Counter(source for source, _ in part) for part in (rows[:300], rows[300:900], rows[900:])
+    ]
+    for count, shares in zip(counts, ([0, 0.75, 0.25], [0.25, 0.25, 0.5], [1, 0, 0]), strict=True):
+        assert [count[k] / count.total() for k in range(3)] == pytest.approx(shares, abs=0.01)
+    fresh = scheduled()
+    assert fresh.proportions == {"web": 0, "code": 0.75, "books": 0.25}
+    for consumed in (0, 299, 300, 650, 700, 899, 901, 1399):
+        epoch, in_epoch = divmod(consumed, 700)
+        state = {**fresh.state_dict(consumed=in_epoch), "epoch": epoch}
+        resumed = TokenMixture.from_state(lakes, state)
+        assert rows_of(resumed, 4) == rows[consumed : 700 * (epoch + 1)]
+        resumed.load_state_dict(state)
+        taken = Counter(source for source, _ in rows[:consumed])
+        assert resumed.state_dict()["sources"] == {n: taken[k] for k, n in enumerate(fresh.names)}
+        name, _ = resumed.locate(in_epoch)
+        assert name == fresh.names[rows[consumed][0]]
+        assert replay(resumed, batch_size=1).rows[0].source == name
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_share_the_order_of_a_schedule(scheduled, world_size):
+    whole = rows_of(scheduled())
+    ranks = [rows_of(scheduled(rank, world_size), 4) for rank in range(world_size)]
+    for first in range(0, 700 // world_size, 4):
+        step = [row for rank in ranks for row in rank[first : first + 4]]
+        start = first * world_size
+        assert sorted(step) == sorted(whole[start : start + len(step)])
 
 
 def test_each_batch_contains_several_sources(lakes):
@@ -248,14 +305,19 @@ def test_errors_state_the_mistake(lakes):
     ):
         with pytest.raises(LoaderError, match=message):
             TokenMixture(datasets, weights=weights)
+        with pytest.raises(LoaderError, match=message):
+            TokenMixture(datasets, weights=Schedule([(0, weights)]))
+    for starts in ([], [1], [0, 5, 5], [0, 9, 3]):
+        with pytest.raises(LoaderError, match="begin with the samples"):
+            Schedule([(start, WEIGHTS) for start in starts])
     with pytest.raises(LoaderError, match="at least one dataset"):
         TokenMixture({}, weights={})
     other = {**datasets, "code": TokenDataset(lakes["code"], seq_len=6)}
     with pytest.raises(LoaderError, match=r"differ in \(seq_len.*code has \(6, Shard"):
         TokenMixture(other, weights=WEIGHTS)
     mixture = TokenMixture(datasets, weights=WEIGHTS)
-    # With six classes, 384 samples of the smallest source.
-    assert mixture.num_samples == 384 * 4096 // 1229
+    # Six classes have 64 samples each of the smallest source, and may be one sample ahead.
+    assert mixture.num_samples == 6 * 63 * 4096 // 1229
 
 
 def test_tables_of_different_tokenizers_cannot_be_mixed(place):

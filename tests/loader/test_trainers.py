@@ -322,6 +322,21 @@ def test_models_of_transformers_learn_the_next_token(lake, boundaries):
             assert abs(model(**wrong).loss.item() - loss) > 1e-4
 
 
+def test_best_fit_windows_fit_models_of_transformers(lake):
+    wanted = Format.huggingface(pack="best_fit")
+    batch = next(iter(TokenDataset(lake, seq_len=30, shuffle=MIXED, format=wanted).batches(8)))
+    ends = batch["cu_seq_lens_q"][1:-1].long()
+    parts = zip(
+        *(batch[n].flatten().tensor_split(ends) for n in ("input_ids", "labels")), strict=True
+    )
+    rows = [tokens.tolist() for tokens, labels in parts if (labels >= 0).any()]
+    assert sum(map(len, rows)) < batch["input_ids"].numel()  # without the padding
+    for model in tiny_models():
+        with torch.no_grad():
+            loss = model(**batch).loss.item()
+            assert loss == pytest.approx(loss_by_hand(model, rows), abs=1e-5)
+
+
 def test_padded_documents_fit_models_of_transformers(lake):
     dataset = TokenDataset(lake, seq_len=30, format=Format.huggingface(pad_id=0))
     batch = next(iter(dataset.batches(4)))

@@ -1,4 +1,4 @@
-"""`Format`: document boundaries of packed windows, or one padded document per row.
+"""`Format`: document boundaries of packed windows, whole documents in them, or one padded document per row.
 
 Shape suffixes: B rows of a batch, S tokens of a window, D documents that begin in a batch.
 """
@@ -44,11 +44,17 @@ class Format:
     ``names="huggingface"``. Instead of ``cu_seqlens`` and ``max_seqlen``, batches then have
     ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q`` and ``max_length_k`` (int).
 
-    ``pad_id`` instead puts one document in each row, truncated at S + 1 tokens and padded with that id.
-    Labels in the padding are -100, ``attention_mask`` int64 (B, S) is 1 for tokens of the document, and
+    ``pack="best_fit"`` packs whole documents: one of at most S tokens is never cut, a longer one becomes
+    windows of S tokens and one rest. The rest of a window is padded with ``pad_id`` (default: 0). Each token
+    is in ``input_ids`` exactly once in an epoch, and each but the first of a document exactly once the label
+    of the one before it, if labels are shifted. Labels of the next document and of the padding are always
+    -100. For the options above, each part of a document begins a new one, and so does the padding.
+
+    ``pad_id`` alone puts one document in each row, truncated at S + 1 tokens and padded with that id. Labels
+    in the padding are -100, ``attention_mask`` int64 (B, S) is 1 for tokens of the document, and
     ``num_tokens`` int64 (B,) is its length before truncation. Documents without tokens are skipped.
 
-    Raises LoaderError if ``pad_id`` is combined with another option.
+    Raises LoaderError if ``pad_id`` without ``pack`` is combined with an option for packed windows.
 
     >>> Format(position_ids=True).needs_boundaries
     True
@@ -58,6 +64,7 @@ class Format:
     position_ids: bool = False
     cu_seqlens: bool = False
     ignore_boundaries: bool = False
+    pack: Literal["best_fit"] | None = None
     pad_id: int | None = None
     sample_numbers: bool = False
     shifted_labels: bool = True
@@ -65,7 +72,11 @@ class Format:
 
     @staticmethod
     def huggingface(
-        *, boundaries: bool = True, pad_id: int | None = None, sample_numbers: bool = False
+        *,
+        boundaries: bool = True,
+        pack: Literal["best_fit"] | None = None,
+        pad_id: int | None = None,
+        sample_numbers: bool = False,
     ) -> "Format":
         """Return the format of the causal language models of the library transformers.
 
@@ -80,11 +91,12 @@ class Format:
         >>> Format.huggingface().shifted_labels, Format.huggingface(pad_id=0).cu_seqlens
         (False, False)
         """
-        packed = boundaries and pad_id is None
+        packed = boundaries and (pad_id is None or pack is not None)
         return Format(
             position_ids=packed,
             cu_seqlens=packed,
             ignore_boundaries=packed,
+            pack=pack,
             pad_id=pad_id,
             sample_numbers=sample_numbers,
             shifted_labels=False,
@@ -92,11 +104,21 @@ class Format:
         )
 
     def __post_init__(self) -> None:
-        if self.pad_id is not None and self.needs_boundaries:
+        if self.pack not in (None, "best_fit"):
+            raise LoaderError(
+                f"Format has pack={self.pack!r}, but the only way to pack documents is 'best_fit'",
+                hint="leave pack out for windows that cut documents",
+            )
+        if self.is_padded and self.needs_boundaries:
             raise LoaderError(
                 f"Format has pad_id={self.pad_id} together with options for packed windows",
                 hint="a padded row holds one document: set only pad_id",
             )
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether each row is one document."""
+        return self.pad_id is not None and self.pack is None
 
     @property
     def needs_boundaries(self) -> bool:

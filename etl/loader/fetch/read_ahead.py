@@ -18,11 +18,13 @@ from itertools import chain
 from queue import SimpleQueue
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from etl.loader.fetch.range_requests import Ranges
 from etl.loader.fetch.request_parts import Part, RequestParts
 from etl.loader.fetch.row_group_files import Lanes, LocalFiles
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.epoch import EpochStream, LanePlan
 
 # Requests that run at once: one stream of an object store delivers about 50 to 90 MB/s.
 _THREADS = 4
@@ -42,7 +44,7 @@ _Jobs = SimpleQueue[_Request | None]  # None ends a thread
 
 
 def open_lanes(
-    index: TableIndex, plan: EpochPlan, epoch: int, stream: EpochStream, *, world_size: int = 1
+    index: TableIndex, plan: LanePlan, epoch: int, stream: EpochStream, *, world_size: int = 1
 ) -> Lanes:
     """Return the source of files for the lanes of an epoch: local files, or read-ahead.
 
@@ -62,7 +64,7 @@ class ReadAhead:
     """
 
     def __init__(
-        self, index: TableIndex, plan: EpochPlan, epoch: int, stream: EpochStream, *, lanes: int
+        self, index: TableIndex, plan: LanePlan, epoch: int, stream: EpochStream, *, lanes: int
     ) -> None:
         remote = index.remote
         assert remote is not None
@@ -82,20 +84,23 @@ class ReadAhead:
 
     def lane(self, number: int) -> "RemoteLane":
         """Return the reader of the row groups of a lane."""
-        plan, stream = self._plan, self._stream
-        windows = plan.lane(self._epoch, number)
-        start, stop = windows.start * plan.seq_len, windows.stop * plan.seq_len + plan.overlap
+        stream, index = self._stream, self._index
+        start, stop = self._plan.lane_span(self._epoch, number)
         indices = stream.group_indices(start, stop)
+        groups = stream.groups[indices.start : indices.stop]
         before = stream.start(indices.start)
+        span = range(start - before, stop - before)
+        if stream.group_tokens is not index.group_tokens:  # a stream of documents: whole row groups
+            span = range(int(index.group_tokens[groups].sum(dtype=np.int64)))
         parts = RequestParts(
-            self._index,
+            index,
             self._runs,
-            stream.groups[indices.start : indices.stop],
-            first=start - before,
-            last=stop - before,
+            groups,
+            first=span.start,
+            last=span.stop,
             part_bytes=self._part_bytes,
         )
-        lane = RemoteLane(self._index, self, len(self._lanes), parts)
+        lane = RemoteLane(index, self, len(self._lanes), parts)
         self._lanes.append(lane)
         return lane
 

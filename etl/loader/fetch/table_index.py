@@ -273,7 +273,7 @@ def _read_groups(
     footer = read_footer(uri, file_bytes, ranges)
     total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)
     counts, before = np.zeros((2, footer.num_row_groups), np.int32), 0
-    chunks = np.zeros(footer.num_row_groups, CHUNKS)
+    chunks = np.full(footer.num_row_groups, np.array((_UNKNOWN, _UNKNOWN, False), CHUNKS))
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if group.num_rows == 0:

@@ -84,7 +84,7 @@ class RowGroups:
         Raises as ``open``.
         """
         with _naming_row_group(self._index, number):
-            return _read_document_starts(self._index, self._files, number)
+            return read_document_starts(self._index, self._files, number)
 
     def prepare(self, number: int) -> None:
         """Prepare to read a row group, and the rest of its lane after it."""
@@ -119,7 +119,7 @@ class _Pieces:
             self._batches = _decode(index, number) if self._pages is None else None
             self._starts = None
             if boundaries:
-                starts = _read_document_starts(index, files, number)
+                starts = read_document_starts(index, files, number)
                 self._starts = starts.astype(np.int32)  # of all lanes these add up
 
     def next(self) -> Piece | None:
@@ -179,7 +179,7 @@ def _open_pages(
     return pages if pages.is_known() else None
 
 
-def _read_document_starts(index: TableIndex, files: Files, number: int) -> np.ndarray:
+def read_document_starts(index: TableIndex, files: Files, number: int) -> np.ndarray:
     """Return the document starts of a row group and the end of its last one, (rows + 1,) int64."""
     lengths = [np.zeros(1, np.int64)]
     chunk = index.chunk(number, "num_tokens")
@@ -241,7 +241,8 @@ class TokenStream:
         if token not in self._group_range:
             self.close()
             index = self._group_index + 1
-            if token != self._group_range.stop or index >= len(self._stream.groups):
+            is_next = token == self._group_range.stop and 0 < index < len(self._stream.groups)
+            if not is_next or not self._stream.group_tokens[self._stream.groups[index]]:
                 index = self._stream.group_index(token)
             start = self._stream.start(index)
             group = self._stream.groups[index]

@@ -31,6 +31,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -82,6 +83,20 @@ class EpochStream:
     def group_indices(self, start: int, stop: int) -> range:
         """Return the indices of the row groups that hold the stream's tokens [start, stop)."""
         return range(self.group_index(start), self.group_index(stop - 1) + 1)
+
+
+class LanePlan(Protocol):
+    """Which row groups are read together."""
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes."""
+
+    def runs(self) -> np.ndarray:
+        """Return the first row group of each run, ascending."""
+
+    def lane_span(self, epoch: int, lane: int) -> tuple[int, int]:
+        """Return the first token of a lane in the stream of an epoch, and the end of its last one."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +171,11 @@ class EpochPlan:
             return range(self.num_samples)
         start = int(_lane_starts(self.num_samples, self.lanes, self.seed, epoch)[lane])
         return range(start, start + len(range(lane, self.num_samples, self.lanes)))
+
+    def lane_span(self, epoch: int, lane: int) -> tuple[int, int]:
+        """Return the first token of a lane in the stream, and the end of its last one."""
+        windows = self.lane(epoch, lane)
+        return windows.start * self.seq_len, windows.stop * self.seq_len + self.overlap
 
     def block(self, epoch: int, lane: int, number: int) -> tuple[int, np.ndarray]:
         """Return the first window of a block of a lane, and the shuffled order of its windows."""

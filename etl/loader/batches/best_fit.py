@@ -1,0 +1,292 @@
+"""Batches of best-fit windows: each lane holds one unit of the table, whose documents fill its windows.
+
+A lane reads its units into the same memory, in the order of the table; windows are assembled when a
+batch needs them. See ``order/best_fit.py`` for units and windows.
+
+Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+
+from etl.errors import LoaderError
+from etl.loader.batches.document_boundaries import IGNORED, Batch, Format
+from etl.loader.fetch.document_lengths import read_lengths
+from etl.loader.fetch.read_ahead import open_lanes
+from etl.loader.fetch.table_index import TableIndex
+from etl.loader.fetch.token_stream import RowGroups, TokenStream
+from etl.loader.order.best_fit import UnitWindows, divide
+from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.shuffle import ResolvedShuffle
+from etl.loader.order.unit_plan import UnitPlan, default_unit_tokens
+
+_LATE_WINDOWS = 16  # of a lane: how far a mixture takes samples out of order
+
+
+def plan_units(
+    index: TableIndex, seq_len: int, seed: int, shuffle: ResolvedShuffle | None
+) -> UnitPlan:
+    """Read the lengths of all documents, and return the order of their best-fit windows.
+
+    Raises LoaderError if the table has no tokens.
+    """
+    if seq_len < 1:
+        raise LoaderError(f"seq_len must be at least 1, not {seq_len}")
+    max_tokens = default_unit_tokens(seq_len) if shuffle is None else shuffle.block_tokens
+    runs = EpochPlan(index.group_tokens, 1, seed, shuffle, overlap=0).runs()
+    parts, lengths = [], read_lengths(index)
+    ends = [*runs[1:].tolist(), len(index.group_tokens)]
+    for start, end in zip(runs.tolist(), ends, strict=True):
+        chunks = (next(lengths) for _ in range(start, end))
+        units = divide(chunks, seq_len=seq_len, max_tokens=max(max_tokens, seq_len))
+        parts.append(np.array(list(units), np.int32).reshape(-1, 2))
+    tokens, windows = np.ascontiguousarray(np.concatenate(parts).T)
+    counts = np.array([len(part) for part in parts])
+    first, has_units = (np.cumsum(counts) - counts).astype(np.int32), counts > 0
+    every = np.arange(len(index.group_tokens), dtype=np.int32)
+    return UnitPlan(
+        windows,
+        1,
+        seed,
+        shuffle,
+        overlap=0,
+        window_tokens=seq_len,
+        unit_tokens=tokens,
+        first_units=first[has_units],
+        first_groups=runs[has_units],
+        row_groups=EpochStream.of(every, index.group_tokens),
+    )
+
+
+@dataclass(frozen=True)
+class _LaneGroups:
+    """The row groups that each lane of an epoch reads."""
+
+    plan: UnitPlan
+    units: EpochStream
+    groups: EpochStream
+
+    def runs(self) -> np.ndarray:
+        """Return the first row group of each run, (R,) int32, ascending."""
+        return self.plan.first_groups
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes."""
+        return self.plan.lanes
+
+    def lane_span(self, epoch: int, lane: int) -> tuple[int, int]:
+        """Return the tokens of the row groups of a lane in the stream of row groups."""
+        windows = self.plan.lane(epoch, lane)
+        first, last = (
+            int(self.units.groups[self.units.group_index(window)])
+            for window in (windows[0], windows[-1])
+        )
+        ends = self.plan.unit_groups(first)[0], self.plan.unit_groups(last)[-1]
+        start, stop = (int(np.flatnonzero(self.groups.groups == group)[0]) for group in ends)
+        return self.groups.start(start), self.groups.start(stop + 1)
+
+
+Piece = tuple[int, int]
+"""The first token of a piece in the memory of its unit, and its number of tokens."""
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """The part of a unit that is in a lane."""
+
+    windows: range  # of the stream
+    tokens: (
+        np.ndarray
+    )  # (at least those of the unit,) int32, and the one after them if its document continues
+    pieces: list[list[Piece]]  # of the windows, in the shuffled order
+    continues: list[bool]  # whether the document of a window continues in the next one
+
+    def end(self, num_windows: int) -> "_Unit":
+        """Return a copy of the last windows."""
+        pieces: list[list[Piece]] = []
+        parts, size = [np.zeros(0, np.int32)], 0
+        for window in self.pieces[-num_windows:]:
+            pieces.append([])
+            for start, count in window:
+                pieces[-1].append((size, count))
+                parts.append(
+                    self.tokens[start : start + count + 1]
+                )  # with the label of the last one
+                size += len(parts[-1])
+        windows = self.windows[-num_windows:]
+        return _Unit(windows, np.concatenate(parts), pieces, self.continues[-num_windows:])
+
+
+class UnitLane:
+    """One lane of an epoch: its current unit, and in a mixture the end of the one before it."""
+
+    def __init__(self, lane: int, *, reader: "BestFitReader") -> None:
+        self._lane = lane
+        self._reader = reader
+        self._plan = reader.plan
+        self._windows = self._plan.lane(reader.epoch, lane)
+        self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
+        self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
+        self._units: list[_Unit] = []  # the current one is the last
+        self._group_starts: tuple[int, np.ndarray] = (
+            -1,
+            np.zeros(0, np.int64),
+        )  # of the last row group
+
+    def window(self, position: int) -> tuple[np.ndarray, list[Piece], bool]:
+        """Return the tokens of a unit, the pieces of the window at a position, and whether it continues.
+
+        Ascending positions are cheap. The tokens are valid until the next call.
+        """
+        window = self._windows.start + position
+        for unit in self._units:
+            if window in unit.windows:
+                break
+        else:
+            unit = self._load(window)
+        slot = window - unit.windows.start
+        return unit.tokens, unit.pieces[slot], unit.continues[slot]
+
+    def prepare(self, position: int) -> None:
+        """Prepare to read the lane from a position."""
+        index = self._reader.units.group_index(self._windows[position])
+        unit = int(self._reader.units.groups[index])
+        self._row_groups.prepare(self._plan.unit_groups(unit)[0])
+
+    def _load(self, window: int) -> _Unit:
+        plan, stream = self._plan, self._reader.units
+        index, in_lane = plan.part(stream, self._windows, window)
+        unit = int(stream.groups[index])
+        span = plan.unit_span(unit)
+        windows = UnitWindows.of(self._document_starts(unit), span, plan.window_tokens)
+        # The label of the last token may be the first one of the next unit, in the same document.
+        size = len(span) + int(windows.continues[windows.starts.argmax()])
+        memory = self._take_memory()
+        self._stream.copy(span.start, memory[:size])
+        pieces = list(zip(windows.starts.tolist(), windows.counts.tolist(), strict=True))
+        bounds, continues = windows.firsts.tolist(), windows.continues.tolist()
+        order = (
+            in_lane.start
+            - stream.start(index)
+            + plan.order(self._reader.epoch, self._lane, in_lane)
+        )
+        loaded = _Unit(
+            in_lane,
+            memory,
+            [pieces[bounds[w] : bounds[w + 1]] for w in order.tolist()],
+            [continues[bounds[w + 1] - 1] for w in order.tolist()],
+        )
+        self._units.append(loaded)
+        return loaded
+
+    def _take_memory(self) -> np.ndarray:
+        """Return the memory of the current unit, or new memory."""
+        if not self._units:
+            return np.empty(int(self._plan.unit_tokens.max()) + 1, np.int32)
+        current = self._units.pop()
+        self._units = [current.end(_LATE_WINDOWS)] if self._reader.is_mixture else []
+        return current.tokens
+
+    def _document_starts(self, unit: int) -> np.ndarray:
+        """Return the first tokens in the table of the documents around a unit, and the end, (D + 1,)."""
+        parts = [np.zeros(1, np.int64)]
+        for group in self._plan.unit_groups(unit):
+            if self._reader.index.group_tokens[group]:
+                if self._group_starts[0] != group:
+                    self._group_starts = (group, self._row_groups.document_starts(group))
+                start = self._plan.row_groups.start(group)
+                parts = [*parts[:-1], parts[-1][:-1], start + self._group_starts[1]]
+        return np.concatenate(parts)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._stream.close()
+
+
+class BestFitReader:
+    """A reader of batches of an epoch's best-fit windows; opens lanes on demand."""
+
+    def __init__(
+        self,
+        index: TableIndex,
+        plan: UnitPlan,
+        *,
+        epoch: int,
+        batch_format: Format,
+        is_mixture: bool = False,
+        world_size: int = 1,
+    ) -> None:
+        self.index = index
+        self.plan = plan
+        self.epoch = epoch
+        self.units = plan.stream(epoch)
+        groups = plan.group_stream(epoch)
+        lane_groups = _LaneGroups(plan, self.units, groups)
+        self.files = open_lanes(index, lane_groups, epoch, groups, world_size=world_size)
+        self.is_mixture = is_mixture
+        self._format = replace(batch_format, ignore_boundaries=False)  # they always are
+        self._lanes: dict[int, UnitLane] = {}
+
+    def batch(self, samples: Iterable[int]) -> Batch:
+        """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
+        positions = [divmod(sample, self.plan.lanes) for sample in samples]
+        for position, lane in positions:
+            if lane not in self._lanes:
+                self._open_lane(lane).prepare(position)
+        size = self.plan.window_tokens
+        tokens = np.full((len(positions), size + 1), self._format.pad_id or 0, np.int32)
+        starts, ends = [], []  # of pieces, as offsets in the tokens; ends are also those of padding
+        for row, (position, lane) in enumerate(positions):
+            memory, pieces, continues = self._lanes[lane].window(position)
+            row_tokens, column = tokens[row], 0
+            for start, count in pieces:
+                row_tokens[column : column + count] = memory[start : start + count]
+                starts.append(row * (size + 1) + column)
+                column += count
+            if continues:
+                row_tokens[size] = memory[start + count]
+            else:
+                starts.append(row * (size + 1) + column)
+            ends.append(column)
+        return self._make_batch(tokens, starts, ends)
+
+    def _make_batch(self, tokens: np.ndarray, starts: list[int], ends: list[int]) -> Batch:
+        """Return the tensors of windows (B, S + 1) int32.
+
+        ``starts`` are the offsets at which a piece or the padding starts, ``ends`` the columns at which the
+        pieces of each row end.
+        """
+        size = tokens.shape[1] - 1
+        rows, columns = np.divmod(starts, size + 1)
+        shift = int(self._format.shifted_labels)
+        is_label = (columns >= shift) & (columns < size + shift)
+        labels = tokens[:, shift : size + shift].astype(np.int64)
+        labels[rows[is_label], columns[is_label] - shift] = IGNORED
+        for row, end in enumerate(ends):
+            labels[row, end:] = IGNORED
+        batch: Batch = {
+            "input_ids": torch.from_numpy(tokens[:, :-1].astype(np.int64)),
+            "labels": torch.from_numpy(labels),
+        }
+        if not self._format.needs_boundaries:
+            return batch
+        is_start = np.zeros(tokens.shape, bool)
+        is_start[rows, columns] = True
+        return self._format.add_boundaries(batch, is_start)
+
+    def _open_lane(self, number: int) -> UnitLane:
+        self._lanes[number] = UnitLane(number, reader=self)
+        return self._lanes[number]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for lane in self._lanes.values():
+            lane.close()
+        self.files.close()

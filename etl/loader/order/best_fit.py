@@ -1,0 +1,168 @@
+"""Best-fit packing: whole documents in windows of ``seq_len`` tokens, planned from their lengths alone.
+
+1. **Pieces.** A document of at most ``seq_len`` tokens is one piece. A longer one is cut into pieces of
+   ``seq_len`` tokens and one rest, the only cuts that there are.
+2. **Units.** Consecutive pieces of the table form a unit of at most ``max_tokens`` tokens. Where it ends is
+   chosen among the pieces of its second half, so that few tokens of its windows are padding.
+3. **Windows.** The pieces of a unit are packed by best-fit decreasing: from the longest to the shortest, each
+   is put into the window with the least room in which it fits, or into a new one (Ding et al. 2024, "Fewer
+   Truncations Improve Language Modeling", arXiv 2404.10830, section 3).
+
+Pieces do not fill windows without some room, so a unit whose last window would be nearly full needs one
+more. The ends tried are those with the least padding; if it is less than ``_SLACK`` of a window, it counts as
+that much more. The constants were chosen by measurement on real text in random order: with 256 windows in a
+unit, padding falls from 0.32 % without a choice to 0.20 %, with 32 windows from 2.4 % to 0.14 %.
+
+A sorted list of rooms takes 0.6 µs per piece in Python, which is enough: 0.4 to 1.6 billion tokens per second
+for text, and 0.2 for documents of 20 tokens. A compiled kernel would be faster, but numba alone takes 55 MB.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+_SLACK = 0.4  # windows
+_TRIES = 8
+_ENOUGH = 0.002  # padding per token
+_WINDOW_BITS = 32
+_WINDOW_MASK = (1 << _WINDOW_BITS) - 1
+
+
+def cut(lengths: np.ndarray, seq_len: int) -> np.ndarray:
+    """Return the lengths of the pieces of documents, (P,) int64, from the documents' lengths, (D,).
+
+    >>> cut(np.array([3, 0, 10, 8]), 4).tolist()
+    [3, 4, 4, 2, 4, 4]
+    """
+    full, rest = np.divmod(lengths.astype(np.int64), seq_len)
+    ends = np.cumsum(full + (rest > 0))
+    pieces = np.full(ends[-1] if len(ends) else 0, seq_len, np.int64)
+    pieces[ends[rest > 0] - 1] = rest[rest > 0]
+    return pieces
+
+
+def pack(pieces: np.ndarray, seq_len: int) -> np.ndarray:
+    """Return the window of each piece, (P,) int64; windows are in the order of their first pieces.
+
+    >>> pack(np.array([3, 4, 2, 1, 2]), 4).tolist()
+    [0, 1, 2, 0, 2]
+    """
+    _, firsts, windows = np.unique(
+        _best_fit(pieces, seq_len), return_index=True, return_inverse=True
+    )
+    numbers = np.empty(len(firsts), np.int64)
+    numbers[np.argsort(firsts)] = np.arange(len(firsts))
+    return numbers[windows]
+
+
+def _best_fit(pieces: np.ndarray, seq_len: int) -> np.ndarray:
+    """Return the window of each piece, (P,) int64, numbered from the longest to the shortest piece.
+
+    Pieces of one length are packed together: they go into a window until it has no room for another.
+    """
+    order = np.argsort(-pieces, kind="stable")
+    firsts = np.flatnonzero(np.diff(pieces[order], prepend=seq_len))
+    lengths = pieces[order[firsts]]
+    num_full = int(firsts[0]) if len(firsts) else len(pieces)
+    rooms: list[int] = []  # ascending; each with the number of its window in the lowest bits
+    chosen, copies, count = [], [], num_full
+    counts = np.diff(firsts, append=len(pieces))
+    for length, num_equal in zip((lengths << _WINDOW_BITS).tolist(), counts.tolist(), strict=True):
+        rest = num_equal
+        while rest:
+            at = bisect_left(rooms, length)
+            if at < len(rooms):
+                room = rooms.pop(at)
+            else:
+                room = (seq_len << _WINDOW_BITS) | count
+                count += 1
+            fitting = min(room // length, rest)
+            room -= fitting * length
+            rest -= fitting
+            chosen.append(room & _WINDOW_MASK)
+            copies.append(fitting)
+            if room > _WINDOW_MASK:
+                insort(rooms, room)
+    windows = np.empty(len(pieces), np.int64)
+    windows[order[:num_full]] = np.arange(num_full)
+    windows[order[num_full:]] = np.repeat(np.array(chosen, np.int64), np.array(copies, np.int64))
+    return windows
+
+
+def count_windows(pieces: np.ndarray, seq_len: int) -> int:
+    """Return the number of windows of some pieces."""
+    return int(_best_fit(pieces, seq_len).max(initial=-1)) + 1
+
+
+def divide(
+    chunks: Iterable[np.ndarray], *, seq_len: int, max_tokens: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the tokens and the windows of each unit of consecutive documents.
+
+    The documents' lengths come in ``chunks``, whose borders do not matter. A unit has at most ``max_tokens``
+    tokens, which must be at least ``seq_len``.
+    """
+    pending = np.zeros(0, np.int64)
+    for chunk in chunks:
+        pending = np.concatenate([pending, cut(chunk, seq_len)])
+        while int(pending.sum()) > max_tokens:
+            size, windows = _first_unit(pending, seq_len, max_tokens)
+            yield int(pending[:size].sum()), windows
+            pending = pending[size:]
+    if len(pending):
+        yield int(pending.sum()), count_windows(pending, seq_len)
+
+
+def _first_unit(pieces: np.ndarray, seq_len: int, max_tokens: int) -> tuple[int, int]:
+    """Return the number of pieces of the first unit, and that of its windows."""
+    ends = np.cumsum(pieces)
+    last = int(np.searchsorted(ends, max_tokens, side="right")) - 1
+    first = min(int(np.searchsorted(ends, max_tokens // 2)), last)
+    tokens = ends[first : last + 1]
+    padding = -tokens % seq_len  # in as few windows as the tokens need
+    is_tight = padding < _SLACK * seq_len
+    expected = (padding + is_tight * _SLACK * seq_len) / tokens
+    best, size, windows = np.inf, 0, 0
+    for i in np.argsort(expected, kind="stable")[:_TRIES].tolist():
+        if best <= _ENOUGH:
+            break
+        if padding[i] / tokens[i] >= best:
+            continue
+        count = count_windows(pieces[: first + i + 1], seq_len)
+        share = (count * seq_len - int(tokens[i])) / int(tokens[i])
+        if share < best:
+            best, size, windows = share, first + i + 1, count
+    return size, windows
+
+
+@dataclass(frozen=True)
+class UnitWindows:
+    """The W windows of a unit, each a sequence of pieces in the order of the table; P pieces."""
+
+    starts: np.ndarray  # (P,) int64: the first token of each piece, counted from that of the unit
+    counts: np.ndarray  # (P,) int64: its tokens
+    continues: np.ndarray  # (P,) bool: whether the document continues after the piece
+    firsts: np.ndarray  # (W + 1,) int64: window w has the pieces firsts[w]:firsts[w + 1]
+
+    @staticmethod
+    def of(document_starts: np.ndarray, span: range, seq_len: int) -> "UnitWindows":
+        """Pack the tokens ``span`` of the table.
+
+        ``document_starts``, (D + 1,) int64, are the first tokens in the table of consecutive documents that
+        cover the span, and the end of the last one.
+        """
+        inside = np.clip(document_starts, span.start, span.stop)
+        counts = cut(np.diff(inside), seq_len)
+        windows = pack(counts, seq_len)
+        order = np.argsort(windows, kind="stable")
+        starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
+        ends = span.start + starts + counts
+        is_end = document_starts[np.searchsorted(document_starts, ends)] == ends
+        firsts = np.searchsorted(windows[order], np.arange(windows.max(initial=-1) + 2))
+        return UnitWindows(starts, counts, ~is_end, firsts)
+
+    def pieces(self, window: int) -> slice:
+        """Return the pieces of a window."""
+        return slice(int(self.firsts[window]), int(self.firsts[window + 1]))

@@ -1,0 +1,140 @@
+"""The order of an epoch of best-fit windows: that of ``epoch.py``, with units instead of row groups.
+
+Units (see ``best_fit.py``) are fixed parts of the table: they depend on ``seq_len`` and the settings of the
+shuffle, but not on the epoch. Runs consist of whole row groups and are divided into units. An epoch shuffles
+the runs; its stream is the windows of all units. A block is the part of a unit that is in a lane: all of it,
+except at the borders of a lane.
+
+Only the numbers of tokens and windows of each unit are kept, 8 bytes for 512 K tokens. The windows of a unit
+are planned again whenever it is read.
+"""
+
+import hashlib
+import json
+from dataclasses import KW_ONLY, asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.shuffle import ResolvedShuffle, Shuffle, permutation
+
+_FORMAT = 1  # increase it when units or windows change: older states are then refused
+_UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit.py
+_ALL_UNITS_TOKENS = 1 << 23  # 32 MB of tokens in the memory of a rank that reads all lanes
+_UNITS_PER_RUN = 8  # the last unit of a run ends where the run ends
+_RUNS_PER_LANE = 2  # if runs have more than one unit
+
+
+def unit_shuffle(
+    shuffle: bool | Shuffle,  # noqa: FBT001
+    *,
+    seq_len: int,
+    num_tokens: int,
+) -> ResolvedShuffle | None:
+    """Return the settings of the shuffle, in which ``block_tokens`` is the maximum of a unit.
+
+    By default, units have up to 512 K tokens, more if these are fewer than 32 windows, and there are as many
+    lanes as have room for their units in 32 MB: 16, at 32 K tokens 8.
+
+    >>> unit_shuffle(True, seq_len=32_768, num_tokens=10**10)
+    ResolvedShuffle(lanes=8, block_tokens=1048576, run_tokens=8388608)
+    """
+    if shuffle is False:
+        return None
+    given = Shuffle() if shuffle is True else shuffle
+    unit_tokens = given.block_tokens or default_unit_tokens(seq_len)
+    lanes = given.lanes or max(_ALL_UNITS_TOKENS // unit_tokens, 1)
+    run_tokens = given.run_tokens
+    if run_tokens is None:
+        shortest = Shuffle(lanes=lanes).resolved(num_tokens).run_tokens
+        longer = min(_UNITS_PER_RUN * unit_tokens, num_tokens // (lanes * _RUNS_PER_LANE))
+        run_tokens = max(shortest, unit_tokens, longer)
+    return ResolvedShuffle(lanes=lanes, block_tokens=unit_tokens, run_tokens=run_tokens)
+
+
+def default_unit_tokens(seq_len: int) -> int:
+    """Return the default maximum of the tokens of a unit."""
+    return max(_UNIT_TOKENS, _UNIT_WINDOWS * seq_len)
+
+
+@dataclass(frozen=True)
+class UnitPlan(EpochPlan):
+    """The best-fit windows of any epoch. Here ``group_tokens`` are the windows of each of the U units."""
+
+    _: KW_ONLY
+    window_tokens: int  # the tokens of a window; ``seq_len`` is 1 window
+    unit_tokens: np.ndarray  # (U,) int32
+    first_units: np.ndarray  # (R,) int32: the first unit of each run
+    first_groups: np.ndarray  # (R,) int32: its first row group
+    row_groups: EpochStream  # those of the table, in its order
+
+    @cached_property
+    def lanes(self) -> int:
+        """The number of lanes in use, at most the number of runs."""
+        return 1 if self.shuffle is None else min(self.shuffle.lanes, len(self.first_units))
+
+    @property
+    def padding(self) -> float:
+        """The share of an epoch's tokens that are padding."""
+        return 1.0 - int(self._table.marks[-1]) / (self.num_samples * self.window_tokens)
+
+    @cached_property
+    def _table(self) -> EpochStream:
+        """The units in the order of the table."""
+        return EpochStream.of(np.arange(len(self.unit_tokens), dtype=np.int32), self.unit_tokens)
+
+    def runs(self) -> np.ndarray:
+        """Return the first unit of each run, (R,) int32; one run without shuffle."""
+        return np.zeros(1, np.int32) if self.shuffle is None else self.first_units
+
+    def unit_span(self, unit: int) -> range:
+        """Return the tokens of the table that are in a unit."""
+        start = self._table.start(unit)
+        return range(start, start + int(self.unit_tokens[unit]))
+
+    def unit_groups(self, unit: int) -> range:
+        """Return the row groups of the table that hold a unit."""
+        span = self.unit_span(unit)
+        return self.row_groups.group_indices(span.start, span.stop)
+
+    def part(self, stream: EpochStream, lane_windows: range, window: int) -> tuple[int, range]:
+        """Return the unit of a window, as its index in the stream, and its windows in the lane."""
+        index = stream.group_index(window)
+        start, end = stream.start(index), stream.start(index + 1)
+        return index, range(max(start, lane_windows.start), min(end, lane_windows.stop))
+
+    def order(self, epoch: int, lane: int, windows: range) -> np.ndarray:
+        """Return the windows of a unit in a lane, shuffled among themselves; counted from the first one."""
+        if self.shuffle is None:
+            return np.arange(len(windows))
+        return permutation(len(windows), self.seed, epoch, "unit", lane, windows.start)
+
+    def find_window(self, epoch: int, stream: EpochStream, sample: int) -> int:
+        """Return the window of the epoch's stream for a sample."""
+        position, lane = divmod(sample, self.lanes)
+        in_lane = self.lane(epoch, lane)
+        _, windows = self.part(stream, in_lane, in_lane[position])
+        slot = in_lane[position] - windows.start
+        return windows.start + int(self.order(epoch, lane, windows)[slot])
+
+    def window(self, epoch: int, sample: int) -> int:
+        """Return the window of the epoch's stream for a sample."""
+        return self.find_window(epoch, self.stream(epoch), sample)
+
+    def group_stream(self, epoch: int) -> EpochStream:
+        """Return the row groups in the order in which an epoch reads them, without empty ones."""
+        groups = self.row_groups.groups
+        if self.shuffle is not None:
+            stops = np.append(self.first_groups[1:], len(groups))
+            order = permutation(len(stops), self.seed, epoch, "runs")
+            runs = zip(self.first_groups[order].tolist(), stops[order].tolist(), strict=True)
+            groups = np.concatenate([groups[start:stop] for start, stop in runs])
+        tokens = self.row_groups.group_tokens
+        return EpochStream.of(groups[tokens[groups] > 0], tokens)
+
+    def fingerprint(self, table_digest: str) -> str:
+        """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
+        shuffle = None if self.shuffle is None else asdict(self.shuffle)
+        parts = ["best_fit", _FORMAT, table_digest, self.window_tokens, self.seed, shuffle]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
