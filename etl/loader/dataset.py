@@ -1,8 +1,9 @@
 """`TokenDataset`: one version of a token table as a sharded and resumable torch dataset."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Self
 
 from etl.errors import LoaderError
@@ -20,6 +21,8 @@ from etl.loader.order.shuffle import Shuffle
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import find_state
+from etl.loader.views.open_view import OpenView
+from etl.loader.views.view import View
 from etl.schemas import TokenizerRecord
 
 _PLAIN = Format()
@@ -41,6 +44,7 @@ class TokenDataset(ShardedDataset):
       ``Format.huggingface()`` is for models of the library transformers, which shift the labels themselves.
     - ``remote``: read-ahead and disk cache for a table in an object store.
     - ``expect``: checks that the table fits the model.
+    - ``view``: which documents are read, how often, and which of their columns come with the batches.
 
     One pass is one epoch; the next pass reads the next epoch, which has its own order. ``set_epoch`` selects
     another one. A pass that is broken off begins again. ``dataset.batches(8)`` yields batches in the order of
@@ -73,15 +77,20 @@ class TokenDataset(ShardedDataset):
         format: Format = _PLAIN,  # noqa: A002 - the best name for callers
         remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
+        view: View | None = None,
     ) -> None:
         self.seq_len = seq_len
         self.format = format
+        self.view = view
+        self.columns = () if view is None else tuple(dict.fromkeys(view.columns))
         self._index = read_index(lake, version=version, remote=remote)
         if expect is not None:
             records = read_tokenizers(self._index)
             expect.check(records, where=self._index.url)
             expect.check_ends(records, self._index)
             self._index = replace(self._index, vocab_size=expect.vocab_size)
+        self._view = OpenView.of(self._index, view)
+        self._index = self._view.index
         settings = (Shuffle() if shuffle else None) if isinstance(shuffle, bool) else shuffle
         settings = None if settings is None else settings.resolved(self._index.num_tokens)
         if format.pad_id is None:
@@ -99,6 +108,8 @@ class TokenDataset(ShardedDataset):
             "block_tokens": 0 if settings is None else settings.block_tokens,
             "run_tokens": 0 if settings is None else settings.run_tokens,
         }
+        if view is not None:
+            identity |= {"view": view.to_json(), "rows": self._index.rows_digest}
         super().__init__(
             num_samples=self._plan.num_samples,
             identity=identity,
@@ -128,7 +139,8 @@ class TokenDataset(ShardedDataset):
         if state.get("lanes"):
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: state[name] for name in names})
-        options = {"format": Format(**state["tensors"]), **options}
+        view = View.from_json(state["view"]) if "view" in state else None
+        options = {"format": Format(**state["tensors"]), "view": view, **options}
         return cls(
             lake,
             seq_len=state["seq_len"],
@@ -159,7 +171,7 @@ class TokenDataset(ShardedDataset):
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in the table."""
+        """The number of tokens in the table, or of an epoch of the view."""
         return self._index.num_tokens
 
     @property
@@ -170,6 +182,10 @@ class TokenDataset(ShardedDataset):
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of the table."""
         return [(self._index.url, self._index.version)]
+
+    def cached_folders(self) -> Sequence[Path]:
+        """Return the local folders that the view reads."""
+        return self._view.folders
 
     def tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer recorded in the table's lineage, if any; reads the history."""
@@ -184,8 +200,9 @@ class TokenDataset(ShardedDataset):
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another."""
         batch_format = batch_format or self.format
+        reader: AbstractContextManager[Reader]
         if batch_format.pad_id is not None:
-            return PaddedReader(
+            reader = PaddedReader(
                 self._index,
                 self._plan,
                 epoch=epoch,
@@ -193,9 +210,11 @@ class TokenDataset(ShardedDataset):
                 batch_format=batch_format,
                 budget=budget,
             )
-        return PackedReader(
-            self._index, self._plan, epoch=epoch, batch_format=batch_format, budget=budget
-        )
+        else:
+            reader = PackedReader(
+                self._index, self._plan, epoch=epoch, batch_format=batch_format, budget=budget
+            )
+        return self._view.add_columns(reader, self._plan, epoch)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.

@@ -98,10 +98,7 @@ def _read_columns(index: TableIndex, number: int) -> tuple[str, int, Any]:
     with index.open(number) as source:
         try:
             file = pq.ParquetFile(source, pre_buffer=False)
-            return (
-                path,
-                group,
-                file.read_row_group(group, columns=list(_COLUMNS), use_threads=False),
-            )
+            columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise decoding_error(index.uri(path), group, error) from error
+    return path, group, index.select(number, columns)

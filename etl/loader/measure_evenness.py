@@ -38,6 +38,7 @@ class _Sources:
                 rows = parquet.read_row_group(group, columns=names, use_threads=False)
             except (pa.ArrowException, OSError) as error:
                 raise decoding_error(self._index.uri(path), group, error) from error
+        rows = self._index.select(number, rows)
         lengths = np.array(rows["num_tokens"].to_pylist(), np.int64)
         numbers = [np.empty(0, np.int64)]
         for chunk in rows["source"].chunks:

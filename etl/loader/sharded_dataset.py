@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -141,6 +142,10 @@ class ShardedDataset(IterableDataset[Batch]):
     @abstractmethod
     def tables(self) -> Sequence[tuple[str, int]]:
         """Return the URL and the version of each table that is read."""
+
+    def cached_folders(self) -> Sequence[Path]:
+        """Return the local folders that the dataset reads besides the tables."""
+        return ()
 
     @abstractmethod
     def reader(self, epoch: int) -> AbstractContextManager[Reader]:

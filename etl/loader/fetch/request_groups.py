@@ -75,5 +75,5 @@ def _sizes(index: TableIndex, start: int, stop: int) -> np.ndarray:
     groups = np.arange(start, stop)
     files = np.searchsorted(index.first_group, groups, side="right") - 1
     rates = index.file_bytes[files] / np.maximum(index.file_tokens[files], 1)
-    sizes: np.ndarray = index.group_tokens[start:stop] * rates
+    sizes: np.ndarray = index.stored_tokens[start:stop] * rates
     return sizes

@@ -26,6 +26,7 @@ from etl.errors import LoaderError, TableError
 from etl.lake import releases
 from etl.lake.commit_info import fields_of
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file, read_footer
+from etl.loader.fetch.selected_rows import TableRows
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
 
@@ -51,6 +52,18 @@ class TableIndex:
     vocab_size: int | None = None  # all token ids must be lower, if it is known
     # (F,) int32: the number in its file of the first row group of a section; None: files have one section
     sections: np.ndarray | None = None
+    rows: TableRows | None = None  # of a view: which rows are read, and how often; None: all once
+
+    @property
+    def stored_tokens(self) -> np.ndarray:
+        """The tokens of each row group with the rows that are not read, (G,) int32."""
+        stored = None if self.rows is None else self.rows.stored_tokens
+        return self.group_tokens if stored is None else stored
+
+    @property
+    def rows_digest(self) -> str:
+        """What identifies the selected rows of a version; empty for all."""
+        return "" if self.rows is None else self.rows.digest
 
     @property
     def num_tokens(self) -> int:
@@ -82,6 +95,30 @@ class TableIndex:
         """Return the URI of a file of the table."""
         return storage.join(self.url, path)
 
+    def take(self, groups: np.ndarray) -> "TableIndex":
+        """Return the index of some row groups in a given order, (n,) int64; one may come several times."""
+        files = np.searchsorted(self.first_group, groups, side="right") - 1
+        in_file = groups - self.first_group[files]
+        if self.sections is not None:
+            in_file = in_file + self.sections[files]
+        # A section begins where the row group is not the next one of the same file.
+        is_next = (np.diff(files) == 0) & (np.diff(in_file) == 1)
+        first = np.flatnonzero(np.concatenate([[True], ~is_next]))
+        return replace(
+            self,
+            paths=self.paths[files[first]],
+            file_tokens=self.file_tokens[files[first]],
+            file_bytes=self.file_bytes[files[first]],
+            first_group=np.append(first, len(groups)).astype(np.int64),
+            group_tokens=self.group_tokens[groups],
+            group_documents=self.group_documents[groups],
+            sections=in_file[first].astype(np.int32),
+        )
+
+    def select(self, group: int, rows: pa.Table) -> pa.Table:
+        """Return those rows of a row group that are read; ``rows`` are all of them."""
+        return rows if self.rows is None else rows.filter(pa.array(self.rows.selected(group)))
+
     def digest(self) -> str:
         """Return a hash of the paths and token counts of the files, which identify the rows of a version.
 
@@ -89,6 +126,7 @@ class TableIndex:
         """
         digest = hashlib.sha256(b"\n".join(self.paths.tolist()))
         digest.update(self.file_tokens.astype("<i8").tobytes())
+        digest.update(self.rows_digest.encode())
         return digest.hexdigest()
 
 
@@ -153,20 +191,7 @@ def order_by_keys(index: TableIndex) -> TableIndex:
     order = np.argsort((number[files] + share) / count[files], kind="stable")
     if (order[1:] > order[:-1]).all():
         return index
-    # A section begins where the row group is not the next one of the same file.
-    files, in_file = files[order], (np.arange(len(files)) - index.first_group[files])[order]
-    is_next = (np.diff(files) == 0) & (np.diff(in_file) == 1)
-    first = np.flatnonzero(np.concatenate([[True], ~is_next]))
-    return replace(
-        index,
-        paths=index.paths[files[first]],
-        file_tokens=index.file_tokens[files[first]],
-        file_bytes=index.file_bytes[files[first]],
-        first_group=np.append(first, len(order)).astype(np.int64),
-        group_tokens=index.group_tokens[order],
-        group_documents=index.group_documents[order],
-        sections=in_file[first].astype(np.int32),
-    )
+    return index.take(order)
 
 
 def decoding_error(uri: str, group: int, error: Exception) -> LoaderError:

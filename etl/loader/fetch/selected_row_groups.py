@@ -1,0 +1,71 @@
+"""Decode only the rows of row groups that a view selects; pages without such rows are not decompressed."""
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import numpy as np
+
+from etl.loader.fetch.row_group_files import Files
+from etl.loader.fetch.selected_rows import TableRows
+from etl.loader.fetch.table_index import TableIndex
+from etl.loader.fetch.token_stream import Piece, RowGroups
+
+_PAGE_TOKENS = 1 << 16  # a gap of a page or more is skipped; chosen here: a page has 256 kB
+
+
+def open_row_groups(index: TableIndex, files: Files) -> RowGroups:
+    """Return the decoder of the row groups of an index: of all their rows, or of those selected."""
+    return RowGroups(index, files) if index.rows is None else _SelectedRowGroups(index, files)
+
+
+class _SelectedRowGroups(RowGroups):
+    """A decoder that yields the tokens of the selected rows, as if there were no others."""
+
+    def __init__(self, index: TableIndex, files: Files) -> None:
+        rows = index.rows
+        assert rows is not None
+        assert rows.stored_tokens is not None
+        super().__init__(replace(index, group_tokens=rows.stored_tokens, rows=None), files)
+        self._rows: TableRows = rows
+
+    def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
+        """Yield the selected tokens of a row group in order; those before ``skip`` may be omitted.
+
+        Raises as the pieces of whole row groups do.
+        """
+        spans = self._rows.spans(number)
+        sizes = spans[:, 1] - spans[:, 0]
+        before = np.cumsum(sizes) - sizes  # the selected tokens before each span
+        span = int(np.searchsorted(before + sizes, skip, side="right"))
+        if span == len(spans):
+            return
+        starts = self.document_starts(number)[:-1] if boundaries else np.zeros(0, np.int64)
+        token = int(spans[span, 0]) + max(skip - int(before[span]), 0)  # the next one to read
+        pieces = super().pieces(number, skip=token)
+        while span < len(spans):
+            piece = next(pieces)  # a row group that ends too early raises
+            stop = piece.start + len(piece.tokens)
+            done = int(before[span]) + token - int(spans[span, 0])
+            parts = []
+            while span < len(spans) and token < stop:
+                end = min(stop, int(spans[span, 1]))
+                parts.append(piece.tokens[token - piece.start : end - piece.start])
+                token = end
+                if end == spans[span, 1]:
+                    span += 1
+                    token = int(spans[span, 0]) if span < len(spans) else stop
+            del piece  # the next piece can reuse its memory
+            if parts:
+                tokens = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                first, last = np.searchsorted(starts, (done, done + len(tokens)))
+                yield Piece(done, tokens, starts[first:last] - done)
+                del parts, tokens
+            if span < len(spans) and token - stop >= _PAGE_TOKENS:
+                pieces.close()
+                pieces = super().pieces(number, skip=token)
+        pieces.close()
+
+    def document_starts(self, number: int) -> np.ndarray:
+        """Return the starts of the selected documents and the end of the last one, (rows + 1,) int64."""
+        lengths = self._rows.lengths_of(number)[self._rows.selected(number)]
+        return np.cumsum(np.concatenate([np.zeros(1, np.int64), lengths]), dtype=np.int64)

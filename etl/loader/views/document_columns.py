@@ -1,0 +1,152 @@
+"""Add columns of the documents to the batches.
+
+The values are kept in the order of ``documents``, in Arrow files that are mapped into memory, one for each
+column. A batch looks up the documents of its windows by arithmetic: from the order of the epoch, the lengths
+of the rows, and the number of each row's document. So values cost no request to the lake, and for tables in
+any order the work is the same.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from etl.loader.batches.document_boundaries import Batch
+from etl.loader.fetch.selected_rows import TableRows
+from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.sharded_dataset import Reader
+from etl.loader.views.file_cache import FileCache
+from etl.loader.views.pinned_documents import PinnedTable, RowGroups
+
+_VALUES, _FIRSTS = "values.arrow", "firsts.npy"
+_CACHED_GROUPS = 1024  # row groups, 16 bytes for each document
+_CACHED_BATCHES = 64  # of values: views of the mapped file
+
+
+class ColumnValues:
+    """A column of the documents in a mapped file, by the numbers of the documents."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @staticmethod
+    def of(documents: PinnedTable, column: str, cache: FileCache) -> "ColumnValues":
+        """Return a column of the documents, which is copied to the cache if it is not there."""
+        digest = hashlib.sha256(f"{documents.digest()} {column}".encode()).hexdigest()[:32]
+        return ColumnValues(cache.open(f"column-{digest}", partial(_write, documents, column)))
+
+    def take(self, numbers: np.ndarray) -> list[Any]:
+        """Return the values of some documents as Python objects."""
+        places = np.searchsorted(self._firsts, numbers, side="right") - 1
+        offsets = numbers - self._firsts[places]
+        pairs = zip(places.tolist(), offsets.tolist(), strict=True)
+        return [self._batch(place)[offset].as_py() for place, offset in pairs]
+
+    @cached_property
+    def _firsts(self) -> np.ndarray:
+        firsts: np.ndarray = np.load(self.folder / _FIRSTS)
+        return firsts
+
+    @cached_property
+    def _file(self) -> pa.ipc.RecordBatchFileReader:
+        return pa.ipc.open_file(pa.memory_map(str(self.folder / _VALUES)))
+
+    @cached_property
+    def _batch(self) -> Any:
+        return lru_cache(_CACHED_BATCHES)(lambda number: self._file.get_batch(number).column(0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder}
+
+
+def _write(documents: PinnedTable, column: str, folder: Path) -> None:
+    """Copy a column of the documents to an Arrow file in a folder, and write where its batches begin."""
+    schema = pa.schema([documents.schema.field(column)])
+    firsts = [0]
+    with pa.ipc.new_file(str(folder / _VALUES), schema) as file:
+        for _, part in documents.read([column], _concatenate):
+            for batch in part.to_batches():
+                file.write_batch(batch)
+                firsts.append(firsts[-1] + batch.num_rows)
+    np.save(folder / _FIRSTS, np.array(firsts[:-1], np.int64))
+
+
+def _concatenate(groups: RowGroups) -> pa.Table:
+    parts = list(groups)
+    return pa.concat_tables(parts) if parts else pa.table({})
+
+
+class SampleDocuments:
+    """The documents of the samples of an epoch, found without reading the table."""
+
+    def __init__(self, rows: TableRows, plan: EpochPlan, epoch: int) -> None:
+        self._plan = plan
+        self._stream: EpochStream = plan.stream(epoch)
+        self._group = lru_cache(_CACHED_GROUPS)(rows.documents_of)
+        self._block = lru_cache(2 * plan.lanes)(partial(plan.block, epoch))
+
+    def of(self, sample: int) -> np.ndarray:
+        """Return the numbers of the documents of a sample, in its order, (n,) int64.
+
+        Those of a window have tokens in its inputs; the label of the last one does not count.
+        """
+        plan = self._plan
+        position, lane = divmod(sample, plan.lanes)
+        number, slot = divmod(position, plan.block_windows)
+        start, order = self._block(lane, number)
+        first = (start + int(order[slot])) * plan.seq_len
+        parts = []
+        for index in self._stream.group_indices(first, first + plan.seq_len):
+            documents, ends = self._group(int(self._stream.groups[index]))
+            base = self._stream.start(index)
+            if plan.overlap == 0:  # the stream consists of documents
+                parts.append(documents[first - base : first - base + 1])
+                continue
+            begin = int(np.searchsorted(ends, first - base, side="right"))
+            last = int(np.searchsorted(ends, first + plan.seq_len - base, side="left"))
+            parts.append(documents[begin : last + 1])
+        return np.concatenate(parts)
+
+
+class ReaderWithColumns:
+    """A reader of an epoch's batches that adds columns of the documents."""
+
+    def __init__(
+        self,
+        reader: AbstractContextManager[Reader],
+        columns: dict[str, ColumnValues],
+        documents: SampleDocuments,
+        *,
+        is_padded: bool,
+    ) -> None:
+        self._context = reader
+        self._columns = columns
+        self._documents = documents
+        self._is_padded = is_padded
+        self._stack = ExitStack()
+
+    def batch(self, samples: Sequence[int]) -> Batch:
+        """Return a batch with a list for each column, which has an item for each row."""
+        batch = self._reader.batch(samples)
+        numbers = [self._documents.of(sample) for sample in samples]
+        ends = np.cumsum([len(part) for part in numbers]).tolist()
+        for name, column in self._columns.items():
+            values = column.take(np.concatenate(numbers))
+            if not self._is_padded:
+                values = [
+                    values[end - len(part) : end] for part, end in zip(numbers, ends, strict=True)
+                ]
+            batch[name] = values
+        return batch
+
+    def __enter__(self) -> Self:
+        self._reader = self._stack.enter_context(self._context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
