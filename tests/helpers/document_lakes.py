@@ -13,7 +13,7 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake.commit_info import to_commit_info
-from etl.lake.table_specs import DOCUMENTS, DUPLICATES, TOKENS
+from etl.lake.table_specs import DOCUMENTS, TOKENS
 
 MAX_TOKENS = 64
 """Document i has the tokens i * MAX_TOKENS, i * MAX_TOKENS + 1, ..."""
@@ -49,19 +49,9 @@ class Doc:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """A row of ``duplicates``: a document and its keeper."""
-
-    doc: Doc
-    keeper: Doc
-    kind: str = schemas.CUT
-
-
 def make_document_lake(
     url: str,
     docs: Sequence[Doc],
-    cuts: Sequence[Cut] = (),
     *,
     shuffled: bool = False,
     lost: str = "",
@@ -83,21 +73,15 @@ def make_document_lake(
         partition = {"verdict": verdict}
         files += _write(documents.url, schema, DOCUMENTS.layout, table, partition)
     documents = documents.commit(files, transactions={})
-    inputs = [documents]
-    if cuts:
-        duplicates = Table.create(f"{url}/duplicates", schemas.DUPLICATES, DUPLICATES.layout)
-        table = pa.Table.from_pylist([_duplicate(cut) for cut in cuts], schemas.DUPLICATES)
-        added = _write(duplicates.url, schemas.DUPLICATES, DUPLICATES.layout, table)
-        inputs.append(duplicates.commit(added, transactions={}))
     numbered = [(i, doc) for i, doc in enumerate(docs) if doc.length is not None]
     by_source = {
         source: [d for d in numbered if d[1].source == source] for source in _sources(docs)
     }
-    tokens = _add_tokens(f"{url}/tokens", list(by_source.values()), inputs)
+    tokens = _add_tokens(f"{url}/tokens", list(by_source.values()), documents)
     if shuffled:
         random.Random(0).shuffle(numbered)
         half = len(numbered) // 3
-        _add_tokens(f"{url}/tokens_shuffled", [numbered[:half], numbered[half:]], [tokens])
+        _add_tokens(f"{url}/tokens_shuffled", [numbered[:half], numbered[half:]], tokens)
     return url
 
 
@@ -126,7 +110,7 @@ def naive_seed(purpose: str, seed: int) -> int:
 
 
 def naive_is_validation(doc: Doc, share: float, seed: int) -> bool:
-    """Return whether a document that is in no cluster is for validation."""
+    """Return whether a document is for validation."""
     content = doc.content_hash
     key = naive_key(doc, -6) if content is None else int.from_bytes(content[:8], "little")
     position = naive_mix(naive_mix(key) ^ naive_seed("split", seed))
@@ -142,21 +126,7 @@ def _document(doc: Doc) -> dict[str, object]:
     return {name: getattr(doc, name) for name in names}
 
 
-def _duplicate(cut: Cut) -> dict[str, object]:
-    return {
-        "source": cut.doc.source,
-        "row": cut.doc.row,
-        "keeper_source": cut.keeper.source,
-        "keeper_row": cut.keeper.row,
-        "kind": cut.kind,
-        "similarity": 0.5,
-        "file": "",
-    }
-
-
-def _add_tokens(
-    url: str, files: Sequence[Sequence[tuple[int, Doc]]], inputs: Sequence[Table]
-) -> Table:
+def _add_tokens(url: str, files: Sequence[Sequence[tuple[int, Doc]]], made_from: Table) -> Table:
     table = Table.create(url, schemas.TOKENS, _TOKENS_LAYOUT)
     schema = pa.schema([field for field in schemas.TOKENS if field.name != "token_end"])
     added: list[DataFile] = []
@@ -173,6 +143,8 @@ def _add_tokens(
         ]
         part = pa.Table.from_pylist(rows, schema)
         added += _write(url, schemas.TOKENS, _TOKENS_LAYOUT, part)
+    name, version = made_from.url.rpartition("/")[2], made_from.version
+    made = schemas.InputTable(name=name, url=made_from.url, version=version)
     record = schemas.Lineage(
         run_id="0",
         recipe="test",
@@ -181,10 +153,7 @@ def _add_tokens(
         step="tokens",
         generation=1,
         versions={},
-        input_tables=[
-            schemas.InputTable(name=t.url.rpartition("/")[2], url=t.url, version=t.version)
-            for t in inputs
-        ],
+        input_tables=[made],
         started="",
         committed="",
     )

@@ -22,7 +22,6 @@ from etl.loader.replay import replay
 from etl.loader.views.shared_folders import share_folders
 from tests.helpers.document_lakes import (
     MAX_TOKENS,
-    Cut,
     Doc,
     make_document_lake,
     naive_is_validation,
@@ -253,28 +252,6 @@ def test_two_sides_have_each_document_once_and_keep_it(tmp_path, cache):
     validation = {docs[i].text for i in read[f"{large}/tokens", "validation"]}
     assert not validation & {docs[i].text for i in read[f"{large}/tokens", "train"]}
     assert 0.15 < len(read[f"{large}/tokens", "validation"]) / 160 < 0.45
-
-
-def test_documents_that_share_units_are_on_one_side(tmp_path, cache):
-    docs = [Doc(source=f"f{i % 3}", row=i, text=f"text {i}") for i in range(90)]
-    dropped = Doc(source="f9", row=0, length=None, text="dropped")
-    elsewhere = Doc(source="gone", row=5)
-    cuts = [Cut(doc=docs[i], keeper=docs[i - 30]) for i in range(30, 80)]  # chains of three
-    cuts += [Cut(doc=doc, keeper=dropped) for doc in docs[80:85]]
-    cuts += [Cut(doc=dropped, keeper=docs[3], kind="near")]
-    cuts += [Cut(doc=doc, keeper=elsewhere) for doc in docs[85:]]
-    lake = make_document_lake(str(tmp_path / "lake"), [*docs, dropped], cuts)
-    for seed in range(4):
-        view = View(split=Split(side="validation", share=0.5, seed=seed))
-        dataset = TokenDataset(lake, seq_len=64, format=Format(pad_id=0), view=view)
-        validation = set(read_documents(dataset))
-        groups = [{i, i + 30, i + 60} for i in range(20)] + [{i, i + 30} for i in range(20, 30)]
-        groups[3] |= {*range(80, 85)}
-        groups.append({*range(85, 90)})
-        assert all(group <= validation or not group & validation for group in groups)
-        assert {i for i in range(30) if naive_is_validation(docs[i], 0.5, seed)} == {
-            i for i in validation if i < 30
-        }
 
 
 def test_the_second_opening_reads_the_cache(tmp_path, cache):

@@ -13,44 +13,30 @@ import pyarrow.compute as pc
 
 from etl.errors import LoaderError
 from etl.lake.random_keys import random_keys, seed_for, uniform
-from etl.loader.views.pinned_documents import Pinned, PinnedTable, RowGroups
-from etl.loader.views.split_sides import (
-    COLUMNS,
-    Clusters,
-    Sides,
-    default_sides,
-    read_clusters,
-    sides_of,
-)
+from etl.loader.views.pinned_documents import PinnedTable, RowGroups
+from etl.loader.views.split_sides import COLUMNS, are_on_side
 from etl.loader.views.view import View
 from etl.schemas import ADDRESS
 
 
 class _FileTimes(NamedTuple):
-    """How often the documents of a data file are read, before the split, and their sides."""
+    """How often the documents of a data file are read."""
 
     times: np.ndarray  # (n,) uint8
-    sides: list[Sides]  # of each row group; empty without a split
     nulls: dict[str, int]  # values that are null, for columns of ``repeat`` without a pair for null
 
 
-def evaluate(view: View, pinned: Pinned) -> np.ndarray:
+def evaluate(view: View, documents: PinnedTable) -> np.ndarray:
     """Return how often each document is read in an epoch, (documents,) uint8.
 
     Raises LoaderError if a column does not exist or has another type than the view needs, if the condition
     is not valid, or if a column of ``repeat`` has nulls but no pair for them.
     """
-    documents = pinned.documents
-    evaluation = _Evaluation.of(view, pinned)
+    evaluation = _Evaluation.of(view, documents)
     times = np.zeros(documents.num_rows, np.uint8)
-    sides: list[tuple[int, Sides]] = []
     nulls = dict.fromkeys(view.repeat, 0)
     for file, part in documents.read(evaluation.columns, evaluation.evaluate_file):
-        first = file.first
-        times[first : first + file.rows] = part.times
-        for side in part.sides:
-            sides.append((first, side))
-            first += len(side.own)
+        times[file.first : file.first + file.rows] = part.times
         for column, count in part.nulls.items():
             nulls[column] += count
     for column, count in nulls.items():
@@ -60,23 +46,7 @@ def evaluate(view: View, pinned: Pinned) -> np.ndarray:
                 where=documents.url,
                 hint=f"add (None, times) to repeat[{column!r}], or `{column} IS NOT NULL` to where",
             )
-    if view.split is not None:
-        is_validation = _merge(sides, default_sides(evaluation.clusters, view.split), len(times))
-        times[is_validation != (view.split.side == "validation")] = 0
     return times
-
-
-def _merge(sides: list[tuple[int, Sides]], clusters: np.ndarray, count: int) -> np.ndarray:
-    """Return which of all documents are for validation; those of a cluster as its first document."""
-    is_validation = np.zeros(count, bool)
-    for first, side in sides:
-        is_validation[first : first + len(side.own)] = side.own
-        rows, numbers = side.firsts
-        clusters[numbers] = side.own[rows]
-    for first, side in sides:
-        rows, numbers = side.members
-        is_validation[rows + first] = clusters[numbers]
-    return is_validation
 
 
 @dataclass(frozen=True)
@@ -86,11 +56,9 @@ class _Evaluation:
     view: View
     columns: list[str]
     where_columns: list[str]
-    clusters: Clusters
 
     @staticmethod
-    def of(view: View, pinned: Pinned) -> "_Evaluation":
-        documents = pinned.documents
+    def of(view: View, documents: PinnedTable) -> "_Evaluation":
         where_columns = _columns_of_where(view.where, documents)
         documents.check_columns(view.repeat)
         for name in view.repeat:
@@ -99,19 +67,18 @@ class _Evaluation:
                 raise LoaderError(
                     f"repeat needs a numeric column, but {name} is {kind}", where=documents.url
                 )
-        clusters = read_clusters(None if view.split is None else pinned.duplicates)
         columns = [*ADDRESS, *where_columns, *view.repeat, *(COLUMNS if view.split else ())]
-        return _Evaluation(view, list(dict.fromkeys(columns)), where_columns, clusters)
+        return _Evaluation(view, list(dict.fromkeys(columns)), where_columns)
 
     def evaluate_file(self, groups: RowGroups) -> _FileTimes:
         """Return how often the documents of a file are read."""
-        times, sides, nulls = [np.empty(0, np.uint8)], [], dict.fromkeys(self.view.repeat, 0)
+        parts, nulls = [np.empty(0, np.uint8)], dict.fromkeys(self.view.repeat, 0)
         for rows in groups:
             is_kept = _holds(self.view.where, rows.select(self.where_columns))
-            times.append((self._times(rows, is_kept, nulls) * is_kept).astype(np.uint8))
             if self.view.split is not None:
-                sides.append(sides_of(rows, self.view.split, self.clusters))
-        return _FileTimes(np.concatenate(times), sides, nulls)
+                is_kept &= are_on_side(rows, self.view.split)
+            parts.append((self._times(rows, is_kept, nulls) * is_kept).astype(np.uint8))
+        return _FileTimes(np.concatenate(parts), nulls)
 
     def _times(self, rows: pa.Table, is_kept: np.ndarray, nulls: dict[str, int]) -> np.ndarray:
         """Return how often documents are repeated, (n,) float64; count nulls in those that are kept."""

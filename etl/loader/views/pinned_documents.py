@@ -116,11 +116,10 @@ class PinnedTable:
 
 @dataclass(frozen=True)
 class Pinned:
-    """The tables behind a token table: itself, the kept documents, and ``duplicates`` if it was read."""
+    """A token table, and the kept documents that it was made from."""
 
     tokens: PinnedTable
     documents: PinnedTable
-    duplicates: PinnedTable | None
 
 
 def find_pinned(index: TableIndex) -> Pinned:
@@ -139,13 +138,9 @@ def find_pinned(index: TableIndex) -> Pinned:
             where=index.url,
             hint="write the tokens with `etl run`, and keep the tables of a lake in one folder",
         )
-    duplicates = None
-    if "duplicates" in versions:
-        duplicates = _pin(lake, "duplicates", versions["duplicates"], index.remote)
     return Pinned(
         _pinned(table, index.remote, by=("path",)),
-        _pin(lake, "documents", versions["documents"], index.remote),
-        duplicates,
+        _pin_documents(lake, versions["documents"], index.remote),
     )
 
 
@@ -160,16 +155,14 @@ def _versions_read_by(table: Table) -> Mapping[str, int]:
     return versions
 
 
-def _pin(lake: str, name: str, version: int, remote: Remote | None) -> PinnedTable:
+def _pin_documents(lake: str, version: int, remote: Remote | None) -> PinnedTable:
     try:
-        table = releases.open_version(storage.join(lake, name), version)
+        table = releases.open_version(storage.join(lake, "documents"), version)
     except TableError as error:
-        what = f"a view needs version {version} of {name}, but {error.what}"
+        what = f"a view needs version {version} of documents, but {error.what}"
         raise LoaderError(what, where=error.where, hint=error.hint) from error
-    is_documents = name == "documents"
     # Neighbours in ``tokens`` are then neighbours here, too.
-    by = ("min.source", "min.row", "path") if is_documents else ("path",)
-    return _pinned(table, remote, by=by, verdict="kept" if is_documents else None)
+    return _pinned(table, remote, by=("min.source", "min.row", "path"), verdict="kept")
 
 
 def _pinned(

@@ -51,9 +51,7 @@ def select_rows(
     Raises LoaderError if the view is not valid for the table, or selects no tokens.
     """
     settings = {**view.settings(), "columns": None}
-    duplicates = pinned.duplicates if view.split is not None else None
-    parts = [_FORMAT, index.digest(), pinned.documents.digest(), settings]
-    key = _key("rows", *parts, None if duplicates is None else duplicates.digest())
+    key = _key("rows", _FORMAT, index.digest(), pinned.documents.digest(), settings)
     folder = cache.open(key, partial(_select, index, rows, view, pinned))
     group, copy, tokens, documents = (
         np.load(folder / name) for name in (_GROUP, _COPY, _TOKENS, _DOCUMENTS)
@@ -77,7 +75,7 @@ def _key(kind: str, *parts: object) -> str:
 
 def _select(index: TableIndex, rows: TableRows, view: View, pinned: Pinned, folder: Path) -> None:
     """Evaluate a view, and write the files of its selection to a folder."""
-    times_of = evaluate(view, pinned)
+    times_of = evaluate(view, pinned.documents)
     count = len(rows.document.values)
     times = np.lib.format.open_memmap(folder / _TIMES, mode="w+", dtype=np.uint8, shape=(count,))
     for start in range(0, count, _ROWS_AT_ONCE):

@@ -28,9 +28,9 @@ Pair = tuple[float | None, float]
 class Split:
     """One of two complementary sides of a table: ``share`` of the documents are for validation.
 
-    The side of a document depends only on its text and ``seed``: it stays when rows are added, and is the
-    same in another lake. Documents with the same ``content_hash`` are on one side, and so are documents
-    whose common paragraphs, lines or sentences `dedup_paragraphs` has recorded.
+    The side of a document depends only on its ``content_hash`` and ``seed``: it stays when rows are added,
+    is the same in another lake, and documents with equal texts are on one side. Near-duplicates are only on
+    one side if the recipe has `dedup_minhash`, which keeps one document of each cluster.
 
     >>> Split(side="validation", share=0.01).share
     0.01
