@@ -110,6 +110,9 @@ class ShardedDataset(IterableDataset[Batch]):
     format: Format
     """The tensors of the batches."""
 
+    columns: Sequence[str] = ()
+    """The columns of the documents that come with the batches."""
+
     def __init__(self, *, num_samples: int, identity: State, shard: Shard) -> None:
         self.num_samples = num_samples
         """The number of samples of an epoch, over all ranks."""
@@ -388,11 +391,12 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
                 hint=f"leave out shard, or {_BATCHES_HINT}",
             )
-        if self.format.cu_seqlens:
+        if self.format.cu_seqlens or self.columns:
+            what = "document lengths" if self.format.cu_seqlens else "columns"
             raise LoaderError(
-                "the document lengths of single rows cannot be stacked, as a prepared loader would do",
+                f"the {what} of single rows cannot be stacked, as a prepared loader would do",
                 where=self.where,
-                hint=f"set other options of Format, or {_BATCHES_HINT}",
+                hint=f"leave them out of Format and View, or {_BATCHES_HINT}",
             )
         self._reads_ahead = prepared.reads_ahead
         steps = Steps(

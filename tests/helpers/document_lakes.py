@@ -18,9 +18,8 @@ from etl.lake.table_specs import DOCUMENTS, TOKENS
 MAX_TOKENS = 64
 """Document i has the tokens i * MAX_TOKENS, i * MAX_TOKENS + 1, ..."""
 
-_TOKENS_LAYOUT = replace(
-    TOKENS.layout, row_group_bytes=400, page_bytes=64
-)  # many row groups and pages
+MANY_ROW_GROUPS = replace(TOKENS.layout, row_group_bytes=400, page_bytes=64)
+"""A layout of tokens with many row groups and pages."""
 _MASK = (1 << 64) - 1
 
 
@@ -55,6 +54,7 @@ def make_document_lake(
     *,
     shuffled: bool = False,
     lost: str = "",
+    layout: Layout = MANY_ROW_GROUPS,
 ) -> str:
     """Create a lake with some documents, or add them to it; each input file has one data file per verdict.
 
@@ -77,11 +77,11 @@ def make_document_lake(
     by_source = {
         source: [d for d in numbered if d[1].source == source] for source in _sources(docs)
     }
-    tokens = _add_tokens(f"{url}/tokens", list(by_source.values()), documents)
+    tokens = _add_tokens(f"{url}/tokens", list(by_source.values()), documents, layout)
     if shuffled:
         random.Random(0).shuffle(numbered)
         half = len(numbered) // 3
-        _add_tokens(f"{url}/tokens_shuffled", [numbered[:half], numbered[half:]], tokens)
+        _add_tokens(f"{url}/tokens_shuffled", [numbered[:half], numbered[half:]], tokens, layout)
     return url
 
 
@@ -126,8 +126,10 @@ def _document(doc: Doc) -> dict[str, object]:
     return {name: getattr(doc, name) for name in names}
 
 
-def _add_tokens(url: str, files: Sequence[Sequence[tuple[int, Doc]]], made_from: Table) -> Table:
-    table = Table.create(url, schemas.TOKENS, _TOKENS_LAYOUT)
+def _add_tokens(
+    url: str, files: Sequence[Sequence[tuple[int, Doc]]], made_from: Table, layout: Layout
+) -> Table:
+    table = Table.create(url, schemas.TOKENS, layout)
     schema = pa.schema([field for field in schemas.TOKENS if field.name != "token_end"])
     added: list[DataFile] = []
     for docs in files:
@@ -142,7 +144,7 @@ def _add_tokens(url: str, files: Sequence[Sequence[tuple[int, Doc]]], made_from:
             for number, doc in docs
         ]
         part = pa.Table.from_pylist(rows, schema)
-        added += _write(url, schemas.TOKENS, _TOKENS_LAYOUT, part)
+        added += _write(url, schemas.TOKENS, layout, part)
     name, version = made_from.url.rpartition("/")[2], made_from.version
     made = schemas.InputTable(name=name, url=made_from.url, version=version)
     record = schemas.Lineage(

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 
 from etl.delta.table import Table
 from etl.errors import LoaderError, StorageError
-from etl.loader import Format, Shard, Shuffle, Split, TokenDataset, TokenMixture, View
+from etl.lake.table_specs import TOKENS
+from etl.loader import Expect, Format, Shard, Shuffle, Split, TokenDataset, TokenMixture, View
 from etl.loader.replay import replay
 from etl.loader.views.shared_folders import share_folders
 from tests.helpers.document_lakes import (
@@ -324,6 +325,23 @@ def test_a_view_that_is_not_valid_is_an_error(doc_lake, cache, view, message):
     with pytest.raises(LoaderError, match=message):
         TokenDataset(doc_lake, seq_len=6, view=view())
     assert not list(cache.glob("rows-*"))
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_pages_without_selected_rows_are_not_decompressed(tmp_path, cache, empty):
+    docs = [Doc(source="a", row=i, length=40_000 if i == 8 else 30_000) for i in range(16)]
+    if empty:
+        docs.append(Doc(source="a", row=16, length=0))
+    lake = make_document_lake(str(tmp_path / "lake"), docs, layout=TOKENS.layout)
+    options = {"seq_len": 89_999, "shuffle": False, "expect": Expect(vocab_size=31_000)}
+    with pytest.raises(LoaderError, match="token id 31000 is out of range"):
+        rows_of(TokenDataset(lake, **options))
+    dataset = TokenDataset(lake, view=View(where="row < 2 OR row >= 15"), **options)
+    if empty:  # pages count an empty list as a value, so that all before a row must be read
+        with pytest.raises(LoaderError, match="token id 31000 is out of range"):
+            rows_of(dataset)
+    else:
+        assert rows_of(dataset) == [[t for i in (0, 1, 15) for t in tokens_of(i, docs[i])]]
 
 
 def test_rows_without_a_document_are_an_error(tmp_path, cache):

@@ -12,6 +12,8 @@ from etl.loader.fetch.token_stream import Piece, RowGroups
 
 _PAGE_TOKENS = 1 << 16  # a gap of a page or more is skipped; chosen here: a page has 256 kB
 
+_NONE = np.zeros(0, np.int64)
+
 
 def open_row_groups(index: TableIndex, files: Files) -> RowGroups:
     """Return the decoder of the row groups of an index: of all their rows, or of those selected."""
@@ -33,34 +35,33 @@ class _SelectedRowGroups(RowGroups):
 
         Raises as the pieces of whole row groups do.
         """
-        spans = self._rows.spans(number)
-        sizes = spans[:, 1] - spans[:, 0]
+        starts, stops = self._rows.spans(number)
+        sizes = stops - starts
         before = np.cumsum(sizes) - sizes  # the selected tokens before each span
-        span = int(np.searchsorted(before + sizes, skip, side="right"))
-        if span == len(spans):
-            return
-        starts = self.document_starts(number)[:-1] if boundaries else np.zeros(0, np.int64)
-        token = int(spans[span, 0]) + max(skip - int(before[span]), 0)  # the next one to read
+        span = int(np.searchsorted(before, skip, side="right")) - 1
+        document_starts = self.document_starts(number)[:-1] if boundaries else _NONE
+        token = int(starts[span]) + skip - int(before[span])  # the next one to read
+        can_skip = bool(self._rows.lengths_of(number).all())  # not over empty rows
         pieces = super().pieces(number, skip=token)
-        while span < len(spans):
+        while token < stops[-1]:
             piece = next(pieces)  # a row group that ends too early raises
             stop = piece.start + len(piece.tokens)
-            done = int(before[span]) + token - int(spans[span, 0])
-            parts = []
-            while span < len(spans) and token < stop:
-                end = min(stop, int(spans[span, 1]))
-                parts.append(piece.tokens[token - piece.start : end - piece.start])
-                token = end
-                if end == spans[span, 1]:
-                    span += 1
-                    token = int(spans[span, 0]) if span < len(spans) else stop
-            del piece  # the next piece can reuse its memory
-            if parts:
-                tokens = parts[0] if len(parts) == 1 else np.concatenate(parts)
-                first, last = np.searchsorted(starts, (done, done + len(tokens)))
-                yield Piece(done, tokens, starts[first:last] - done)
-                del parts, tokens
-            if span < len(spans) and token - stop >= _PAGE_TOKENS:
+            if stop <= token:
+                continue
+            last = int(np.searchsorted(starts, stop))  # the first span that begins after the piece
+            froms = np.maximum(starts[span:last], token) - piece.start
+            ends = np.minimum(stops[span:last], stop) - piece.start
+            bounds = zip(froms.tolist(), ends.tolist(), strict=True)
+            parts = [piece.tokens[first:end] for first, end in bounds]
+            done = int(before[span]) + token - int(starts[span])
+            tokens = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            del piece, parts  # the next piece can reuse their memory
+            first, end = np.searchsorted(document_starts, (done, done + len(tokens)))
+            yield Piece(done, tokens, document_starts[first:end] - done)
+            del tokens
+            span = int(np.searchsorted(stops, stop, side="right"))
+            token = max(int(starts[span]), stop) if span < len(stops) else stop
+            if can_skip and token - stop >= _PAGE_TOKENS:
                 pieces.close()
                 pieces = super().pieces(number, skip=token)
         pieces.close()

@@ -64,8 +64,11 @@ class TableRows:
         ends = np.cumsum(lengths[rows], dtype=np.int64)
         return self.document.values[rows + int(self.first[number])], ends
 
-    def spans(self, number: int) -> np.ndarray:
-        """Return the tokens of a row group that are read, as (n, 2) int64: ranges that do not touch."""
+    def spans(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the starts and ends of the tokens of a row group that are read, as ranges that do not touch.
+
+        Both are (n,) int64, and n is at least 1.
+        """
         lengths = self.lengths_of(number)
         stops = np.cumsum(lengths, dtype=np.int64)
         rows = np.flatnonzero(self.selected(number) & (lengths > 0))
@@ -73,7 +76,7 @@ class TableRows:
         is_first = np.ones(len(rows), bool)
         is_first[1:] = starts[1:] != stops[:-1]
         is_last = np.roll(is_first, -1)
-        return np.stack([starts[is_first], stops[is_last]], axis=1)
+        return starts[is_first], stops[is_last]
 
     def _slice(self, number: int) -> slice:
         first = int(self.first[number])

@@ -100,17 +100,18 @@ class SampleDocuments:
         number, slot = divmod(position, plan.block_windows)
         start, order = self._block(lane, number)
         first = (start + int(order[slot])) * plan.seq_len
-        parts = []
-        for index in self._stream.group_indices(first, first + plan.seq_len):
+        index = self._stream.group_index(first)
+        base = self._stream.start(index)
+        if plan.overlap == 0:  # the stream consists of documents
+            documents, _ = self._group(int(self._stream.groups[index]))
+            return documents[first - base : first - base + 1]
+        parts, stop = [], first + plan.seq_len
+        while base < stop:
             documents, ends = self._group(int(self._stream.groups[index]))
-            base = self._stream.start(index)
-            if plan.overlap == 0:  # the stream consists of documents
-                parts.append(documents[first - base : first - base + 1])
-                continue
-            begin = int(np.searchsorted(ends, first - base, side="right"))
-            last = int(np.searchsorted(ends, first + plan.seq_len - base, side="left"))
-            parts.append(documents[begin : last + 1])
-        return np.concatenate(parts)
+            bounds = ends.searchsorted((first - base, stop - base - 1), side="right")
+            parts.append(documents[bounds[0] : bounds[1] + 1])
+            base, index = base + int(ends[-1]), index + 1
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class ReaderWithColumns:

@@ -33,4 +33,4 @@ def are_on_side(rows: pa.Table, split: Split) -> np.ndarray:
     keys[is_valid] = np.frombuffer(content, "<u8")[::2]
     positions = uniform(mix(mix(keys) ^ np.uint64(seed_for("split", split.seed))))
     are_in_validation: np.ndarray = positions < split.share
-    return are_in_validation == (split.side == "validation")
+    return are_in_validation if split.side == "validation" else ~are_in_validation
