@@ -89,7 +89,7 @@ def _select(index: TableIndex, rows: TableRows, view: View, pinned: Pinned, fold
             f"the view selects no tokens: of {pinned.documents.num_rows:,} kept documents, it selects "
             f"{np.count_nonzero(times_of):,}",
             where=index.url,
-            hint="check where, repeat and split of View; `etl report` shows the values of columns",
+            hint="check where, repeat and split of View; `etl show` prints the columns of documents",
         )
     order = _spread(group, copy, tokens)
     for name, values, kind in (
