@@ -28,7 +28,7 @@ from etl.loader.order.evenness import Evenness
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Batches
-from etl.loader.views.view import Split, View
+from etl.loader.views.view import Prefix, Split, View
 
 __all__ = [
     "Batches",
@@ -36,6 +36,7 @@ __all__ = [
     "Evenness",
     "Expect",
     "Format",
+    "Prefix",
     "Remote",
     "Shard",
     "Shuffle",

@@ -199,22 +199,18 @@ class TokenDataset(ShardedDataset):
         self, epoch: int, batch_format: Format | None = None, budget: BlockBudget = IN_ORDER
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another."""
-        batch_format = batch_format or self.format
-        reader: AbstractContextManager[Reader]
-        if batch_format.pad_id is not None:
-            reader = PaddedReader(
-                self._index,
-                self._plan,
-                epoch=epoch,
-                seq_len=self.seq_len,
-                batch_format=batch_format,
-                budget=budget,
-            )
-        else:
-            reader = PackedReader(
-                self._index, self._plan, epoch=epoch, batch_format=batch_format, budget=budget
-            )
-        return self._view.add_columns(reader, self._plan, epoch)
+
+        def open_plain(batch_format: Format) -> AbstractContextManager[Reader]:
+            options: dict[str, Any] = {
+                "epoch": epoch,
+                "batch_format": batch_format,
+                "budget": budget,
+            }
+            if batch_format.pad_id is None:
+                return PackedReader(self._index, self._plan, **options)
+            return PaddedReader(self._index, self._plan, seq_len=self.seq_len, **options)
+
+        return self._view.open_reader(open_plain, batch_format or self.format, self._plan, epoch)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.
@@ -226,10 +222,14 @@ class TokenDataset(ShardedDataset):
         window, stream = self._plan.window(epoch, sample), self._plan.stream(epoch)
         if self.format.pad_id is not None:
             max_tokens = self.seq_len + 1
-            return find_documents.locate_document(
+            spans = find_documents.locate_document(
                 self._index, stream, document=window, num_tokens=max_tokens
             )
-        return find_documents.locate_window(self._index, self._plan, stream, window=window)
+        else:
+            spans = find_documents.locate_window(self._index, self._plan, stream, window=window)
+        if self._view.has_prefixes(epoch * self.num_samples + sample):
+            return spans
+        return find_documents.without_prefixes(spans)
 
     def evenness(
         self, *, batch_size: int, epoch: int | None = None, max_batches: int = 64

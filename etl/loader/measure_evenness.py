@@ -40,6 +40,7 @@ class _Sources:
                 raise decoding_error(self._index.uri(path), group, error) from error
         rows = self._index.select(number, rows)
         lengths = np.array(rows["num_tokens"].to_pylist(), np.int64)
+        lengths += self._index.prefix_lengths(number, lengths)
         numbers = [np.empty(0, np.int64)]
         for chunk in rows["source"].chunks:
             names = chunk.dictionary.to_pylist()

@@ -58,7 +58,8 @@ def make_document_lake(
 ) -> str:
     """Create a lake with some documents, or add them to it; each input file has one data file per verdict.
 
-    The tokens of all documents are numbered from 0 in each call. ``shuffled`` adds ``tokens_shuffled``.
+    The data files of tokens are in the order of the input files. The tokens of all documents are numbered
+    from 0 in each call. ``shuffled`` adds ``tokens_shuffled``.
     The documents of the file ``lost`` are not in ``documents``.
     """
     schema = schemas.documents(["quality"])
@@ -132,7 +133,7 @@ def _add_tokens(
     table = Table.create(url, schemas.TOKENS, layout)
     schema = pa.schema([field for field in schemas.TOKENS if field.name != "token_end"])
     added: list[DataFile] = []
-    for docs in files:
+    for place, docs in enumerate(files):
         rows = [
             {
                 "id": f"{doc.source}-{doc.row}",
@@ -144,7 +145,9 @@ def _add_tokens(
             for number, doc in docs
         ]
         part = pa.Table.from_pylist(rows, schema)
-        added += _write(url, schemas.TOKENS, layout, part)
+        # Files in order; in the shuffled table, all of one bucket, so that their row groups alternate.
+        digits = "0" * 15 + "1" if url.endswith("tokens_shuffled") else f"{place:016x}"
+        added += _write(url, schemas.TOKENS, layout, part, name=digits + "f" * 16)
     name, version = made_from.url.rpartition("/")[2], made_from.version
     made = schemas.InputTable(name=name, url=made_from.url, version=version)
     record = schemas.Lineage(
@@ -169,7 +172,8 @@ def _write(
     layout: Layout,
     rows: pa.Table,
     partition: dict[str, str] | None = None,
+    name: str = "f" * 32,
 ) -> list[DataFile]:
-    writer = DataFileWriter(url, schema, layout, name="f" * 32, partition=partition)
+    writer = DataFileWriter(url, schema, layout, name=name, partition=partition)
     writer.append(rows)
     return list(writer.close())

@@ -4,9 +4,11 @@ import pytest
 from distributed import Client
 from upath import UPath
 
+from etl.errors import LoaderError
 from etl.job.run import run
 from etl.job.shuffle import ShuffleSettings, shuffle
-from etl.loader import Format, Split, TokenDataset, View
+from etl.loader import Format, Prefix, Split, TokenDataset, View
+from etl.loader.replay import replay
 from etl.stages import DedupMinhash, Tokenize, Where
 from tests.helpers.lake_rows import rows
 from tests.helpers.near_duplicates import make, planted, write
@@ -62,3 +64,16 @@ def test_views_of_the_tables_of_a_lake(
             assert not train & validation
             assert all(train & kept >= before & kept for before in sides)
             sides.append(train)
+            check_prefixes(table, str(tiny_tokenizer))
+
+
+def check_prefixes(table: str, tokenizer: str) -> None:
+    """Check the text of some rows with prefixes, and that another tokenizer is refused."""
+    view = View(prefix=Prefix(column="id", template="{}: ", tokenizer=tokenizer))
+    dataset = TokenDataset(table, seq_len=64, format=Format(pad_id=0), view=view)
+    for row in replay(dataset, batch_size=4, tokenizer=tokenizer).rows:
+        (passage,) = row.passages
+        assert (passage.text or "").startswith(f"{passage.span.id}: ")
+    other = Prefix(column="id", tokenizer="pipelines/sample/tokenizer.json")
+    with pytest.raises(LoaderError, match=r"not the one of the table(.|\n)*hint: use tokenizer"):
+        TokenDataset(table, seq_len=64, view=View(prefix=other))

@@ -17,7 +17,10 @@ _NONE = np.zeros(0, np.int64)
 
 def open_row_groups(index: TableIndex, files: Files) -> RowGroups:
     """Return the decoder of the row groups of an index: of all their rows, or of those selected."""
-    return RowGroups(index, files) if index.rows is None else _SelectedRowGroups(index, files)
+    if index.rows is None:
+        return RowGroups(index, files)
+    selected = _SelectedRowGroups(index, files)
+    return selected if index.rows.prefixes is None else _PrefixedRowGroups(index, files, selected)
 
 
 class _SelectedRowGroups(RowGroups):
@@ -70,3 +73,44 @@ class _SelectedRowGroups(RowGroups):
         """Return the starts of the selected documents and the end of the last one, (rows + 1,) int64."""
         lengths = self._rows.lengths_of(number)[self._rows.selected(number)]
         return np.cumsum(np.concatenate([np.zeros(1, np.int64), lengths]), dtype=np.int64)
+
+
+class _PrefixedRowGroups(RowGroups):
+    """A decoder that yields the prefix of each document before its tokens, as negative numbers."""
+
+    def __init__(self, index: TableIndex, files: Files, selected: RowGroups) -> None:
+        super().__init__(index, files)
+        assert index.rows is not None
+        assert index.rows.prefixes is not None
+        self._selected = selected
+        self._rows, self._prefixes = index.rows, index.rows.prefixes
+
+    def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
+        """Yield the tokens of a row group with their prefixes; those before ``skip`` may be omitted.
+
+        Raises as the pieces of whole row groups do.
+        """
+        documents, ends = self._rows.documents_of(number)
+        prefixes = self._prefixes.lengths(documents)
+        starts = np.concatenate([[0], ends[:-1]])
+        texts = (
+            starts - np.cumsum(prefixes) + prefixes
+        )  # where each document starts without prefixes
+        first = int(np.searchsorted(ends, skip, side="right"))
+        offset = max(skip - int(starts[first]) - int(prefixes[first]), 0)
+        for piece in self._selected.pieces(number, skip=int(texts[first]) + offset):
+            stop = piece.start + len(piece.tokens)
+            begin, end = np.searchsorted(texts, (piece.start, stop)).tolist()
+            parts = np.split(piece.tokens, texts[begin:end] - piece.start)
+            prefixed = [self._prefixes.of(document) for document in documents[begin:end].tolist()]
+            done = int(starts[begin]) if begin < len(starts) else int(ends[-1])
+            if len(parts[0]):  # the rest of a document that began before the piece
+                begun = begin - 1
+                done = int(starts[begun] + prefixes[begun]) + piece.start - int(texts[begun])
+            pairs = zip(prefixed, parts[1:], strict=True)
+            tokens = np.concatenate([parts[0], *(part for pair in pairs for part in pair)])
+            yield Piece(done, tokens, starts[begin:end] - done if boundaries else _NONE)
+
+    def document_starts(self, number: int) -> np.ndarray:
+        """Return the starts of the documents with their prefixes, and the end of the last one."""
+        return np.concatenate([[0], self._rows.documents_of(number)[1]])

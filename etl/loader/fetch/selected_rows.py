@@ -28,6 +28,24 @@ class MappedArray:
 
 
 @dataclass(frozen=True)
+class Prefixes:
+    """Tokens that precede the documents; in the stream of tokens they are negative: -1 - id."""
+
+    ends: MappedArray  # (documents + 1,) int64: document i has tokens[ends[i]:ends[i + 1]]
+    tokens: MappedArray  # int32
+
+    def lengths(self, documents: np.ndarray) -> np.ndarray:
+        """Return the tokens of the prefix of each of some documents, (n,) int64."""
+        lengths: np.ndarray = self.ends.values[documents + 1] - self.ends.values[documents]
+        return lengths
+
+    def of(self, document: int) -> np.ndarray:
+        """Return the prefix of a document as negative numbers, (n,) int32."""
+        start, stop = self.ends.values[document : document + 2].tolist()
+        return ~self.tokens.values[start:stop]
+
+
+@dataclass(frozen=True)
 class TableRows:
     """The rows of the G row groups of an index: their numbers in the table, and their tokens.
 
@@ -42,7 +60,8 @@ class TableRows:
     times: MappedArray | None = None  # (rows of the table,) uint8; None: all rows once
     copy: np.ndarray | None = None  # (G,) uint8
     stored_tokens: np.ndarray | None = None  # (G,) int32, of all rows of each row group
-    digest: str = ""  # identifies the selection
+    digest: str = ""  # identifies the selection and the prefixes
+    prefixes: Prefixes | None = None
 
     def selected(self, number: int) -> np.ndarray:
         """Return which rows of a row group are read, (rows,) bool."""
@@ -58,11 +77,18 @@ class TableRows:
         return lengths
 
     def documents_of(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the documents with tokens of a row group: their numbers, and their ends in tokens."""
+        """Return the documents with tokens of a row group: their numbers, and their ends with prefixes."""
         lengths = self.lengths_of(number)
         rows = np.flatnonzero(self.selected(number) & (lengths > 0))
-        ends = np.cumsum(lengths[rows], dtype=np.int64)
-        return self.document.values[rows + int(self.first[number])], ends
+        documents = self.document.values[rows + int(self.first[number])]
+        sizes = lengths[rows] + self.prefix_lengths(documents)
+        return documents, np.cumsum(sizes, dtype=np.int64)
+
+    def prefix_lengths(self, documents: np.ndarray) -> np.ndarray:
+        """Return the tokens of the prefix of each of some documents, (n,) int64."""
+        if self.prefixes is None:
+            return np.zeros(len(documents), np.int64)
+        return self.prefixes.lengths(documents)
 
     def spans(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of the tokens of a row group that are read, as ranges that do not touch.

@@ -119,6 +119,17 @@ class TableIndex:
         """Return those rows of a row group that are read; ``rows`` are all of them."""
         return rows if self.rows is None else rows.filter(pa.array(self.rows.selected(group)))
 
+    def prefix_lengths(self, group: int, lengths: np.ndarray) -> np.ndarray:
+        """Return the tokens of the prefix of each row of a row group that is read, (n,) int64.
+
+        ``lengths`` are the tokens of the rows without prefixes; rows without tokens have no prefix either.
+        """
+        prefixes = np.zeros(len(lengths), np.int64)
+        if self.rows is not None and self.rows.prefixes is not None:
+            documents, _ = self.rows.documents_of(group)
+            prefixes[lengths > 0] = self.rows.prefix_lengths(documents)
+        return prefixes
+
     def digest(self) -> str:
         """Return a hash of the paths and token counts of the files, which identify the rows of a version.
 

@@ -7,7 +7,7 @@ any order the work is the same.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from etl.loader.views.file_cache import FileCache
 from etl.loader.views.pinned_documents import PinnedTable, RowGroups
 
 _VALUES, _FIRSTS = "values.arrow", "firsts.npy"
+_ZERO = np.zeros(1, np.int64)
 _CACHED_GROUPS = 1024  # row groups, 16 bytes for each document
 _CACHED_BATCHES = 64  # of values: views of the mapped file
 
@@ -85,33 +86,63 @@ class SampleDocuments:
     """The documents of the samples of an epoch, found without reading the table."""
 
     def __init__(self, rows: TableRows, plan: EpochPlan, epoch: int) -> None:
+        self._rows = rows
         self._plan = plan
         self._stream: EpochStream = plan.stream(epoch)
         self._group = lru_cache(_CACHED_GROUPS)(rows.documents_of)
         self._block = lru_cache(2 * plan.lanes)(partial(plan.block, epoch))
 
-    def of(self, sample: int) -> np.ndarray:
+    def of(self, sample: int, *, has_prefixes: bool = True) -> np.ndarray:
         """Return the numbers of the documents of a sample, in its order, (n,) int64.
 
         Those of a window have tokens in its inputs; the label of the last one does not count.
         """
-        plan = self._plan
-        position, lane = divmod(sample, plan.lanes)
-        number, slot = divmod(position, plan.block_windows)
+        first = self._first(sample)
+        if self._plan.overlap == 0:  # the stream consists of documents
+            index = self._stream.group_index(first)
+            documents, _ = self._group(int(self._stream.groups[index]))
+            place = first - self._stream.start(index)
+            return documents[place : place + 1]
+        stop = first + self._plan.seq_len
+        if has_prefixes:
+            return self._overlapping(first, stop)[0]
+        documents, ends, sizes = self._overlapping(first, stop + 1)
+        texts = ends - sizes + self._rows.prefix_lengths(documents)
+        is_shortened = (np.minimum(texts, stop + 1) > np.maximum(ends - sizes, first)).any()
+        # A shortened window also has the label of its last token among its inputs.
+        has_tokens = np.maximum(texts, first) < np.minimum(ends, stop + bool(is_shortened))
+        inside: np.ndarray = documents[has_tokens]
+        return inside
+
+    def ends_at_start(self, sample: int) -> bool:
+        """Return whether a document begins with the last label of a window."""
+        last = self._first(sample) + self._plan.seq_len
+        _, ends, sizes = self._overlapping(last, last + 1)
+        return int(ends[0] - sizes[0]) == last
+
+    def _first(self, sample: int) -> int:
+        """Return where a sample begins in the stream of the epoch."""
+        position, lane = divmod(sample, self._plan.lanes)
+        number, slot = divmod(position, self._plan.block_windows)
         start, order = self._block(lane, number)
-        first = (start + int(order[slot])) * plan.seq_len
+        return (start + int(order[slot])) * self._plan.seq_len
+
+    def _overlapping(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the documents of the tokens [first, stop): numbers, ends in the stream, and sizes."""
         index = self._stream.group_index(first)
         base = self._stream.start(index)
-        if plan.overlap == 0:  # the stream consists of documents
-            documents, _ = self._group(int(self._stream.groups[index]))
-            return documents[first - base : first - base + 1]
-        parts, stop = [], first + plan.seq_len
+        parts = []
         while base < stop:
             documents, ends = self._group(int(self._stream.groups[index]))
-            bounds = ends.searchsorted((first - base, stop - base - 1), side="right")
-            parts.append(documents[bounds[0] : bounds[1] + 1])
+            begin, last = ends.searchsorted((first - base, stop - base - 1), side="right").tolist()
+            part = slice(begin, last + 1)
+            before = ends[begin - 1 : begin] if begin else _ZERO
+            parts.append((documents[part], ends[part] + base, np.diff(ends[part], prepend=before)))
             base, index = base + int(ends[-1]), index + 1
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(parts) == 1:
+            return parts[0]
+        documents, ends, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return documents, ends, sizes
 
 
 class ReaderWithColumns:
@@ -121,20 +152,20 @@ class ReaderWithColumns:
         self,
         reader: AbstractContextManager[Reader],
         columns: dict[str, ColumnValues],
-        documents: SampleDocuments,
+        documents: Callable[[int], np.ndarray],
         *,
         is_padded: bool,
     ) -> None:
         self._context = reader
         self._columns = columns
-        self._documents = documents
+        self._documents = documents  # of a sample
         self._is_padded = is_padded
         self._stack = ExitStack()
 
     def batch(self, samples: Sequence[int]) -> Batch:
         """Return a batch with a list for each column, which has an item for each row."""
         batch = self._reader.batch(samples)
-        numbers = [self._documents.of(sample) for sample in samples]
+        numbers = [self._documents(sample) for sample in samples]
         ends = np.cumsum([len(part) for part in numbers]).tolist()
         for name, column in self._columns.items():
             values = column.take(np.concatenate(numbers))
