@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -93,24 +94,38 @@ class _PrefixedRowGroups(RowGroups):
         documents, ends = self._rows.documents_of(number)
         prefixes = self._prefixes.lengths(documents)
         starts = np.concatenate([[0], ends[:-1]])
-        texts = (
-            starts - np.cumsum(prefixes) + prefixes
-        )  # where each document starts without prefixes
+        texts = starts - np.cumsum(prefixes) + prefixes  # the starts without prefixes
         first = int(np.searchsorted(ends, skip, side="right"))
         offset = max(skip - int(starts[first]) - int(prefixes[first]), 0)
         for piece in self._selected.pieces(number, skip=int(texts[first]) + offset):
             stop = piece.start + len(piece.tokens)
             begin, end = np.searchsorted(texts, (piece.start, stop)).tolist()
-            parts = np.split(piece.tokens, texts[begin:end] - piece.start)
-            prefixed = [self._prefixes.of(document) for document in documents[begin:end].tolist()]
-            done = int(starts[begin]) if begin < len(starts) else int(ends[-1])
-            if len(parts[0]):  # the rest of a document that began before the piece
-                begun = begin - 1
-                done = int(starts[begun] + prefixes[begun]) + piece.start - int(texts[begun])
-            pairs = zip(prefixed, parts[1:], strict=True)
-            tokens = np.concatenate([parts[0], *(part for pair in pairs for part in pair)])
+            if begin < end and texts[begin] == piece.start:
+                done = int(starts[begin])
+            else:  # the piece begins inside the document before
+                done = int(starts[begin - 1] + prefixes[begin - 1] + piece.start - texts[begin - 1])
+            marked = self._prefixes.of(documents[begin:end])
+            tokens = _insert(piece.tokens, texts[begin:end] - piece.start, *marked)
+            del piece, marked  # the next piece can reuse their memory
             yield Piece(done, tokens, starts[begin:end] - done if boundaries else _NONE)
+            del tokens
 
     def document_starts(self, number: int) -> np.ndarray:
         """Return the starts of the documents with their prefixes, and the end of the last one."""
         return np.concatenate([[0], self._rows.documents_of(number)[1]])
+
+
+def _insert(
+    tokens: np.ndarray, places: np.ndarray, added: np.ndarray, ends: np.ndarray
+) -> np.ndarray:
+    """Return tokens with parts of ``added``, which have these ends, inserted at some places.
+
+    >>> _insert(np.array([1, 2, 3]), np.array([0, 2]), np.array([-7, -8, -9]), np.array([2, 3])).tolist()
+    [-7, -8, 1, 2, -9, 3]
+    """
+    bounds, before = [*places.tolist(), len(tokens)], 0
+    parts = [tokens[: bounds[0]]]
+    for (start, stop), end in zip(pairwise(bounds), ends.tolist(), strict=True):
+        parts += (added[before:end], tokens[start:stop])
+        before = end
+    return np.concatenate(parts)

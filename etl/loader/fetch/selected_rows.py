@@ -39,10 +39,12 @@ class Prefixes:
         lengths: np.ndarray = self.ends.values[documents + 1] - self.ends.values[documents]
         return lengths
 
-    def of(self, document: int) -> np.ndarray:
-        """Return the prefix of a document as negative numbers, (n,) int32."""
-        start, stop = self.ends.values[document : document + 2].tolist()
-        return ~self.tokens.values[start:stop]
+    def of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the prefixes of documents as negative numbers, (tokens,) int32, and the end of each."""
+        lengths = self.lengths(documents)
+        ends = np.cumsum(lengths)
+        firsts = self.ends.values[documents] - (ends - lengths)
+        return ~self.tokens.values[np.repeat(firsts, lengths) + np.arange(lengths.sum())], ends
 
 
 @dataclass(frozen=True)
