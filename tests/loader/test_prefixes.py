@@ -75,6 +75,8 @@ def expected_row(window: list[Token], layout: Format) -> dict[str, Any]:
     for before, (token, is_prefix, number) in pairwise(window):
         is_ignored = is_prefix or (layout.ignore_boundaries and before[2] != number)
         labels.append(IGNORED if is_ignored else token)
+    if not layout.shifted_labels:
+        labels = [IGNORED if is_prefix else token for token, is_prefix, _ in window[:-1]]
     row["labels"] = labels
     numbers = list(dict.fromkeys(number for _, _, number in window[:-1]))
     ids = [numbers.index(number) for _, _, number in window[:-1]]
@@ -85,7 +87,11 @@ def expected_row(window: list[Token], layout: Format) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("layout", [Format(), EVERYTHING], ids=["plain", "boundaries"])
+@pytest.mark.parametrize(
+    "layout",
+    [Format(), EVERYTHING, Format(shifted_labels=False)],
+    ids=["plain", "boundaries", "unshifted"],
+)
 @pytest.mark.parametrize("last", [None, 20], ids=["always", "until 20"])
 def test_windows_have_prefixes_without_a_loss(doc_lake, tiny_tokenizer, view, layout, last):
     view = view if last is None else until(view, last)

@@ -1,6 +1,7 @@
 """Views: which documents are read, how often, on which side of a split, and their columns in batches."""
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,17 @@ from torch.utils.data import DataLoader
 from etl.delta.table import Table
 from etl.errors import LoaderError, StorageError
 from etl.lake.table_specs import TOKENS
-from etl.loader import Expect, Format, Shard, Shuffle, Split, TokenDataset, TokenMixture, View
+from etl.loader import (
+    Expect,
+    Format,
+    Shard,
+    Shuffle,
+    Split,
+    TokenDataset,
+    TokenMixture,
+    View,
+    open_shared,
+)
 from etl.loader.replay import replay
 from etl.loader.views.shared_folders import share_folders
 from tests.helpers.document_lakes import (
@@ -409,6 +420,33 @@ def test_mixtures_of_views_have_the_columns_of_each(doc_lake, cache):
 def test_evenness_counts_the_documents_of_the_view(doc_lake, cache):
     view = View(where="source = 'f1'")
     assert TokenDataset(doc_lake, seq_len=6, view=view).evenness(batch_size=2).sources == 1
+
+
+def test_a_dataset_with_a_view_can_be_sent_to_a_process(doc_lake, cache):
+    dataset = TokenDataset(doc_lake, seq_len=6, shuffle=SHUFFLE, view=VIEW)
+    batches = [(b["input_ids"].tolist(), b["url"]) for b in dataset.batches(2)]
+    assert b".npy" in pickle.dumps(dataset._view)  # paths of arrays in the cache, not the arrays
+    received = pickle.loads(pickle.dumps(dataset))
+    received.set_epoch(0)
+    assert [(b["input_ids"].tolist(), b["url"]) for b in received.batches(2)] == batches
+
+
+def _open(lake: str, view: View) -> list[list[int]]:
+    return rows_of(open_shared(lambda: TokenDataset(lake, seq_len=6, view=view)))
+
+
+def test_a_view_can_be_opened_for_all_ranks(doc_lake, tmp_path):
+    view = View(repeat=REPEAT, split=Split(side="train", share=0.3), cache=str(tmp_path / "cache"))
+    parts = run_ranks(_open, doc_lake, view, folder=tmp_path)
+    whole = rows_of(TokenDataset(doc_lake, seq_len=6, view=view))
+    assert sorted(parts[0] + parts[1]) == sorted(whole[: len(whole) // 2 * 2])
+
+
+def test_a_forked_process_does_not_wait_for_polars(doc_lake, tmp_path):
+    TokenDataset(doc_lake, seq_len=6, view=View(where="row > 1", cache=str(tmp_path / "cache")))
+    view = View(where="row > 2", cache=str(tmp_path / "cache"))
+    with pytest.raises(AssertionError, match="forked from one that has evaluated a view"):
+        run_ranks(_open, doc_lake, view, folder=tmp_path)
 
 
 def _share(folder: str) -> list[str]:

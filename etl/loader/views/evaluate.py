@@ -4,7 +4,9 @@ Random choices are hashes of a seed and the address or the text, so that neither
 change them.
 """
 
+import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,10 +105,22 @@ class _Evaluation:
         return repeated
 
 
+@lru_cache
+def _polars_process() -> int:
+    """Return the process that has used Polars first: this one, or the one that it was forked from."""
+    return os.getpid()
+
+
 def _columns_of_where(where: str | None, documents: PinnedTable) -> list[str]:
     """Return the columns that a condition reads; raise LoaderError if it is not valid."""
     if where is None:
         return []
+    if _polars_process() != os.getpid():
+        raise LoaderError(
+            "this process was forked from one that has evaluated a view, where Polars may wait forever",
+            where=documents.url,
+            hint="open the view once before the fork: its result is then in the cache",
+        )
     import polars as pl  # 40 MB, which later processes find the result without
 
     from etl.row_condition import check_condition
