@@ -15,7 +15,7 @@ LINKS = ("cli", "k8s", "pipelines", "schemas")
 
 LAYERS = (
     ("errors", "schemas", "kernels"),
-    ("storage", "compact_collections", "settings_files"),
+    ("storage", "compact_collections", "row_condition", "settings_files"),
     ("compute", "delta", "text"),
     ("sources",),
     ("stages",),
@@ -42,7 +42,9 @@ ONLY: dict[str, tuple[str, ...]] = {
         "delta",
         "lake.commit_info",
         "lake.leases",
+        "lake.random_keys",
         "lake.releases",
+        "row_condition",
     ),
     "etl.schemas": (),
 }

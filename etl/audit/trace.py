@@ -22,7 +22,8 @@ from etl.delta.table import Table
 from etl.errors import StorageError, TableError, one_line
 from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
-from etl.lake.shuffled_table import buckets_of, random_keys, seed_of
+from etl.lake.random_keys import random_keys
+from etl.lake.shuffled_table import buckets_of, seed_of
 from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import (
     Version,

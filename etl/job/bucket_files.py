@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import StorageError, TokenlakeError, error_line
-from etl.lake.shuffled_table import buckets_of, random_keys
+from etl.lake.random_keys import random_keys
+from etl.lake.shuffled_table import buckets_of
 from etl.schemas import TOKENS
 from etl.storage import checked_json
 

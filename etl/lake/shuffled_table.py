@@ -9,21 +9,17 @@ The log records a part as a unit of work: its key names the version of ``tokens`
 number is the version after it. So each version has one successor: the first that is committed.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.table_specs import SHUFFLED
-
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ShuffledTable:
@@ -87,30 +83,6 @@ def seed_of(table: Table | None) -> int | None:
     """Return the seed that a table ``tokens_shuffled`` was written with, None if it never had rows."""
     record = None if table is None else find_record(table)
     return None if record is None else record.seed
-
-
-def random_keys(rows: pa.Table, seed: int) -> npt.NDArray[np.uint64]:
-    """Return the random key of each row, given its columns ``source`` and ``row``.
-
-    Keys are outputs of SplitMix64 (Steele, Lea and Flood 2014): its seed is a hash of ``seed`` and the
-    source, and its counter is the row.
-
-    >>> rows = pa.table({"source": ["a", "a", "b"], "row": [0, 1, 0]})
-    >>> random_keys(rows, 0)
-    array([ 9332374042948633827,  3018045003183092718, 13645479630882064839],
-          dtype=uint64)
-    """
-    sources = rows["source"].combine_chunks().dictionary_encode()
-    digests = [
-        hashlib.blake2b(f"{seed}\x00{source}".encode(), digest_size=8).digest()
-        for source in sources.dictionary.to_pylist()
-    ]
-    states = np.frombuffer(b"".join(digests), "<u8")[np.asarray(sources.indices)]
-    rows_ = np.asarray(rows["row"].combine_chunks()).astype(np.uint64)
-    mixed: npt.NDArray[np.uint64] = states + (rows_ + np.uint64(1)) * _GAMMA
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def buckets_of(keys: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:

@@ -6,6 +6,8 @@ order      which samples an epoch has, and in which order: arithmetic, no files
 fetch      the tokens of row groups, from local files or an object store
 batches    tokens to tensors: packed windows, best-fit windows or padded documents
 
+``views`` selects documents by their columns, before the order is planned, and adds columns to the batches.
+
 ``sharded_dataset.py`` has what all datasets share: ranks (``ranks.py``, and ``prepared_loaders.py`` for
 accelerate), passes over epochs with workers (``passes.py``) and saved states (``state.py``).
 ``open_shared.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
@@ -28,6 +30,7 @@ from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Batches
+from etl.loader.views.view import Prefix, Split, View
 
 __all__ = [
     "Batches",
@@ -36,12 +39,15 @@ __all__ = [
     "Expect",
     "Format",
     "LossLog",
+    "Prefix",
     "Remote",
     "Schedule",
     "Shard",
     "Shuffle",
+    "Split",
     "Timed",
     "TokenDataset",
     "TokenMixture",
+    "View",
     "open_shared",
 ]

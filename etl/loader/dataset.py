@@ -1,8 +1,9 @@
 """`TokenDataset`: one version of a token table as a sharded and resumable torch dataset."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Self
 
 from etl.errors import LoaderError
@@ -24,6 +25,8 @@ from etl.loader.order.window_schedule import WindowSchedule
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import find_state
+from etl.loader.views.open_view import OpenView
+from etl.loader.views.view import View
 from etl.schemas import TokenizerRecord
 
 _PLAIN = Format()
@@ -48,6 +51,7 @@ class TokenDataset(ShardedDataset):
       ``Format.huggingface()`` is for models of the library transformers, which shift the labels themselves.
     - ``remote``: read-ahead and disk cache for a table in an object store.
     - ``expect``: checks that the table fits the model.
+    - ``view``: which documents are read, how often, and which of their columns come with the batches.
 
     One pass is one epoch; the next pass reads the next epoch, which has its own order. ``set_epoch`` selects
     another one. A pass that is broken off begins again. ``dataset.batches(8)`` yields batches in the order of
@@ -85,18 +89,25 @@ class TokenDataset(ShardedDataset):
         format: Format = _PLAIN,  # noqa: A002 - the best name for callers
         remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
+        view: View | None = None,
     ) -> None:
         self._seq_len = seq_len
         self.format = format
+        self.view = view
+        self.columns = () if view is None else tuple(dict.fromkeys(view.columns))
         self._index = read_index(lake, version=version, remote=remote)
         if expect is not None:
             records = read_tokenizers(self._index)
             expect.check(records, where=self._index.url)
             expect.check_ends(records, self._index)
             self._index = replace(self._index, vocab_size=expect.vocab_size)
+        self._view = OpenView.of(self._index, view)
+        self._index = self._view.index
+        if isinstance(seq_len, Schedule) or format.pack is not None:
+            self._view.check_plain()
         settings = None
-        if shuffle is not False:
-            given = Shuffle() if shuffle is True else shuffle
+        if not isinstance(shuffle, bool) or shuffle:
+            given = Shuffle() if isinstance(shuffle, bool) else shuffle
             is_remote = self._index.remote is not None
             settings = given.resolved(self._index.num_tokens, is_remote=is_remote)
         self._plans: EpochPlan | WindowSchedule
@@ -126,6 +137,8 @@ class TokenDataset(ShardedDataset):
             "block_tokens": 0 if settings is None else settings.block_tokens,
             "run_tokens": 0 if settings is None else settings.run_tokens,
         }
+        if view is not None:
+            identity |= {"view": view.to_json(), "rows": self._index.rows_digest}
         super().__init__(
             num_samples=self._plan_of(0).num_samples,
             identity=identity,
@@ -155,7 +168,8 @@ class TokenDataset(ShardedDataset):
         if state.get("lanes"):
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: state[name] for name in names})
-        options = {"format": Format(**state["tensors"]), **options}
+        view = View.from_json(state["view"]) if "view" in state else None
+        options = {"format": Format(**state["tensors"]), "view": view, **options}
         seq_len = state["seq_len"]
         if isinstance(seq_len, list):
             seq_len = Schedule([(start, value) for start, value in seq_len])
@@ -215,7 +229,7 @@ class TokenDataset(ShardedDataset):
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in the table."""
+        """The number of tokens in the table, or of an epoch of the view."""
         return self._index.num_tokens
 
     @property
@@ -231,6 +245,10 @@ class TokenDataset(ShardedDataset):
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of the table."""
         return [(self._index.url, self._index.version)]
+
+    def cached_folders(self) -> Sequence[Path]:
+        """Return the local folders that the view reads."""
+        return self._view.folders
 
     def tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer recorded in the table's lineage, if any; reads the history."""
@@ -252,34 +270,23 @@ class TokenDataset(ShardedDataset):
 
         ``world_size`` ranks divide the lanes, and so the memory for reading ahead.
         """
-        batch_format, plan = batch_format or self.format, self._plan_of(epoch)
-        if isinstance(plan, UnitPlan):
-            return BestFitReader(
-                self._index,
-                plan,
-                epoch=epoch,
-                batch_format=batch_format,
-                is_mixture=budget != IN_ORDER,
-                world_size=world_size,
-            )
-        if batch_format.is_padded:
-            return PaddedReader(
-                self._index,
-                plan,
-                epoch=epoch,
-                seq_len=self.seq_len,
-                batch_format=batch_format,
-                budget=budget,
-                world_size=world_size,
-            )
-        return PackedReader(
-            self._index,
-            plan,
-            epoch=epoch,
-            batch_format=batch_format,
-            budget=budget,
-            world_size=world_size,
-        )
+        plan = self._plan_of(epoch)
+
+        def open_plain(batch_format: Format) -> AbstractContextManager[Reader]:
+            options: dict[str, Any] = {
+                "epoch": epoch,
+                "batch_format": batch_format,
+                "world_size": world_size,
+            }
+            if isinstance(plan, UnitPlan):
+                options["is_mixture"] = budget != IN_ORDER
+                return BestFitReader(self._index, plan, **options)
+            options["budget"] = budget
+            if batch_format.is_padded:
+                return PaddedReader(self._index, plan, seq_len=self.seq_len, **options)
+            return PackedReader(self._index, plan, **options)
+
+        return self._view.open_reader(open_plain, batch_format or self.format, plan, epoch)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.
@@ -292,9 +299,14 @@ class TokenDataset(ShardedDataset):
 
     def locator(self, epoch: int) -> find_documents.Locator:
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
-        plan = self._plan_of(epoch)
-        truncated_at = self.seq_len + 1 if self.format.is_padded else None
-        return find_documents.Locator(self._index, plan, epoch=epoch, truncated_at=truncated_at)
+        before = epoch * self.num_samples
+        return find_documents.Locator(
+            self._index,
+            self._plan_of(epoch),
+            epoch=epoch,
+            truncated_at=self.seq_len + 1 if self.format.is_padded else None,
+            has_prefixes=lambda sample: self._view.has_prefixes(before + sample),
+        )
 
     def evenness(
         self, *, batch_size: int, epoch: int | None = None, max_batches: int = 64

@@ -4,9 +4,10 @@ Reads four small columns of the one or two row groups that hold a sample, and no
 next samples, so that many samples in about the order of the stream are found quickly.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +28,13 @@ class DocumentSpan:
 
     start: int  # offset of the first token in the window: 0 to seq_len
     count: int
-    document_start: int  # offset of the first token in the document
+    document_start: int  # offset of the first token in the document, which begins after its prefix
     id: str | None
     source: str
     row: int
     file: str  # path relative to the token table
     row_group: int
+    num_prefix: int = 0  # the first tokens of the span that belong to the prefix of a view
 
 
 @dataclass(frozen=True)
@@ -43,24 +45,40 @@ class _Group:
     number: int
     columns: pa.Table
     ends: np.ndarray  # (D,) int64, tokens of the row group up to the end of each document
+    prefixes: np.ndarray  # (D,) int64, tokens of the prefix of each
 
 
 class Locator:
     """Finds the documents behind the samples of one epoch."""
 
     def __init__(
-        self, index: TableIndex, plan: EpochPlan, *, epoch: int, truncated_at: int | None = None
+        self,
+        index: TableIndex,
+        plan: EpochPlan,
+        *,
+        epoch: int,
+        truncated_at: int | None,
+        has_prefixes: Callable[[int], bool],
     ) -> None:
-        """Plan the epoch; ``truncated_at`` is the number of tokens at which padded documents are cut."""
+        """Plan the epoch.
+
+        ``truncated_at`` is the number of tokens at which padded documents are cut, ``has_prefixes`` says of
+        a sample whether it keeps the prefixes of its documents.
+        """
         self._index = index
         self._plan = plan
         self._epoch = epoch
         self._truncated_at = truncated_at
+        self._has_prefixes = has_prefixes
         self._stream = plan.stream(epoch)
         self._read = lru_cache(_KEPT_GROUPS)(self._read_group)
 
     def locate(self, sample: int) -> list[DocumentSpan]:
         """Return the documents of a sample; the counts of a packed window add up to seq_len + 1."""
+        spans = self._locate(sample)
+        return spans if self._has_prefixes(sample) else _without_prefixes(spans)
+
+    def _locate(self, sample: int) -> list[DocumentSpan]:
         if isinstance(self._plan, UnitPlan):
             window = self._plan.find_window(self._epoch, self._stream, sample)
             return list(self._locate_pieces(self._plan, window))
@@ -81,7 +99,7 @@ class Locator:
         counts = np.diff(group.ends, prepend=0)
         row = int(np.flatnonzero(counts)[document - self._stream.start(index)])
         count = min(int(counts[row]), num_tokens)
-        return [_span(group, row, start=0, count=count, document_start=0)]
+        return [_span(group, row, start=0, first=0, count=count)]
 
     def _locate_pieces(self, plan: UnitPlan, window: int) -> Iterator[DocumentSpan]:
         """Yield the documents of a best-fit window of the stream; they are in its inputs."""
@@ -103,7 +121,7 @@ class Locator:
             group = self._read(number)
             row = int(np.searchsorted(group.ends, begin, side="right"))
             before = int(group.ends[row - 1]) if row else 0
-            yield _span(group, row, start=column, count=count, document_start=begin - before)
+            yield _span(group, row, start=column, first=begin - before, count=count)
             column += count
 
     def _spans_in_group(self, index: int, first: int, stop: int) -> Iterator[DocumentSpan]:
@@ -116,12 +134,9 @@ class Locator:
             end = int(group.ends[row])
             if end > start:
                 begin = max(base + start, first)
+                count = min(base + end, stop) - begin
                 yield _span(
-                    group,
-                    row,
-                    start=begin - first,
-                    count=min(base + end, stop) - begin,
-                    document_start=begin - base - start,
+                    group, row, start=begin - first, first=begin - base - start, count=count
                 )
             row, start = row + 1, end
 
@@ -133,21 +148,35 @@ class Locator:
                 columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
             except (pa.ArrowException, OSError) as error:
                 raise decoding_error(self._index.uri(path), group, error) from error
+        columns = self._index.select(number, columns)
         # Not np.asarray: Arrow's conversion imports pandas, 40 MB.
         counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
+        prefixes = self._index.prefix_lengths(number, counts)
         columns = columns.select(["id", "source", "row"]).combine_chunks()
-        return _Group(path, group, columns, np.cumsum(counts))
+        return _Group(path, group, columns, np.cumsum(counts + prefixes), prefixes)
 
 
-def _span(group: _Group, row: int, *, start: int, count: int, document_start: int) -> DocumentSpan:
+def _without_prefixes(spans: Iterable[DocumentSpan]) -> list[DocumentSpan]:
+    """Return the spans of a window from which the prefixes were removed; it is shorter by these."""
+    spans = [span for span in spans if span.count > span.num_prefix]
+    counts = [span.count - span.num_prefix for span in spans]
+    starts = accumulate(counts, initial=0)
+    parts = zip(spans, starts, counts, strict=False)
+    return [replace(span, start=start, count=count, num_prefix=0) for span, start, count in parts]
+
+
+def _span(group: _Group, row: int, *, start: int, first: int, count: int) -> DocumentSpan:
+    """Return a span of a document from its token ``first`` on, counted with its prefix."""
+    prefix = int(group.prefixes[row])
     id_, source, number = (column[row].as_py() for column in group.columns.columns)
     return DocumentSpan(
         start=start,
         count=count,
-        document_start=document_start,
+        document_start=max(first - prefix, 0),
         id=id_,
         source=source,
         row=number,
         file=group.path,
         row_group=group.number,
+        num_prefix=min(max(prefix - first, 0), count),
     )

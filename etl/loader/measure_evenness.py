@@ -40,7 +40,9 @@ class _Sources:
                 rows = parquet.read_row_group(group, columns=names, use_threads=False)
             except (pa.ArrowException, OSError) as error:
                 raise decoding_error(self._index.uri(path), group, error) from error
+        rows = self._index.select(number, rows)
         lengths = np.array(rows["num_tokens"].to_pylist(), np.int64)
+        lengths += self._index.prefix_lengths(number, lengths)
         numbers = [np.empty(0, np.int64)]
         for chunk in rows["source"].chunks:
             names = chunk.dictionary.to_pylist()

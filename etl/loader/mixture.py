@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from etl.loader.order.schedule import Schedule
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import State, find_state
+from etl.loader.views.view import check_column_name
 from etl.schemas import TokenizerRecord
 
 _ROUNDING = 1 - 1e-9  # a weight of exactly 1/4,096 may be rounded
@@ -56,6 +58,9 @@ class TokenMixture(ShardedDataset):
         self.names = list(datasets)
         self.datasets = list(datasets.values())
         self.format = self.datasets[0].format
+        self.columns = self.datasets[0].columns
+        for column in self.columns:
+            check_column_name(column, ["source"])
         sizes = np.array([dataset.num_samples for dataset in self.datasets], np.int64)
         by_name = [[value[name] for name in self.names] for value in phases.values]
         shares = np.stack([compute_shares(np.array(row, np.float64)) for row in by_name])
@@ -129,6 +134,10 @@ class TokenMixture(ShardedDataset):
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of each table."""
         return [table for dataset in self.datasets for table in dataset.tables()]
+
+    def cached_folders(self) -> Sequence[Path]:
+        """Return the local folders that the views of the datasets read."""
+        return [folder for dataset in self.datasets for folder in dataset.cached_folders()]
 
     @property
     def proportions(self) -> dict[str, float]:
@@ -229,11 +238,16 @@ class _MixtureReader:
         batches = [self._reader(*key).batch(part) for key, part in parts.items()]
         row_order = np.argsort([row for part in rows.values() for row in part])
         # In numpy: torch's threads would spin to copy a few kilobytes.
+        lists = {
+            name: [value for batch in batches for value in batch.pop(name)]
+            for name in self._mixture.columns
+        }
         columns = {
             name: np.concatenate([batch[name].numpy() for batch in batches]) for name in batches[0]
         }
         columns["source"] = np.repeat([source for source, _ in rows], [*map(len, rows.values())])
-        merged = {name: torch.from_numpy(values[row_order]) for name, values in columns.items()}
+        merged: Batch = {n: torch.from_numpy(values[row_order]) for n, values in columns.items()}
+        merged |= {name: [values[row] for row in row_order] for name, values in lists.items()}
         return self._with_lengths(merged)
 
     def _with_lengths(self, batch: Batch) -> Batch:
@@ -302,14 +316,14 @@ def _check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
                 hint="open its datasets with a constant seq_len, and a mixture for each length",
             )
 
-    def settings(dataset: TokenDataset) -> tuple[int, Shard, Format]:
-        return dataset.seq_len, dataset.shard, dataset.format
+    def settings(dataset: TokenDataset) -> tuple[int, Shard, Format, Sequence[str]]:
+        return dataset.seq_len, dataset.shard, dataset.format, list(dataset.columns)
 
     first_name, first = next(iter(datasets.items()))
     for name, dataset in datasets.items():
         if settings(dataset) != settings(first):
             raise LoaderError(
-                "the datasets differ in (seq_len, shard, format): "
+                "the datasets differ in (seq_len, shard, format, columns): "
                 f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
                 hint="open all datasets with the same values",
             )

@@ -2,6 +2,8 @@
 
 Opening reads the log and the footer of every file. In an object store these are as many requests as the table
 has files, on each rank; 1,024 ranks would send them 1,024 times. The index takes 8 bytes per row group.
+
+A view reads files of a local cache. Ranks on other machines get them from rank 0, too.
 """
 
 import pickle
@@ -12,6 +14,7 @@ import torch.distributed as dist
 
 from etl.errors import TokenlakeError
 from etl.loader.sharded_dataset import ShardedDataset
+from etl.loader.views.shared_folders import share_folders
 
 _Dataset = TypeVar("_Dataset", bound=ShardedDataset)
 
@@ -34,6 +37,7 @@ def open_shared(open_dataset: Callable[[], _Dataset]) -> _Dataset:
             dist.broadcast_object_list([None, (type(error), error.what, error.where, error.hint)])
             raise
         dist.broadcast_object_list([pickle.dumps(dataset), None])
+        share_folders(dataset.cached_folders())
         return dataset
     dist.broadcast_object_list(message)
     content, failure = message
@@ -41,4 +45,5 @@ def open_shared(open_dataset: Callable[[], _Dataset]) -> _Dataset:
         kind, what, where, hint = failure
         raise kind(what, where=where, hint=hint)
     received: _Dataset = pickle.loads(content)  # noqa: S301 - it comes from rank 0 of this job
+    share_folders(received.cached_folders())
     return received

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -42,6 +43,9 @@ class ShardedDataset(IterableDataset[Batch]):
     format: Format
     """The tensors of the batches."""
 
+    columns: Sequence[str] = ()
+    """The columns of the documents that come with the batches."""
+
     def __init__(self, *, num_samples: int, identity: State, shard: Shard) -> None:
         self._num_samples = num_samples
         self.shard = shard
@@ -73,6 +77,10 @@ class ShardedDataset(IterableDataset[Batch]):
     @abstractmethod
     def tables(self) -> Sequence[tuple[str, int]]:
         """Return the URL and the version of each table that is read."""
+
+    def cached_folders(self) -> Sequence[Path]:
+        """Return the local folders that the dataset reads besides the tables."""
+        return ()
 
     @abstractmethod
     def reader(self, epoch: int, *, world_size: int = 1) -> AbstractContextManager[Reader]:
@@ -347,11 +355,12 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
                 hint=f"leave out shard, or {_BATCHES_HINT}",
             )
-        if self.format.cu_seqlens:
+        if self.format.cu_seqlens or self.columns:
+            what = "document lengths" if self.format.cu_seqlens else "columns"
             raise LoaderError(
-                "the document lengths of single rows cannot be stacked, as a prepared loader would do",
+                f"the {what} of single rows cannot be stacked, as a prepared loader would do",
                 where=self.where,
-                hint=f"set other options of Format, or {_BATCHES_HINT}",
+                hint=f"leave them out of Format and View, or {_BATCHES_HINT}",
             )
         self._reads_ahead = prepared.reads_ahead
         steps = Steps(

@@ -31,8 +31,8 @@ from etl.job.shuffle_tasks import SortBucket, SplitFiles
 from etl.lake.epochs import open_lake, start_epoch
 from etl.lake.ledger import Drop
 from etl.lake.lineage_record import maintenance_record
+from etl.lake.random_keys import random_keys
 from etl.lake.releases import create_release
-from etl.lake.shuffled_table import random_keys
 from etl.lake.table_specs import SHUFFLED
 from etl.loader import Shuffle, TokenDataset
 from etl.maintenance import vacuum

@@ -17,8 +17,9 @@ from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import IGNORED, Batch, Format
 from etl.loader.fetch.document_lengths import read_lengths
 from etl.loader.fetch.read_ahead import open_lanes
+from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.fetch.token_stream import RowGroups, TokenStream
+from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.best_fit import UnitWindows, divide
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.shuffle import ResolvedShuffle
@@ -130,7 +131,7 @@ class UnitLane:
         self._reader = reader
         self._plan = reader.plan
         self._windows = self._plan.lane(reader.epoch, lane)
-        self._row_groups = RowGroups(reader.index, reader.files.lane(lane))
+        self._row_groups = open_row_groups(reader.index, reader.files.lane(lane))
         self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
         self._units: list[_Unit] = []  # the current one is the last
         self._group_starts: tuple[int, np.ndarray] = (

@@ -15,8 +15,9 @@ import torch
 
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.fetch.read_ahead import open_lanes
+from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.fetch.token_stream import MarksOf, RowGroups, TokenStream
+from etl.loader.fetch.token_stream import MarksOf, TokenStream
 from etl.loader.order.epoch import EpochPlan
 
 Batch = dict[str, torch.Tensor]
@@ -289,7 +290,7 @@ class PackedReader:
 
     def _open_lane(self, number: int) -> Lane:
         boundaries = self._format.needs_boundaries
-        row_groups = RowGroups(self._index, self._files.lane(number), self._marks)
+        row_groups = open_row_groups(self._index, self._files.lane(number), self._marks)
         stream = TokenStream(row_groups, self._epoch_stream, boundaries=boundaries)
         lane: Lane
         if self._plan.block_windows == 1:

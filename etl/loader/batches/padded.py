@@ -15,8 +15,9 @@ import torch
 from etl.loader.batches.document_boundaries import Format, pad_documents
 from etl.loader.batches.packed import IN_ORDER, BlockBudget
 from etl.loader.fetch.read_ahead import open_lanes
+from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.fetch.token_stream import MarksOf, RowGroups, TokenStream
+from etl.loader.fetch.token_stream import MarksOf, TokenStream
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.shuffle import ResolvedShuffle
 
@@ -47,7 +48,7 @@ class DocumentLane:
         self._epoch = epoch
         self._lane = lane
         self._reader = reader
-        self._row_groups = RowGroups(reader.index, reader.files.lane(lane), reader.marks)
+        self._row_groups = open_row_groups(reader.index, reader.files.lane(lane), reader.marks)
         self._stream = TokenStream(self._row_groups, reader.epoch_tokens, boundaries=False)
         self._starts = (-1, np.zeros(1, np.int64))  # a row group, and where its documents begin
         # Block number -> the first slot whose document is loaded, the order, the documents.

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from etl.loader.fetch.row_group_files import open_files
+from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex, decoding_error
-from etl.loader.fetch.token_stream import RowGroups
 
 _THREADS = 16
 _GROUPS_AHEAD = 1024  # bounds the lengths in memory
@@ -22,7 +22,7 @@ def read_lengths(index: TableIndex) -> Iterator[np.ndarray]:
     Raises StorageError if a file cannot be opened, LoaderError if a row group cannot be decoded or its
     lengths do not add up to its tokens.
     """
-    row_groups = RowGroups(index, open_files(index))
+    row_groups = open_row_groups(index, open_files(index))
 
     def read(group: int) -> np.ndarray:
         starts = row_groups.document_starts(group)

@@ -90,7 +90,8 @@ class ReadAhead:
         groups = stream.groups[indices.start : indices.stop]
         before = stream.start(indices.start)
         span = range(start - before, stop - before)
-        if stream.group_tokens is not index.group_tokens:  # a stream of documents: whole row groups
+        if stream.group_tokens is not index.group_tokens or index.rows is not None:
+            # A stream of documents, or of some rows: whole row groups.
             span = range(int(index.group_tokens[groups].sum(dtype=np.int64)))
         parts = RequestParts(
             index,

@@ -28,6 +28,7 @@ from etl.lake import releases
 from etl.lake.commit_info import fields_of
 from etl.loader.fetch.parquet_pages import Chunk, plain_chunk
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file, read_footer
+from etl.loader.fetch.selected_rows import TableRows
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
 
@@ -42,9 +43,8 @@ The codec is -1 if only pyarrow can read the column.
 """
 
 _NO_MARKS = np.empty((2, 0), np.int64)
-_MAX_MARKED = (
-    1 << 13
-)  # row groups: in a larger table, lanes hold whole row groups, and few begin in one
+# In a table of more row groups, lanes hold whole row groups, and few begin in one.
+_MAX_MARKED = 1 << 13
 _UNKNOWN = Chunk(0, 0, 0, -1)
 _MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
@@ -68,6 +68,18 @@ class TableIndex:
     sections: np.ndarray | None = None
     # (G,) objects: the first tokens and the offsets of its pages, (2, n) int64; None: unknown
     marks: np.ndarray | None = None
+    rows: TableRows | None = None  # of a view: which rows are read, and how often; None: all once
+
+    @property
+    def stored_tokens(self) -> np.ndarray:
+        """The tokens of each row group with the rows that are not read, (G,) int32."""
+        stored = None if self.rows is None else self.rows.stored_tokens
+        return self.group_tokens if stored is None else stored
+
+    @property
+    def rows_digest(self) -> str:
+        """What identifies the selected rows of a version; empty for all."""
+        return "" if self.rows is None else self.rows.digest
 
     @property
     def num_tokens(self) -> int:
@@ -104,6 +116,43 @@ class TableIndex:
         """Return the URI of a file of the table."""
         return storage.join(self.url, path)
 
+    def take(self, groups: np.ndarray) -> "TableIndex":
+        """Return the index of some row groups in a given order, (n,) int64; one may come several times."""
+        files = np.searchsorted(self.first_group, groups, side="right") - 1
+        in_file = groups - self.first_group[files]
+        if self.sections is not None:
+            in_file = in_file + self.sections[files]
+        # A section begins where the row group is not the next one of the same file.
+        is_next = (np.diff(files) == 0) & (np.diff(in_file) == 1)
+        first = np.flatnonzero(np.concatenate([[True], ~is_next]))
+        return replace(
+            self,
+            paths=self.paths[files[first]],
+            file_tokens=self.file_tokens[files[first]],
+            file_bytes=self.file_bytes[files[first]],
+            first_group=np.append(first, len(groups)).astype(np.int64),
+            group_tokens=self.group_tokens[groups],
+            group_documents=self.group_documents[groups],
+            chunks=self.chunks[groups],
+            marks=None if self.marks is None else self.marks[groups],
+            sections=in_file[first].astype(np.int32),
+        )
+
+    def select(self, group: int, rows: pa.Table) -> pa.Table:
+        """Return those rows of a row group that are read; ``rows`` are all of them."""
+        return rows if self.rows is None else rows.filter(pa.array(self.rows.selected(group)))
+
+    def prefix_lengths(self, group: int, lengths: np.ndarray) -> np.ndarray:
+        """Return the tokens of the prefix of each row of a row group that is read, (n,) int64.
+
+        ``lengths`` are the tokens of the rows without prefixes; rows without tokens have no prefix either.
+        """
+        prefixes = np.zeros(len(lengths), np.int64)
+        if self.rows is not None and self.rows.prefixes is not None:
+            documents, _ = self.rows.documents_of(group)
+            prefixes[lengths > 0] = self.rows.prefix_lengths(documents)
+        return prefixes
+
     def digest(self) -> str:
         """Return a hash of the paths and token counts of the files, which identify the rows of a version.
 
@@ -111,6 +160,7 @@ class TableIndex:
         """
         digest = hashlib.sha256(b"\n".join(self.paths.tolist()))
         digest.update(self.file_tokens.astype("<i8").tobytes())
+        digest.update(self.rows_digest.encode())
         return digest.hexdigest()
 
 
@@ -186,22 +236,7 @@ def order_by_keys(index: TableIndex) -> TableIndex:
     order = np.argsort((number[files] + share) / count[files], kind="stable")
     if (order[1:] > order[:-1]).all():
         return index
-    # A section begins where the row group is not the next one of the same file.
-    files, in_file = files[order], (np.arange(len(files)) - index.first_group[files])[order]
-    is_next = (np.diff(files) == 0) & (np.diff(in_file) == 1)
-    first = np.flatnonzero(np.concatenate([[True], ~is_next]))
-    return replace(
-        index,
-        paths=index.paths[files[first]],
-        file_tokens=index.file_tokens[files[first]],
-        file_bytes=index.file_bytes[files[first]],
-        first_group=np.append(first, len(order)).astype(np.int64),
-        group_tokens=index.group_tokens[order],
-        group_documents=index.group_documents[order],
-        chunks=index.chunks[order],
-        marks=None if index.marks is None else index.marks[order],
-        sections=in_file[first].astype(np.int32),
-    )
+    return index.take(order)
 
 
 def decoding_error(uri: str, group: int, error: Exception) -> LoaderError:

@@ -1,7 +1,7 @@
 """Decode the tokens of row groups page by page, in the order of an epoch."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -72,9 +72,9 @@ class RowGroups:
         """
         return _Pieces(self._index, self._files, number, skip, self._marks, boundaries=boundaries)
 
-    def pieces(self, number: int) -> Iterator[Piece]:
+    def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
         """Yield the tokens of a row group of the table; raises as ``open``."""
-        opened = self.open(number)
+        opened = RowGroups.open(self, number, skip=skip, boundaries=boundaries)
         while (piece := opened.next()) is not None:
             yield piece
 

@@ -1,0 +1,101 @@
+"""Open a view of a token table: its index, and the columns that come with the batches."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from etl.errors import LoaderError
+from etl.loader.batches.document_boundaries import Format
+from etl.loader.fetch.selected_rows import TableRows
+from etl.loader.fetch.table_index import TableIndex
+from etl.loader.order.epoch import EpochPlan
+from etl.loader.sharded_dataset import Reader
+from etl.loader.views.document_columns import ColumnValues, ReaderWithColumns, SampleDocuments
+from etl.loader.views.file_cache import FileCache
+from etl.loader.views.pinned_documents import find_pinned
+from etl.loader.views.prefix_reader import PrefixReader
+from etl.loader.views.prefixes import add_prefixes
+from etl.loader.views.select_rows import join_rows, select_rows
+from etl.loader.views.view import Prefix, View
+
+OpenReader = Callable[[Format], AbstractContextManager[Reader]]
+
+
+@dataclass(frozen=True)
+class OpenView:
+    """A view of a table, with the folders of the cache that it reads."""
+
+    index: TableIndex
+    prefix: Prefix | None = None
+    rows: TableRows | None = None  # None: without a view
+    columns: tuple[tuple[str, ColumnValues], ...] = ()
+    folders: Sequence[Path] = ()
+
+    @staticmethod
+    def of(index: TableIndex, view: View | None) -> "OpenView":
+        """Open a view of a table; without one, the result has the table itself.
+
+        Raises LoaderError if the view is not valid for the table, or selects no tokens, and StorageError if a
+        file cannot be read or the cache cannot be used.
+        """
+        is_used = view is not None and (view.selects or view.columns or view.prefix)
+        if view is None or not is_used or not index.num_tokens:
+            return OpenView(index)
+        cache, pinned = FileCache(view.cache), find_pinned(index)
+        pinned.documents.check_columns(view.columns)
+        rows, folder = join_rows(index, pinned, cache)
+        folders = [folder]
+        if view.selects:
+            index, folder = select_rows(index, rows, view=view, pinned=pinned, cache=cache)
+            folders.append(folder)
+        if view.prefix is not None:
+            index, added = add_prefixes(
+                index, rows, prefix=view.prefix, documents=pinned.documents, cache=cache
+            )
+            folders += added
+        names = dict.fromkeys(view.columns)
+        columns = [(name, ColumnValues.of(pinned.documents, name, cache)) for name in names]
+        folders += [values.folder for _, values in columns]
+        return OpenView(index, view.prefix, index.rows or rows, tuple(columns), folders)
+
+    def check_plain(self) -> None:
+        """Raise LoaderError if the view adds columns or prefixes, for windows that cannot have them."""
+        if self.columns or self.prefix:
+            raise LoaderError(
+                "columns and prefix of a View are for windows of one length or for padded documents, not "
+                "for a Schedule of seq_len or pack='best_fit'",
+                where=self.index.url,
+                hint="leave them out of View; where, repeat and split work with all windows",
+            )
+
+    def has_prefixes(self, sample: int) -> bool:
+        """Return whether the documents of a sample, counted from the first epoch, keep their prefixes."""
+        if self.prefix is None:
+            return False
+        return self.prefix.until_sample is None or sample < self.prefix.until_sample
+
+    def open_reader(
+        self, open_plain: OpenReader, batch_format: Format, plan: EpochPlan, epoch: int
+    ) -> AbstractContextManager[Reader]:
+        """Return a reader of an epoch's batches with the prefixes and columns of the view."""
+        if self.rows is None or not (self.columns or self.prefix):
+            return open_plain(batch_format)
+        documents, before = SampleDocuments(self.rows, plan, epoch), epoch * plan.num_samples
+
+        def has_prefixes(sample: int) -> bool:
+            return self.has_prefixes(before + sample)
+
+        def documents_of(sample: int) -> np.ndarray:
+            return documents.of(sample, has_prefixes=self.prefix is None or has_prefixes(sample))
+
+        if self.prefix is None:
+            reader = open_plain(batch_format)
+        else:
+            reader = PrefixReader(open_plain, batch_format, has_prefixes, documents.ends_at_start)
+        if not self.columns:
+            return reader
+        is_padded = plan.overlap == 0
+        return ReaderWithColumns(reader, dict(self.columns), documents_of, is_padded=is_padded)
