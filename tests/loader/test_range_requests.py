@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
@@ -15,10 +16,14 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from etl.delta.data_file import DataFileWriter
+from etl.delta.table import Table
 from etl.errors import LoaderError, StorageError, TokenlakeError
+from etl.lake.table_specs import SPECS
 from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset
 from etl.loader.fetch.range_requests import Ranges, read_footer
 from etl.loader.fetch.request_parts import RequestParts
+from etl.schemas import TOKENS
 from tests.helpers.paths import at, copy
 from tests.helpers.s3_proxy import FAULTS, always, faulty, seeded
 from tests.helpers.token_tables import (
@@ -38,6 +43,22 @@ SMALL_REQUESTS = Remote(request_bytes=600, ahead_bytes=2000, timeout_s=5)
 def upload(lake: str, bucket: str) -> str:
     """Copy a lake into a bucket; the paths in its log are relative."""
     return str(copy(lake, at(f"{bucket}/lake")))
+
+
+def write_marked_lake(folder: Path, lengths: list[int]) -> str:
+    """Write a token table with marks of its pages, as `etl run` does."""
+    table = Table.create(str(folder / "tokens"), TOKENS, SPECS["tokens"].layout)
+    layout = replace(SPECS["tokens"].layout, page_bytes=1 << 13)
+    writer = DataFileWriter(table.url, TOKENS, layout, name="a" * 32)
+    first = 0
+    for row, length in enumerate(lengths):
+        tokens = list(range(first, first + length))
+        first += length
+        columns = {"id": str(row), "source": "s3://in/a.jsonl", "row": row, "num_tokens": length}
+        rows = [{**columns, "tokens": tokens, "token_end": 0}]
+        writer.append(pa.Table.from_pylist(rows, schema=TOKENS))
+    table.commit(writer.close(), transactions={})
+    return str(folder)
 
 
 def as_if_remote(dataset: TokenDataset, remote: Remote) -> TokenDataset:
@@ -249,6 +270,37 @@ def test_the_bytes_at_the_border_of_lanes_are_not_fetched_twice(tmp_path, monkey
         rows_of(as_if_remote(dataset, Remote(request_bytes=1 << 20)), 4)
     # Each of four lanes begins in a row group of which another one reads the front.
     assert 0.5 * data < fetched < 1.1 * data
+
+
+def test_lanes_that_begin_in_a_row_group_fetch_only_their_pages(s3, tmp_path, monkeypatch):
+    fetched = []
+    read = Ranges.read
+
+    def read_and_count(ranges, uri, start, stop, *, size):
+        fetched.append((uri, start, stop))
+        return read(ranges, uri, start, stop, size=size)
+
+    monkeypatch.setattr(Ranges, "read", read_and_count)
+    local_lake = write_marked_lake(tmp_path / "lake", [300] * 200)
+    lake = upload(local_lake, s3)
+    settings = {"seq_len": 100, "shuffle": Shuffle(lanes=8, run_tokens=1, block_tokens=1)}
+    local = TokenDataset(local_lake, **settings)
+    expected = rows_of(local, 8)
+    dataset = TokenDataset(lake, **settings)
+    assert len(dataset._index.group_tokens) == 1
+    fetched.clear()
+    assert rows_of(dataset, 8) == expected
+    in_ranks = []
+    for rank in range(4):
+        shard = Shard(rank=rank, world_size=4)
+        dataset = TokenDataset(lake, **settings, shard=shard)
+        in_ranks += rows_of(dataset, 2)
+    assert len(in_ranks) == len(expected) // 4 * 4
+    assert sorted(in_ranks) == sorted(row for row in expected if row in in_ranks)
+    size = int(local._index.chunks["tokens"]["size"].sum())
+    data = [stop - start for _, start, stop in fetched if stop <= size]
+    # Twice the table, and pages at the ends of lanes; without marks, nine times the table.
+    assert 2 * size < sum(data) < 3 * size
 
 
 @pytest.mark.slow

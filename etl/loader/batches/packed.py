@@ -1,6 +1,6 @@
 """Batches of packed windows, copied from the decoded pages of each lane, or from its block.
 
-If a block of the shuffle is a single window, a lane holds what is left of the page it reads. If not, it reads
+If a block of the shuffle is a single window, a lane holds the rest of the page it reads. If not, it reads
 its blocks into the same memory, one after the other.
 
 Shape suffixes: B rows of a batch, S tokens of a window.

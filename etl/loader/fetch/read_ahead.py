@@ -58,7 +58,7 @@ def open_lanes(
 class ReadAhead:
     """Read-ahead of the parts of an epoch, for all lanes of a reader.
 
-    ``_free_bytes`` is what is left of the budget. A request occupies it from the moment it is queued until
+    ``_free_bytes`` is the rest of the budget. A request occupies it from the moment it is queued until
     its lane takes or skips the part. The budget and the lanes belong to the thread that takes parts. The
     fetching threads share with it the job queue and the futures.
     """

@@ -208,7 +208,7 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         documents,
         np.concatenate([*(chunks for _, chunks, _ in groups), np.empty(0, CHUNKS)]),
         None if local else remote,
-        marks=_as_array(marks) if len(marks) <= _MAX_MARKED else None,
+        marks=_as_array(marks) if not local and len(marks) <= _MAX_MARKED else None,
     )
     return order_by_keys(index) if table.name == "tokens_shuffled" else index
 
@@ -334,8 +334,8 @@ def _read_groups(
             where=uri,
             hint=VERIFY,
         )
-    marks = read_marks(footer.metadata) or [_NO_MARKS] * len(chunks)
-    return counts, chunks, marks
+    marks = None if ranges is None else read_marks(footer.metadata)  # local pages are found quickly
+    return counts, chunks, marks or [_NO_MARKS] * len(chunks)
 
 
 def _column_indices(footer: pq.FileMetaData) -> tuple[int, int, int]:
