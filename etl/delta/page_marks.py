@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from etl.delta.page_headers import parse_page_header
 
-_KEY = b"tokenlake.pages"
+_KEY = b"pages_of_bulk_column"
 _MAX_HEADER_BYTES = 256
 
 
@@ -71,7 +71,7 @@ def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> li
     offsets = np.asarray(lists.offsets).astype(np.int64)
     values = np.diff(offsets)
     levels = np.cumsum(np.maximum(values, 1))  # an empty list takes one
-    tokens = np.cumsum(values)
+    value_ends = np.cumsum(values)
     # The pages of the column are consecutive, and have as many levels as the column.
     sizes = np.array([count for _, count in pages], np.int64)
     ends = np.cumsum(sizes)
@@ -83,7 +83,7 @@ def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> li
         row_ends = np.searchsorted(levels, starts[first + 1 : last + 1] - starts[first])
         if not np.array_equal(levels[row_ends], starts[first + 1 : last + 1] - starts[first]):
             continue  # pages do not end with rows
-        begins = [0, *tokens[row_ends].tolist()]
+        begins = [0, *value_ends[row_ends].tolist()]
         return [begins, [offset for offset, _ in pages[first : last + 1]]]
     return [[], []]
 
