@@ -6,6 +6,7 @@ headers of all pages before. The page index of Parquet has no positions of value
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,17 @@ def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> li
     return [[], []]
 
 
-def read_marks(metadata: Mapping[bytes, bytes] | None) -> list[np.ndarray] | None:
-    """Return the marks in the metadata of a footer, (2, n) int64 for each row group; None without marks.
+def find_marks(metadata: Mapping[bytes, bytes] | None) -> bytes:
+    """Return the marks in the metadata of a footer; empty without marks."""
+    return (metadata or {}).get(_KEY, b"")
 
-    Each has the first values of the pages and their offsets in the file, ascending.
+
+@lru_cache(maxsize=64)
+def parse_marks(content: bytes) -> list[np.ndarray]:
+    """Return the marks of a file, (2, n) int64 for each row group, or an empty list.
+
+    Each has the first values of the pages and their offsets in the file, ascending. With values that all have
+    one element, they may be those of another column: compare the first offset with that of the column.
     """
-    content = (metadata or {}).get(_KEY)
-    if content is None:
-        return None
-    return [np.array(marks, np.int64).reshape(2, -1) for marks in json.loads(content)]
+    groups = json.loads(content) if content else []
+    return [np.array(marks, np.int64).reshape(2, -1) for marks in groups]

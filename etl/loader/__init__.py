@@ -8,8 +8,9 @@ batches    tokens to tensors: packed windows, best-fit windows or padded documen
 
 ``views`` selects documents by their columns, before the order is planned, and adds columns to the batches.
 
-``sharded_dataset.py`` has what all datasets share: ranks (``ranks.py``, and ``prepared_loaders.py`` for
-accelerate), passes over epochs with workers (``passes.py``) and saved states (``state.py``).
+``plan_epochs.py`` chooses the kind of samples. ``sharded_dataset.py`` has what all datasets share: ranks
+(``ranks.py``, and ``prepared_loaders.py`` for accelerate), steps (``steps.py``), passes over epochs with
+workers (``passes.py``) and saved states (``state.py``).
 ``open_shared.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures

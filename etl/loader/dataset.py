@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from etl.errors import LoaderError
 from etl.loader import find_documents
-from etl.loader.batches.best_fit import BestFitReader, plan_units
+from etl.loader.batches.best_fit import BestFitReader
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
-from etl.loader.batches.padded import PaddedReader, plan_documents
+from etl.loader.batches.padded import PaddedReader
 from etl.loader.check_table import Expect
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.table_index import read_index, read_tokenizers
@@ -20,8 +20,9 @@ from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import Evenness
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import Shuffle
-from etl.loader.order.unit_plan import UnitPlan, unit_shuffle
+from etl.loader.order.unit_plan import UnitPlan
 from etl.loader.order.window_schedule import WindowSchedule
+from etl.loader.plan_epochs import plan_epochs
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
 from etl.loader.state import find_state
@@ -105,26 +106,9 @@ class TokenDataset(ShardedDataset):
         self._index = self._view.index
         if isinstance(seq_len, Schedule) or format.pack is not None:
             self._view.check_plain()
-        settings = None
-        if not isinstance(shuffle, bool) or shuffle:
-            given = Shuffle() if isinstance(shuffle, bool) else shuffle
-            is_remote = self._index.remote is not None
-            settings = given.resolved(self._index.num_tokens, is_remote=is_remote)
-        self._plans: EpochPlan | WindowSchedule
-        if isinstance(seq_len, Schedule):
-            if format.pack is not None or format.is_padded:
-                raise LoaderError(
-                    "a Schedule of seq_len is for windows of consecutive documents only",
-                    hint="leave pack and pad_id out of Format, or open a dataset for each length",
-                )
-            self._plans = WindowSchedule(self._index.group_tokens, seq_len, seed, settings)
-        elif format.pack is not None:
-            settings = unit_shuffle(shuffle, seq_len=seq_len, num_tokens=self._index.num_tokens)
-            self._plans = plan_units(self._index, seq_len, seed, settings)
-        elif format.is_padded:
-            self._plans = plan_documents(self._index, seed, settings)
-        else:
-            self._plans = EpochPlan(self._index.group_tokens, seq_len, seed, settings)
+        self._plans, settings = plan_epochs(
+            self._index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
+        )
         identity = {
             "plan": self._plans.fingerprint(self._index.digest()),
             "version": self._index.version,

@@ -40,6 +40,9 @@ class TokenMixture(ShardedDataset):
     ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. A change
     comes at the nearest multiple of the number of lanes.
 
+    Each source has lanes as if it were read alone, so that K of them take about K times the memory of one:
+    ``Shuffle(lanes=256 // K)`` keeps it.
+
     Raises LoaderError if a weight is missing, not positive (in a Schedule, for all samples) or below 1/4,096
     of the total, if the datasets are not compatible, or if their tables have different tokenizers.
     """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.delta.page_marks import MarkedOutput, read_marks
+from etl.delta.page_marks import MarkedOutput, find_marks, parse_marks
 from etl.loader.fetch.parquet_pages import Pages, plain_chunk
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=40)
@@ -44,13 +44,14 @@ def test_marks_are_where_pages_begin(
     path = tmp_path_factory.mktemp("file") / "a.parquet"
     write(path, groups, compression=compression)
     footer, content = pq.read_metadata(path), path.read_bytes()
-    marks = read_marks(footer.metadata)
-    assert marks is not None
+    marks = parse_marks(find_marks(footer.metadata))
     assert len(marks) == len(groups)
     for number, (firsts, offsets) in enumerate(marks):
         chunk = plain_chunk(footer.row_group(number).column(1))
         assert chunk is not None
-        assert offsets[0] == chunk.start
+        if offsets[0] != chunk.start:
+            assert max(groups[number]) <= 1  # those of another column with as many values
+            continue
         begins = [first for first, _ in Pages(lambda a, n, _: content[a : a + n], chunk)]
         assert firsts.tolist() == begins
         for first, offset in zip(firsts.tolist(), offsets.tolist(), strict=True):
@@ -63,7 +64,6 @@ def test_marks_are_where_pages_begin(
 def test_pages_that_cannot_be_told_apart_have_no_marks(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, [[30] * 20], data_page_version="2.0")
-    marks = read_marks(pq.read_metadata(path).metadata)
-    assert marks is not None
-    assert marks[0].size == 0
-    assert read_marks(None) is None
+    (marks,) = parse_marks(find_marks(pq.read_metadata(path).metadata))
+    assert marks.size == 0
+    assert parse_marks(find_marks(None)) == []

@@ -117,8 +117,8 @@ class RequestParts:
 
     def _mark(self, group: int, token: int) -> tuple[int, int | None] | None:
         """Return the offset of the last marked page before a token of a row group, and of the next one."""
-        marks = None if self._index.marks is None else self._index.marks[group]
-        if marks is None or not marks.size or self._index.chunks[group]["has_empty"]:
+        marks = self._index.page_marks(group)
+        if marks is None:
             return None
         number = int(np.searchsorted(marks[0], token, side="right"))
         following = int(marks[1, number]) if number < marks.shape[1] else None

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.page_marks import read_marks
+from etl.delta.page_marks import find_marks, parse_marks
 from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.lake import releases
@@ -42,7 +42,6 @@ CHUNKS = np.dtype([("tokens", _COLUMN), ("num_tokens", _COLUMN), ("has_empty", "
 The codec is -1 if only pyarrow can read the column.
 """
 
-_NO_MARKS = np.empty((2, 0), np.int64)
 # In a table of more row groups, lanes hold whole row groups, and few begin in one.
 _MAX_MARKED = 1 << 13
 _UNKNOWN = Chunk(0, 0, 0, -1)
@@ -66,8 +65,9 @@ class TableIndex:
     vocab_size: int | None = None  # all token ids must be lower, if it is known
     # (F,) int32: the number in its file of the first row group of a section; None: files have one section
     sections: np.ndarray | None = None
-    # (G,) objects: the first tokens and the offsets of its pages, (2, n) int64; None: unknown
-    marks: np.ndarray | None = None
+    marks: np.ndarray | None = (
+        None  # (F,) objects: the marks of the pages in the footer; None: not kept
+    )
     rows: TableRows | None = None  # of a view: which rows are read, and how often; None: all once
 
     @property
@@ -105,6 +105,19 @@ class TableIndex:
         start, size, full_size, codec = self.chunks[group][column].item()
         return None if codec < 0 else Chunk(start, size, full_size, codec)
 
+    def page_marks(self, group: int) -> np.ndarray | None:
+        """Return the first token and the offset of each page of a row group, (2, n) int64, if known."""
+        if self.marks is None:
+            return None
+        file = self.file(group)
+        marks = parse_marks(self.marks[file])
+        _, number = self.locate_group(group)
+        if number >= len(marks) or not marks[number].size:
+            return None
+        # Marks that were found in another column are of no use.
+        is_own = int(marks[number][1, 0]) == int(self.chunks[group]["tokens"]["start"])
+        return marks[number] if is_own and not self.chunks[group]["has_empty"] else None
+
     def open(self, group: int) -> AbstractContextManager[pa.NativeFile]:
         """Open the file of a row group for small reads; raises StorageError if it is not readable."""
         file = self.file(group)
@@ -134,7 +147,7 @@ class TableIndex:
             group_tokens=self.group_tokens[groups],
             group_documents=self.group_documents[groups],
             chunks=self.chunks[groups],
-            marks=None if self.marks is None else self.marks[groups],
+            marks=None if self.marks is None else self.marks[files[first]],
             sections=in_file[first].astype(np.int32),
         )
 
@@ -196,7 +209,6 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     first_group = np.cumsum([0, *(len(chunks) for _, chunks, _ in groups)], dtype=np.int64)
     counts = [counts for counts, _, _ in groups]
     tokens, documents = np.concatenate([*counts, np.empty((2, 0), np.int32)], axis=1)
-    marks = [part for _, _, marks in groups for part in marks]
     index = TableIndex(
         table.url,
         table.version,
@@ -208,13 +220,13 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         documents,
         np.concatenate([*(chunks for _, chunks, _ in groups), np.empty(0, CHUNKS)]),
         None if local else remote,
-        marks=_as_array(marks) if not local and len(marks) <= _MAX_MARKED else None,
+        marks=_as_array([marks for _, _, marks in groups]) if len(tokens) <= _MAX_MARKED else None,
     )
     return order_by_keys(index) if table.name == "tokens_shuffled" else index
 
 
-def _as_array(values: list[np.ndarray]) -> np.ndarray:
-    """Return an array of objects; np.array would make one of numbers if all have the same shape."""
+def _as_array(values: list[bytes]) -> np.ndarray:
+    """Return an array of objects; np.array would make one of equally long bytes."""
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -298,12 +310,11 @@ def _layout(kind: pa.DataType) -> str:
 
 def _read_groups(
     uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+) -> tuple[np.ndarray, np.ndarray, bytes]:
     """Return the tokens and the non-empty documents of each row group of a file, its chunks and marks.
 
-    They are (2, groups) int32, (groups,) CHUNKS and, for each row group, (2, n) int64. The tokens come from
-    the statistics of token_end. The documents follow from the number of values, because an empty list counts
-    as one.
+    They are (2, groups) int32, (groups,) CHUNKS and bytes. The tokens come from the statistics of token_end.
+    The documents follow from the number of values, because an empty list counts as one.
     """
     footer = read_footer(uri, file_bytes, ranges)
     total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)
@@ -334,8 +345,7 @@ def _read_groups(
             where=uri,
             hint=VERIFY,
         )
-    marks = None if ranges is None else read_marks(footer.metadata)  # local pages are found quickly
-    return counts, chunks, marks or [_NO_MARKS] * len(chunks)
+    return counts, chunks, find_marks(footer.metadata)
 
 
 def _column_indices(footer: pq.FileMetaData) -> tuple[int, int, int]:

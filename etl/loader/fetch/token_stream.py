@@ -50,7 +50,7 @@ class MarksOf:
         """Return the marks of a row group of the table."""
         marks = self._marks.pop(number, None)
         if marks is None:
-            marks = Marks(None if self._index.marks is None else self._index.marks[number])
+            marks = Marks(self._index.page_marks(number))
         self._marks[number] = marks
         if len(self._marks) > _MARKED_ROW_GROUPS:
             self._marks.popitem(last=False)
