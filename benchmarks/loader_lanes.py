@@ -80,7 +80,7 @@ def gather(lake: str, _: int, steps: int) -> tuple[float, float]:
     windows = [tokens[start : start + size] for start in range(0, len(tokens) - size, size)]
     generator = torch.Generator().manual_seed(0)
     order: Any = torch.randperm(len(windows), generator=generator).tolist()
-    loader = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         windows,  # type: ignore[arg-type]
         batch_size=BATCH,
         sampler=order,
@@ -115,7 +115,7 @@ def fetched(lake: str, world_size: int) -> float:
         total += stop - start
         return read_range(ranges, uri, start, stop, size=size)
 
-    Ranges.read = count  # type: ignore[method-assign]
+    Ranges.read = count  # type: ignore[method-assign, assignment]
     for rank in range(world_size):
         shard = Shard(rank=rank, world_size=world_size)
         dataset = TokenDataset(lake, seq_len=SEQ_LEN, shuffle=Shuffle(lanes=512), shard=shard)
