@@ -127,6 +127,7 @@ COMMANDS = {
 
 MORE_WORDS = {
     "diff": ["0", "1"],
+    "export": ["exported"],
     "release": ["first"],
     "trace": ["--id", "11-0"],
     "tune": ["--set", "gopher_quality.min_words=1"],
@@ -134,7 +135,10 @@ MORE_WORDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_printed_line_is_one_line(recipe: Recipe, command: str, tmp_path: Path) -> None:
+def test_every_printed_line_is_one_line(
+    recipe: Recipe, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     lake = copy(recipe.lake, UPath(tmp_path / "lake"))
     url = str(lake / "documents") if COMMANDS[command] == "TABLE" else str(lake)
     result = CliRunner().invoke(app, [command, url, *MORE_WORDS.get(command, [])])

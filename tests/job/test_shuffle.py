@@ -280,7 +280,8 @@ def test_an_interrupted_shuffle_does_only_the_rest(client: Client, place: UPath)
     report = shuffle(
         str(place), cluster=client, on_progress=done.append
     )  # other buckets by default
-    assert done[15].total <= done[14].total - 3
+    # Workers may have ended tasks after the interrupt, even all of them.
+    assert all(progress.total <= done[14].total - 3 for progress in done[15:])
     assert (report.parts, report.rows) == (2, 58)
     assert sorted(shuffled_rows(str(place))) == sorted(
         all_rows({**SMALL, "s3://in/late": [3] * 10})
@@ -302,7 +303,8 @@ def test_an_interrupted_rebuild_continues(client: Client, place: UPath) -> None:
     with pytest.raises(KeyboardInterrupt):
         shuffle(str(place), settings=again, cluster=client, on_progress=interrupt)
     shuffle(str(place), settings=again, cluster=client, on_progress=done.append)
-    assert done[15].total <= done[14].total - 3
+    # Workers may have ended tasks after the interrupt, even all of them.
+    assert all(progress.total <= done[14].total - 3 for progress in done[15:])
     assert shuffled_rows(str(place)) == by_key(SMALL, seed=5)
 
 
