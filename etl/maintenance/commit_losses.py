@@ -214,7 +214,8 @@ class _LogReader:
                 located = epoch, sample
             number = int(np.searchsorted(starts, start, side="right")) - 1
             span = spans[number]
-            if number < 0 or start >= span.start + span.count:
+            # The last label of a best-fit window is the token after its last span.
+            if number < 0 or start > span.start + span.count:
                 raise LoaderError(f"sample {sample} has no document at token {start}")
             offset = span.document_start + start - span.start
             found.append((lake, span.source, span.row, offset, number))

@@ -107,6 +107,17 @@ def check_losses(recipe: Recipe, num_tokens: int) -> None:
     assert len(counted) == num_tokens
 
 
+def test_losses_of_best_fit_windows_count_for_documents_that_are_cut(recipe: Recipe) -> None:
+    packed = Format(sample_numbers=True, document_ids=True, pack="best_fit")
+    dataset = open_dataset(recipe, format=packed)
+    labels = [batch["labels"] for batch in dataset.batches(4, drop_last=False)]
+    dataset.set_epoch(0)
+    with LossLog(dataset, run="proxy") as log:
+        train(dataset, log)
+    assert commit(recipe).left == []
+    check_losses(recipe, sum(int((part >= 0).sum()) for part in labels))
+
+
 def test_losses_of_windows_of_changing_length_count_for_their_documents(recipe: Recipe) -> None:
     seq_len = Schedule([(0, 16), (9, 64), (12, 32)])
     dataset = TokenDataset(str(recipe.lake), seq_len=seq_len, format=FORMAT)
