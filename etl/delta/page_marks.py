@@ -77,16 +77,16 @@ def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> li
     sizes = np.array([count for _, count in pages], np.int64)
     ends = np.cumsum(sizes)
     starts = ends - sizes
-    for first in range(len(pages)):
-        last = int(np.searchsorted(ends, starts[first] + levels[-1]))
-        if last == len(pages) or ends[last] != starts[first] + levels[-1]:
-            continue
-        row_ends = np.searchsorted(levels, starts[first + 1 : last + 1] - starts[first])
-        if not np.array_equal(levels[row_ends], starts[first + 1 : last + 1] - starts[first]):
-            continue  # pages do not end with rows
-        begins = [0, *value_ends[row_ends].tolist()]
-        return [begins, [offset for offset, _ in pages[first : last + 1]]]
-    return [[], []]
+    lasts = np.searchsorted(ends, starts + levels[-1])
+    found = np.flatnonzero(np.append(ends, -1)[lasts] == starts + levels[-1])
+    if len(found) != 1:  # another column has as many, for example if no list has two values
+        return [[], []]
+    chosen = slice(found[0], lasts[found[0]] + 1)
+    page_starts = starts[chosen][1:] - starts[chosen.start]
+    row_ends = np.searchsorted(levels, page_starts)
+    if not np.array_equal(levels[row_ends], page_starts):  # pages do not end with rows
+        return [[], []]
+    return [[0, *value_ends[row_ends].tolist()], [offset for offset, _ in pages[chosen]]]
 
 
 def find_marks(metadata: Mapping[bytes, bytes] | None) -> bytes:
@@ -98,8 +98,7 @@ def find_marks(metadata: Mapping[bytes, bytes] | None) -> bytes:
 def parse_marks(content: bytes) -> list[np.ndarray]:
     """Return the marks of a file, (2, n) int64 for each row group, or an empty list.
 
-    Each has the first values of the pages and their offsets in the file, ascending. With values that all have
-    one element, they may be those of another column: compare the first offset with that of the column.
+    Each has the first values of the pages and their offsets in the file, ascending.
     """
     groups = json.loads(content) if content else []
     return [np.array(marks, np.int64).reshape(2, -1) for marks in groups]

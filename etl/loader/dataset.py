@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from etl.errors import LoaderError
 from etl.loader import find_documents
 from etl.loader.batches.best_fit import BestFitReader
@@ -21,7 +23,7 @@ from etl.loader.order.evenness import Evenness
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import Shuffle
 from etl.loader.order.unit_plan import UnitPlan
-from etl.loader.order.window_schedule import WindowSchedule
+from etl.loader.order.window_schedule import PartPlan, WindowSchedule
 from etl.loader.plan_epochs import plan_epochs
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
@@ -188,6 +190,19 @@ class TokenDataset(ShardedDataset):
         """Return the number of samples of an epoch, over all ranks."""
         return self._plan_of(epoch).num_samples
 
+    def samples_before(self, epoch: int) -> int:
+        """Return the number of samples of all epochs before one, over all ranks."""
+        plan = self._plan_of(epoch)
+        return plan.first_sample if isinstance(plan, PartPlan) else super().samples_before(epoch)
+
+    def find_epochs(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the epochs of samples counted over all epochs, (n,) int64, and the samples in these."""
+        if not isinstance(self._plans, WindowSchedule):
+            return super().find_epochs(numbers)
+        firsts = np.array(self._plans.firsts(int(numbers.max(initial=0))))
+        epochs = np.searchsorted(firsts, numbers, side="right") - 1
+        return epochs, numbers - firsts[epochs]
+
     def lanes_of(self, epoch: int) -> int:
         """Return the number of lanes of an epoch."""
         return self._plan_of(epoch).lanes
@@ -283,7 +298,7 @@ class TokenDataset(ShardedDataset):
 
     def locator(self, epoch: int) -> find_documents.Locator:
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
-        before = epoch * self.num_samples
+        before = self.samples_before(epoch)
         return find_documents.Locator(
             self._index,
             self._plan_of(epoch),

@@ -50,7 +50,7 @@ SCHEMA: Final = pa.schema(
         pa.field("call", pa.int64(), nullable=False),  # of ``write``; a later one replaces a sample
     ]
 )
-"""The columns of a file; ``start`` is where a document or the window begins."""
+"""The columns of a file; ``start`` is the first token of a stretch with a loss."""
 
 _DTYPES: Final = {pa.int64(): np.int64, pa.int32(): np.int32, pa.float64(): np.float64}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -256,7 +256,8 @@ def sum_losses(
     counts = np.add.reduceat(is_label.ravel(), firsts, dtype=np.int64)
     sums = np.add.reduceat(np.where(is_label, losses, 0).ravel(), firsts, dtype=np.float64)
     used = np.flatnonzero(counts)
-    row, column = np.divmod(firsts[used], size)
+    places = np.where(is_label.ravel(), np.arange(is_label.size), is_label.size)
+    row, column = np.divmod(np.minimum.reduceat(places, firsts)[used], size)
     return {
         "sample": batch["sample"][row],
         "start": column + int(shifted),

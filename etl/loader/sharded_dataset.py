@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -94,6 +95,14 @@ class ShardedDataset(IterableDataset[Batch]):
     def samples_of(self, epoch: int) -> int:  # noqa: ARG002 - most datasets have equal epochs
         """Return the number of samples of an epoch, over all ranks."""
         return self._num_samples
+
+    def samples_before(self, epoch: int) -> int:
+        """Return the number of samples of all epochs before one, over all ranks."""
+        return epoch * self._num_samples
+
+    def find_epochs(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the epochs of samples counted over all epochs, (n,) int64, and the samples in these."""
+        return np.divmod(numbers, self._num_samples)
 
     def lanes_of(self, epoch: int) -> int:  # noqa: ARG002 - as in samples_of
         """Return the number of lanes of an epoch."""
@@ -268,7 +277,7 @@ class ShardedDataset(IterableDataset[Batch]):
                     samples = steps.samples(step)
                     batch = reader.batch(samples)
                     if self.format.sample_numbers:
-                        before = start.epoch * self.num_samples
+                        before = self.samples_before(start.epoch)
                         batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
                     yield step.stop, number == numbers[-1], batch
             if worker.loader:  # the next pass may be that of another worker

@@ -170,11 +170,8 @@ class _LogReader:
             dataset = self._open(file)
             with storage.open_input(file.uri) as source:
                 rows = pl.DataFrame(pq.read_table(source, page_checksum_verification=True))
-            epoch, sample = (
-                rows["sample"] // dataset.num_samples,
-                rows["sample"] % dataset.num_samples,
-            )
-            rows = rows.with_columns(epoch=epoch, sample=sample)
+            epoch, sample = dataset.find_epochs(rows["sample"].to_numpy())
+            rows = rows.with_columns(epoch=pl.Series(epoch), sample=pl.Series(sample))
             return self._with_documents(dataset, rows).with_columns(
                 run=pl.lit(file.run), plan=pl.lit(str(file.state["plan"]))
             )
@@ -217,7 +214,8 @@ class _LogReader:
                 located = epoch, sample
             number = int(np.searchsorted(starts, start, side="right")) - 1
             span = spans[number]
-            if number < 0 or start >= span.start + span.count:
+            # The last label of a best-fit window is the token after its last span.
+            if number < 0 or start > span.start + span.count:
                 raise LoaderError(f"sample {sample} has no document at token {start}")
             offset = span.document_start + start - span.start
             found.append((lake, span.source, span.row, offset, number))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -90,6 +91,19 @@ def test_passes_follow_each_other_without_set_epoch(lake):
         assert sorted(rows_of(dataset, 3)) == sorted(windows)
         assert dataset.epoch == epoch
     assert [len(windows) for _, windows in expected[:3]] == [20, 17, 4]
+
+
+def test_samples_are_numbered_over_all_passes(lake):
+    dataset = open_dataset(lake, format=Format(sample_numbers=True))
+    numbers, found = [], []
+    for number in range(5):
+        passed = [int(sample) for batch in dataset.batches(1) for sample in batch["sample"]]
+        epochs, samples = dataset.find_epochs(np.array(passed))
+        assert set(epochs.tolist()) == {number}
+        found += samples.tolist()
+        numbers += passed
+    assert numbers == list(range(len(numbers)))
+    assert found[:40] == [*range(20), *range(17), *range(3)]
 
 
 def test_a_state_resumes_at_any_sample_and_world_size(lake):

@@ -32,7 +32,7 @@ from etl.lake.commit_info import read_record
 from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.releases import create_release
 from etl.lake.table_specs import SPECS
-from etl.loader import Format, LossLog, Shard, Shuffle, TokenDataset, TokenMixture
+from etl.loader import Format, LossLog, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.loss_log import METADATA
 from etl.maintenance.commit_losses import FINGERPRINT, CommittedLosses, commit_losses
 from etl.maintenance.repair import repair
@@ -105,6 +105,30 @@ def check_losses(recipe: Recipe, num_tokens: int) -> None:
         counted.update((address, row["epoch"], i) for i in part)
     assert set(counted.values()) == {1}
     assert len(counted) == num_tokens
+
+
+def test_losses_of_best_fit_windows_count_for_documents_that_are_cut(recipe: Recipe) -> None:
+    packed = Format(sample_numbers=True, document_ids=True, pack="best_fit")
+    dataset = open_dataset(recipe, format=packed)
+    labels = [batch["labels"] for batch in dataset.batches(4, drop_last=False)]
+    dataset.set_epoch(0)
+    with LossLog(dataset, run="proxy") as log:
+        train(dataset, log)
+    assert commit(recipe).left == []
+    check_losses(recipe, sum(int((part >= 0).sum()) for part in labels))
+
+
+def test_losses_of_windows_of_changing_length_count_for_their_documents(recipe: Recipe) -> None:
+    seq_len = Schedule([(0, 16), (9, 64), (12, 32)])
+    dataset = TokenDataset(str(recipe.lake), seq_len=seq_len, format=FORMAT)
+    num_tokens = 0
+    with LossLog(dataset, run="proxy") as log:
+        for step in range(3):
+            num_tokens += dataset.samples_of(step) * dataset._plan_of(step).seq_len
+            train(dataset, log, step)
+    assert dataset.samples_of(0) == 9
+    assert commit(recipe).left == []
+    check_losses(recipe, num_tokens)
 
 
 @pytest.mark.parametrize(

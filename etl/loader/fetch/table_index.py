@@ -114,9 +114,7 @@ class TableIndex:
         _, number = self.locate_group(group)
         if number >= len(marks) or not marks[number].size:
             return None
-        # Marks that were found in another column are of no use.
-        is_own = int(marks[number][1, 0]) == int(self.chunks[group]["tokens"]["start"])
-        return marks[number] if is_own and not self.chunks[group]["has_empty"] else None
+        return None if self.chunks[group]["has_empty"] else marks[number]
 
     def open(self, group: int) -> AbstractContextManager[pa.NativeFile]:
         """Open the file of a row group for small reads; raises StorageError if it is not readable."""

@@ -25,6 +25,7 @@ class PartPlan(EpochPlan):
     stream_epoch: int  # the epoch whose stream is read
     first_token: int  # of that stream
     max_samples: int | None  # None: up to the end of the stream
+    first_sample: int  # the samples of all passes before this one
     next_seq_len: int  # that of the next pass
 
     @property
@@ -33,6 +34,11 @@ class PartPlan(EpochPlan):
         tokens = self.num_tokens - self.first_token - self.overlap
         available = max(tokens, 0) // self.seq_len
         return available if self.max_samples is None else min(available, self.max_samples)
+
+    @property
+    def end_sample(self) -> int:
+        """The first sample after the pass."""
+        return self.first_sample + self.num_samples
 
     @property
     def dropped_tokens(self) -> int:
@@ -70,6 +76,13 @@ class WindowSchedule:
             self._newest = (number, self._plan(number))
         return self._newest[1]
 
+    def firsts(self, last: int) -> list[int]:
+        """Return the first sample of each pass up to the one that has the sample ``last``."""
+        firsts = [0]
+        while (end := self.plan(len(firsts) - 1).end_sample) <= last:
+            firsts.append(end)
+        return firsts
+
     def _plan(self, number: int) -> PartPlan:
         num_tokens, starts = self._whole.num_tokens, self._seq_lens.starts
         epoch = token = sample = 0
@@ -86,6 +99,7 @@ class WindowSchedule:
                 stream_epoch=epoch,
                 first_token=token,
                 max_samples=None if change is None else change - sample,
+                first_sample=sample,
                 next_seq_len=seq_len,
             )
             sample += plan.num_samples
