@@ -17,8 +17,7 @@ _REMOTE_LANE_TOKENS = (
 _RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size
 _RUNS_PER_LANE = 8  # at least, so that a small table is shuffled too
 _BUFFER_TOKENS = 1 << 21  # of the blocks of all lanes: 8 MB
-# Divided by the square of the lanes: 256 lanes have blocks of one window.
-_BLOCKS_OF_FEW_LANES = 1 << 25
+_MANY_LANES = 32  # from here on, a batch mixes enough places without blocks
 _SMALL_TABLE_TOKENS = 1 << 22  # up to this, lanes are blocks
 _PART = 1 << 20  # row groups processed at a time
 
@@ -33,13 +32,13 @@ class Shuffle:
     means 256 for local files, and 1,024 for an object store, where reading twice costs more (512 or fewer
     for less than 268 M tokens).
 
-    In a lane, the windows of each block are shuffled. ``block_tokens=None`` means single windows if there are
-    256 lanes, since a batch mixes enough places, 131,072 tokens for 16 lanes, and whole lanes in a table of
-    up to 4 M tokens. Longer runs make larger requests to an object store but mix less over time.
-    ``run_tokens=None`` means 8 M tokens, or fewer if a lane would otherwise have fewer than 8 runs.
+    In a lane, the windows of each block are shuffled. ``block_tokens=None`` means single windows, but 131,072
+    tokens for 16 lanes, and whole lanes in a table of up to 4 M tokens. Longer runs make larger requests to
+    an object store but mix less over time. ``run_tokens=None`` means 8 M tokens, or fewer if a lane would
+    otherwise have fewer than 8 runs.
 
     >>> Shuffle().resolved(10**12, is_remote=False)
-    ResolvedShuffle(lanes=256, block_tokens=512, run_tokens=8388608)
+    ResolvedShuffle(lanes=256, block_tokens=1, run_tokens=8388608)
     """
 
     lanes: int | None = None
@@ -54,7 +53,7 @@ class Shuffle:
     def resolved(self, num_tokens: int, *, is_remote: bool = False) -> "ResolvedShuffle":
         """Return the settings for a table of ``num_tokens`` tokens."""
         lanes = self.lanes or (_remote_lanes(num_tokens) if is_remote else LOCAL_LANES)
-        block_tokens = min(_BUFFER_TOKENS // lanes, _BLOCKS_OF_FEW_LANES // lanes**2)
+        block_tokens = _BUFFER_TOKENS // lanes if lanes < _MANY_LANES else 1
         if num_tokens <= _SMALL_TABLE_TOKENS:
             block_tokens = num_tokens
         run_tokens = min(_RUN_TOKENS, num_tokens // (lanes * _RUNS_PER_LANE))
