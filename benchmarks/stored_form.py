@@ -30,6 +30,7 @@ FORMS: dict[str, Layout] = {
     "none": replace(TOKENS.layout, compression="none", compression_level=None),
     "lz4, pages of 1 MB": replace(TOKENS.layout, compression_level=None, page_bytes=1 << 20),
     "lz4": replace(TOKENS.layout, compression_level=None),
+    "lz4 3, pages of 256 kB": replace(TOKENS.layout, page_bytes=1 << 18),
     "lz4 3, the default": TOKENS.layout,
     "lz4 4": replace(TOKENS.layout, compression_level=4),
     "lz4 9": replace(TOKENS.layout, compression_level=9),
