@@ -18,6 +18,14 @@ LakeArgument = Annotated[
     str,
     typer.Argument(metavar="LAKE", envvar="TOKENLAKE_LAKE", help="The URL or path of a lake."),
 ]
+LakesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LAKE...",
+        envvar="TOKENLAKE_LAKE",
+        help="The URL or path of a lake; for a mixture, NAME=LAKE for each source.",
+    ),
+]
 Sources = Annotated[
     list[str] | None,
     typer.Option(

@@ -21,14 +21,7 @@ app = typer.Typer()
     )
 )
 def losses(
-    lakes: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="LAKE...",
-            envvar="TOKENLAKE_LAKE",
-            help="The URL or path of a lake; for a mixture, NAME=LAKE for each source.",
-        ),
-    ],
+    lakes: options.LakesArgument,
     *,
     folder: Annotated[
         str | None,

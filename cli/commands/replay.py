@@ -23,14 +23,7 @@ app = typer.Typer()
     )
 )
 def replay(  # noqa: PLR0913 - one parameter per option
-    lakes: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="LAKE...",
-            envvar="TOKENLAKE_LAKE",
-            help="The URL or path of a lake; for a mixture, NAME=LAKE for each source.",
-        ),
-    ],
+    lakes: options.LakesArgument,
     *,
     state: Annotated[
         str | None,

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.table import Table
 from etl.errors import LoaderError, StorageError
 from etl.lake import releases
 
@@ -36,12 +35,7 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
         import datasets
     except ImportError as error:
         raise LoaderError("the library datasets is missing", hint="pip install datasets") from error
-    url = storage.normalize(lake)
-    candidates = (storage.join(url, "tokens"), url)
-    found = next((each for each in candidates if Table.exists(each)), None)
-    if found is None:
-        raise LoaderError("no token table found here or in the folder tokens", where=url)
-    table = releases.open_version(found, version)
+    table = releases.open_tokens(lake, version)
     paths = [storage.join(table.url, file["path"]) for file in table.files("path", "rows")]
     features = datasets.Features(
         {

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.errors import TableError
+from etl.errors import LoaderError, TableError
 from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import active_leases, store_time
 from etl.lake.open_table import open_table
@@ -182,6 +182,26 @@ def open_version(table_url: str, version: int | str | None) -> Table:
     table = open_table(table_url, version_of(table_url, version))
     check_not_vacuumed(table)
     return table
+
+
+def open_tokens(lake: str, version: int | str | None) -> Table:
+    """Open the table ``tokens`` of a lake, or the token table at a URL, at a version as ``open_version``.
+
+    Raises LoaderError if the table or the version does not exist.
+    """
+    url = storage.normalize(lake)
+    candidates = (storage.join(url, "tokens"), url)
+    table_url = next((candidate for candidate in candidates if Table.exists(candidate)), None)
+    if table_url is None:
+        raise LoaderError(
+            "no token table found here or in the folder tokens",
+            where=url,
+            hint="use the URL of a lake whose recipe ends with `tokenize`",
+        )
+    try:
+        return open_version(table_url, version)
+    except TableError as error:
+        raise LoaderError(error.what, where=error.where, hint=error.hint) from error
 
 
 def check_not_vacuumed(table: Table) -> None:

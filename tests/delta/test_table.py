@@ -93,8 +93,10 @@ def test_tokens_are_stored_in_the_plain_form_that_the_loader_reads(
     content, plain = path.read_bytes(), plain_chunk(chunk)
     assert plain is not None
     pages = list(Pages(lambda start, size, _: content[start : start + size], plain))
-    # A page ends with a document when it is full, and so it may exceed the limit by one write.
-    assert len(pages) == pytest.approx(4 * 390_000 / layout.page_bytes, abs=2)
+    # A page ends with a document when it is full, and so it exceeds the limit by at most two of them.
+    assert len(pages) > 1
+    for _, tokens in pages[:-1]:
+        assert layout.page_bytes <= tokens.nbytes < layout.page_bytes + 2 * 4 * 1000
     assert np.array_equal(
         np.concatenate([tokens for _, tokens in pages]),
         np.concatenate(rows["tokens"].to_pylist()),

@@ -117,10 +117,10 @@ def amplification(lanes, num_groups, world_size, batch_size=8):
     return total / num_groups
 
 
-@pytest.mark.parametrize("world_size", [1, 8, 16, 24, 40, 64, 96, 256, 1024])
+@pytest.mark.parametrize("world_size", [1, 8, 16, 24, 40, 64, 256, 1024])
 def test_ranks_read_each_row_group_about_once(world_size):
     """With the lanes of an object store, in a table of 25 billion tokens."""
-    assert amplification(REMOTE_LANES, 1 << 14, world_size) < 1.15
+    assert amplification(REMOTE_LANES, 1 << 14, world_size) < 1.1
 
 
 @pytest.mark.parametrize(

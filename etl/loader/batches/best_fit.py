@@ -8,18 +8,18 @@ Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import torch
 
 from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import IGNORED, Batch, Format
+from etl.loader.batches.lane_reader import LaneReader
 from etl.loader.fetch.document_lengths import read_lengths
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.fetch.token_stream import TokenStream
+from etl.loader.fetch.token_stream import MarksOf, TokenStream
 from etl.loader.order.best_fit import UnitWindows, divide
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.shuffle import ResolvedShuffle
@@ -101,9 +101,8 @@ class _Unit:
     """The part of a unit that is in a lane."""
 
     windows: range  # of the stream
-    tokens: (
-        np.ndarray
-    )  # (at least those of the unit,) int32, and the one after them if its document continues
+    # (at least those of the unit,) int32, and the one after them if its document continues
+    tokens: np.ndarray
     pieces: list[list[Piece]]  # of the windows, in the shuffled order
     continues: list[bool]  # whether the document of a window continues in the next one
 
@@ -117,7 +116,7 @@ class _Unit:
                 pieces[-1].append((size, count))
                 parts.append(
                     self.tokens[start : start + count + 1]
-                )  # with the label of the last one
+                )  # and the label of the last one
                 size += len(parts[-1])
         windows = self.windows[-num_windows:]
         return _Unit(windows, np.concatenate(parts), pieces, self.continues[-num_windows:])
@@ -131,13 +130,10 @@ class UnitLane:
         self._reader = reader
         self._plan = reader.plan
         self._windows = self._plan.lane(reader.epoch, lane)
-        self._row_groups = open_row_groups(reader.index, reader.files.lane(lane))
+        self._row_groups = open_row_groups(reader.index, reader.files.lane(lane), reader.marks)
         self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
         self._units: list[_Unit] = []  # the current one is the last
-        self._group_starts: tuple[int, np.ndarray] = (
-            -1,
-            np.zeros(0, np.int64),
-        )  # of the last row group
+        self._group_starts = (-1, np.zeros(0, np.int64))  # of the last row group
 
     def window(self, position: int) -> tuple[np.ndarray, list[Piece], bool]:
         """Return the tokens of a unit, the pieces of the window at a position, and whether it continues.
@@ -209,8 +205,8 @@ class UnitLane:
         self._stream.close()
 
 
-class BestFitReader:
-    """A reader of batches of an epoch's best-fit windows; opens lanes on demand."""
+class BestFitReader(LaneReader[UnitLane]):
+    """A reader of batches of an epoch's best-fit windows."""
 
     def __init__(
         self,
@@ -228,22 +224,19 @@ class BestFitReader:
         self.units = plan.stream(epoch)
         groups = plan.group_stream(epoch)
         lane_groups = _LaneGroups(plan, self.units, groups)
-        self.files = open_lanes(index, lane_groups, epoch, groups, world_size=world_size)
+        files = open_lanes(index, lane_groups, epoch, groups, world_size=world_size)
+        super().__init__(files, plan.lanes)
+        self.marks = MarksOf(index)
         self.is_mixture = is_mixture
         self._format = replace(batch_format, ignore_boundaries=False)  # they always are
-        self._lanes: dict[int, UnitLane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
         """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
-        positions = [divmod(sample, self.plan.lanes) for sample in samples]
-        for position, lane in positions:
-            if lane not in self._lanes:
-                self._open_lane(lane).prepare(position)
-        size = self.plan.window_tokens
-        tokens = np.full((len(positions), size + 1), self._format.pad_id or 0, np.int32)
+        found, size = self._find(samples), self.plan.window_tokens
+        tokens = np.full((len(found), size + 1), self._format.pad_id or 0, np.int32)
         starts, ends = [], []  # of pieces, as offsets in the tokens; ends are also those of padding
-        for row, (position, lane) in enumerate(positions):
-            memory, pieces, continues = self._lanes[lane].window(position)
+        for row, (lane, position) in enumerate(found):
+            memory, pieces, continues = lane.window(position)
             row_tokens, column = tokens[row], 0
             for start, count in pieces:
                 row_tokens[column : column + count] = memory[start : start + count]
@@ -281,13 +274,4 @@ class BestFitReader:
         return self._format.add_boundaries(batch, is_start)
 
     def _open_lane(self, number: int) -> UnitLane:
-        self._lanes[number] = UnitLane(number, reader=self)
-        return self._lanes[number]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for lane in self._lanes.values():
-            lane.close()
-        self.files.close()
+        return UnitLane(number, reader=self)

@@ -8,12 +8,13 @@ Shape suffixes: B rows of a batch, S tokens of a window.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from etl.loader.batches.document_boundaries import Format
+from etl.loader.batches.lane_reader import Lane, LaneReader
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
@@ -60,8 +61,8 @@ class _Block:
     filled: int = 0  # tokens read so far
 
 
-class Lane(Protocol):
-    """One lane of an epoch.
+class PackedLane(Lane, Protocol):
+    """One lane of packed windows.
 
     Its next windows may be at hand as ``rows`` (n, S + 1) int32, of which the first is the window at position
     ``first``, and ``is_start``, the same, bool: which tokens begin a document.
@@ -71,18 +72,12 @@ class Lane(Protocol):
     rows: np.ndarray
     is_start: np.ndarray | None
 
-    def prepare(self, position: int) -> None:
-        """Prepare to read the lane from a position."""
-
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the window at a position of the lane, and which tokens begin a document if requested.
 
         The window is (S + 1,) int32. Both are views, valid until the next call. Ascending positions are
         cheap.
         """
-
-    def close(self) -> None:
-        """Free the memory."""
 
 
 class WindowLane:
@@ -101,7 +96,7 @@ class WindowLane:
         self._stream.prepare(self._start + position * self._seq_len)
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the window at a position of the lane, as ``Lane`` does."""
+        """Return the window at a position of the lane, as ``PackedLane`` does."""
         self.rows, self.is_start = self._none, None  # the next page can use the memory
         start, seq_len = self._start + position * self._seq_len, self._seq_len
         tokens = np.empty(seq_len + 1, np.int32)
@@ -153,7 +148,7 @@ class BlockLane:
         self._stream.prepare(block.span.start + min(block.window_starts[slot:]))
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the window at a position of the lane, as ``Lane`` does."""
+        """Return the window at a position of the lane, as ``PackedLane`` does."""
         number, slot = divmod(position, self._block_windows)
         for block in self._blocks:
             if block.number == number and slot >= block.first_slot:
@@ -238,8 +233,8 @@ class BlockLane:
         self._stream.close()
 
 
-class PackedReader:
-    """A reader of batches of an epoch's samples; opens lanes on demand."""
+class PackedReader(LaneReader[PackedLane]):
+    """A reader of batches of an epoch's samples."""
 
     def __init__(
         self,
@@ -254,25 +249,20 @@ class PackedReader:
         self._index = index
         self._plan = plan
         self._epoch_stream = plan.stream(epoch)
-        self._files = open_lanes(index, plan, epoch, self._epoch_stream, world_size=world_size)
+        files = open_lanes(index, plan, epoch, self._epoch_stream, world_size=world_size)
+        super().__init__(files, plan.lanes)
         self._epoch = epoch
         self._budget = budget
         self._format = batch_format
         self._marks = MarksOf(index)
-        self._lanes: dict[int, Lane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
         """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
-        positions = [divmod(sample, self._plan.lanes) for sample in samples]
-        lanes = self._lanes
-        for position, number in positions:
-            if number not in lanes:
-                self._open_lane(number).prepare(position)
+        found = self._find(samples)
         # int32 first: the rows are still in the CPU cache when they are widened to int64.
-        windows = np.empty((len(positions), self._plan.seq_len + 1), np.int32)
+        windows = np.empty((len(found), self._plan.seq_len + 1), np.int32)
         is_start = np.zeros(windows.shape, bool) if self._format.needs_boundaries else None
-        for row, (position, number) in enumerate(positions):
-            lane = lanes[number]
+        for row, (lane, position) in enumerate(found):
             at = position - lane.first
             if 0 <= at < len(lane.rows):
                 windows[row] = lane.rows[at]
@@ -288,22 +278,10 @@ class PackedReader:
         }
         return batch if is_start is None else self._format.add_boundaries(batch, is_start)
 
-    def _open_lane(self, number: int) -> Lane:
+    def _open_lane(self, number: int) -> PackedLane:
         boundaries = self._format.needs_boundaries
-        row_groups = open_row_groups(self._index, self._files.lane(number), self._marks)
+        row_groups = open_row_groups(self._index, self.files.lane(number), self._marks)
         stream = TokenStream(row_groups, self._epoch_stream, boundaries=boundaries)
-        lane: Lane
         if self._plan.block_windows == 1:
-            lane = WindowLane(self._plan, self._epoch, number, stream=stream)
-        else:
-            lane = BlockLane(self._plan, self._epoch, number, stream=stream, budget=self._budget)
-        self._lanes[number] = lane
-        return lane
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for lane in self._lanes.values():
-            lane.close()
-        self._files.close()
+            return WindowLane(self._plan, self._epoch, number, stream=stream)
+        return BlockLane(self._plan, self._epoch, number, stream=stream, budget=self._budget)

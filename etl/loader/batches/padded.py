@@ -7,12 +7,12 @@ without tokens are skipped; the footers give their number, because an empty list
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Self
 
 import numpy as np
 import torch
 
 from etl.loader.batches.document_boundaries import Format, pad_documents
+from etl.loader.batches.lane_reader import LaneReader
 from etl.loader.batches.packed import IN_ORDER, BlockBudget
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.selected_row_groups import open_row_groups
@@ -105,8 +105,8 @@ class DocumentLane:
         self._stream.close()
 
 
-class PaddedReader:
-    """A reader of padded batches of an epoch's documents; opens lanes on demand."""
+class PaddedReader(LaneReader[DocumentLane]):
+    """A reader of padded batches of an epoch's documents."""
 
     def __init__(  # noqa: PLR0913 - all that an epoch needs
         self,
@@ -122,7 +122,8 @@ class PaddedReader:
         self.budget = budget
         self.index = index
         self.epoch_documents = plan.stream(epoch)
-        self.files = open_lanes(index, plan, epoch, self.epoch_documents, world_size=world_size)
+        files = open_lanes(index, plan, epoch, self.epoch_documents, world_size=world_size)
+        super().__init__(files, plan.lanes)
         self.epoch_tokens = EpochStream.of(self.epoch_documents.groups, index.group_tokens)
         self.marks = MarksOf(index)
         self._plan = plan
@@ -131,30 +132,15 @@ class PaddedReader:
         assert batch_format.pad_id is not None
         self._pad_id = batch_format.pad_id
         self._shifted_labels = batch_format.shifted_labels
-        self._lanes: dict[int, DocumentLane] = {}
 
     def batch(self, samples: Iterable[int]) -> Batch:
         """Return the documents as padded tensors, as ``Format`` describes."""
-        positions = [divmod(sample, self._plan.lanes) for sample in samples]
-        for position, lane in positions:
-            if lane not in self._lanes:
-                self._open_lane(lane).prepare(position)
-        documents = [self._lanes[lane].document(position) for position, lane in positions]
         return pad_documents(
-            documents,
+            [lane.document(position) for lane, position in self._find(samples)],
             seq_len=self._seq_len,
             pad_id=self._pad_id,
             shifted_labels=self._shifted_labels,
         )
 
     def _open_lane(self, number: int) -> DocumentLane:
-        self._lanes[number] = DocumentLane(self._plan, self._epoch, number, reader=self)
-        return self._lanes[number]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for lane in self._lanes.values():
-            lane.close()
-        self.files.close()
+        return DocumentLane(self._plan, self._epoch, number, reader=self)

@@ -263,7 +263,9 @@ class RemoteLane:
 
     def _has(self, file: int, start: int) -> bool:
         """Return whether a byte of a file is in memory, or in the next part."""
-        parts = [part for part, _ in self._held] + [r.part for r in list(self.ahead)[:1]]
+        parts = [part for part, _ in self._held]
+        if self.ahead:
+            parts.append(self.ahead[0].part)
         return any(part.file == file and part.start <= start < part.stop for part in parts)
 
     def _column(self, group: int, start: int) -> tuple[bool, int]:

@@ -14,9 +14,8 @@ import numpy as np
 
 from etl.loader.fetch.table_index import TableIndex
 
-_SLACK_BYTES = (
-    1 << 16
-)  # pages compress differently: the end of a lane in a row group is an estimate
+# Pages compress differently: without marks, the end of a lane in a row group is an estimate.
+_SLACK_BYTES = 1 << 16
 
 
 class Part(NamedTuple):

@@ -11,7 +11,7 @@ from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, OpenRowGroup, Piece, RowGroups
 
-_PAGE_TOKENS = 1 << 16  # a gap of a page or more is skipped; chosen here: a page has 256 kB
+_PAGE_TOKENS = 1 << 14  # a gap of a page or more is skipped: a page has 64 kB
 
 _NONE = np.zeros(0, np.int64)
 
@@ -20,7 +20,7 @@ def open_row_groups(index: TableIndex, files: Files, marks: MarksOf | None = Non
     """Return the decoder of the row groups of an index: of all their rows, or of those selected."""
     if index.rows is None:
         return RowGroups(index, files, marks)
-    selected = _SelectedRowGroups(index, files)
+    selected = _SelectedRowGroups(index, files, marks)
     return selected if index.rows.prefixes is None else _PrefixedRowGroups(index, files, selected)
 
 
@@ -38,11 +38,11 @@ class _Generated:
 class _SelectedRowGroups(RowGroups):
     """A decoder that yields the tokens of the selected rows, as if there were no others."""
 
-    def __init__(self, index: TableIndex, files: Files) -> None:
+    def __init__(self, index: TableIndex, files: Files, marks: MarksOf | None) -> None:
         rows = index.rows
         assert rows is not None
         assert rows.stored_tokens is not None
-        super().__init__(replace(index, group_tokens=rows.stored_tokens, rows=None), files)
+        super().__init__(replace(index, group_tokens=rows.stored_tokens, rows=None), files, marks)
         self._rows: TableRows = rows
 
     def open(self, number: int, *, skip: int = 0, boundaries: bool = False) -> OpenRowGroup:

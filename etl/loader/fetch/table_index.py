@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from etl import storage
 from etl.delta.page_marks import find_marks, parse_marks
 from etl.delta.table import Table
-from etl.errors import LoaderError, TableError
+from etl.errors import LoaderError
 from etl.lake import releases
 from etl.lake.commit_info import fields_of
 from etl.loader.fetch.parquet_pages import Chunk, plain_chunk
@@ -271,19 +271,7 @@ def read_tokenizers(index: TableIndex) -> list[TokenizerRecord]:
 
 
 def _open(lake: str, version: int | str | None) -> Table:
-    url = storage.normalize(lake)
-    candidates = (storage.join(url, "tokens"), url)
-    table_url = next((candidate for candidate in candidates if Table.exists(candidate)), None)
-    if table_url is None:
-        raise LoaderError(
-            "no token table found here or in the folder tokens",
-            where=url,
-            hint="use the URL of a lake whose recipe ends with `tokenize`",
-        )
-    try:
-        table = releases.open_version(table_url, version)
-    except TableError as error:
-        raise LoaderError(error.what, where=error.where, hint=error.hint) from error
+    table = releases.open_tokens(lake, version)
     _check_schema(table)
     return table
 

@@ -40,7 +40,7 @@ class OpenRowGroup(Protocol):
 
 
 class MarksOf:
-    """The marks of the row groups read last, shared by all lanes: several may begin in the same one."""
+    """The marks of the row groups in which lanes began last, shared by all: several begin in the same one."""
 
     def __init__(self, index: TableIndex) -> None:
         self._index = index
@@ -84,7 +84,7 @@ class RowGroups:
         Raises as ``open``.
         """
         with _naming_row_group(self._index, number):
-            return read_document_starts(self._index, self._files, number)
+            return _read_document_starts(self._index, self._files, number)
 
     def prepare(self, number: int) -> None:
         """Prepare to read a row group, and the rest of its lane after it."""
@@ -113,13 +113,12 @@ class _Pieces:
             chunk = index.chunk(number, "tokens")
             self._pages = None
             if chunk is not None:
-                self._pages = _open_pages(
-                    files, number, chunk, marks=marks.of(number), skip=self._skip
-                )
+                shared = marks.of(number) if self._skip else Marks()
+                self._pages = _open_pages(files, number, chunk, marks=shared, skip=self._skip)
             self._batches = _decode(index, number) if self._pages is None else None
             self._starts = None
             if boundaries:
-                starts = read_document_starts(index, files, number)
+                starts = _read_document_starts(index, files, number)
                 self._starts = starts.astype(np.int32)  # of all lanes these add up
 
     def next(self) -> Piece | None:
@@ -179,7 +178,7 @@ def _open_pages(
     return pages if pages.is_known() else None
 
 
-def read_document_starts(index: TableIndex, files: Files, number: int) -> np.ndarray:
+def _read_document_starts(index: TableIndex, files: Files, number: int) -> np.ndarray:
     """Return the document starts of a row group and the end of its last one, (rows + 1,) int64."""
     lengths = [np.zeros(1, np.int64)]
     chunk = index.chunk(number, "num_tokens")

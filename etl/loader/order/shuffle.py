@@ -11,9 +11,8 @@ from numpy.random import Philox
 from etl.errors import LoaderError
 
 LOCAL_LANES, REMOTE_LANES = 256, 1024
-_REMOTE_LANE_TOKENS = (
-    1 << 18
-)  # at least, about 350 kB: reading one page twice costs less than a tenth
+# At least, about 350 kB: reading one page twice costs less than a tenth.
+_REMOTE_LANE_TOKENS = 1 << 18
 _RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size
 _RUNS_PER_LANE = 8  # at least, so that a small table is shuffled too
 _BUFFER_TOKENS = 1 << 21  # of the blocks of all lanes: 8 MB
