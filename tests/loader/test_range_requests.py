@@ -188,7 +188,7 @@ def test_parts_cover_a_lane_and_depend_only_on_the_table(
 
 
 @pytest.mark.parametrize("bytes_per_token", [1.1, 1.7])
-def test_requests_to_a_large_table_have_eight_to_sixteen_megabytes(bytes_per_token):
+def test_requests_to_a_large_table_have_four_to_eight_megabytes(bytes_per_token):
     counts = np.random.default_rng(0).integers(1_300_000, 1_500_000, 20 * 85, dtype=np.int32)
     sizes = (counts * bytes_per_token).astype(np.int64).reshape(20, 85)
     chunks = np.zeros(len(counts), CHUNKS)
@@ -213,9 +213,9 @@ def test_requests_to_a_large_table_have_eight_to_sixteen_megabytes(bytes_per_tok
     parts = RequestParts(index, plan.runs(), groups, first=0, last=total, part_bytes=request_bytes)
     requests = np.array([part.stop - part.start for part in parts.parts(int(groups[0]))])
     assert requests.sum() == sizes.sum()
-    assert np.median(requests) > 8e6
+    assert np.median(requests) > 4e6
     assert requests.max() <= request_bytes
-    assert np.mean(requests < 8e6) < 0.2  # at the borders of files and runs
+    assert np.mean(requests < 4e6) < 0.2  # at the borders of files and runs
 
 
 @pytest.mark.parametrize(

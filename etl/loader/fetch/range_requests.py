@@ -37,10 +37,12 @@ MISSING_HINT = f"{VERIFY}; `etl release` keeps the files of a version from `etl 
 class Remote:
     """The settings for reading from an object store; they affect neither the samples nor their order.
 
-    ``ahead_bytes`` limits the bytes fetched before they are needed; in addition, each lane that a rank reads
-    holds the bytes of one request. Neighbouring row groups are fetched together, up to about
-    ``request_bytes``. Neighbours are the row groups of a run (``Shuffle.run_tokens``), by default 9 to 16 MB
-    in a table of a billion tokens or more. Smaller requests need less memory.
+    Fetched bytes wait in a temporary file, in the folder that TMPDIR names. ``ahead_bytes`` limits those
+    fetched before they are needed; in addition, the file has the bytes of one request for each lane that a
+    rank reads. Neighbouring row groups are fetched together, up to about ``request_bytes``, but so that the
+    limit is enough for all lanes: with 1,024 lanes, 256 kB. Neighbours are the row groups of a run
+    (``Shuffle.run_tokens``), by default 9 to 16 MB in a table of a billion tokens or more. Up to 32 MB are
+    in memory while they are fetched.
 
     ``cache`` is a local folder for fetched ranges, shared by all ranks and workers. It holds up to
     ``cache_bytes``; the least recently used ranges are deleted first. DataLoader workers fetch the same row
@@ -52,8 +54,8 @@ class Remote:
     Raises LoaderError if a number is not positive.
     """
 
-    ahead_bytes: int = 64 << 20
-    request_bytes: int = 16 << 20
+    ahead_bytes: int = 256 << 20
+    request_bytes: int = 8 << 20
     cache: str | None = None
     cache_bytes: int = 32 << 30
     timeout_s: float = 30.0

@@ -1,4 +1,4 @@
-"""Read ahead in a remote table: threads fetch parts of files in the order lanes need them.
+"""Read ahead in a remote table: threads fetch parts of files into a temporary file, as lanes need them.
 
 Each lane reads its parts from front to back (see ``request_parts.py``). When a lane takes one, the budget
 that this frees goes to the lanes that will run out first. All lanes advance at the same rate, so these are
@@ -23,11 +23,13 @@ import numpy as np
 from etl.loader.fetch.range_requests import Ranges
 from etl.loader.fetch.request_parts import Part, RequestParts
 from etl.loader.fetch.row_group_files import Lanes, LocalFiles
+from etl.loader.fetch.scratch_file import PageFile, ScratchFile
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochStream, LanePlan
 
-# Requests that run at once: one stream of an object store delivers about 50 to 90 MB/s.
-_THREADS = 4
+# Requests that run at once: one stream of an object store delivers about 50 to 90 MB/s, after 30 ms or more.
+_THREADS = (4, 16)
+_IN_FLIGHT_BYTES = 32 << 20
 _MIN_PART_BYTES = 1 << 16  # smaller requests cost more than the memory that they save
 _HEADER_BYTES = 256  # a page header is read at once
 _Result = TypeVar("_Result")
@@ -37,7 +39,7 @@ class _Request(NamedTuple):
     """A part that is fetched, or waits to be fetched, by a thread."""
 
     part: Part
-    future: "Future[bytes]"
+    future: "Future[int]"  # its slot in the scratch file
 
 
 _Jobs = SimpleQueue[_Request | None]  # None ends a thread
@@ -58,8 +60,8 @@ def open_lanes(
 class ReadAhead:
     """Read-ahead of the parts of an epoch, for all lanes of a reader.
 
-    ``_free_bytes`` is the rest of the budget. A request occupies it from the moment it is queued until
-    its lane takes or skips the part. The budget and the lanes belong to the thread that takes parts. The
+    ``_free_bytes`` is the rest of the budget of the temporary file. A request occupies it from the moment it
+    is queued until its lane takes or skips the part. The budget and the lanes belong to the thread that takes parts. The
     fetching threads share with it the job queue and the futures.
     """
 
@@ -76,6 +78,10 @@ class ReadAhead:
         per_lane = max(remote.ahead_bytes // lanes, _MIN_PART_BYTES)
         self._part_bytes = max(min(remote.request_bytes, per_lane), _HEADER_BYTES)
         self._ranges = Ranges(remote)
+        fewest, most = _THREADS
+        self._max_threads = min(max(_IN_FLIGHT_BYTES // self._part_bytes, fewest), most)
+        self._scratch = ScratchFile(max(self._part_bytes, _MIN_PART_BYTES))
+        self._page_file = PageFile(plan.lanes)
         self._free_bytes = remote.ahead_bytes
         self._lanes: list[RemoteLane] = []
         self._waiting: list[tuple[int, int]] = []  # heap of (tokens requested, number of the lane)
@@ -105,8 +111,8 @@ class ReadAhead:
         self._lanes.append(lane)
         return lane
 
-    def take(self, lane: "RemoteLane", group: int, start: int) -> tuple[Part, bytes]:
-        """Return the part with a byte of a row group to a lane, and drop the lane's requests before it.
+    def take(self, lane: "RemoteLane", group: int, start: int) -> tuple[Part, int]:
+        """Return the part with a byte of a row group and its slot, and drop the requests before it.
 
         Waits for the thread that fetches the part, or fetches it here if no thread has started.
         """
@@ -121,9 +127,22 @@ class ReadAhead:
             return request.part, self._fetch(request.part)
         return request.part, request.future.result()
 
-    def read(self, group: int, start: int, stop: int) -> bytes:
-        """Return bytes of the file of a row group by a request for these alone."""
-        return self._fetch(Part(self._index.file(group), start, stop, 0))
+    def request(self, file: int, start: int, stop: int) -> bytes:
+        """Return bytes of a file by a request for these alone."""
+        uri, size = self._index.uri(self._index.path(file)), self._index.file_bytes[file]
+        return self._ranges.read(uri, start, stop, size=int(size))
+
+    def read(self, slot: int, start: int, stop: int) -> bytes:
+        """Return bytes of a part from its slot."""
+        return self._scratch.read(slot, start, stop)
+
+    def free(self, slot: int) -> None:
+        """Let the slot of a part be used again."""
+        self._scratch.free(slot)
+
+    def keep(self, lane: "RemoteLane", tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens of a lane's page, kept in a file until the next one."""
+        return self._page_file.put(lane.number, tokens)
 
     def _remove_requests(self, lane: "RemoteLane", file: int, start: int) -> _Request | None:
         """Remove a lane's requests up to the one for a byte of a file, and release their budget.
@@ -136,8 +155,13 @@ class ReadAhead:
             self._free_bytes += part.stop - part.start
             if part.file == file and part.start <= start < part.stop:
                 return request
-            request.future.cancel()
+            if not request.future.cancel():
+                request.future.add_done_callback(self._free_unread)
         return None
+
+    def _free_unread(self, future: "Future[int]") -> None:
+        if future.exception() is None:
+            self.free(future.result())
 
     def wait(self, lane: "RemoteLane") -> None:
         """Let a lane wait for budget for its next part."""
@@ -166,7 +190,7 @@ class ReadAhead:
         request = _Request(part, Future())
         lane.ahead.append(request)
         self._jobs.put(request)
-        if len(self._threads) < _THREADS:
+        if len(self._threads) < self._max_threads:
             thread = threading.Thread(
                 target=_fetch_requests,
                 args=(self._jobs, self._fetch),
@@ -176,13 +200,14 @@ class ReadAhead:
             thread.start()
             self._threads.append(thread)
 
-    def _fetch(self, part: Part) -> bytes:
-        uri, size = self._index.uri(self._index.path(part.file)), self._index.file_bytes[part.file]
-        return self._ranges.read(uri, part.start, part.stop, size=int(size))
+    def _fetch(self, part: Part) -> int:
+        return self._scratch.put(self.request(part.file, part.start, part.stop))
 
     def close(self) -> None:
         """Cancel all requests; a thread in the middle of a request ends after it."""
         self._ranges.stop()
+        self._scratch.close()
+        self._page_file.close()
         for lane in self._lanes:
             lane.close()
         self._lanes.clear()
@@ -206,7 +231,7 @@ class RemoteLane:
         self._reader = reader
         self._parts = parts
         self._following: Iterator[Part] = iter(())
-        self._held: list[tuple[Part, bytes]] = []
+        self._held: list[tuple[Part, int]] = []  # with their slots
 
     def begin(self, group: int, start: int) -> Part:
         """Continue with the part after that of a byte of a row group, and return this one."""
@@ -236,25 +261,39 @@ class RemoteLane:
             self.advance()
             self._reader.wait(self)
 
-    def read(self, group: int, start: int, size: int, more: int = 0) -> bytes | memoryview:
+    def keep(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens of a page, kept in a file until the next one."""
+        return self._reader.keep(self, tokens)
+
+    def read(self, group: int, start: int, size: int, more: int = 0) -> bytes:
         """Return bytes of a column of a row group from an offset, as ``Files`` does."""
         is_tokens, end = self._column(group, start)
         stop = min(start + size, end)
         file = self._index.file(group)
         if not is_tokens and not self._has(file, start):
-            return self._reader.read(group, start, stop)
+            return self._reader.request(file, start, stop)
+        self._drop(file, start)
         # A page and the header after it may end in different parts.
-        self._held = [held for held in self._held if held[0].file == file and held[0].stop > start]
         pieces = []
         while start < stop:
-            part, data = self._hold(group, file, start)
+            part, slot = self._hold(group, file, start)
             last = min(stop + more, end) if stop <= part.stop else part.stop
-            pieces.append(memoryview(data)[start - part.start : last - part.start])
-            start += len(pieces[-1])
+            last = min(last, part.stop)
+            pieces.append(self._reader.read(slot, start - part.start, last - part.start))
+            start = last
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _hold(self, group: int, file: int, start: int) -> tuple[Part, bytes]:
-        """Return the part with a byte of a row group, and keep it."""
+    def _drop(self, file: int, start: int) -> None:
+        """Free the parts before a byte of a file."""
+        held, self._held = self._held, []
+        for part, slot in held:
+            if part.file == file and part.stop > start:
+                self._held.append((part, slot))
+            else:
+                self._reader.free(slot)
+
+    def _hold(self, group: int, file: int, start: int) -> tuple[Part, int]:
+        """Return the part with a byte of a row group and its slot, and keep it."""
         for held in self._held:
             if held[0].file == file and held[0].start <= start < held[0].stop:
                 return held
@@ -284,12 +323,11 @@ class RemoteLane:
         self._held.clear()
 
 
-def _fetch_requests(jobs: _Jobs, fetch: Callable[[Part], bytes]) -> None:
+def _fetch_requests(jobs: _Jobs, fetch: Callable[[Part], int]) -> None:
     """Fetch the requested parts until None arrives; the body of a fetching thread."""
     while (request := jobs.get()) is not None:
         if request.future.set_running_or_notify_cancel():
             _resolve(request.future, partial(fetch, request.part))
-        del request  # the queue may stay empty for long: do not hold the bytes
 
 
 def _resolve(future: "Future[_Result]", call: Callable[[], _Result]) -> None:

@@ -4,6 +4,8 @@ import os
 from collections import OrderedDict
 from typing import Protocol, Self
 
+import numpy as np
+
 from etl import storage
 from etl.errors import StorageError
 from etl.loader.fetch.range_requests import MISSING_HINT, Ranges
@@ -23,6 +25,9 @@ class Files(Protocol):
 
     def prepare(self, group: int) -> None:
         """Prepare to read a row group soon."""
+
+    def keep(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens of a page, (n,) int32, wherever they are kept until the next page."""
 
 
 class Lanes(Protocol):
@@ -50,6 +55,10 @@ class LocalFiles:
 
     def prepare(self, group: int) -> None:
         """Do nothing: the operating system reads ahead."""
+
+    def keep(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens."""
+        return tokens
 
     def read(self, group: int, start: int, size: int, more: int = 0) -> bytes:
         """Return bytes of the file of a row group; raises StorageError if the file is missing."""
@@ -94,6 +103,10 @@ class RangeFiles:
 
     def prepare(self, group: int) -> None:
         """Do nothing."""
+
+    def keep(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens."""
+        return tokens
 
     def read(self, group: int, start: int, size: int, more: int = 0) -> bytes:
         """Return bytes of the file of a row group; raises StorageError."""

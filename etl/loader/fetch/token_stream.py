@@ -90,6 +90,10 @@ class RowGroups:
         """Prepare to read a row group, and the rest of its lane after it."""
         self._files.prepare(number)
 
+    def keep(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens of a piece, (n,) int32, wherever they are kept until the next piece."""
+        return self._files.keep(tokens)
+
 
 class _Pieces:
     """The pieces of a row group: its pages if they are plain, else what pyarrow decodes."""
@@ -287,7 +291,7 @@ class TokenStream:
             piece = self._group.next()
             # A row group that ends too early raises; requesting more than it has is a bug.
             assert piece is not None, "a row group ended before its last token"
-            self._tokens = piece.tokens
+            self._tokens = self._row_groups.keep(piece.tokens)
             self._start = group_range.start + piece.start
             self._end = self._start + len(piece.tokens)
             if self.boundaries:
