@@ -35,6 +35,7 @@ PEERS = {
     "memmap": (),
     "tokenlake": (),
     "megatron": ("megatron-core==0.16.1",),
+    "megatron-gpt": ("megatron-core==0.16.1",),
     "datatrove": ("datatrove[io]==0.10.1",),
     "litdata": ("litdata==0.2.76",),
     "huggingface": ("datasets==5.2.0",),

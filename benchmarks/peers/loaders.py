@@ -7,6 +7,7 @@ batches read, the state to resume from.
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,48 @@ def open_megatron(folder: Path, workers: int, state: State) -> Opened:
     return loader, lambda done: done
 
 
+def write_megatron_gpt(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
+    """Write one .bin and .idx of whole documents, as its tools do."""
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+    builder = IndexedDatasetBuilder(str(folder / "tokens.bin"), dtype=np.int32)
+    for start, end in pairwise([0, *ends.tolist()]):
+        if end > start:
+            builder.add_document(torch.from_numpy(np.array(tokens[start:end])), [end - start])
+    builder.finalize(str(folder / "tokens.idx"))
+
+
+def open_megatron_gpt(folder: Path, workers: int, state: State) -> Opened:
+    """Open Megatron-core as its trainer does: the dataset for GPT, which shuffles windows of documents."""
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+    from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+    indexed = IndexedDataset(str(folder / "tokens"))
+    config = GPTDatasetConfig(
+        random_seed=SEED,
+        sequence_length=WINDOW - 1,
+        blend=([str(folder / "tokens")], None),
+        split="1,0,0",
+        path_to_cache=str(folder / "cache"),
+        tokenizer=SimpleNamespace(vocab_size=1 << 20, eod=0, pad=-1, unique_identifiers={}),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+    )
+    windows = (int(indexed.sequence_lengths.sum()) - 1) // (WINDOW - 1)
+    sizes = [windows, 0, 0]
+    dataset = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[0]
+    rest = range((state or 0) * BATCH, len(dataset))  # it shuffles by itself
+    loader = DataLoader(
+        dataset, batch_size=BATCH, sampler=rest, num_workers=workers, drop_last=True
+    )
+    return ({"input_ids": batch["tokens"], **batch} for batch in loader), lambda done: done
+
+
 def write_datatrove(tokens: np.ndarray, ends: np.ndarray, folder: Path) -> None:
     """Write files of 4-byte tokens, each with the ends of its documents, as its tokenizer does."""
     for first in range(0, len(tokens), CHUNK_TOKENS):
@@ -265,6 +308,7 @@ WRITE: dict[str, Callable[[np.ndarray, np.ndarray, Path], None]] = {
     "litdata": write_litdata,
     "huggingface": write_huggingface,
     "megatron": write_megatron,
+    "megatron-gpt": write_megatron_gpt,
     "datatrove": write_datatrove,
 }
 OPEN: dict[str, Callable[[Path, int, State], Opened]] = {
@@ -274,5 +318,6 @@ OPEN: dict[str, Callable[[Path, int, State], Opened]] = {
     "litdata": open_litdata,
     "huggingface": open_huggingface,
     "megatron": open_megatron,
+    "megatron-gpt": open_megatron_gpt,
     "datatrove": open_datatrove,
 }

@@ -34,6 +34,7 @@ MODULES = {
     "litdata": "litdata",
     "huggingface": "datasets",
     "megatron": "megatron.core.datasets.indexed_dataset",
+    "megatron-gpt": "megatron.core.datasets.gpt_dataset",
     "datatrove": "datatrove.utils.dataset",
 }
 _BATCH_TOKENS = loaders.BATCH * (loaders.WINDOW - 1)

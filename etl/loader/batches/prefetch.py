@@ -4,15 +4,14 @@ A thread is enough, because the slow work, reading and decompressing, releases t
 would add the cost of a message, about a millisecond for 64 KB.
 """
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
-_Queue = queue.Queue[Any]  # items, then an exception or None
 
 
 class Timed(Generic[_Item]):
@@ -45,44 +44,80 @@ class Timed(Generic[_Item]):
             yield item
 
 
+class _Buffer(Generic[_Item]):
+    """Items between two threads; the writing thread pauses from a full buffer to a half empty one.
+
+    A thread that wakes up finds cold caches, so it then makes several items.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._items: deque[_Item] = deque()
+        self._end: BaseException | None = None
+        self._is_ended = self._is_stopped = False
+        lock = threading.Lock()
+        self._filled, self._drained = threading.Condition(lock), threading.Condition(lock)
+
+    def put(self, item: _Item) -> bool:
+        """Add an item; when full, wait until half is left. Return False once the reader has stopped."""
+        with self._filled:
+            self._items.append(item)
+            self._filled.notify()
+            if len(self._items) >= self._size:
+                while len(self._items) > self._size // 2 and not self._is_stopped:
+                    self._drained.wait()
+            return not self._is_stopped
+
+    def end(self, error: BaseException | None) -> None:
+        """Let the reader end after the last item, or raise an error."""
+        with self._filled:
+            self._is_ended, self._end = True, error
+            self._filled.notify()
+
+    def stop(self) -> None:
+        """Let the writer end."""
+        with self._filled:
+            self._is_stopped = True
+            self._drained.notify()
+
+    def __iter__(self) -> Iterator[_Item]:
+        while True:
+            with self._filled:
+                while not self._items:
+                    if self._end is not None:
+                        raise self._end
+                    if self._is_ended:
+                        return
+                    self._filled.wait()
+                item = self._items.popleft()
+                if len(self._items) == self._size // 2:
+                    self._drained.notify()
+            yield item
+            del item  # before waiting for the next one
+
+
 def prefetch(items: Generator[_Item], size: int) -> Generator[_Item]:
     """Yield items, up to ``size`` of them prepared ahead by a thread that ends with the iterator."""
-    ready: _Queue = queue.Queue(size)
-    stopped = threading.Event()
-    arguments = (items, ready, stopped)
+    ready = _Buffer[_Item](size)
     thread = threading.Thread(
-        target=_produce, args=arguments, name="tokenlake-prefetch", daemon=True
+        target=_produce, args=(items, ready), name="tokenlake-prefetch", daemon=True
     )
     thread.start()
     try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+        yield from ready
     finally:
-        stopped.set()
+        ready.stop()
         thread.join()
 
 
-def _produce(items: Generator[_Item], ready: _Queue, stopped: threading.Event) -> None:
-    """Put all items into the queue, then None or the exception that ended them; the body of the thread."""
+def _produce(items: Generator[_Item], ready: _Buffer[_Item]) -> None:
+    """Put all items into the buffer, or the exception that ended them; the body of the thread."""
     end: BaseException | None = None
     try:
         with closing(items):
             for item in items:
-                if not _put(ready, item, stopped):
+                if not ready.put(item):
                     return
     except BaseException as error:  # noqa: BLE001 - it is raised in the reading thread
         end = error
-    _put(ready, end, stopped)
-
-
-def _put(ready: _Queue, item: Any, stopped: threading.Event) -> bool:
-    """Put an item into the queue; return False if the reader stopped first."""
-    while not stopped.is_set():
-        try:
-            ready.put(item, timeout=0.1)
-        except queue.Full:
-            continue
-        return True
-    return False
+    ready.end(end)

@@ -61,8 +61,8 @@ class ReadAhead:
     """Read-ahead of the parts of an epoch, for all lanes of a reader.
 
     ``_free_bytes`` is the rest of the budget of the temporary file. A request occupies it from the moment it
-    is queued until its lane takes or skips the part. The budget and the lanes belong to the thread that takes parts. The
-    fetching threads share with it the job queue and the futures.
+    is queued until its lane takes or skips the part. The budget and the lanes belong to the thread that takes
+    parts. The fetching threads share with it the job queue, the futures and the temporary file.
     """
 
     def __init__(
