@@ -8,7 +8,7 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
-    from etl.audit.lineage_graph import Version
+    from etl.lake.table_versions import Version
 
 app = typer.Typer()
 
@@ -36,7 +36,7 @@ def history(table: options.TableArgument, *, as_json: options.AsJson = False) ->
 
     Each line has the counts of the commit, and the run and the recipe that made it.
     """
-    from etl.audit.lineage_graph import history as list_versions
+    from etl.lake.table_versions import history as list_versions
 
     output.print_result(list_versions(table), lines, as_json=as_json)
 

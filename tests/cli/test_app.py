@@ -78,20 +78,33 @@ def test_replay_without_torch_names_the_extra_to_install(monkeypatch: pytest.Mon
     )
 
 
-def test_help_and_version_import_no_large_library() -> None:
+def run_and_list_imports(*commands: str) -> subprocess.CompletedProcess[str]:
+    """Run commands in one process, which then prints the large libraries that it has imported to stderr."""
     code = (
-        "import sys\n"
+        "import shlex, sys\n"
         "from etl.cli import main\n"
-        "for option in ('--version', '--help'):\n"
-        "    sys.argv = ['etl', option]\n"
+        f"for command in {commands!r}:\n"
+        "    sys.argv = ['etl', *shlex.split(command)]\n"
         "    try: main()\n"
-        "    except SystemExit: pass\n"
+        "    except SystemExit as end: assert not end.code, command\n"
         "heavy = 'dask distributed polars pyarrow pandas numpy torch numba pydantic deltalake'\n"
         "print(*sorted(set(sys.modules) & set(heavy.split())), file=sys.stderr)"
     )
-    result = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
+
+
+def test_commands_that_only_read_the_log_import_no_kernels(made: Recipe) -> None:
+    table = shlex.quote(made.table_url("documents"))
+    result = run_and_list_imports(
+        f"history {table}", f"status {made.lake}", f"releases {made.lake}"
+    )
+    assert set(result.stderr.split()) <= {"deltalake", "numpy", "pyarrow", "pydantic"}
+
+
+def test_help_and_version_import_no_large_library() -> None:
+    result = run_and_list_imports("--version", "--help")
     assert result.stderr.split() == []
     assert all(f"  {name} " in result.stdout for name in NAMES)
     summaries = result.stdout.partition("Commands:")[2]
