@@ -95,7 +95,7 @@ Workers = Annotated[
     str | None,
     typer.Option(
         metavar="N|auto",
-        help="Workers: of this machine, default one per core; of a cluster file, default as it says.",
+        help="Workers: of this machine, by default up to one per core; of a cluster file, as it says.",
     ),
 ]
 Tls = Annotated[

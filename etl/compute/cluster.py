@@ -73,12 +73,12 @@ class Cluster:
     """A Dask cluster on this machine, or that of an ``address``.
 
     An address is that of a scheduler (``tcp://...``) or names a cluster file (``k8s:FILE``, ``slurm:FILE``).
-    A local cluster has ``workers`` single-threaded processes (default: one per core), which share the
-    memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a file may have ``auto`` workers, as
-    many as its input needs. ``tls`` is a folder that ``make_certificates`` has written: only clients with
-    its certificates can connect. A split that takes longer than ``time_limit`` seconds is quarantined; None
-    means no limit. ``report`` is called with a line for each step of the start of a cluster,
-    and while it has no workers.
+    A local cluster has ``workers`` single-threaded processes (default: one for each 8 MB of input, at most
+    one per core), which share the memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a
+    file may have ``auto`` workers, as many as its input needs. ``tls`` is a folder that
+    ``make_certificates`` has written: only clients with its certificates can connect. A split that takes
+    longer than ``time_limit`` seconds is quarantined; None means no limit. ``report`` is called with a line
+    for each step of the start of a cluster, and while it has no workers.
     """
 
     address: str | None = None

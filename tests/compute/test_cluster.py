@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from etl.cli.app import app
 from etl.compute.cluster import CLUSTERS, Cluster, ClusterType, find_cluster_type
+from etl.compute.local_cluster import num_cores
 from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.request import ClusterRequest
 from etl.compute.submit import map_unordered
@@ -44,6 +45,18 @@ def test_a_run_uses_an_existing_scheduler_and_leaves_it_running(
         for process in processes:
             process.kill()
             process.wait()
+
+
+def test_a_local_cluster_has_one_worker_for_little_input() -> None:
+    with Cluster().connect(planned_bytes=1000) as client:
+        assert len(client.scheduler_info()["workers"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planned_bytes", [10**12, None])
+def test_a_local_cluster_has_a_worker_per_core(planned_bytes: int | None) -> None:
+    with Cluster().connect(planned_bytes=planned_bytes) as client:
+        assert len(client.scheduler_info()["workers"]) == num_cores()
 
 
 def test_an_unreachable_scheduler_is_reported(
