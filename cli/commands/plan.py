@@ -128,6 +128,8 @@ def lines(plan: "Plan") -> Iterator[str]:
         yield f"keys        will be written for {splits}"
     for uri in sorted(plan.changed):
         yield f"replaces    {uri}"
+    if plan.epoch is None:
+        yield "epoch       its start was interrupted, will be finished"
     if not plan.has_work():
         yield "nothing to do"
 
