@@ -156,15 +156,23 @@ def _packed_documents(
     indices = np.array([stream.group_index(window) for window in windows.tolist()])
     for index in np.unique(indices).tolist():
         unit = int(stream.groups[index])
-        groups, span = plan.unit_groups(unit), plan.unit_span(unit)
-        lengths, source = map(np.concatenate, zip(*map(sources.read, groups), strict=True))
-        starts = plan.row_groups.start(groups[0]) + np.cumsum([0, *lengths.tolist()])
-        packed, tokens = UnitWindows.of(starts, span, plan.window_tokens), np.zeros_like(lengths)
-        for window in (windows[indices == index] - stream.start(index)).tolist():
-            pieces = packed.pieces(window)
-            owners = np.searchsorted(starts, span.start + packed.starts[pieces], side="right") - 1
-            np.add.at(tokens, owners, packed.counts[pieces])
-        yield lengths, source, tokens
+        strands, read = [], []
+        for _, span in plan.unit_spans(unit):
+            groups = plan.span_groups(span)
+            lengths, source = map(np.concatenate, zip(*map(sources.read, groups), strict=True))
+            starts = plan.row_groups.start(groups[0]) + np.cumsum([0, *lengths.tolist()])
+            strands.append((starts, span))
+            read.append((lengths, source))
+        packed = UnitWindows.of(strands, plan.window_tokens)
+        slices = [packed.pieces(w) for w in (windows[indices == index] - stream.start(index))]
+        first = np.concatenate([packed.tokens[pieces] for pieces in slices])
+        counts = np.concatenate([packed.counts[pieces] for pieces in slices])
+        for (starts, span), (lengths, source) in zip(strands, read, strict=True):
+            inside = (first >= span.start) & (first < span.stop)
+            owners = np.searchsorted(starts, first[inside], side="right") - 1
+            tokens = np.zeros_like(lengths)
+            np.add.at(tokens, owners, counts[inside])
+            yield lengths, source, tokens
 
 
 def _documents(
