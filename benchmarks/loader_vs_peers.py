@@ -11,6 +11,8 @@ same tokens in its own format, and prints for batches of 8 x 2049 tokens, shuffl
     Mtok/CPU s   tokens per CPU second of all processes, by the number of DataLoader workers
     anon, all MB memory beyond the imports, without workers: anonymous, and including mapped files
     bytes/token  on disk
+    evenness     the variance of the shares of 100 equal sources in consecutive files, in batches of 1,024
+                 consecutive windows, divided by that of independent windows: 1 for random windows
 
 Rounds run all loaders in turn, each in a fresh process; the figures are the best of the rounds, since other
 load can only slow a loader down. A peer that cannot be installed or run is listed with the reason.
@@ -28,8 +30,10 @@ from pathlib import Path
 from sysconfig import get_path
 from typing import Any
 
-from token_data import CACHE, corpus, data_folder, write_table
+import numpy as np
+from token_data import CACHE, Corpus, corpus, data_folder, write_table
 
+_SOURCES, _IDS_PER_SOURCE = 100, 1000
 SCRIPT = Path(__file__).parent / "peers" / "measure_loader.py"
 PEERS = {
     "memmap": (),
@@ -90,14 +94,45 @@ def prepare(name: str, data: Path) -> Peer:
     kept = folder.with_suffix(".json")
     if not kept.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        if name == "tokenlake":
-            size = write_table(given, folder)
-        else:
-            size = int(peer.do("write", given.path.parent)["bytes"])
+        size = write(peer, given)
         peer.do("save", "--tokens", len(given.tokens))
         kept.write_text(str(size))
     peer.found["size"] = int(kept.read_text()) / len(given.tokens)
     return peer
+
+
+def write(peer: Peer, given: Corpus) -> int:
+    """Write tokens in a peer's format, and return the bytes on disk."""
+    if peer.name == "tokenlake":
+        return write_table(given, peer.folder)
+    return int(peer.do("write", given.path.parent)["bytes"])
+
+
+def mark_sources(given: Corpus) -> Corpus:
+    """Write the corpus with other token ids, which name one of 100 equal sources and vary as much."""
+    folder = CACHE / "tokens-marked"
+    path = folder / "tokens.bin"
+    folder.mkdir(exist_ok=True)
+    lengths = np.diff(given.ends, prepend=0)
+    sources = (given.ends - 1) * _SOURCES // int(given.ends[-1])
+    marks = np.repeat((sources * _IDS_PER_SOURCE).astype(np.int32), lengths)
+    marks += given.tokens % _IDS_PER_SOURCE
+    marks.tofile(path)
+    np.save(folder / "ends.npy", given.ends)
+    tokens = np.memmap(path, np.int32, mode="r")
+    return Corpus(path, tokens, given.ends, given.text_bytes)
+
+
+def measure_evenness(peer: Peer, marked: Corpus) -> float:
+    """Return the variance ratio of a peer's order; once, since the order is always the same."""
+    kept = CACHE / f"evenness-{peer.name}.json"
+    if not kept.exists():
+        other = Peer(peer.name, peer.python, CACHE / f"marked-{peer.name}", {})
+        shutil.rmtree(other.folder, ignore_errors=True)
+        write(other, marked)
+        kept.write_text(json.dumps(other.do("evenness", "--ids-per-source", _IDS_PER_SOURCE)))
+        shutil.rmtree(other.folder)
+    return float(json.loads(kept.read_text())["window_ratio"])
 
 
 def measure(peer: Peer, tokens: int) -> None:
@@ -139,16 +174,25 @@ def main() -> None:
             except subprocess.SubprocessError as error:
                 peers.remove(peer)
                 print(f"{peer.name}: {reason(error)}", flush=True)
+    marked = mark_sources(corpus(data))
+    for peer in list(peers):
+        try:
+            peer.found["even"] = measure_evenness(peer, marked)
+        except subprocess.SubprocessError as error:
+            peers.remove(peer)
+            print(f"{peer.name}: {reason(error)}", flush=True)
     print(
-        "| loader | first ms | resume ms | Mtok/CPU s, W=0 | W=2 | anon MB | all MB | bytes/token |"
+        "| loader | first ms | resume ms | Mtok/CPU s, W=0 | W=2 | anon MB | all MB | bytes/token "
+        "| evenness |"
     )
-    print("|---" * 8 + "|")
+    print("|---" * 9 + "|")
     for peer in sorted(peers, key=lambda peer: -peer.found["speed 0"]):
         f = peer.found
         print(
             f"| {', '.join(PEERS[peer.name]) or peer.name} | {f['first_s'] * 1e3:.0f} | "
             f"{f['resume_s'] * 1e3:.0f} | {f['speed 0']:.1f} | {f['speed 2']:.1f} | "
-            f"{f['anonymous']:.0f} | {f['resident']:.0f} | {f['size']:.2f} |"
+            f"{f['anonymous']:.0f} | {f['resident']:.0f} | {f['size']:.2f} | "
+            f"{f['even']:.2f} |"
         )
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from etl.job.prices import Prices
     from etl.lake.quarantine import Quarantined
     from etl.lake.stage_costs import StageCost
+    from etl.loader.order.evenness import Evenness
     from etl.schemas import Usage
 
 FAILED: Final = 1
@@ -71,6 +72,14 @@ def cell(value: Any) -> str:
         value = value.hex()
     text = " ".join(str(value).split()) if value is not None else "-"
     return text if len(text) <= _MAX_CELL_CHARS else f"{text[: _MAX_CELL_CHARS - 3]}..."
+
+
+def evenness(even: "Evenness") -> str:
+    """Return how evenly batches mix the input files, compared with random documents."""
+    return (
+        f"{even.document_ratio:.2f} times the variance of independent documents "
+        f"({even.batches} batches of {even.batch_tokens:,} tokens)"
+    )
 
 
 def many(count: int, noun: str) -> str:

@@ -5,7 +5,7 @@
 >>> print(*functions[:9])
 apply commit_losses diff graph history optimize read read_table repair
 >>> print(*functions[9:])
-report run sweep trace tune vacuum verify write
+report run shuffle sweep trace tune vacuum verify write
 """
 
 from importlib import import_module
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from etl.errors import TokenlakeError
     from etl.job.progress import RunReport
     from etl.job.run import run
+    from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
     from etl.maintenance.commit_losses import commit_losses
     from etl.maintenance.optimize import optimize
     from etl.maintenance.repair import repair
@@ -36,6 +37,8 @@ _MODULES = {
     "Columns": "etl.sources",
     "Recipe": "etl.recipe.recipe",
     "RunReport": "etl.job.progress",
+    "ShuffleReport": "etl.job.shuffle",
+    "ShuffleSettings": "etl.job.shuffle",
     "Source": "etl.sources",
     "Table": "etl.delta.table",
     "TokenlakeError": "etl.errors",
@@ -50,6 +53,7 @@ _MODULES = {
     "repair": "etl.maintenance.repair",
     "report": "etl.audit.lake_report",
     "run": "etl.job.run",
+    "shuffle": "etl.job.shuffle",
     "sweep": "etl.audit.tune.tune",
     "trace": "etl.audit.lineage_graph",
     "tune": "etl.audit.tune.tune",
@@ -63,6 +67,8 @@ __all__ = [
     "Columns",
     "Recipe",
     "RunReport",
+    "ShuffleReport",
+    "ShuffleSettings",
     "Source",
     "Table",
     "TokenlakeError",
@@ -77,6 +83,7 @@ __all__ = [
     "repair",
     "report",
     "run",
+    "shuffle",
     "sweep",
     "trace",
     "tune",

@@ -4,11 +4,14 @@
     python measure_loader.py run NAME FOLDER            measure speed and memory
     python measure_loader.py save NAME FOLDER           read half way and save the state in FOLDER.state
     python measure_loader.py resume NAME FOLDER         resume from there: the first batch
+    python measure_loader.py evenness NAME FOLDER       measure how evenly an epoch mixes the sources
 
 prints one line of JSON: ``first_s`` is the wall time in seconds from opening to the first batch, without
 imports, and ``first_cpu_s`` its CPU time; ``cpu_s`` and ``wall_s`` are those of the following ``tokens``,
 including workers; memory is in MB beyond that after the imports, summed over workers: ``anonymous`` is the
-maximum, ``resident`` includes mapped files.
+maximum, ``resident`` includes mapped files. For the evenness, FOLDER must hold tokens whose ids name their
+sources; ``window_ratio`` is the variance of the sources' shares in batches of 1,024 consecutive windows,
+divided by that of independent windows of one source each.
 """
 
 import argparse
@@ -29,7 +32,7 @@ import numpy as np
 import torch
 
 MODULES = {
-    "tokenlake": "etl.loader",
+    "tokenlake": "etl.loader.dataset",
     "mosaic": "streaming",
     "litdata": "litdata",
     "huggingface": "datasets",
@@ -39,6 +42,7 @@ MODULES = {
 }
 _BATCH_TOKENS = loaders.BATCH * (loaders.WINDOW - 1)
 _LOOK_EVERY = 200  # batches between measurements of memory
+_GLOBAL_BATCH = 1024  # windows: the batch of many ranks
 
 
 def cpu_seconds() -> float:
@@ -122,6 +126,24 @@ def resume(name: str, folder: Path) -> dict[str, Any]:
     return {"resume_s": time.perf_counter() - begun, "cpu_s": cpu_seconds() - cpu}
 
 
+def evenness(name: str, folder: Path, ids_per_source: int) -> dict[str, Any]:
+    """Read an epoch of tokens that name their sources, and compare batches with independent windows."""
+    from etl.loader.order.evenness import variance_ratio
+
+    batches, _ = loaders.OPEN[name](folder, 0, None)
+    per_group = _GLOBAL_BATCH // loaders.BATCH
+    counts = [np.bincount(_ids(batch).numpy().ravel() // ids_per_source) for batch in batches]
+    groups = len(counts) // per_group
+    entries = [
+        (number // per_group, source, count[source])
+        for number, count in enumerate(counts[: groups * per_group])
+        for source in np.flatnonzero(count)
+    ]
+    columns = [np.array(column) for column in zip(*entries, strict=True)]
+    ratio = variance_ratio(*columns, draw_tokens=loaders.WINDOW)
+    return {"window_ratio": ratio, "batches": groups}
+
+
 def write(name: str, folder: Path, corpus: Path) -> dict[str, Any]:
     """Write the corpus in the loader's own format, and return the bytes on disk."""
     folder.mkdir(parents=True)
@@ -137,20 +159,25 @@ def _state_file(folder: Path) -> Path:
 
 
 def _count(batch: Any) -> int:
-    ids = batch["input_ids"] if isinstance(batch, dict) else batch
+    return int(_ids(batch).numel())
+
+
+def _ids(batch: Any) -> torch.Tensor:
+    ids: torch.Tensor = batch["input_ids"] if isinstance(batch, dict) else batch
     assert ids.dtype == torch.int64
-    return int(ids.numel())
+    return ids
 
 
 def main() -> None:
     """Run one command and print its measurements."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("do", choices=("write", "run", "save", "resume"))
+    parser.add_argument("do", choices=("write", "run", "save", "resume", "evenness"))
     parser.add_argument("name", choices=loaders.OPEN)
     parser.add_argument("folder", type=Path)
     parser.add_argument("corpus", type=Path, nargs="?")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=1 << 26)
+    parser.add_argument("--ids-per-source", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.name in MODULES:
@@ -161,6 +188,8 @@ def main() -> None:
         found = run(given.name, given.folder, workers=given.workers, tokens=given.tokens)
     elif given.do == "save":
         found = save(given.name, given.folder, given.tokens)
+    elif given.do == "evenness":
+        found = evenness(given.name, given.folder, given.ids_per_source)
     else:
         found = resume(given.name, given.folder)
     print(json.dumps(found))

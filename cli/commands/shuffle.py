@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,25 +85,16 @@ def lines(report: "ShuffleReport") -> Iterator[str]:
     yield f"seed             {report.seed}"
     yield f"parts            {report.parts}"
     yield f"took             {duration(report.seconds)}"
-    if report.tokens and find_spec("torch") is not None:
+    if report.tokens:
         yield _evenness(report)
 
 
 def _evenness(report: "ShuffleReport") -> str:
     """Return how evenly batches of the table mix the input files, read from front to back."""
     from etl import storage
-    from etl.errors import LoaderError
-    from etl.loader import TokenDataset
+    from etl.loader.measure_evenness import measure_table
 
-    seq_len = max(min(4096, report.tokens // 4096), 1)
-    url = storage.join(report.lake, "tokens_shuffled")
-    try:
-        dataset = TokenDataset(url, seq_len=seq_len, shuffle=False)
-        batch_size = max(min(1024, dataset.num_samples // 16), 1)
-        even = dataset.evenness(batch_size=batch_size)
-    except LoaderError:  # too few tokens for two batches
-        return "evenness         too few tokens to measure"
+    even = measure_table(storage.join(report.lake, "tokens_shuffled"), shuffle=False)
     return (
-        f"evenness         {even.document_ratio:.2f} times the variance of independent documents "
-        f"(batches of {batch_size} x {seq_len} tokens)"
+        f"evenness         {'too few tokens to measure' if even is None else output.evenness(even)}"
     )

@@ -68,7 +68,9 @@ class Plan:
 
     def has_work(self) -> bool:
         """Return whether a run would change anything."""
-        return bool(self.begin or self.changed or len(self.splits)) or self.units != UnitsToDo()
+        is_interrupted = self.epoch is None
+        is_due = is_interrupted or self.begin or self.changed or len(self.splits)
+        return bool(is_due) or self.units != UnitsToDo()
 
 
 def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = False) -> Plan:

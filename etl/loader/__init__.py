@@ -11,27 +11,52 @@ batches    tokens to tensors: packed windows, best-fit windows or padded documen
 ``plan_epochs.py`` chooses the kind of samples. ``sharded_dataset.py`` has what all datasets share: ranks
 (``ranks.py``, and ``prepared_loaders.py`` for accelerate), steps (``steps.py``), passes over epochs with
 workers (``passes.py``) and saved states (``state.py``).
-``open_shared.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
+``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures
 how evenly batches mix the input files. ``loss_log.py`` writes the losses of documents while training.
 """
 
-from etl.loader.batches.document_boundaries import Format
-from etl.loader.batches.prefetch import Timed
-from etl.loader.check_table import Expect
-from etl.loader.dataset import TokenDataset
-from etl.loader.fetch.range_requests import Remote
-from etl.loader.find_documents import DocumentSpan
-from etl.loader.loss_log import LossLog
-from etl.loader.mixture import TokenMixture
-from etl.loader.open_shared import open_shared
-from etl.loader.order.evenness import Evenness
-from etl.loader.order.schedule import Schedule
-from etl.loader.order.shuffle import Shuffle
-from etl.loader.ranks import Shard
-from etl.loader.sharded_dataset import Batches
-from etl.loader.views.view import Prefix, Split, View
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from etl.loader.batches.document_boundaries import Format
+    from etl.loader.batches.prefetch import Timed
+    from etl.loader.check_table import Expect
+    from etl.loader.dataset import TokenDataset
+    from etl.loader.fetch.range_requests import Remote
+    from etl.loader.find_documents import DocumentSpan
+    from etl.loader.loss_log import LossLog
+    from etl.loader.mixture import TokenMixture
+    from etl.loader.open_once import open_shared
+    from etl.loader.order.evenness import Evenness
+    from etl.loader.order.schedule import Schedule
+    from etl.loader.order.shuffle import Shuffle
+    from etl.loader.ranks import Shard
+    from etl.loader.sharded_dataset import Batches
+    from etl.loader.views.view import Prefix, Split, View
+
+# Names are imported on first use: the modules that need no torch stay without it.
+_MODULES = {
+    "Batches": "etl.loader.sharded_dataset",
+    "DocumentSpan": "etl.loader.find_documents",
+    "Evenness": "etl.loader.order.evenness",
+    "Expect": "etl.loader.check_table",
+    "Format": "etl.loader.batches.document_boundaries",
+    "LossLog": "etl.loader.loss_log",
+    "Prefix": "etl.loader.views.view",
+    "Remote": "etl.loader.fetch.range_requests",
+    "Schedule": "etl.loader.order.schedule",
+    "Shard": "etl.loader.ranks",
+    "Shuffle": "etl.loader.order.shuffle",
+    "Split": "etl.loader.views.view",
+    "Timed": "etl.loader.batches.prefetch",
+    "TokenDataset": "etl.loader.dataset",
+    "TokenMixture": "etl.loader.mixture",
+    "View": "etl.loader.views.view",
+    "open_shared": "etl.loader.open_once",
+}
 
 __all__ = [
     "Batches",
@@ -52,3 +77,13 @@ __all__ = [
     "View",
     "open_shared",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'etl.loader' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -105,17 +105,17 @@ class Locator:
         """Yield the documents of a best-fit window of the stream; they are in its inputs."""
         unit_index = self._stream.group_index(window)
         unit = int(self._stream.groups[unit_index])
-        span, rows = plan.unit_span(unit), plan.row_groups
-        groups = [group for group in plan.unit_groups(unit) if self._index.group_tokens[group]]
-        ends = [rows.start(group) + self._read(group).ends for group in groups]
-        starts = np.concatenate([[rows.start(groups[0])], *ends])
-        windows = UnitWindows.of(starts, span, plan.window_tokens)
+        strands, rows = [], plan.row_groups
+        for _, span in plan.unit_spans(unit):
+            groups = plan.span_groups(span)
+            ends = [rows.start(group) + self._read(group).ends for group in groups]
+            strands.append((np.concatenate([[rows.start(groups[0])], *ends]), span))
+        windows = UnitWindows.of(strands, plan.window_tokens)
         pieces = windows.pieces(window - self._stream.start(unit_index))
         column = 0
-        for start, count in zip(
-            windows.starts[pieces].tolist(), windows.counts[pieces].tolist(), strict=True
+        for first, count in zip(
+            windows.tokens[pieces].tolist(), windows.counts[pieces].tolist(), strict=True
         ):
-            first = span.start + start
             number = rows.group_index(first)
             begin = first - rows.start(number)
             group = self._read(number)

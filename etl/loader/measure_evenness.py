@@ -11,14 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from etl import storage
+from etl.delta.table import Table
 from etl.errors import LoaderError
-from etl.loader.fetch.table_index import TableIndex, decoding_error
+from etl.loader.fetch.range_requests import Remote
+from etl.loader.fetch.table_index import TableIndex, decoding_error, read_index
 from etl.loader.order.best_fit import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.evenness import Evenness, variance_ratio
+from etl.loader.order.shuffle import Shuffle
 from etl.loader.order.unit_plan import UnitPlan
 
 _CACHED = 1024  # row groups, 16 bytes for each document
+_BATCH, _SEQ_LEN = 1024, 4096  # a large batch, for which differences between orders show
+_MIN_BATCHES, _MAX_BATCHES = 4, 64
+_READS = 1024  # row groups read for a table, each in about 1 ms
 
 
 class _Sources:
@@ -85,7 +92,7 @@ def measure_evenness(
             total, squares = total + int(lengths.sum()), squares + int((lengths**2).sum())
             parts.append((np.full(len(source), batch), source, tokens))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    shares = batch_of, source_of, _ = [column[columns[2] > 0] for column in columns]
+    shares = batch_of, source_of, tokens_of = [column[columns[2] > 0] for column in columns]
     window_tokens = plan.window_tokens if isinstance(plan, UnitPlan) else plan.seq_len
     pairs = np.unique(batch_of * (source_of.max() + 1) + source_of)
     return Evenness(
@@ -94,6 +101,37 @@ def measure_evenness(
         sources=len(np.unique(source_of)),
         sources_per_batch=len(pairs) / len(numbers),
         batches=len(numbers),
+        batch_tokens=int(tokens_of.sum()) // len(numbers),
+    )
+
+
+def measure_table(url: str, *, shuffle: bool, max_files: int | None = None) -> Evenness | None:
+    """Return the evenness of a token table as the loader reads it by default, or from front to back.
+
+    Batches have 1,024 windows of 4,096 tokens, or less if the table is small. Returns None if the table is
+    too small for two batches. If ``max_files`` is given, a table of more files, or in an object store, is not
+    measured either: reading its footers takes seconds.
+    """
+    if max_files is not None:
+        files = Table.open(url).files("path", by=())
+        if not storage.is_local(url) or sum(1 for _ in files) > max_files:
+            return None
+    index = read_index(url, version=None, remote=Remote())
+    settings = Shuffle().resolved(index.num_tokens, is_remote=index.remote is not None)
+    seq_len = max(min(_SEQ_LEN, index.num_tokens // _SEQ_LEN), 1)
+    if index.num_tokens <= 2 * seq_len:
+        return None
+    plan = EpochPlan(index.group_tokens, seq_len, 0, settings if shuffle else None)
+    batch_size = max(min(_BATCH, plan.num_samples // 16), 1)
+    return measure_evenness(
+        index,
+        plan,
+        epoch=0,
+        batch_size=batch_size,
+        max_batches=_MAX_BATCHES
+        if len(index.group_tokens) <= _READS
+        else max(_MIN_BATCHES, _READS // min(batch_size, plan.lanes)),
+        is_padded=False,
     )
 
 
@@ -118,15 +156,23 @@ def _packed_documents(
     indices = np.array([stream.group_index(window) for window in windows.tolist()])
     for index in np.unique(indices).tolist():
         unit = int(stream.groups[index])
-        groups, span = plan.unit_groups(unit), plan.unit_span(unit)
-        lengths, source = map(np.concatenate, zip(*map(sources.read, groups), strict=True))
-        starts = plan.row_groups.start(groups[0]) + np.cumsum([0, *lengths.tolist()])
-        packed, tokens = UnitWindows.of(starts, span, plan.window_tokens), np.zeros_like(lengths)
-        for window in (windows[indices == index] - stream.start(index)).tolist():
-            pieces = packed.pieces(window)
-            owners = np.searchsorted(starts, span.start + packed.starts[pieces], side="right") - 1
-            np.add.at(tokens, owners, packed.counts[pieces])
-        yield lengths, source, tokens
+        strands, read = [], []
+        for _, span in plan.unit_spans(unit):
+            groups = plan.span_groups(span)
+            lengths, source = map(np.concatenate, zip(*map(sources.read, groups), strict=True))
+            starts = plan.row_groups.start(groups[0]) + np.cumsum([0, *lengths.tolist()])
+            strands.append((starts, span))
+            read.append((lengths, source))
+        packed = UnitWindows.of(strands, plan.window_tokens)
+        slices = [packed.pieces(w) for w in (windows[indices == index] - stream.start(index))]
+        first = np.concatenate([packed.tokens[pieces] for pieces in slices])
+        counts = np.concatenate([packed.counts[pieces] for pieces in slices])
+        for (starts, span), (lengths, source) in zip(strands, read, strict=True):
+            inside = (first >= span.start) & (first < span.stop)
+            owners = np.searchsorted(starts, first[inside], side="right") - 1
+            tokens = np.zeros_like(lengths)
+            np.add.at(tokens, owners, counts[inside])
+            yield lengths, source, tokens
 
 
 def _documents(

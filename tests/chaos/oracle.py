@@ -29,7 +29,7 @@ _GROUP: Mapping[str, Callable[[Row, Text], Hashable]] = {
 
 
 def settle(site: SmallSite, driver: Driver, *, is_damaged: bool = False) -> None:
-    """Run the recipe until nothing remains to be done, following the hints of errors.
+    """Run the recipe until nothing remains to be done, following the hints of errors, and shuffle again.
 
     A lake is repaired only if it may be damaged, or if a run asks for it.
     """
@@ -40,6 +40,9 @@ def settle(site: SmallSite, driver: Driver, *, is_damaged: bool = False) -> None
         outputs.append(f"{kind} ended with {ended.code}: {ended.output}")
         hints = [then for hint, then in _HINTS.items() if hint in ended.output]
         if kind == "plain" and ended.code == DONE:
+            if Table.exists(str(site.lake / "tokens_shuffled")):
+                shuffled = driver.run("shuffle", site)
+                assert shuffled.code == DONE, shuffled.output
             return
         if ended.code == FAILED:
             assert hints, "\n".join(outputs)
@@ -75,6 +78,8 @@ def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
         _check_documents(site, documents)
     else:
         assert sorted(str(row["id"]) for row in documents) == sorted(ids)
+    if Table.exists(str(site.lake / "tokens_shuffled")):
+        assert names(rows(str(site.lake), "tokens_shuffled")) == tokens
     texts = {(row["source"], row["row"]): site.known[str(row["id"])].text for row in documents}
     kept = {address for address, text in texts.items() if text.family is not None}
     dropped = addresses(duplicates)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from tests.chaos.drivers import Driver
 from tests.chaos.oracle import check_complete, check_sound, settle
 from tests.chaos.pauses import Kind, Paused, Stop
+from tests.chaos.processes import DONE
 from tests.chaos.small_site import STAGES, SmallSite
 from tests.chaos.texts import EDITS, Edit, random_rows
 
+TABLES = ("documents", "duplicates", "keys", "tokens", "tokens_shuffled")
+
 _KINDS: tuple[Kind, ...] = (
     *("plain", "replace_changed") * 3,
-    *("rebuild", "repair", "optimize", "vacuum"),
+    *("rebuild", "repair", "optimize", "vacuum", "shuffle"),
 )
 _MOMENTS = (
     "find_files raw",
@@ -20,10 +23,11 @@ _MOMENTS = (
     "remove leases",
     "create documents",
     "create tokens",
+    "create tokens_shuffled",
     *(
         f"{operation} {table}"
         for operation in ("create_if_absent", "create_if_absent", "file_sizes")
-        for table in ("documents", "duplicates", "keys", "tokens")
+        for table in TABLES
     ),
 )
 _WORKER_MOMENTS = (
@@ -31,9 +35,8 @@ _WORKER_MOMENTS = (
     "open_output documents",
     "open_input documents",
     "open_output tokens",
+    "open_output tokens_shuffled",
 )
-
-_TABLES = ("documents", "duplicates", "keys", "tokens")
 
 Edits = Sequence[Edit]
 
@@ -94,6 +97,8 @@ def random_site(site: SmallSite, rng: random.Random, driver: Driver) -> None:
         site.write(name, random_rows(rng, f"{name[0]}0"))
         if rng.random() < 0.5:
             settle(site, driver)
+            if rng.random() < 0.5:
+                assert driver.run("shuffle", site).code == DONE
 
 
 def random_overlap(rng: random.Random) -> Overlap:
@@ -107,7 +112,7 @@ def random_overlap(rng: random.Random) -> Overlap:
         kinds=kinds,
         stops=(random_stop(rng), random_stop(rng) if rng.random() < 0.5 else None),
         edits=(edits[0], edits[1], edits[2], edits[3]),
-        damage=rng.choice(_TABLES) if "repair" in kinds else None,
+        damage=rng.choice(TABLES) if "repair" in kinds else None,
         is_killed=rng.random() < 0.1,
     )
 

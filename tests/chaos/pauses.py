@@ -24,14 +24,17 @@ import etl.job.commit_policy
 import etl.job.run
 from etl import storage
 from etl.errors import TokenlakeError
+from etl.job.shuffle import ShuffleSettings, shuffle
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
 from tests.chaos.processes import CRASHED, DONE, FAILED, QUARANTINED, settle
 
-Kind = Literal["plain", "replace_changed", "rebuild", "repair", "optimize", "vacuum"]
+Kind = Literal["plain", "replace_changed", "rebuild", "repair", "optimize", "vacuum", "shuffle"]
 Role = Literal["driver", "worker"]
+
+_BUCKET_BYTES = 1000  # so that even a few texts are several buckets
 
 _PURE = {
     "convert_write_errors",
@@ -164,16 +167,20 @@ def _do(kind: Kind, recipe: Recipe, client: Client) -> tuple[int, str]:
     try:
         match kind:
             case "repair":
-                return DONE, str(repair(lake, drop=True))
+                done: object = repair(lake, drop=True)
             case "optimize":
-                return DONE, str(optimize(lake))
+                done = optimize(lake)
             case "vacuum":
-                return DONE, str(vacuum(lake, retain=timedelta(0), delete=True))
+                done = vacuum(lake, retain=timedelta(0), delete=True)
+            case "shuffle":
+                settings = ShuffleSettings(bucket_bytes=_BUCKET_BYTES)
+                done = shuffle(lake, settings=settings, cluster=client)
             case _:
                 flags = {} if kind == "plain" else {kind: True}
                 report = etl.job.run.run(recipe, cluster=client, **flags)
+                return (DONE if report.ok else QUARANTINED), str(report)
     except TokenlakeError as error:
         return FAILED, f"error: {error}"
     except BaseException:  # noqa: BLE001 - a user should never see any other exception
         return CRASHED, traceback.format_exc()
-    return (DONE if report.ok else QUARANTINED), str(report)
+    return DONE, str(done)

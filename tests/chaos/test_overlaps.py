@@ -13,8 +13,9 @@ import pytest
 
 from tests.chaos.drivers import Driver
 from tests.chaos.oracle import check_complete, check_sound, settle
-from tests.chaos.overlap import Overlap, random_overlap, random_site, run_overlap
+from tests.chaos.overlap import TABLES, Overlap, random_overlap, random_site, run_overlap
 from tests.chaos.pauses import Kind, Paused, Stop
+from tests.chaos.processes import DONE
 from tests.chaos.seeds import MANY
 from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import Rows, Text, rows
@@ -23,8 +24,16 @@ _LISTING = Stop("driver", 0, "find_files raw")
 _PLANNED = Stop("driver", 0, "write_bytes leases")
 _READ = Stop("driver", 0, "create_if_absent documents")
 
-_FIRST: tuple[Kind, ...] = ("plain", "replace_changed", "rebuild", "repair", "optimize", "vacuum")
-_SECOND: tuple[Kind, ...] = ("plain", "replace_changed", "rebuild", "repair", "optimize")
+_FIRST: tuple[Kind, ...] = (
+    "plain",
+    "replace_changed",
+    "rebuild",
+    "repair",
+    "optimize",
+    "vacuum",
+    "shuffle",
+)
+_SECOND: tuple[Kind, ...] = ("plain", "replace_changed", "rebuild", "repair", "optimize", "shuffle")
 _SHARES = 8
 """The tests over which the operations of a job are divided."""
 
@@ -85,6 +94,33 @@ def test_a_file_is_rewritten_while_its_records_are_counted(small, first) -> None
     check_complete(small)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("jobs", "table"),
+    [
+        (("shuffle", "replace_changed"), "tokens_shuffled"),
+        (("replace_changed", "shuffle"), "documents"),
+        (("replace_changed", "shuffle"), "tokens"),
+    ],
+)
+def test_a_shuffle_overlaps_a_run(
+    small, first, second, jobs: tuple[Kind, Kind], table: str
+) -> None:
+    small.write("a.parquet", content("old", 1, 2, 3))
+    small.write("b.jsonl", content("b", 3, 4))
+    second.run("plain", small)
+    if jobs[0] != "shuffle":
+        second.run("shuffle", small)
+    small.write("a.parquet", content("new", 6, 7, 8))
+    stop = Stop("driver", 0, f"create_if_absent {table}")
+    assert isinstance(first.start(jobs[0], small, stop), Paused)
+    second.run(jobs[1], small)
+    first.resume()
+    check_sound(small)
+    settle(small, second)
+    check_complete(small)
+
+
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.chaos), *MANY])
 def test_random_overlaps_do_no_harm(
     seed: int, small: SmallSite, first: Driver, second: Driver, faults: Counter[str]
@@ -108,7 +144,7 @@ def test_a_pause_before_any_operation_does_no_harm(
     second: Driver,
     faults: Counter[str],
 ) -> None:
-    start_site(small, first)
+    start_site(small, first, is_read="shuffle" in kinds)
     for number in count(share, _SHARES):
         small.restore("start")
         rng = random.Random(f"{kinds} {number}")
@@ -116,9 +152,7 @@ def test_a_pause_before_any_operation_does_no_harm(
             kinds=kinds,
             stops=(Stop("driver", number), None),
             edits=((), ["rewrite"], [], []) if number % 2 else ((), [], ["rewrite"], []),
-            damage=rng.choice(("documents", "duplicates", "keys", "tokens"))
-            if "repair" in kinds
-            else None,
+            damage=rng.choice(TABLES) if "repair" in kinds else None,
         )
         print(overlap)  # noqa: T201
         if not run_overlap(overlap, small, (first, second), rng):
@@ -137,7 +171,7 @@ def test_a_kill_before_any_operation_does_no_harm(
     second: Driver,
     faults: Counter[str],
 ) -> None:
-    start_site(small, first)
+    start_site(small, first, is_read=kind == "shuffle")
     for number in count(share, _SHARES):
         small.restore("start")
         rng = random.Random(f"{kind} {number}")
@@ -145,9 +179,7 @@ def test_a_kill_before_any_operation_does_no_harm(
             kinds=(kind, "plain"),
             stops=(Stop("driver", number), None),
             edits=(["rewrite"], [], [], []) if kind == "replace_changed" else ((), (), (), ()),
-            damage=rng.choice(("documents", "duplicates", "keys", "tokens"))
-            if kind == "repair"
-            else None,
+            damage=rng.choice(TABLES) if kind == "repair" else None,
             is_killed=True,
         )
         print(overlap)  # noqa: T201
@@ -156,10 +188,13 @@ def test_a_kill_before_any_operation_does_no_harm(
         faults["kills"] += 1
 
 
-def start_site(small: SmallSite, driver: Driver) -> None:
-    """Make a lake of two files with a common text, and a third file that it does not have yet."""
+def start_site(small: SmallSite, driver: Driver, *, is_read: bool) -> None:
+    """Make a lake of two files with a common text, and a third one, not shuffled and maybe not read."""
     small.write("a.parquet", rows("a", [Text(1), Text(2), Text(3), Text(1)]))
     small.write("b.jsonl", rows("b", [Text(1), Text(2, 1), Text(4)]))
     settle(small, driver)
+    assert driver.run("shuffle", small).code == DONE
     small.write("c.parquet", rows("c", [Text(3), Text(5)]))
+    if is_read:
+        driver.run("plain", small)
     small.save("start")

@@ -247,6 +247,20 @@ def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path:
     assert "splits      2 to read" in etl("plan", recipe_file).stdout
 
 
+def test_plan_measures_how_evenly_the_tokens_are_read_without_torch(
+    lake: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    file = tmp_path / "again.yaml"
+    file.write_text(lake.model_dump_json(exclude_unset=True))
+    even = facts("plan", file)["evenness"]
+    assert even["sources"] >= 1
+    assert even["batches"] >= 2
+    line = next(row for row in etl("plan", file).stdout.splitlines() if row.startswith("evenness"))
+    assert f"{even['document_ratio']:.2f} times the variance of independent documents" in line
+    assert facts("plan", file, "--lake", tmp_path / "new")["evenness"] is None
+
+
 def test_recipes_are_listed_and_printed() -> None:
     listed = facts("recipes")
     assert "demo" in {recipe["name"] for recipe in listed}

@@ -9,6 +9,7 @@ The expected outcome of each case:
    they may be those of a single run over all input files. A release has its rows, or its loss was reported.
    If rows of the compacted Delta table are read again, they have other addresses and another arrival: then
    the documents are the same, and the decisions are those that ``etl verify`` accepts.
+   ``tokens_shuffled`` has these rows after a shuffle, which follows each run.
 4. Another run has nothing to do.
 
 No command raises anything but our own errors.
@@ -27,14 +28,17 @@ from typing import Literal
 from distributed import Client
 from typer.testing import Result
 
+from etl.delta.table import Table
 from etl.errors import TokenlakeError
 from etl.job.plan import UnitsToDo, make_plan
 from etl.job.progress import RunReport
 from etl.job.run import run
+from etl.job.shuffle import shuffle
 from etl.lake.table_specs import SPECS
 from tests.damage.content import Content, Past, read_content, read_past
 from tests.damage.history import UNREADABLE, Lakes
 from tests.helpers.cli import etl
+from tests.helpers.lake_rows import rows
 
 Outcome = Literal["harmless", "unfinished", "repaired", "command", "wrong", "none"]
 
@@ -145,13 +149,16 @@ class Case:
         recipe = self.lakes.recipe_of(self.lake)
         name = "run --rebuild" if rebuild else "run"
         try:
-            return run(
+            report = run(
                 recipe, cluster=self.client, rebuild=rebuild, replace_changed=replace_changed
             )
+            name = "shuffle"
+            shuffle(str(self.lake), cluster=self.client)
         except TokenlakeError as error:
             raise WrongError(f"{name} fails: {_one_line(str(error))}") from error
         except Exception as error:
             raise WrongError(f"{name} raises {_describe(error)}") from error
+        return report
 
     def _check_sound(self, *, may_be_at_once: bool) -> None:
         """Check that the lake has the expected rows, and that ``etl verify`` finds nothing."""
@@ -178,7 +185,7 @@ class Case:
             raise WrongError(f"after the run, reading raises {_describe(error)}") from error
 
     def _has_work(self) -> bool:
-        """Return whether a run would do more than quarantine the unreadable input file again."""
+        """Return whether a run or a shuffle would change more than the note of the unreadable file."""
         try:
             plan = make_plan(self.lakes.recipe_of(self.lake))
         except TokenlakeError:
@@ -186,7 +193,13 @@ class Case:
         files = {split.uri.rpartition("/")[2] for split in plan.splits}
         if not any(self.lake.glob("quarantine/*.json")):
             return True  # its note was lost
-        return bool(plan.begin or plan.changed or files - {UNREADABLE}) or plan.units != UnitsToDo()
+        if plan.begin or plan.changed or files - {UNREADABLE} or plan.units != UnitsToDo():
+            return True
+        shuffled = ("tokens", "tokens_shuffled")
+        if not all(Table.exists(str(self.lake / name)) for name in shuffled):
+            return True
+        first, second = (rows(str(self.lake), name) for name in shuffled)
+        return first != second
 
 
 @contextmanager

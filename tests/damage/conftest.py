@@ -13,6 +13,7 @@ import pytest
 from distributed import Client
 
 from etl.job.run import run
+from etl.job.shuffle import shuffle
 from tests.damage.case import Case, WrongError, copied, readers_of
 from tests.damage.content import Content, Past, read_content, read_past
 from tests.damage.damages import DAMAGES
@@ -95,6 +96,7 @@ def expected(
             return read_content(at_once())
         with copied(lakes, name, tmp_path_factory.mktemp(name)) as lake:
             run(lakes.recipe_of(lake), cluster=client)
+            shuffle(str(lake), cluster=client)
             return read_content(lake)
 
     @cache

@@ -26,6 +26,7 @@ from etl.delta.table import Table
 from etl.job import commit_policy
 from etl.job.progress import Progress
 from etl.job.run import run
+from etl.job.shuffle import shuffle
 from etl.lake import releases
 from etl.lake.table_specs import SPECS
 from etl.maintenance.optimize import optimize
@@ -76,6 +77,7 @@ def make_at_once(lakes: Lakes, client: Client) -> None:
     """Make the lake ``at_once`` from all input files in a single run."""
     recipe = lakes.recipe_of(lakes.folder_of("at_once"))
     run(recipe, cluster=client)
+    shuffle(recipe.lake, cluster=client)
     optimize(recipe.lake)
     _write_checkpoints(recipe)
 
@@ -91,17 +93,21 @@ def _make_complete(lakes: Lakes, client: Client) -> None:
                 patch.setattr(commit_policy, "_MOST_RESULTS", 1)
             run(recipe, cluster=client, on_progress=kills.observe)
         if increment == 1:
+            shuffle(recipe.lake, cluster=client)
             _write_checkpoints(recipe)
         elif increment == 2:
             optimize(recipe.lake)
+            shuffle(recipe.lake, cluster=client)
             _make_older(complete, days=2)
             vacuum(recipe.lake, retain=timedelta(days=1), delete=True)
             releases.create_release(recipe.lake, "first")
             shutil.copytree(complete, lakes.folder_of("older"))
         elif increment == 3:
             _repair_one_file(recipe, client)
+            shuffle(recipe.lake, cluster=client)
             optimize(recipe.lake)
             _write_checkpoints(recipe)
+    shuffle(recipe.lake, cluster=client)
     tokens = Table.open(recipe.table_url("tokens")).data_files()["path"].to_pylist()[0]
     orphan = complete / "tokens" / f"{tokens[:32]}-0123456789ab-0.parquet"
     shutil.copy(complete / "tokens" / tokens, orphan)

@@ -16,12 +16,14 @@ _DATA = {
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),
+    "tokens_shuffled": ("live", "released"),
 }
 _COMMITS = {
     "documents": ("create", "append", "epoch", "newest"),
     "duplicates": ("create", "append", "optimize", "epoch", "newest"),
     "keys": ("create", "append", "optimize", "epoch", "rebuild", "newest"),
     "tokens": ("create", "append", "optimize", "epoch", "newest"),
+    "tokens_shuffled": ("create", "append", "epoch", "rebuild", "newest"),
 }
 _SMALL = {
     "quarantine/": "quarantine note",

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from upath import UPath
 
 from etl import storage
+from etl.cli.commands.plan import lines
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
 from etl.job import progress
@@ -22,7 +23,11 @@ from etl.job.run import run
 from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
 from etl.lake.commit_info import fields_of
+from etl.lake.epochs import epoch_of, open_lake
+from etl.lake.ledger import Ledger
+from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
+from etl.schemas import LOSSES
 from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python, Url
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
@@ -79,6 +84,21 @@ def test_running_again_does_nothing(client: Client, recipe: Recipe) -> None:
     again = run(recipe)  # without a client: nothing to do, so no cluster is started
     assert again.versions == first.versions
     assert (again.rows, again.tokens) == (0, 0)
+
+
+def test_a_run_without_other_work_finishes_an_interrupted_epoch(
+    client: Client, recipe: Recipe
+) -> None:
+    """Another job has created a table in the epoch that it knew, and a new one had begun."""
+    run(recipe, cluster=client)
+    losses = Ledger(recipe.table_url("losses"), fingerprint="0" * 64)
+    losses.create(LOSSES, SPECS["losses"].layout, epoch=7)
+    plan = make_plan(recipe)
+    assert plan.has_work()
+    assert "epoch       its start was interrupted, will be finished" in lines(plan)
+    assert run(recipe, cluster=client).rows == 0
+    assert epoch_of(open_lake(str(recipe.lake))) == 8
+    assert not make_plan(recipe).has_work()
 
 
 def test_new_files_are_added_and_earlier_rows_stay_the_keepers(

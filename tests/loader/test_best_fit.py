@@ -16,7 +16,7 @@ from etl.errors import LoaderError
 from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.batches.best_fit import plan_units
 from etl.loader.fetch.token_stream import TokenStream
-from etl.loader.order.best_fit import UnitWindows, count_windows, cut, divide, pack
+from etl.loader.order.best_fit import UnitWindows, count_windows, cut, divide, interleave, pack
 from etl.loader.order.evenness import variance_ratio
 from etl.loader.replay import replay
 from tests.helpers.paths import at, copy
@@ -35,7 +35,7 @@ from tests.helpers.token_tables import (
 PAD = 10**6
 BEST_FIT = Format(pack="best_fit", pad_id=PAD)
 MARKED = replace(BEST_FIT, document_ids=True, position_ids=True, cu_seqlens=True)
-SMALL_UNITS = Shuffle(lanes=2, block_tokens=40, run_tokens=90)
+SMALL_UNITS = Shuffle(lanes=2, block_tokens=40, run_tokens=10)
 each_table = settings(max_examples=20)
 
 
@@ -97,19 +97,27 @@ def test_units_are_bounded_and_have_the_announced_windows(
 ) -> None:
     arrays = [np.array(chunk, np.int64) for chunk in chunks]
     lengths = np.concatenate([np.zeros(0, np.int64), *arrays])
-    units = list(divide(arrays, seq_len=seq_len, max_tokens=max_tokens))
-    assert units == list(divide([lengths], seq_len=seq_len, max_tokens=max_tokens))
-    assert all(tokens <= max_tokens for tokens, _ in units)
-    assert sum(tokens for tokens, _ in units) == lengths.sum()
-    starts, first, pieces = np.cumsum([0, *lengths]), 0, []
+    options = {"seq_len": seq_len, "max_tokens": max_tokens}
+    parts = [interleave([array], seq_len) for array in arrays]
+    alone = [(tokens.tolist(), windows) for tokens, windows in divide(parts, **options)]
+    whole = divide([interleave([lengths], seq_len)], **options)
+    assert alone == [(tokens.tolist(), windows) for tokens, windows in whole]
+    strands = interleave(arrays, seq_len) if arrays else interleave([lengths], seq_len)
+    num_strands = max(len(arrays), 1)
+    units = list(divide([strands], num_strands=num_strands, **options))
+    bases = np.cumsum([0, *(int(array.sum()) for array in arrays)])[:-1] if arrays else [0]
+    starts = [base + np.cumsum([0, *array]) for base, array in zip(bases, arrays, strict=False)]
+    firsts, pieces = np.array(bases), []
     for tokens, num_windows in units:
-        windows = UnitWindows.of(starts, range(first, first + tokens), seq_len)
+        assert tokens.sum() <= max_tokens
+        spans = [*map(range, firsts.tolist(), (firsts + tokens).tolist())]
+        windows = UnitWindows.of(zip(starts, spans, strict=True), seq_len)
         assert len(windows.firsts) == num_windows + 1
         for window in range(num_windows):
             part = windows.pieces(window)
             assert 0 < windows.counts[part].sum() <= seq_len
-            pieces += [*zip(windows.starts[part] + first, windows.counts[part], strict=True)]
-        first += tokens
+            pieces += [*zip(windows.tokens[part], windows.counts[part], strict=True)]
+        firsts += tokens
     assert [count for _, count in sorted(pieces)] == cut(lengths, seq_len).tolist()
 
 
@@ -273,6 +281,20 @@ def test_evenness_counts_the_tokens_of_each_window(new_place):
     entries = [(i, names.index(s), n) for i, b in enumerate(batches) for s, n in b.items()]
     columns = [np.array(column) for column in zip(*entries, strict=True)]
     assert even.window_ratio == pytest.approx(variance_ratio(*columns, draw_tokens=16))
+
+
+def test_units_of_sorted_files_have_documents_of_several_places(new_place):
+    """Alone, documents of 7 tokens leave 3 of the 10 tokens of a window, which those of 3 tokens fill."""
+    shape = [[[7] * 3] * 8, [[3] * 7] * 8]
+    lake = make_lake(new_place("table"), shape)
+    shuffle = Shuffle(lanes=2, block_tokens=80, run_tokens=21)
+    dataset = TokenDataset(lake, seq_len=10, shuffle=shuffle, format=BEST_FIT)
+    assert dataset._plan.num_strands == 4
+    assert dataset.padding < 0.08
+    tokens = [token for row in rows_of(dataset, 3) for token in row if token != PAD]
+    assert sorted(tokens) == list(range(sum(group_tokens(shape))))
+    sources = [{span.source for span in dataset.locate(g)} for g in range(dataset.num_samples)]
+    assert sum(len(each) == 2 for each in sources) > len(sources) / 3
 
 
 def test_models_of_transformers_get_unshifted_labels(lake):

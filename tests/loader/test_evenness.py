@@ -11,6 +11,7 @@ from upath import UPath
 
 from etl.errors import LoaderError
 from etl.loader import Format, Shuffle, TokenDataset
+from etl.loader.measure_evenness import measure_table
 from etl.loader.order.evenness import variance_ratio
 from tests.helpers.token_tables import make_lake
 
@@ -77,6 +78,27 @@ def test_lanes_mix_as_many_sources(sorted_lake: str) -> None:
     expected = sum(1 if start % 8 == 0 else 2 for start in starts)
     assert even.sources_per_batch == pytest.approx(expected, abs=1)
     assert even.document_ratio == pytest.approx(64 / 8, rel=0.3)
+
+
+@pytest.mark.parametrize("is_shuffled", [True, False])
+def test_a_table_is_measured_as_a_dataset_reads_it(sorted_lake: str, is_shuffled: bool) -> None:
+    even = measure_table(f"{sorted_lake}/tokens", shuffle=is_shuffled)
+    assert even is not None
+    dataset = TokenDataset(sorted_lake, seq_len=6, shuffle=is_shuffled)  # 25,600 tokens / 4,096
+    assert even == dataset.evenness(batch_size=dataset.num_samples // 16)
+    assert even.batch_tokens == 6 * (dataset.num_samples // 16)
+
+
+def test_a_table_of_many_files_is_not_measured(sorted_lake: str) -> None:
+    url = f"{sorted_lake}/tokens"
+    assert measure_table(url, shuffle=True, max_files=99) is None
+    assert measure_table(url, shuffle=True, max_files=100) is not None
+
+
+def test_a_table_without_two_batches_is_not_measured(place: UPath) -> None:
+    for number, lengths in enumerate(([], [1, 1])):
+        url = make_lake(place / str(number), [[lengths]])
+        assert measure_table(f"{url}/tokens", shuffle=True) is None
 
 
 def test_padded_documents_count_as_one_draw_each(sorted_lake: str) -> None:

@@ -1,12 +1,12 @@
 """Batches of best-fit windows: each lane holds one unit of the table, whose documents fill its windows.
 
-A lane reads its units into the same memory, in the order of the table; windows are assembled when a
-batch needs them. See ``order/best_fit.py`` for units and windows.
+A lane reads the strands of its units into the same memory, in the order of the table; windows are assembled
+when a batch needs them. See ``order/best_fit.py`` for units and windows.
 
 Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,10 +20,10 @@ from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, TokenStream
-from etl.loader.order.best_fit import UnitWindows, divide
+from etl.loader.order.best_fit import UnitWindows, divide, interleave
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.shuffle import ResolvedShuffle
-from etl.loader.order.unit_plan import UnitPlan, default_unit_tokens
+from etl.loader.order.unit_plan import UnitPlan, default_unit_tokens, divide_into_strands
 
 _LATE_WINDOWS = 16  # of a lane: how far a mixture takes samples out of order
 
@@ -38,34 +38,53 @@ def plan_units(
     if seq_len < 1:
         raise LoaderError(f"seq_len must be at least 1, not {seq_len}")
     max_tokens = default_unit_tokens(seq_len) if shuffle is None else shuffle.block_tokens
+    num_groups = len(index.group_tokens)
     runs = EpochPlan(index.group_tokens, 1, seed, shuffle, overlap=0).runs()
-    parts, lengths = [], read_lengths(index)
-    ends = [*runs[1:].tolist(), len(index.group_tokens)]
-    for start, end in zip(runs.tolist(), ends, strict=True):
-        chunks = (next(lengths) for _ in range(start, end))
-        units = divide(chunks, seq_len=seq_len, max_tokens=max(max_tokens, seq_len))
-        parts.append(np.array(list(units), np.int32).reshape(-1, 2))
-    tokens, windows = np.ascontiguousarray(np.concatenate(parts).T)
-    counts = np.array([len(part) for part in parts])
-    first, has_units = (np.cumsum(counts) - counts).astype(np.int32), counts > 0
-    every = np.arange(len(index.group_tokens), dtype=np.int32)
+    starts, stops = divide_into_strands(runs, num_groups)
+    by_strand = [[*map(range, *run)] for run in zip(starts.tolist(), stops.tolist(), strict=True)]
+    lengths = read_lengths(index, [g for run in by_strand for groups in run for g in groups])
+    units: list[tuple[np.ndarray, int]] = []
+    first_units = [0]
+    for run in by_strand:
+        units += divide(
+            _pieces(run, lengths, seq_len),
+            seq_len=seq_len,
+            max_tokens=max(max_tokens, seq_len),
+            num_strands=len(run),
+        )
+        first_units.append(len(units))
+    has_units = np.diff(first_units) > 0
+    every = np.arange(num_groups, dtype=np.int32)
     return UnitPlan(
-        windows,
+        np.array([windows for _, windows in units], np.int32),
         1,
         seed,
         shuffle,
         overlap=0,
         window_tokens=seq_len,
-        unit_tokens=tokens,
-        first_units=first[has_units],
-        first_groups=runs[has_units],
+        unit_tokens=np.array([tokens for tokens, _ in units], np.int32).reshape(-1, len(run)),
+        first_units=np.array(first_units[:-1], np.int32)[has_units],
+        first_groups=starts[has_units],
+        stop_groups=stops[has_units],
         row_groups=EpochStream.of(every, index.group_tokens),
     )
 
 
+def _pieces(
+    run: Sequence[range], lengths: Iterator[np.ndarray], seq_len: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the pieces of a run, given the row groups of its strands and their lengths, one after another."""
+    if len(run) == 1:  # of the whole table, perhaps: in parts
+        yield from (interleave([next(lengths)], seq_len) for _ in run[0])
+        return
+    parts = [[next(lengths) for _ in groups] for groups in run]
+    empty = np.zeros(0, np.int64)
+    yield interleave([np.concatenate([empty, *part]) for part in parts], seq_len)
+
+
 @dataclass(frozen=True)
 class _LaneGroups:
-    """The row groups that each lane of an epoch reads."""
+    """The row groups that each strand of each lane of an epoch reads; strands are lanes here."""
 
     plan: UnitPlan
     units: EpochStream
@@ -73,23 +92,61 @@ class _LaneGroups:
 
     def runs(self) -> np.ndarray:
         """Return the first row group of each run, (R,) int32, ascending."""
-        return self.plan.first_groups
+        return np.unique(self.plan.first_groups)
 
     @property
     def lanes(self) -> int:
         """The number of lanes."""
-        return self.plan.lanes
+        return self.plan.lanes * self.plan.num_strands
 
     def lane_span(self, epoch: int, lane: int) -> tuple[int, int]:
-        """Return the tokens of the row groups of a lane in the stream of row groups."""
-        windows = self.plan.lane(epoch, lane)
-        first, last = (
-            int(self.units.groups[self.units.group_index(window)])
-            for window in (windows[0], windows[-1])
-        )
-        ends = self.plan.unit_groups(first)[0], self.plan.unit_groups(last)[-1]
+        """Return the tokens of the row groups of a strand in the stream of row groups.
+
+        The strand must have tokens of a unit of the lane.
+        """
+        plan, (number, strand) = self.plan, divmod(lane, self.plan.num_strands)
+        windows = plan.lane(epoch, number)
+        indices = self.units.group_indices(windows.start, windows.stop)
+        units = self.units.groups[indices.start : indices.stop]
+        units = units[plan.unit_tokens[units, strand] > 0]
+        first, last = (dict(plan.unit_spans(int(unit)))[strand] for unit in units[[0, -1]])
+        ends = plan.span_groups(first)[0], plan.span_groups(last)[-1]
         start, stop = (int(np.flatnonzero(self.groups.groups == group)[0]) for group in ends)
         return self.groups.start(start), self.groups.start(stop + 1)
+
+
+class _Strand:
+    """One strand of a lane: the tokens and the documents of its row groups."""
+
+    def __init__(self, lane: int, *, reader: "BestFitReader") -> None:
+        self._plan = reader.plan
+        self._row_groups = open_row_groups(reader.index, reader.files.lane(lane), reader.marks)
+        self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
+        self._group_starts = (-1, np.zeros(0, np.int32))  # of the last row group
+
+    def prepare(self, span: range) -> None:
+        """Prepare to read some tokens of the table, and the rest of the strand after them."""
+        self._row_groups.prepare(self._plan.span_groups(span)[0])
+
+    def document_starts(self, span: range) -> np.ndarray:
+        """Return the first tokens in the table of the documents around a span, and the end, (D + 1,)."""
+        parts = [np.zeros(1, np.int64)]
+        for group in self._plan.span_groups(span):
+            if self._group_starts[0] != group:
+                starts = self._row_groups.document_starts(group).astype(np.int32)
+                self._group_starts = (group, starts)
+            start = self._plan.row_groups.start(group)
+            parts = [*parts[:-1], parts[-1][:-1], start + self._group_starts[1].astype(np.int64)]
+        return np.concatenate(parts)
+
+    def copy(self, span: range, document_starts: np.ndarray, memory: np.ndarray) -> None:
+        """Copy some tokens of the table, and the one after them if it is of the same document: a label."""
+        is_end = document_starts[np.searchsorted(document_starts, span.stop)] == span.stop
+        self._stream.copy(span.start, memory[: len(span) + (not is_end)])
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._stream.close()
 
 
 Piece = tuple[int, int]
@@ -101,8 +158,7 @@ class _Unit:
     """The part of a unit that is in a lane."""
 
     windows: range  # of the stream
-    # (at least those of the unit,) int32, and the one after them if its document continues
-    tokens: np.ndarray
+    tokens: np.ndarray  # (at least those of the unit,) int32: its memory, see UnitWindows
     pieces: list[list[Piece]]  # of the windows, in the shuffled order
     continues: list[bool]  # whether the document of a window continues in the next one
 
@@ -130,10 +186,8 @@ class UnitLane:
         self._reader = reader
         self._plan = reader.plan
         self._windows = self._plan.lane(reader.epoch, lane)
-        self._row_groups = open_row_groups(reader.index, reader.files.lane(lane), reader.marks)
-        self._stream = TokenStream(self._row_groups, self._plan.row_groups, boundaries=False)
+        self._strands: dict[int, _Strand] = {}
         self._units: list[_Unit] = []  # the current one is the last
-        self._group_starts = (-1, np.zeros(0, np.int64))  # of the last row group
 
     def window(self, position: int) -> tuple[np.ndarray, list[Piece], bool]:
         """Return the tokens of a unit, the pieces of the window at a position, and whether it continues.
@@ -152,19 +206,25 @@ class UnitLane:
     def prepare(self, position: int) -> None:
         """Prepare to read the lane from a position."""
         index = self._reader.units.group_index(self._windows[position])
-        unit = int(self._reader.units.groups[index])
-        self._row_groups.prepare(self._plan.unit_groups(unit)[0])
+        for strand, span in self._plan.unit_spans(int(self._reader.units.groups[index])):
+            self._strand(strand).prepare(span)
+
+    def _strand(self, number: int) -> _Strand:
+        if number not in self._strands:
+            lane = self._lane * self._plan.num_strands + number
+            self._strands[number] = _Strand(lane, reader=self._reader)
+        return self._strands[number]
 
     def _load(self, window: int) -> _Unit:
         plan, stream = self._plan, self._reader.units
         index, in_lane = plan.part(stream, self._windows, window)
-        unit = int(stream.groups[index])
-        span = plan.unit_span(unit)
-        windows = UnitWindows.of(self._document_starts(unit), span, plan.window_tokens)
-        # The label of the last token may be the first one of the next unit, in the same document.
-        size = len(span) + int(windows.continues[windows.starts.argmax()])
-        memory = self._take_memory()
-        self._stream.copy(span.start, memory[:size])
+        memory, start, parts = self._take_memory(), 0, []
+        for number, span in plan.unit_spans(int(stream.groups[index])):
+            strand = self._strand(number)
+            parts.append((strand.document_starts(span), span))
+            strand.copy(span, parts[-1][0], memory[start : start + len(span) + 1])
+            start += len(span) + 1
+        windows = UnitWindows.of(parts, plan.window_tokens)
         pieces = list(zip(windows.starts.tolist(), windows.counts.tolist(), strict=True))
         bounds, continues = windows.firsts.tolist(), windows.continues.tolist()
         order = (
@@ -184,25 +244,16 @@ class UnitLane:
     def _take_memory(self) -> np.ndarray:
         """Return the memory of the current unit, or new memory."""
         if not self._units:
-            return np.empty(int(self._plan.unit_tokens.max()) + 1, np.int32)
+            most = int(self._plan.unit_tokens.sum(axis=1).max())
+            return np.empty(most + self._plan.num_strands, np.int32)
         current = self._units.pop()
         self._units = [current.end(_LATE_WINDOWS)] if self._reader.is_mixture else []
         return current.tokens
 
-    def _document_starts(self, unit: int) -> np.ndarray:
-        """Return the first tokens in the table of the documents around a unit, and the end, (D + 1,)."""
-        parts = [np.zeros(1, np.int64)]
-        for group in self._plan.unit_groups(unit):
-            if self._reader.index.group_tokens[group]:
-                if self._group_starts[0] != group:
-                    self._group_starts = (group, self._row_groups.document_starts(group))
-                start = self._plan.row_groups.start(group)
-                parts = [*parts[:-1], parts[-1][:-1], start + self._group_starts[1]]
-        return np.concatenate(parts)
-
     def close(self) -> None:
         """Free the memory."""
-        self._stream.close()
+        for strand in self._strands.values():
+            strand.close()
 
 
 class BestFitReader(LaneReader[UnitLane]):

@@ -3,7 +3,7 @@
 Of a remote file, a range per row group is requested, in threads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,8 +16,8 @@ _THREADS = 16
 _GROUPS_AHEAD = 1024  # bounds the lengths in memory
 
 
-def read_lengths(index: TableIndex) -> Iterator[np.ndarray]:
-    """Yield the lengths of the documents of each row group, (rows,) int64, in the order of the table.
+def read_lengths(index: TableIndex, groups: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yield the lengths of the documents of some row groups, each (rows,) int64, in the given order.
 
     Raises StorageError if a file cannot be opened, LoaderError if a row group cannot be decoded or its
     lengths do not add up to its tokens.
@@ -35,7 +35,6 @@ def read_lengths(index: TableIndex) -> Iterator[np.ndarray]:
             raise decoding_error(index.uri(path), number, problem)
         return np.diff(starts)
 
-    groups = range(len(index.group_tokens))
     if index.remote is None:
         yield from map(read, groups)
         return

@@ -26,6 +26,8 @@ class Evenness:
     """The mean number of sources in a batch."""
     batches: int
     """The number of measured batches."""
+    batch_tokens: int
+    """The mean number of tokens in a batch."""
 
 
 def variance_ratio(

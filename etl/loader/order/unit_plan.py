@@ -1,11 +1,13 @@
 """The order of an epoch of best-fit windows: that of ``epoch.py``, with units instead of row groups.
 
 Units (see ``best_fit.py``) are fixed parts of the table: they depend on ``seq_len`` and the settings of the
-shuffle, but not on the epoch. Runs consist of whole row groups and are divided into units. An epoch shuffles
-the runs; its stream is the windows of all units. A block is the part of a unit that is in a lane: all of it,
-except at the borders of a lane.
+shuffle, but not on the epoch. A run has several strands, each of consecutive whole row groups: strand k of
+the table is its kth equal part, and run j has the jth row groups of each part. So a unit has documents of
+several places, which fill windows better than those of one source. Runs are divided into units. An epoch
+shuffles the runs; its stream is the windows of all units. A block is the part of a unit that is in a lane:
+all of it, except at the borders of a lane. Without shuffle, there is one run with one strand.
 
-Only the numbers of tokens and windows of each unit are kept, 8 bytes for 512 K tokens. The windows of a unit
+Only the numbers of tokens and windows of each unit are kept, 36 bytes for 512 K tokens. The windows of a unit
 are planned again whenever it is read.
 """
 
@@ -19,11 +21,13 @@ import numpy as np
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.shuffle import ResolvedShuffle, Shuffle, permutation
 
-_FORMAT = 1  # increase it when units or windows change: older states are then refused
+_FORMAT = 2  # increase it when units or windows change: older states are then refused
 _UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit.py
 _ALL_UNITS_TOKENS = 1 << 23  # 32 MB of tokens in the memory of a rank that reads all lanes
 _UNITS_PER_RUN = 8  # the last unit of a run ends where the run ends
 _RUNS_PER_LANE = 2  # if runs have more than one unit
+_STRANDS = 8  # measured: see best_fit.py
+_RUNS = 4  # at least, so that a small table has fewer strands
 
 
 def unit_shuffle(
@@ -34,11 +38,12 @@ def unit_shuffle(
 ) -> ResolvedShuffle | None:
     """Return the settings of the shuffle, in which ``block_tokens`` is the maximum of a unit.
 
-    By default, units have up to 512 K tokens, more if these are fewer than 32 windows, and there are as many
-    lanes as have room for their units in 32 MB: 16, at 32 K tokens 8.
+    ``run_tokens`` are those of a strand of a run. By default, units have up to 512 K tokens, more if these
+    are fewer than 32 windows, and there are as many lanes as have room for their units in 32 MB: 16, at 32 K
+    tokens 8.
 
     >>> unit_shuffle(True, seq_len=32_768, num_tokens=10**10)
-    ResolvedShuffle(lanes=8, block_tokens=1048576, run_tokens=8388608)
+    ResolvedShuffle(lanes=8, block_tokens=1048576, run_tokens=1048576)
     """
     if shuffle is False:
         return None
@@ -49,7 +54,7 @@ def unit_shuffle(
     if run_tokens is None:
         shortest = Shuffle(lanes=lanes).resolved(num_tokens).run_tokens
         longer = min(_UNITS_PER_RUN * unit_tokens, num_tokens // (lanes * _RUNS_PER_LANE))
-        run_tokens = max(shortest, unit_tokens, longer)
+        run_tokens = max(shortest, unit_tokens, longer) // _STRANDS
     return ResolvedShuffle(lanes=lanes, block_tokens=unit_tokens, run_tokens=run_tokens)
 
 
@@ -58,15 +63,37 @@ def default_unit_tokens(seq_len: int) -> int:
     return max(_UNIT_TOKENS, _UNIT_WINDOWS * seq_len)
 
 
+def divide_into_strands(first_groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first row group of each strand of each run, and the end of its row groups, (R, K) int32.
+
+    ``first_groups`` are those of the parts of the table that are read in one piece, ascending from 0. Where
+    their number is not a multiple of K, the last strands of some runs are empty.
+
+    >>> starts, stops = divide_into_strands(np.arange(0, 18, 2), num_groups=17)
+    >>> starts.tolist(), stops.tolist()
+    ([[0, 10], [2, 12], [4, 14], [6, 16], [8, 17]], [[2, 12], [4, 14], [6, 16], [8, 17], [10, 17]])
+    """
+    num_strands = max(min(_STRANDS, len(first_groups) // _RUNS), 1)
+    num_runs = -(-len(first_groups) // num_strands)
+    bounds = np.full(num_runs * num_strands + 1, num_groups, np.int32)
+    bounds[: len(first_groups)] = first_groups
+    starts, stops = (each.reshape(num_strands, num_runs).T for each in (bounds[:-1], bounds[1:]))
+    return starts, stops
+
+
 @dataclass(frozen=True)
 class UnitPlan(EpochPlan):
-    """The best-fit windows of any epoch. Here ``group_tokens`` are the windows of each of the U units."""
+    """The best-fit windows of any epoch. Here ``group_tokens`` are the windows of each of the U units.
+
+    There are R runs of K strands.
+    """
 
     _: KW_ONLY
     window_tokens: int  # the tokens of a window; ``seq_len`` is 1 window
-    unit_tokens: np.ndarray  # (U,) int32
+    unit_tokens: np.ndarray  # (U, K) int32
     first_units: np.ndarray  # (R,) int32: the first unit of each run
-    first_groups: np.ndarray  # (R,) int32: its first row group
+    first_groups: np.ndarray  # (R, K) int32: the first row group of each strand
+    stop_groups: np.ndarray  # (R, K) int32: the end of its row groups
     row_groups: EpochStream  # those of the table, in its order
 
     @cached_property
@@ -77,26 +104,39 @@ class UnitPlan(EpochPlan):
     @property
     def padding(self) -> float:
         """The share of an epoch's tokens that are padding."""
-        return 1.0 - int(self._table.marks[-1]) / (self.num_samples * self.window_tokens)
+        used = int(self.unit_tokens.sum(dtype=np.int64))
+        return 1.0 - used / (self.num_samples * self.window_tokens)
+
+    @property
+    def num_strands(self) -> int:
+        """The number of strands of a run."""
+        return len(self.unit_tokens[0])
 
     @cached_property
-    def _table(self) -> EpochStream:
-        """The units in the order of the table."""
-        return EpochStream.of(np.arange(len(self.unit_tokens), dtype=np.int32), self.unit_tokens)
+    def _strands(self) -> list[EpochStream]:
+        """The units in the order of their numbers, with their tokens in each strand."""
+        every = np.arange(len(self.unit_tokens), dtype=np.int32)
+        return [EpochStream.of(every, tokens) for tokens in self.unit_tokens.T]
 
     def runs(self) -> np.ndarray:
         """Return the first unit of each run, (R,) int32; one run without shuffle."""
         return np.zeros(1, np.int32) if self.shuffle is None else self.first_units
 
-    def unit_span(self, unit: int) -> range:
-        """Return the tokens of the table that are in a unit."""
-        start = self._table.start(unit)
-        return range(start, start + int(self.unit_tokens[unit]))
+    def unit_spans(self, unit: int) -> list[tuple[int, range]]:
+        """Return the strands that have tokens of a unit, each with these tokens of the table."""
+        run = int(np.searchsorted(self.first_units, unit, side="right")) - 1
+        spans = []
+        for strand in np.flatnonzero(self.unit_tokens[unit]).tolist():
+            units = self._strands[strand]
+            before = units.start(unit) - units.start(int(self.first_units[run]))
+            start = self.row_groups.start(int(self.first_groups[run, strand])) + before
+            spans.append((strand, range(start, start + int(self.unit_tokens[unit, strand]))))
+        return spans
 
-    def unit_groups(self, unit: int) -> range:
-        """Return the row groups of the table that hold a unit."""
-        span = self.unit_span(unit)
-        return self.row_groups.group_indices(span.start, span.stop)
+    def span_groups(self, span: range) -> list[int]:
+        """Return the row groups that hold some tokens of the table, without empty ones."""
+        groups = self.row_groups.group_indices(span.start, span.stop)
+        return [group for group in groups if self.row_groups.group_tokens[group]]
 
     def part(self, stream: EpochStream, lane_windows: range, window: int) -> tuple[int, range]:
         """Return the unit of a window, as its index in the stream, and its windows in the lane."""
@@ -123,12 +163,14 @@ class UnitPlan(EpochPlan):
         return self.find_window(epoch, self.stream(epoch), sample)
 
     def group_stream(self, epoch: int) -> EpochStream:
-        """Return the row groups in the order in which an epoch reads them, without empty ones."""
+        """Return the row groups in the order in which an epoch reads them, one strand after the other."""
         groups = self.row_groups.groups
         if self.shuffle is not None:
-            stops = np.append(self.first_groups[1:], len(groups))
-            order = permutation(len(stops), self.seed, epoch, "runs")
-            runs = zip(self.first_groups[order].tolist(), stops[order].tolist(), strict=True)
+            order = permutation(len(self.first_groups), self.seed, epoch, "runs")
+            starts, stops = (
+                each[order].T.ravel().tolist() for each in (self.first_groups, self.stop_groups)
+            )
+            runs = zip(starts, stops, strict=True)
             groups = np.concatenate([groups[start:stop] for start, stop in runs])
         tokens = self.row_groups.group_tokens
         return EpochStream.of(groups[tokens[groups] > 0], tokens)
