@@ -18,6 +18,7 @@ from etl.lake.ledger import Drop, Ledger, LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
 from etl.sources import ReadBefore, Source, Split, count_records, list_source, read_split
+from etl.sources.formats.parquet_footer import FooterReader
 from etl.sources.listing import number_splits
 from etl.sources.parts import KnownPart, cut_at, is_complete
 
@@ -223,3 +224,23 @@ def test_a_file_whose_footer_cannot_be_read_again_keeps_its_known_parts(tmp_path
     splits = list_source(Source(path=str(tmp_path)), before).splits
     parts = [(split.start, split.stop, split.first_row) for split in splits]
     assert parts == [(0, 2, 0), (2, 4, None), (4, None, None)]
+
+
+@given(st.lists(st.text(max_size=30), max_size=12), st.integers(1, 5))
+def test_the_footer_gives_the_sizes_of_row_groups(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], group: int
+) -> None:
+    path = tmp_path_factory.mktemp("footer") / "a.parquet"
+    columns = {"id": list(range(len(texts))), "text": texts, "tags": [[text] for text in texts]}
+    pq.write_table(pa.table(columns), path, row_group_size=group)
+    [split] = list_source(Source(path=str(path))).splits
+    with pa.OSFile(str(path)) as file:
+        reader = FooterReader(file, split)
+        sizes = reader.read((), measured="text").sizes
+        assert reader.read(range(100), measured="text").sizes == sizes
+    groups = [pq.read_metadata(path).row_group(i) for i in range(len(sizes))]
+    expected = [
+        (g.num_rows, g.total_byte_size, g.column(1).total_uncompressed_size) for g in groups
+    ]
+    assert sizes == expected
+    assert sum(size.rows for size in sizes) == len(texts)
