@@ -24,8 +24,8 @@ def read_splits(run: RunContext) -> None:
     """Read splits into ``documents``; without deduplication also into ``tokens``."""
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
-    largest_first = sort_spilled(numbered_splits(run), key=lambda split: -split.work)
-    todo = SpilledList(largest_first)
+    # The largest first, so that all workers end at about the same time.
+    todo = SpilledList(sort_spilled(numbered_splits(run), key=lambda split: -split.work))
     run.commits.clear_other_parts("documents", map(unit_location, todo))
 
     def arguments() -> Iterator[tuple[Split, str, str]]:

@@ -64,6 +64,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
             first_row=rows[start],
             bytes=whole.size * (total[end] - total[start]) // max(total[-1], 1),
             text_bytes=size[end] - size[start],
+            offset=groups[start].offset,
         )
         for start, stop in pieces
         for end in [len(groups) if stop is None else stop]
@@ -120,7 +121,10 @@ class _FileReader:
 
     def __init__(self, file: pa.NativeFile, split: Split, source: Source, batch_bytes: int) -> None:
         self._file, self._split, self._source, self._batch_bytes = file, split, source, batch_bytes
-        self._footer = FooterReader(file, split).read(range(2**63)[split.start : split.stop])
+        self._footer = FooterReader(file, split).read(
+            range(2**63)[split.start : split.stop],
+            skip_to=None if split.offset is None else (split.start, split.offset),
+        )
         self._metadata = pq.read_metadata(file)
         self.groups = range(self._metadata.num_row_groups)[split.start : split.stop]
         names = pq.ParquetFile(file, metadata=self._metadata).schema_arrow.names
