@@ -162,10 +162,7 @@ def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Spilled
 def _commit(
     ledger: Ledger, recipe: Recipe, results: list[WorkResult], splits: Mapping[str, Split]
 ) -> None:
-    entries = [
-        LedgerEntry(result.key, result.documents, {result.source: splits[result.key].fingerprint})
-        for result in results
-    ]
+    entries = [LedgerEntry(result.key, result.documents, splits[result.key]) for result in results]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     fields = {
         "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",

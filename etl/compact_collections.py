@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Generic, TypeVar
@@ -152,6 +152,28 @@ class KeyMap:
         self._flush()
         for key, value in zip(self._keys, self._values, strict=True):
             yield bytes(key).ljust(16, b"\0").hex(), int(value)
+
+    def starting_with(self, prefixes: Collection[bytes]) -> Iterator[tuple[str, int]]:
+        """Yield the keys with one of some prefixes of equal length, in no order, as ``items`` does.
+
+        >>> map = KeyMap()
+        >>> map.put(b"a" * 16, 7)
+        >>> map.put(b"b" * 16, 8)
+        >>> list(map.starting_with([b"bbb"]))
+        [('62626262626262626262626262626262', 8)]
+        """
+        prefixes = {*prefixes}
+        length = len(next(iter(prefixes), b""))
+        for prefix in prefixes:
+            low = int(np.searchsorted(self._keys, prefix))
+            high = int(np.searchsorted(self._keys, prefix.ljust(16, b"\xff"), side="right"))
+            for key, value in zip(self._keys[low:high], self._values[low:high], strict=True):
+                full = bytes(key).ljust(16, b"\0")
+                if full not in self._recent:
+                    yield full.hex(), int(value)
+        for key, value in self._recent.items():
+            if key[:length] in prefixes:
+                yield key.hex(), value
 
     def _flush(self) -> None:
         recent, self._recent = self._recent, {}

@@ -4,7 +4,7 @@ A table may have millions of transactions. Names that are 128 bits in hexadecima
 colon, are held in a ``KeyMap`` for each kind; other names in a dictionary.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,11 @@ class SetTransactions:
         """Yield the hexadecimal parts of the names of one kind, with their versions."""
         if kind in self._kinds:
             yield from self._kinds[kind].items()
+
+    def starting_with(self, kind: str, prefixes: Collection[bytes]) -> Iterator[tuple[str, int]]:
+        """Yield the names of one kind that start with one of some prefixes of equal length."""
+        if kind in self._kinds:
+            yield from self._kinds[kind].starting_with(prefixes)
 
 
 def _split(name: str) -> tuple[str, bytes | None]:

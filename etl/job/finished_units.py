@@ -87,4 +87,5 @@ def unit_location(unit: Split | WorkUnit) -> UnitLocation:
     """Return the input file of a unit of work, and the part of it."""
     if isinstance(unit, WorkUnit):
         return unit.source, unit.key
-    return unit.uri, "" if unit.stop is None else f"{unit.start}-{unit.stop}"
+    stop = "end" if unit.stop is None else unit.stop
+    return unit.uri, "" if unit.is_whole else f"{unit.start}-{stop}"

@@ -165,7 +165,8 @@ def _read_before(recipe: Recipe, documents: Ledger) -> ReadBefore:
                     rows[file["min.source"]] += file["rows"]
         return rows
 
-    return ReadBefore(rows_below, documents.has_changed, partial(read_moves, str(recipe.lake)))
+    moves = partial(read_moves, str(recipe.lake))
+    return ReadBefore(rows_below, documents.has_changed, documents.parts, moves)
 
 
 def _check_missing_tables(

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from etl.compact_collections import SpilledList, index_of
+from etl.compact_collections import SpilledList, index_of, sort_spilled
 from etl.compute.submit import map_unordered
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
@@ -24,7 +24,9 @@ def read_splits(run: RunContext) -> None:
     """Read splits into ``documents``; without deduplication also into ``tokens``."""
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
-    todo = SpilledList(numbered_splits(run))
+    # The largest first, so that all workers end at about the same time.
+    todo = SpilledList(sort_spilled(numbered_splits(run), key=lambda split: -split.work))
+    run.commits.clear_other_parts("documents", map(unit_location, todo))
 
     def arguments() -> Iterator[tuple[Split, str, str]]:
         for split in todo:
@@ -55,8 +57,8 @@ def _commit_documents(
     for result in results:
         # If the log of documents has lost the unit, that of duplicates may still have its arrival.
         arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
-        files = {result.source: splits[result.key].fingerprint}
-        entries.append(LedgerEntry(result.key, result.documents, files, arrival))
+        split = splits[result.key]
+        entries.append(LedgerEntry(result.key, result.documents, split, arrival))
     num_bytes = sum(split.bytes for split in splits.values())
     run.commits.commit("documents", entries, results, num_bytes=num_bytes, splits=splits)
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -98,6 +98,16 @@ class RunCommits:
     def clear_quarantine(self, step: Step, location: UnitLocation) -> None:
         """Remove the quarantine note of a unit, which an earlier run may have left."""
         self._notes.clear(step, *location)
+
+    def clear_other_parts(self, step: Step, locations: Iterable[UnitLocation]) -> None:
+        """Remove notes about parts of files that are read in other parts now, by another split size."""
+        notes = [note for note in self._notes.notes() if note.step == step]
+        noted = {note.source for note in notes}
+        parts = {location for location in locations if location[0] in noted}
+        sources = {source for source, _ in parts}
+        for note in notes:
+            if note.source in sources and (note.source, note.part) not in parts:
+                self._notes.clear(step, note.source, note.part)
 
     def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""

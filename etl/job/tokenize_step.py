@@ -1,6 +1,6 @@
 """Second pass of a run: tokenize the kept rows that are not duplicates into ``tokens``."""
 
-from etl.compact_collections import SpilledList
+from etl.compact_collections import SpilledList, sort_spilled
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units
 from etl.job.run_context import RunContext
@@ -17,9 +17,9 @@ def tokenize_units(run: RunContext) -> None:
     assert documents.table is not None
     duplicates = DedupDecisions(run.ledgers.get("duplicates"))
     keyed = ((unit, ledger.key(unit.key)) for unit in kept_units(documents.table))
-    remaining = SpilledList(
-        (unit, key) for unit, key in keyed if not ledger.is_done(key) and duplicates.include(unit)
-    )
+    todo = (each for each in keyed if not ledger.is_done(each[1]) and duplicates.include(each[0]))
+    # The largest first, so that all workers end at about the same time.
+    remaining = SpilledList(sort_spilled(todo, key=lambda each: -each[0].size))
     work = Work(
         step="tokens",
         task=TokenizeUnit(run.recipe),

@@ -10,6 +10,9 @@ log has these kinds of ``txn``:
 - ``recipe``              the fingerprint of the recipe that produced the rows (its first 63 bits)
 - ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI;
                           0: its rows were dropped
+- ``part:<hash><start>``  in ``documents``, a unit of work that is a part of an input file: where the part
+                          ends, 0 for the end of the file. The hash is that of the file's content (20
+                          digits), the start has 12 digits
 - ``<key>``               a unit of work that is done, and the arrival of its documents (1 or more);
                           negative: its rows were dropped, it must be done again, and keeps its arrival
 - ``arrival``             in ``documents``, the arrival of the units that are committed next
@@ -26,7 +29,7 @@ and why they keep overlapping runs from harm, are in docs/exactly-once.md.
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -40,21 +43,24 @@ from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record, to_commit_info
 from etl.lake.foreign_changes import ForeignChanges, find_foreign_changes, foreign_commits
 from etl.lake.open_table import open_table
+from etl.sources.parts import KnownPart
+from etl.sources.split import Split
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
+_CONTENT_DIGITS, _START_DIGITS = 20, 12  # of the 32 in the name of a part
 _HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A finished unit of work: its key, its data files, and the input files that they were read from.
+    """A finished unit of work: its key, its data files, and the split that they were read from.
 
     A unit whose rows were dropped keeps its arrival. A new one gets ``arrival``, or without it the open one.
     """
 
     key: str
     data_files: Sequence[DataFile] = ()
-    files: Mapping[str, str] = field(default_factory=dict)  # input URI -> fingerprint
+    split: Split | None = None
     arrival: int | None = None
 
 
@@ -165,6 +171,28 @@ class Ledger:
         """Return whether a unit of work is done, according to the log."""
         return (self._transactions.get(key) or 0) > 0
 
+    def part_key(self, uri: str, fingerprint: str, start: int, stop: int | None) -> str:
+        """Return the key of a part of a content of an input file."""
+        return self.key(uri, fingerprint, start, stop)
+
+    def parts(
+        self, contents: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], list[KnownPart]]:
+        """Return, in order, the known parts of input files, which are given by URI and fingerprint."""
+        names = {self._content_name(*content): content for content in contents}
+        known: dict[tuple[str, str], list[KnownPart]] = {}
+        prefixes = [bytes.fromhex(name) for name in names]
+        for name, stop in self._transactions.starting_with("part", prefixes):
+            content = names[name[:_CONTENT_DIGITS]]
+            key = self.part_key(*content, start := int(name[_CONTENT_DIGITS:], 16), stop or None)
+            part = KnownPart(start, stop or None, self.is_done(key))
+            known.setdefault(content, []).append(part)
+        for content in contents:
+            key = self.part_key(*content, 0, None)
+            if content not in known and self.arrival_of(key) is not None:
+                known[content] = [KnownPart(0, None, self.is_done(key))]
+        return {content: sorted(parts, key=_start) for content, parts in known.items()}
+
     def done(self) -> Iterator[str]:
         """Yield the keys of all units of work that are done, also those of earlier generations."""
         return (key for key, number in self._transactions.of_kind("") if number > 0)
@@ -240,8 +268,7 @@ class Ledger:
             self._check_contents(todo)
             transactions = {entry.key: self._arrival(entry) for entry in todo}
             for entry in todo:
-                for uri, fingerprint in entry.files.items():
-                    transactions[self._name_of(uri)] = _int63(_digest(fingerprint))
+                transactions |= self._describe_split(entry.split)
             data_files = [file for entry in todo for file in entry.data_files]
             check_written(self.url, data_files)
             try:
@@ -366,15 +393,34 @@ class Ledger:
         time.sleep(min(0.01 * 2**attempt, 1.0))
         self.refresh()
 
+    def _describe_split(self, split: Split | None) -> dict[str, int]:
+        """Return the transactions that describe the input of a unit of work."""
+        if split is None:
+            return {}
+        described = {self._name_of(split.uri): _int63(_digest(split.fingerprint))}
+        if not split.is_whole:
+            content = self._content_name(split.uri, split.fingerprint)
+            described[f"part:{content}{split.start:0{_START_DIGITS}x}"] = split.stop or 0
+        return described
+
     def _check_contents(self, entries: Sequence[LedgerEntry]) -> None:
-        """Raise MismatchError if the table holds rows of other content of an input file."""
-        for entry in entries:
-            for uri, fingerprint in entry.files.items():
-                if self.has_changed(uri, fingerprint):
+        """Raise MismatchError if the table holds other content or overlapping parts of input files."""
+        splits = [entry.split for entry in entries if entry.split is not None]
+        known = self.parts({(split.uri, split.fingerprint) for split in splits})
+        for split in splits:
+            if self.has_changed(split.uri, split.fingerprint):
+                raise MismatchError(
+                    "another run has committed different content of this input file",
+                    where=split.uri,
+                    hint="run again when the file no longer changes",
+                )
+            for part in known.get((split.uri, split.fingerprint), ()):
+                is_same = (part.start, part.stop) == (split.start, split.stop)
+                if not is_same and part.overlaps(split.start, split.stop):
                     raise MismatchError(
-                        "another run has committed different content of this input file",
-                        where=uri,
-                        hint="run again when the file no longer changes",
+                        "another run has committed a part of this input file that overlaps with ours",
+                        where=split.uri,
+                        hint="run again: a run reads what no other has read, whatever its split_bytes",
                     )
 
     def _arrival(self, entry: LedgerEntry) -> int:
@@ -382,6 +428,9 @@ class Ledger:
 
     def _name_of(self, uri: str) -> str:
         return f"file:{_digest(self.generation, uri)[:32]}"
+
+    def _content_name(self, uri: str, fingerprint: str) -> str:
+        return self.key("content", uri, fingerprint)[:_CONTENT_DIGITS]
 
 
 def find_ledger(table: Table) -> Ledger | None:
@@ -408,6 +457,10 @@ def _digest(*parts: object) -> str:
 
 def _int63(hexdigest: str) -> int:
     return int(hexdigest[:16], 16) >> 1
+
+
+def _start(part: KnownPart) -> int:
+    return part.start
 
 
 def _hash_paths(paths: Iterable[str]) -> int:

@@ -18,7 +18,7 @@ class Quarantined:
 
     step: str
     source: str
-    part: str  # the part of the file, as start-stop; empty for the whole file
+    part: str  # the part of the file, as start-stop or start-end; empty for the whole file
     error: str
     time: str  # UTC, ISO 8601
 

@@ -24,7 +24,7 @@ class WorkUnit:
 
 def split_key(ledger: Ledger, split: Split) -> str:
     """Return the key of a split in ``documents``."""
-    return ledger.key(split.uri, split.fingerprint, split.start, split.stop)
+    return ledger.part_key(split.uri, split.fingerprint, split.start, split.stop)
 
 
 def kept_units(documents: Table) -> Iterator[WorkUnit]:

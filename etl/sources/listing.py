@@ -15,11 +15,13 @@ from etl.delta.moved_rows import Move
 from etl.errors import SourceError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
+from etl.sources.parts import KnownPart, is_complete
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
 _CONCURRENT_FOOTERS = 16
 _FILES_PER_CHUNK = 1024
+_MAX_SPLITS = 1_000_000  # about; chosen here: each takes 2 ms of the driver and its scheduler
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
     Of a Delta table, these are the splits of its data files, or of older files with the same rows if files
     read before were compacted since; the splits of files that were read completely may be left out.
 
-    Every path is listed before the first split is returned; the footers of files larger than
-    ``split_bytes`` are read as the splits are consumed. Raises SourceError if a path matches no file, if
+    Every path is listed before the first split is returned; the footers of files that may be cut are read as
+    the splits are consumed. Parts read before stay as they are, and files read completely are not opened.
+    Raises SourceError if a path matches no file, if
     the format of a file is unknown, or if a Delta table cannot be read; StorageError if a URL cannot be
     listed.
     """
@@ -71,7 +74,9 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
             hint="remove source.version, or set source.path to the URL of a Delta table",
         )
     removed = {uri: what for uri, what in removed.items() if uri not in files}
-    return SourceListing(_cut_files(iter(files.values()), source.split_bytes), removed, moves)
+    split_bytes = max(source.split_bytes, _coarser_split_bytes(files.values()))
+    source = source.model_copy(update={"split_bytes": split_bytes})
+    return SourceListing(_cut_files(iter(files.values()), source, before), removed, moves)
 
 
 def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
@@ -90,13 +95,30 @@ def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iter
         row = None if row is None or count is None else row + count
 
 
-def _cut_files(files: Iterator[Split], split_bytes: int) -> Iterator[Split]:
-    def cut(whole: Split) -> list[Split]:
-        return FORMATS[whole.format].cut(whole, split_bytes)
+def _coarser_split_bytes(files: Iterable[Split]) -> int:
+    """Return the split size at which the files make about a million splits.
+
+    It exceeds the default of 32 MB beyond 32 TB of text, by estimate from the sizes of the files.
+    """
+    return sum(file.work for file in files) // _MAX_SPLITS
+
+
+def _cut_files(
+    files: Iterator[Split], source: Source, before: ReadBefore | None
+) -> Iterator[Split]:
+    """Yield the pieces of files; those of files that were read completely cost no request."""
+
+    def cut(whole: Split, known: Sequence[KnownPart]) -> list[Split]:
+        if is_complete(known):
+            return [replace(whole, start=k.start, stop=k.stop, first_row=None) for k in known]
+        return FORMATS[whole.format].cut(whole, source, known)
 
     with ThreadPoolExecutor(_CONCURRENT_FOOTERS) as pool:
         while chunk := list(islice(files, _FILES_PER_CHUNK)):
-            for pieces in pool.map(cut, chunk):
+            contents = [(whole.uri, whole.fingerprint) for whole in chunk]
+            known = before.parts(contents) if before is not None else {}
+            parts = (known.get(content, ()) for content in contents)
+            for pieces in pool.map(cut, chunk, parts):
                 yield from pieces
 
 

@@ -51,8 +51,9 @@ class Source(BaseModel):
     """Other input columns to keep, as one JSON object per row with sorted keys."""
     version: Annotated[int, Field(ge=0)] | None = None
     """The version of a Delta table. None: the newest."""
-    split_bytes: Annotated[int, Field(gt=0)] = 128 << 20
-    """Larger files are cut into pieces of about this size, if the format allows it."""
+    split_bytes: Annotated[int, Field(gt=0)] = 32 << 20
+    """How much text a split has, about: files with more are cut, if the format allows it. Input of more than
+    32 TB of text is cut into a million larger splits. The size may change between the runs of a lake."""
     max_text_bytes: Annotated[int, Field(gt=0, le=1 << 30)] = 16 << 20
     """A longer text is rejected as ``source.too_large``, as is a record of more than twice that size. With
     the default, a split takes less than 1 GB of memory to read, whatever the file contains."""
@@ -85,5 +86,8 @@ class Source(BaseModel):
         return 2 * self.max_text_bytes + (1 << 20)
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that determine the rows and their addresses: all but the paths and version."""
-        return self.model_dump(mode="json", exclude={"path", "version"})
+        """Return the settings that determine the rows and their addresses, wherever the files are.
+
+        These are all but the paths, the version and the split size.
+        """
+        return self.model_dump(mode="json", exclude={"path", "version", "split_bytes"})

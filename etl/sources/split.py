@@ -14,6 +14,9 @@ Compression = Literal["gzip", "zstd"]
 COMPRESSIONS: Final[Mapping[str, Compression]] = {".gz": "gzip", ".zst": "zstd"}
 """The extension of a compressed file -> its compression."""
 
+TEXT_RATIO: Final = 4
+"""About how many bytes of text a byte of a compressed file holds: 3 to 5 for prose; chosen here."""
+
 
 def split_compression(uri: str) -> tuple[str, Compression | None]:
     """Return a URI in lower case without the extension of a compressed file, and the compression.
@@ -37,9 +40,13 @@ class Split:
     fingerprint: str  # of the whole file: changes when its content does
     format: Format  # delta: a Parquet data file of a Delta table
     start: int = 0  # first row group, record batch or byte; a line belongs to where it starts
-    stop: int | None = None  # one past the last; None: the end of the file
+    stop: int | None = None  # one past the last; None: the end of the file, also of its last piece
     first_row: int | None = 0  # number of the first record; None until ``number_splits`` sets it
-    bytes: int = 0  # approximate size of the piece, for progress
+    bytes: int = 0  # approximate size of the piece in the file, for progress
+    text_bytes: int | None = None  # approximate size of its text, if known without reading it
+    offset: int | None = (
+        None  # of the first row group in the footer, if that was read to cut the file
+    )
     partition: tuple[tuple[str, Any], ...] = ()  # columns whose values are in the Delta log
     version: int | None = None  # of the Delta table, at which the file was live
 
@@ -47,6 +54,14 @@ class Split:
     def is_whole(self) -> bool:
         """Whether the split is the whole file."""
         return self.start == 0 and self.stop is None
+
+    @property
+    def work(self) -> int:
+        """About how many bytes of text there are, to read large pieces before small ones."""
+        if self.text_bytes is not None:
+            return self.text_bytes
+        is_packed = self.compression is not None or self.format in ("parquet", "delta")
+        return self.bytes * (TEXT_RATIO if is_packed else 1)
 
     @property
     def known_first_row(self) -> int:

@@ -4,7 +4,7 @@ import itertools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import deltalake
@@ -14,6 +14,7 @@ from etl import storage
 from etl.delta.external import delta_rs_location
 from etl.delta.moved_rows import Move
 from etl.sources import ReadBefore, Source, Split, list_source, read_split
+from etl.sources.parts import KnownPart
 
 SCHEMA = pa.schema({"text": pa.string(), "n": pa.int64()})
 _SMALL_GROUPS = deltalake.WriterProperties(max_row_group_size=2)
@@ -152,13 +153,25 @@ class HeldRows:
 
     def _list(self, source: Source) -> tuple[list[Split], dict[str, str]]:
         before = ReadBefore(
-            self._rows_below, self._has_changed, lambda table_id: self._moves.get(table_id, ())
+            self._rows_below,
+            self._has_changed,
+            self._parts,
+            lambda table_id: self._moves.get(table_id, ()),
         )
         listing = list_source(source, before)
         self._moves |= listing.moves
         splits = list(listing.splits)
         changed = {s.uri: "changed" for s in splits if self._has_changed(s.uri, s.fingerprint)}
         return splits, {**listing.removed, **changed}
+
+    def _parts(
+        self, contents: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], list[KnownPart]]:
+        starts = {uri: sorted(part for part in self._done if part[0] == uri) for uri, _ in contents}
+        return {
+            (uri, fingerprint): [KnownPart(start, stop, True) for _, start, stop in starts[uri]]
+            for uri, fingerprint in contents
+        }
 
     def _rows_below(self, url: str) -> dict[str, int]:
         return {

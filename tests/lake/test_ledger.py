@@ -15,6 +15,7 @@ from etl.delta.data_file import DataFileWriter
 from etl.errors import ConflictError, MismatchError, StorageError
 from etl.lake.ledger import Drop, Ledger, LedgerEntry
 from etl.lake.table_specs import SPECS
+from etl.sources import Split
 from tests.helpers.paths import NewPlace, at
 
 SCHEMA = schemas.DUPLICATES
@@ -44,6 +45,12 @@ def open_ledger(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
     if ledger.table is None:
         ledger.create(SCHEMA, LAYOUT)
     return ledger
+
+
+def split_of(fingerprint: str, start: int = 0, stop: int | None = None) -> Split:
+    return Split(
+        uri="s3://raw/a", size=9, fingerprint=fingerprint, format="jsonl", start=start, stop=stop
+    )
 
 
 def rebuild(ledger: Ledger) -> None:
@@ -158,12 +165,12 @@ def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath
 def test_a_changed_file_is_detected_until_its_rows_are_dropped(place: UPath) -> None:
     ledger = open_ledger(place)
     unit = entry(ledger, "old")
-    ledger.commit([replace(unit, files={"s3://raw/a": "etag1"})], describe)
+    ledger.commit([replace(unit, split=split_of("etag1"))], describe)
     ledger = open_ledger(place)
     assert not ledger.has_changed("s3://raw/a", "etag1")
     assert not ledger.has_changed("s3://raw/b", "etag1")
     assert ledger.has_changed("s3://raw/a", "etag2")
-    new = replace(entry(ledger, "new", rows=2), files={"s3://raw/a": "etag2"})
+    new = replace(entry(ledger, "new", rows=2), split=split_of("etag2"))
     with pytest.raises(MismatchError, match="different content"):
         ledger.commit([new], describe)
     paths = [file.path for file in unit.data_files]
@@ -180,10 +187,22 @@ def test_two_contents_of_one_file_are_not_mixed(place: UPath) -> None:
     stale = open_ledger(place)
     slow, fast = entry(stale, "first content"), entry(stale, "second content")
     fast_ledger = open_ledger(place)
-    fast_ledger.commit([replace(fast, files={"s3://raw/a": "2"})], describe)
+    fast_ledger.commit([replace(fast, split=split_of("2"))], describe)
     with pytest.raises(MismatchError, match="different content"):
-        stale.commit([replace(slow, files={"s3://raw/a": "1"})], describe)
+        stale.commit([replace(slow, split=split_of("1"))], describe)
     assert sources(place) == ["second content"]
+
+
+def test_overlapping_parts_of_a_file_are_not_mixed(place: UPath) -> None:
+    stale, fast = open_ledger(place), open_ledger(place)
+    parts = {"0-4": split_of("1", 0, 4), "4-end": split_of("1", 4)}
+    fast.commit([replace(entry(fast, "4-end"), split=parts["4-end"])], describe)
+    for start, stop in ((0, None), (0, 5), (4, 6), (5, None)):
+        late = replace(entry(stale, f"{start}-{stop}"), split=split_of("1", start, stop))
+        with pytest.raises(MismatchError, match="overlaps with ours"):
+            stale.commit([late], describe)
+    stale.commit([replace(entry(stale, "0-4"), split=parts["0-4"])], describe)
+    assert sources(place) == ["0-4", "4-end"]
 
 
 def test_a_missing_data_file_is_not_committed(place: UPath) -> None:

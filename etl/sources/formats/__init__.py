@@ -11,12 +11,13 @@ Recipes, listing, reading, counting, error messages, fuzz targets, the JSON Sche
 are derived from these.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 from etl.sources.formats import arrow_ipc, csv, delta, jsonl, parquet, plain_text, warc
+from etl.sources.parts import KnownPart
 from etl.sources.settings import Source
 from etl.sources.split import Format, Split, split_compression
 
@@ -33,9 +34,10 @@ class FormatReader(Protocol):
     COMPRESSIBLE: bool
     """Whether the files may be compressed, with one of ``COMPRESSIONS`` after the extension."""
 
-    def cut(self, whole: Split, split_bytes: int) -> list[Split]:
-        """Return the pieces of a file, each of about ``split_bytes``; ``[whole]`` if it stays in one piece.
+    def cut(self, whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
+        """Return the pieces of a file, each of about ``source.split_bytes`` of text; or ``[whole]``.
 
+        The ``known`` parts of the file are pieces (see ``cut_at``). The last piece has no ``stop``, and
         ``first_row`` of a piece is None if the records before it must be counted.
         """
 

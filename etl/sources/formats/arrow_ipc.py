@@ -4,7 +4,7 @@ The smallest readable unit is a record batch. Files are cut between record batch
 that Hugging Face's ``datasets`` writes, is read whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from etl import storage
 from etl.errors import SourceError, StorageError
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import arrow_messages, columnar
+from etl.sources.parts import KnownPart, cut_at
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -23,34 +24,33 @@ COMPRESSIBLE: bool = False
 _FILE_MAGIC = b"ARROW1"
 
 
-def cut(whole: Split, split_bytes: int) -> list[Split]:
+def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
     """Cut a file into pieces of about ``split_bytes``, each of whole record batches.
 
     Only files larger than ``split_bytes`` are opened. The first row of a piece is unknown until the
-    records before it are counted. A file that cannot be opened becomes one split; reading it reports
-    the error.
+    records before it are counted. Where a file cannot be opened, reading it reports the error.
     """
-    if whole.size <= split_bytes:
-        return [whole]
-    try:
-        with storage.open_input(whole.uri) as file:
-            if not _is_ipc_file(file):
-                return [whole]
-            _, blocks = arrow_messages.read_blocks(file, whole)
-            count = len(blocks)
-    except (SourceError, StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
-        return [whole]
-    step = max(1, count * split_bytes // whole.size)
+    count = _count_batches(whole) if known or whole.size > source.split_bytes else 0
+    step = max(1, count * source.split_bytes // max(whole.size, 1))
     return [
         replace(
             whole,
             start=start,
-            stop=min(start + step, count),
+            stop=stop,
             first_row=0 if start == 0 else None,
-            bytes=whole.size * min(step, count - start) // count,
+            bytes=whole.size * ((stop or count) - start) // count if count else whole.size,
         )
-        for start in range(0, count, step)
-    ] or [whole]
+        for start, stop in cut_at(range(step, count, step), known)
+    ]
+
+
+def _count_batches(whole: Split) -> int:
+    """Return the number of record batches at which a file can be cut; 0 if it cannot be cut or opened."""
+    try:
+        with storage.open_input(whole.uri) as file:
+            return len(arrow_messages.read_blocks(file, whole)[1]) if _is_ipc_file(file) else 0
+    except (SourceError, StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
+        return 0
 
 
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:

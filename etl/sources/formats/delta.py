@@ -8,7 +8,7 @@ were read before are no longer in the table, the log says why. If their rows wer
 was not read yet is read although it is no longer live. Otherwise the rows were removed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from etl.delta.external import ExternalTable, open_external
 from etl.delta.moved_rows import FileHistory, Move, trace_moves, undo_moves
 from etl.errors import SourceError, TableError, nearest_names
 from etl.sources.formats import parquet
+from etl.sources.parts import KnownPart
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -44,11 +45,14 @@ class ReadBefore:
 
     ``rows_below`` returns the rows held of each input file below a URL, by URI, without files of no rows.
     ``has_changed`` returns whether rows of other content of a file are held, by its URI and fingerprint.
-    ``moves`` returns the moves that earlier listings of a Delta table relied on, by the table's id.
+    ``parts`` returns the known parts of files, by URI and fingerprint, in order; files that were never read
+    have none. ``moves`` returns the moves that earlier listings of a Delta table relied on, by the table's
+    id.
     """
 
     rows_below: Callable[[str], Mapping[str, int]]
     has_changed: Callable[[str, str], bool]
+    parts: Callable[[Collection[tuple[str, str]]], Mapping[tuple[str, str], Sequence[KnownPart]]]
     moves: Callable[[str], Sequence[Move]]
 
 

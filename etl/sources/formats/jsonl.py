@@ -7,7 +7,7 @@ as two rows.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.sources.formats import byte_lines
+from etl.sources.parts import KnownPart, cut_at
 from etl.sources.records import (
     LONG_RECORD_CHARS,
     MAX_PARSED_BYTES,
@@ -34,22 +35,22 @@ _BLANK = " \t\r"
 _parse = json.JSONDecoder().decode
 
 
-def cut(whole: Split, split_bytes: int) -> list[Split]:
+def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
     """Cut an uncompressed file at multiples of ``split_bytes``; a piece has the lines that start in it.
 
     The first row of a piece is unknown until the lines before it are counted.
     """
-    if whole.compression is not None or whole.size <= split_bytes:
+    if whole.compression is not None:
         return [whole]
     return [
         replace(
             whole,
             start=start,
-            stop=min(start + split_bytes, whole.size),
+            stop=stop,
             first_row=0 if start == 0 else None,
-            bytes=min(split_bytes, whole.size - start),
+            bytes=(whole.size if stop is None else stop) - start,
         )
-        for start in range(0, whole.size, split_bytes)
+        for start, stop in cut_at(range(source.split_bytes, whole.size, source.split_bytes), known)
     ]
 
 

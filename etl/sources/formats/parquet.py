@@ -1,7 +1,8 @@
 """Reader for Parquet: files are cut by row group and read page by page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +12,9 @@ from etl.errors import SourceError, StorageError
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import columnar
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
-from etl.sources.formats.parquet_footer import FooterReader
+from etl.sources.formats.parquet_footer import FooterReader, GroupSize
 from etl.sources.formats.parquet_pages import PageChecks, TooLargeError
+from etl.sources.parts import KnownPart, cut_at
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -20,38 +22,71 @@ EXTENSIONS: tuple[str, ...] = (".parquet",)
 COMPRESSIBLE: bool = False
 
 _BUFFER_BYTES = 1 << 20
+_MAX_TEXT_RATIO = 8  # of text to its size in a file; chosen here, prose has 3 to 5
 _SMALL_GROUP_BYTES = 32 << 20
 _MAX_ROWS = (
     64  # decoded at a time: chosen here, as fast as more, and limits what dictionaries decode to
 )
 
 
-def cut(whole: Split, split_bytes: int) -> list[Split]:
-    """Cut a file into pieces of about ``split_bytes``, each of whole row groups.
+def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
+    """Cut a file into pieces of about ``split_bytes`` of text, each of whole row groups.
 
-    Only the footers of files larger than ``split_bytes`` are read. A file whose footer cannot be read
-    becomes one split; reading it reports the error.
+    The size of the text is that of its column before compression, from the footer. Footers of files smaller
+    than an eighth of ``split_bytes`` are not read. Where a footer cannot be read, reading the file reports
+    the error.
     """
-    if whole.size <= split_bytes:
+    if not known and whole.size * _MAX_TEXT_RATIO <= source.split_bytes:
         return [whole]
+    groups = _read_sizes(whole, source)
+    if any(part.start >= len(groups) for part in known if part.start):  # the footer cannot be read
+        groups = []
+    text = _sums(group.column_bytes for group in groups)
+    total = _sums(group.total_bytes for group in groups)
+    rows = _sums(group.rows for group in groups)
+    size = text if text[-1] else total
+    count = -(
+        -size[-1] // source.split_bytes
+    )  # of pieces of equal size, as far as row groups allow
+    steps = [each * count // max(size[-1], 1) for each in size]
+    points = (index for index in range(1, len(groups)) if steps[index] > steps[index - 1])
+    pieces = cut_at(points, known)
+    if not groups or len(pieces) == 1:
+        return [
+            replace(whole, start=start, stop=stop, first_row=None if start else 0)
+            for start, stop in pieces
+        ]
+    return [
+        replace(
+            whole,
+            start=start,
+            stop=stop,
+            first_row=rows[start],
+            bytes=whole.size * (total[end] - total[start]) // max(total[-1], 1),
+            text_bytes=size[end] - size[start],
+            offset=groups[start].offset,
+        )
+        for start, stop in pieces
+        for end in [len(groups) if stop is None else stop]
+    ]
+
+
+def _read_sizes(whole: Split, source: Source) -> list[GroupSize]:
+    """Return the sizes of the row groups, as the footer states them; none if it cannot be read."""
     try:
         with storage.open_input(whole.uri) as file:
-            footer = _read_metadata(file, whole)
+            return FooterReader(file, whole).read((), measured=source.columns.text).sizes
     except (SourceError, StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
-        return [whole]
-    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    scale = whole.size / max(sum(group.total_byte_size for group in groups), 1)
-    splits: list[Split] = []
-    start, first_row, rows, size = 0, 0, 0, 0.0
-    for stop, group in enumerate(groups, 1):
-        rows += group.num_rows
-        size += group.total_byte_size * scale
-        if size >= split_bytes or stop == len(groups):
-            splits.append(
-                replace(whole, start=start, stop=stop, first_row=first_row, bytes=round(size))
-            )
-            start, first_row, rows, size = stop, first_row + rows, 0, 0.0
-    return splits or [whole]
+        return []
+
+
+def _sums(sizes: Iterable[int]) -> list[int]:
+    """Return the sums of the sizes before each row group, and of all; a damaged size counts as 0.
+
+    >>> _sums([3, -1, 4])
+    [0, 3, 3, 7]
+    """
+    return list(accumulate((max(0, size) for size in sizes), initial=0))
 
 
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
@@ -86,7 +121,10 @@ class _FileReader:
 
     def __init__(self, file: pa.NativeFile, split: Split, source: Source, batch_bytes: int) -> None:
         self._file, self._split, self._source, self._batch_bytes = file, split, source, batch_bytes
-        self._footer = FooterReader(file, split).read(range(2**63)[split.start : split.stop])
+        self._footer = FooterReader(file, split).read(
+            range(2**63)[split.start : split.stop],
+            skip_to=None if split.offset is None else (split.start, split.offset),
+        )
         self._metadata = pq.read_metadata(file)
         self.groups = range(self._metadata.num_row_groups)[split.start : split.stop]
         names = pq.ParquetFile(file, metadata=self._metadata).schema_arrow.names

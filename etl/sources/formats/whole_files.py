@@ -1,9 +1,17 @@
 """Cut and count for formats whose files cannot be cut: a file is one split, which starts at row 0."""
 
+from collections.abc import Sequence
+
+from etl.sources.parts import KnownPart
+from etl.sources.settings import Source
 from etl.sources.split import Split
 
 
-def keep_whole(whole: Split, split_bytes: int) -> list[Split]:  # noqa: ARG001 - see FormatReader.cut
+def keep_whole(
+    whole: Split,
+    source: Source,  # noqa: ARG001 - see FormatReader.cut
+    known: Sequence[KnownPart],  # noqa: ARG001
+) -> list[Split]:
     """Return the file as its only split, however large it is."""
     return [whole]
 
