@@ -142,7 +142,7 @@ def _count(
             else:
                 counts[k, _SEGMENTS] += num
             if repeated:
-                if num_words + num > len(words.keys):
+                if num_words + num > len(words.firsts):
                     words = repeated_ngrams.double_buffers(words, num_words)
                 repeated_ngrams.add_words(data, buffers.block, num, words, num_words)
                 num_words += num
