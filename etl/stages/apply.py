@@ -13,7 +13,13 @@ from etl import schemas
 from etl.errors import StageError, TokenlakeError
 from etl.kernels.bytes.utf8 import one_chunk
 from etl.stages.base import Filter, Rejected, Stage, Transform
-from etl.stages.compute_signals import GROUPS, compute_signals
+from etl.stages.compute_signals import (
+    GROUPS,
+    WORDS_OF_LINES,
+    WORDS_OF_TEXT,
+    compute_signals,
+    need_no_ngrams,
+)
 from etl.stages.dedup import DedupStage
 from etl.stages.document_columns import (
     PlacedStage,
@@ -75,8 +81,10 @@ def apply_and_time(
 def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) -> None:
     """Apply the filters and transforms in order, each after the signals that it needs."""
     computed: set[str] = set()  # groups of signals that are computed for the current text
-    for run in split_at_transforms(stages):
+    runs = split_at_transforms(stages)
+    for run, following in zip(runs, [*runs[1:], []], strict=True):
         computed &= _COMPUTED_ONCE
+        by_line = _are_words_of_lines_read(following)
         for step in run:
             rows = batch.rows_for(step.stage)
             if not pc.any(rows).as_py():
@@ -87,20 +95,40 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
                         batch.rewrite(step.stage, rows)
                 else:
                     groups = _groups_before(step, run)
-                    _compute_groups(batch, run, groups - computed, clock)
+                    _compute_groups(batch, run, groups - computed, clock, by_line=by_line)
                     computed |= groups
                     with clock.measure(_label(step)):
                         batch.judge(step, rows)
 
 
 def _compute_groups(
-    batch: "_Batch", run: Sequence[PlacedStage], groups: set[str], clock: StageClock
+    batch: "_Batch",
+    run: Sequence[PlacedStage],
+    groups: set[str],
+    clock: StageClock,
+    *,
+    by_line: bool,
 ) -> None:
-    """Compute all signals of these groups that the run reads, group by group in the order of GROUPS."""
+    """Compute all signals of these groups that the run reads, group by group in the order of GROUPS.
+
+    With ``by_line`` words are counted by line, too.
+    """
     for group in GROUPS:
         if group in groups:
+            columns = _columns_of_group(group, run)
+            if group == "words" and by_line:
+                columns |= {WORDS_OF_LINES: WORDS_OF_LINES}
             with clock.measure(f"signals.{group}"):
-                batch.compute(_columns_of_group(group, run), batch.rows_with_signals())
+                batch.compute(columns, batch.rows_with_signals())
+
+
+def _are_words_of_lines_read(following: Sequence[PlacedStage]) -> bool:
+    """Return whether the signals after the next transform are computed from the words of lines before it."""
+    if not following:
+        return False
+    transform = following[0].stage
+    names = [name for step in following for name in _signals_read(step)]
+    return isinstance(transform, Transform) and transform.counts_words and need_no_ngrams(names)
 
 
 def _groups_before(step: PlacedStage, run: Sequence[PlacedStage]) -> set[str]:
@@ -154,6 +182,7 @@ class _Batch:
         # it, because its text is no longer the text that later stages would see.
         self._current = self._kept()
         self._text_when_rejected = self.documents["text"]  # of kept rows: the current text
+        self._words: dict[str, pa.Array] = {}  # counts of words of the current text, if known
 
     def _kept(self) -> pa.BooleanArray:
         return one_chunk(pc.is_null(self.documents["reason"]))
@@ -170,11 +199,13 @@ class _Batch:
 
     def compute(self, columns: Mapping[str, str], rows: pa.BooleanArray) -> None:
         """Compute signals of the current text: ``columns`` maps each signal to its column."""
-        signals = compute_signals(
-            _select(self.documents.select(["text", "lang"]), rows), [*columns]
-        )
+        table = self._with_words(self.documents.select(["text", "lang"]), WORDS_OF_TEXT)
+        signals = compute_signals(_select(table, rows), [*columns])
         for name, column in columns.items():
-            self._set(column, rows, signals[name])
+            if name == WORDS_OF_LINES:
+                self._words[name] = _spread(signals[name], rows)
+            else:
+                self._set(column, rows, signals[name])
 
     def judge(self, step: PlacedStage, rows: pa.BooleanArray) -> None:
         """Compute the filter's own signals, then reject the rows that break its rules."""
@@ -189,8 +220,14 @@ class _Batch:
 
     def rewrite(self, stage: Transform, rows: pa.BooleanArray) -> None:
         """Rewrite the rows; the transform may reject some, but must not change their addresses."""
-        before = _select(self.documents, rows)
+        documents = self.documents
+        if stage.counts_words:
+            documents = self._with_words(documents, WORDS_OF_LINES)
+        before = _select(documents, rows)
         after = stage.apply(before)
+        self._words = {}
+        if WORDS_OF_TEXT in after.column_names:
+            self._words = {WORDS_OF_TEXT: _spread(after[WORDS_OF_TEXT], rows)}
         names = [*schemas.ADDRESS, *_REWRITTEN, "reason", *stage.columns()]
         after = after.select(names).cast(pa.schema([self.documents.schema.field(n) for n in names]))
         if after.num_rows != before.num_rows or any(after[n] != before[n] for n in schemas.ADDRESS):
@@ -236,6 +273,10 @@ class _Batch:
         existing = {*self.documents.column_names}
         return pa.table({n: self.documents[c] for n, c in columns.items() if c in existing})
 
+    def _with_words(self, table: pa.Table, name: str) -> pa.Table:
+        """Append some counts of words of the current text, if they are known."""
+        return table.append_column(name, self._words[name]) if name in self._words else table
+
     def _reject(self, rows: pa.BooleanArray, reasons: pa.Array | pa.ChunkedArray) -> None:
         """Set the reason of rows that have none."""
         before = _select(self.documents.select(["reason"]), rows)["reason"]
@@ -251,6 +292,12 @@ class _Batch:
 
 def _select(table: pa.Table, rows: pa.BooleanArray) -> pa.Table:
     return table if pc.all(rows).as_py() else table.filter(rows)
+
+
+def _spread(values: pa.ChunkedArray, rows: pa.BooleanArray) -> pa.Array:
+    """Return the values of the selected rows as a column of all rows, null for the others."""
+    array = one_chunk(values)
+    return array if len(array) == len(rows) else array.take(_indices_among(rows))
 
 
 def _indices_among(rows: pa.BooleanArray) -> pa.Array:

@@ -148,6 +148,10 @@ class Transform(Stage):
     Its rules read its own signals and judge the rewritten document.
     """
 
+    # If so, and the table has the counts of words of each line (``WORDS_OF_LINES``), apply() adds those of
+    # the rewritten text (``WORDS_OF_TEXT``).
+    counts_words: ClassVar[bool] = False
+
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the same rows with their text rewritten and the columns of ``columns()`` filled."""
         raise NotImplementedError

@@ -1,6 +1,6 @@
 """Compute groups of signals, each group in one pass over the texts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,7 @@ from etl.kernels.signals import line_counts as paragraphs
 from etl.kernels.signals import repeated_ngrams, stop_words, word_counts
 from etl.kernels.signals.word_counts import QualityCounts, WordCounts
 from etl.kernels.words.given_words import byte_ranges
+from etl.kernels.words.segment_counts import NUM_COUNTS
 from etl.stages.rows_by_rules import rows_by_rules
 from etl.stages.signals import DICTIONARY, SIGNALS, SPACED, Columns, with_needs
 from etl.text import language_id, segmenters
@@ -32,10 +33,19 @@ _MARKED: Final = (
 )
 
 
+WORDS_OF_LINES: Final = "words_of_lines"
+"""A column with the counts of words of each line, as ``segment_counts.to_arrow`` returns them."""
+
+WORDS_OF_TEXT: Final = "words_of_text"
+"""A column with the counts of words of each text, if they are known without splitting it."""
+
+
 def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Compute signals of the column ``text`` and append them to the table, replacing existing columns.
 
     Signals are float64, ``lang`` is a string; null where the text is null. Each group is computed once.
+    ``WORDS_OF_LINES`` may be one of the names, beside signals of the group words. If the table has the column
+    ``WORDS_OF_TEXT``, only n-grams require that texts are split.
 
     >>> table = pa.table({"text": ["To be, or not to be?", None]})
     >>> compute_signals(table, ["num_words", "num_stop_words"]).select([1, 2]).to_pylist()[0]
@@ -44,9 +54,10 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
     wanted = [name for name in with_needs(names) if name in names or name not in table.column_names]
     groups = {SIGNALS[name].group for name in wanted}
     columns: Columns = {name: table[name] for name in table.column_names if name not in wanted}
+    by_line = [WORDS_OF_LINES] if WORDS_OF_LINES in names else []
     for group, compute_group in GROUPS.items():
         if group in groups:
-            columns |= compute_group(columns, wanted)
+            columns |= compute_group(columns, [*wanted, *by_line])
     for name in names:
         index = table.column_names.index(name) if name in table.column_names else None
         if index is None:
@@ -54,6 +65,15 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
         else:
             table = table.set_column(index, name, columns[name])
     return table
+
+
+def need_no_ngrams(names: Iterable[str]) -> bool:
+    """Return whether ``WORDS_OF_TEXT`` is enough for the signals of the group words among some names.
+
+    There must be one.
+    """
+    words = {name for name in with_needs(names) if SIGNALS[name].group == "words"}
+    return len(words) > 0 and words.isdisjoint(_REPEATED)
 
 
 def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
@@ -68,9 +88,14 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     )
     if prefix == SPACED:
         counted = count_words(documents, by_space=True)
+    elif prefix == "" and not repeated and WORDS_OF_TEXT in columns:
+        known = one_chunk(columns[WORDS_OF_TEXT]).flatten().to_numpy().reshape(-1, NUM_COUNTS)
+        counted = count_words(documents, known=known)
     else:
         segmented = segmenters.PACKAGES if prefix == DICTIONARY else ()
         rows = rows_by_rules(columns.get("lang"), len(columns["text"]), segmented)
+        if WORDS_OF_LINES in asked:
+            count_words = partial(count_words, by_line=True)
         counted = _count_by_rules(columns["text"], rows, count_words)
     count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}
     segments, lines, chars = count["segments"], count["lines"], count["chars"]
@@ -91,7 +116,8 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     if repeated:
         ratios = _per(counted.repeated_chars.astype(np.float64), chars)
         values |= dict(zip(_REPEATED, ratios, strict=True))
-    return {prefix + name: array for name, array in _columns(values, documents).items()}
+    signals = {prefix + name: array for name, array in _columns(values, documents).items()}
+    return signals if counted.lines is None else signals | {WORDS_OF_LINES: counted.lines}
 
 
 def _count_by_rules(
@@ -105,6 +131,9 @@ def _count_by_rules(
         return count_words(texts(column), rules=rules)
     quality = np.zeros((len(word_counts.COUNTS), len(column)), np.int64)
     repeated = np.zeros((len(_REPEATED), len(column)), np.int64)
+    lines: list[pa.Array] = []
+    order = np.zeros(len(column), np.int64)  # of rows among those of all groups
+    num = 0
     for rules, rows in rows_of.items():
         part = one_chunk(column.filter(rows))
         if rules in segmenters.PACKAGES:
@@ -114,9 +143,12 @@ def _count_by_rules(
         else:
             counted = count_words(texts(part), rules=rules)
         index = np.flatnonzero(rows)
+        order[index] = np.arange(num, num := num + len(index))
+        lines += [] if counted.lines is None else [counted.lines]
         quality[:, index] = counted.quality
         repeated[: len(counted.repeated_chars), index] = counted.repeated_chars
-    return WordCounts(QualityCounts(*quality), repeated)
+    of_lines = pa.concat_arrays(lines).take(pa.array(order)) if lines else None
+    return WordCounts(QualityCounts(*quality), repeated, of_lines)
 
 
 def _spaced(columns: Columns, names: Sequence[str]) -> Columns:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from etl.kernels.signals.repeated_ngrams import DUPLICATE, TOP
-from etl.kernels.signals.word_counts import STOP_WORDS
+from etl.kernels.words.segment_counts import STOP_WORDS
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
 
 

@@ -124,7 +124,7 @@ def cleaned(text: str, rules: c4.Rules) -> tuple[str, dict[str, int]]:
 
 
 def clean(documents: list[str | None], rules: c4.Rules) -> list[tuple[str | None, dict[str, int]]]:
-    cleaned, counts = c4.clean_pages(texts(pa.array(documents, pa.string())), rules)
+    cleaned, counts, _ = c4.clean_pages(texts(pa.array(documents, pa.string())), rules)
     columns = [column.tolist() for column in counts]
     rows = [dict(zip(c4.C4Counts._fields, row, strict=True)) for row in zip(*columns, strict=True)]
     return list(zip(cleaned.to_pylist(), rows, strict=True))
@@ -181,8 +181,8 @@ def test_full_stops_inside_words_are_handled(text):
 
 def test_nulls_slices_and_empty_columns_are_cleaned():
     column = pa.array(["skipped", None, "It is a line.", ""])[1:]
-    cleaned, counts = c4.clean_pages(texts(column), RULES)
+    cleaned, counts, _ = c4.clean_pages(texts(column), RULES)
     assert cleaned.to_pylist() == [None, "It is a line.", ""]
     assert [len(column) for column in counts] == [3] * len(c4.C4Counts._fields)
-    cleaned, counts = c4.clean_pages(texts(pa.array([], pa.string())), RULES)
+    cleaned, counts, _ = c4.clean_pages(texts(pa.array([], pa.string())), RULES)
     assert len(cleaned) == len(counts.sentences) == 0

@@ -10,7 +10,7 @@ keys_in_table = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 
 
 def numbered(keys: list[int], table: np.ndarray) -> tuple[list[int], list[int]]:
-    firsts, counts = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
+    firsts, counts = np.empty(len(keys), np.uint32), np.empty(len(keys), np.int32)
     number_keys(np.array(keys, np.int64), len(keys), firsts, counts, table)
     return firsts.tolist(), counts.tolist()
 
@@ -24,12 +24,12 @@ def naive(keys: list[int]) -> tuple[list[int], list[int]]:
 @given(st.lists(keys_in_table, max_size=40))
 @example([k << 32 for k in range(40)])  # equal lower halves
 def test_firsts_and_counts_are_those_of_lists(keys):
-    assert numbered(keys, np.empty(SLOTS_PER_KEY * max(1, len(keys)), np.int32)) == naive(keys)
+    assert numbered(keys, np.empty(SLOTS_PER_KEY * max(1, len(keys)), np.uint32)) == naive(keys)
 
 
 @given(st.lists(st.lists(keys_in_table, max_size=20), max_size=4))
 def test_a_table_can_be_reused(batches):
-    table = np.empty(SLOTS_PER_KEY * 20, np.int32)
+    table = np.empty(SLOTS_PER_KEY * 20, np.uint32)
     for keys in batches:
         assert numbered(keys, table) == naive(keys)
 

@@ -43,7 +43,7 @@ def repeated(document: list[str], block_size: int) -> list[int]:
     arrays: NgramBuffers = new_ngram_buffers(block_size)
     for start in range(0, len(document), block_size):
         part = block[start : start + block_size]
-        if start + len(part) > len(arrays.keys):
+        if start + len(part) > len(arrays.firsts):
             arrays = double_buffers(arrays, start)
         append(data, part, arrays, start)
     out = np.zeros(len(TOP + DUPLICATE), np.int64)
@@ -53,6 +53,8 @@ def repeated(document: list[str], block_size: int) -> list[int]:
 
 @given(documents, st.integers(1, 9))
 @example(["a"] * 40, 8)
+@example(["a"] * 200, 9)
+@example([*"abcdefghijk" * 9, *"abcdefghij" * 9], 9)
 @example([*"abcabcabcabcabcdabcd"], 4)
 def test_repeated_chars_are_those_of_counters(document, block_size):
     assert repeated(document, block_size) == naive_repeated_chars(document)

@@ -33,6 +33,11 @@ def _load(data, at):
 
 
 @kernel
+def _equal(numbers, one, other):
+    return simd.count_equal(numbers, one, other)
+
+
+@kernel
 def _copy(out, to, data, at):
     simd.copy_64(out, to, data, at)
 
@@ -62,6 +67,13 @@ def test_load_returns_eight_bytes_as_a_little_endian_number(text, data) -> None:
     at = data.draw(st.integers(0, len(text) - 8))
     loaded = _load(np.frombuffer(text, np.uint8), at)
     assert loaded == int.from_bytes(text[at : at + 8], "little", signed=True)
+
+
+@given(st.lists(st.integers(0, 1), min_size=16, max_size=16))
+def test_equal_numbers_are_counted_up_to_the_first_difference(bits) -> None:
+    pairs = [*zip(bits[:8], bits[8:], strict=True)]
+    same = next((k for k, (one, other) in enumerate(pairs) if one != other), 8)
+    assert _equal(np.array([9, *bits], np.int64), 1, 9) == same
 
 
 @pytest.mark.parametrize("to", [0, 3])

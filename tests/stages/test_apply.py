@@ -16,11 +16,23 @@ from hypothesis import strategies as st
 from etl import schemas
 from etl.errors import StageError
 from etl.kernels.signals import word_counts
-from etl.stages import DedupExact, Filter, GopherQuality, Language, Python, Transform, Where
+from etl.stages import (
+    C4,
+    DedupExact,
+    Filter,
+    FinewebQuality,
+    GopherQuality,
+    Language,
+    Python,
+    Transform,
+    Where,
+)
 from etl.stages.apply import apply, apply_and_time
 from etl.stages.base import Rejected, Rules
+from etl.stages.compute_signals import compute_signals
 from etl.stages.dedup_exact import content_hash
 from etl.stages.document_columns import signal_names
+from etl.stages.signals import SIGNALS
 from tests.helpers.raw_rows import raw
 
 HERE = str(Path(__file__).parent)
@@ -30,6 +42,9 @@ STAGES = (Where(keep="num_chars < 60"), GOPHER, Where(keep="num_lines < 4", name
 texts = st.none() | st.lists(
     st.sampled_from(["the ", "and ", "word ", "# ", "…", "\n", "- ", "東京", "12 "]), max_size=25
 ).map("".join)
+lines = st.sampled_from(
+    ["The end of it.", "A line [1] with that.", "", "open", "  ", "be {", "Wort-Teil, z.B. so."]
+)
 
 
 class Upper(Transform):
@@ -215,6 +230,31 @@ def test_signals_of_rewritten_text_have_separate_columns(monkeypatch):
     assert sizes == [3, 3, 3]
     names = ["num_stop_words", "upper_num_stop_words", "num_lines", "upper2_num_stop_words"]
     assert signal_names(stages) == names
+
+
+@given(st.lists(st.lists(lines, max_size=8).map("\n".join), max_size=6), st.booleans())
+def test_words_of_cleaned_text_are_not_split_again(documents, with_rejected):
+    seen = []
+    count = word_counts.count_words
+
+    def counted(texts, **how):
+        seen.append(how)
+        return count(texts, **how)
+
+    before = GopherQuality(min_words=2, min_mean_word_length=None)
+    stages = [before, C4(min_sentences=2, min_words_per_line=2), GOPHER, FinewebQuality()]
+    table = raw(documents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_counts, "count_words", counted)
+        result = apply(table, stages, rejected=Rejected(signals=with_rejected))
+    assert len([how for how in seen if "known" in how]) <= 1
+    assert all("known" in how or how["by_line"] for how in seen)
+    names = [name.removeprefix("c4_") for name in result.column_names]
+    names = [name for name in names if f"c4_{name}" in result.column_names and name in SIGNALS]
+    expected = compute_signals(C4(min_words_per_line=2).apply(table).select(["text"]), names)
+    for name in names:
+        values = zip(column(result, f"c4_{name}"), column(expected, name), strict=True)
+        assert all(value == other or value is None for value, other in values)
 
 
 def test_signals_computed_before_a_transform_are_kept():

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.kernels.signals import word_counts
-from etl.stages import Where, signals
+from etl.stages import C4, Where, signals
 from etl.stages.apply import apply
-from etl.stages.compute_signals import GROUPS, compute_signals
+from etl.stages.compute_signals import GROUPS, WORDS_OF_LINES, compute_signals
 from etl.stages.signals import DICTIONARY, SIGNALS, SPACED
 from tests.helpers.raw_rows import raw
 
@@ -155,3 +155,17 @@ def test_words_are_those_of_the_language_wherever_a_filter_of_the_run_reads_it()
     for stages in ([plain, read], [read, plain]):
         assert apply(raw([text]), stages)["num_words"].to_pylist() == by_language
     assert apply(raw([text]), [plain])["num_words"].to_pylist() == [8 * 3.0]
+
+
+def test_words_of_lines_give_those_of_cleaned_text_in_all_languages():
+    text = "Das z.B. don't c'est l'eau.\n\nno\nOne (e.g. this) [1] is l'un, can't z.B. be."
+    langs = ["de", "fr", "en", None, "es", "fr"]
+    table = pa.table({"text": [text] * 5 + [""], "lang": langs})
+    names = ["num_segments", "num_words", "mean_word_length", "num_stop_words"]
+    counted = compute_signals(table, [*names, WORDS_OF_LINES])
+    cleaned = C4().apply(counted).drop_columns(names)
+    known = compute_signals(cleaned, names).select(names)
+    again = compute_signals(cleaned.select(["text", "lang"]), names).select(names)
+    assert known.equals(again)
+    assert len({*known["num_segments"].to_pylist()}) == 5
+    assert C4().apply(table).column_names == [*table.column_names, *C4().columns()]

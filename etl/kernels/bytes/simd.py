@@ -28,6 +28,8 @@ NOT_ASCII: Final = bytes(range(0x80, 0x100))
 _Generate = Callable[[Any, Any, Any, Any], Any]  # context, builder, signature, values -> value
 _INT64: Final = ir.IntType(64)
 _BYTES: Final = ir.VectorType(ir.IntType(8), SIZE)
+_NUMBERS: Final = 8
+_HALF: Final = ir.VectorType(_INT64, _NUMBERS // 2)
 _NO_POISON: Final = ir.Constant(ir.IntType(1), 0)  # ctlz and cttz are defined for 0
 
 
@@ -67,6 +69,23 @@ def _first_bit(_: Any, mask: Any) -> tuple[Any, _Generate]:
         return builder.cttz(values[0], _NO_POISON)
 
     return types.int64(types.int64), generate
+
+
+def _count_equal(_: Any, numbers: Any, one: Any, other: Any) -> tuple[Any, _Generate]:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        differ = ir.Constant(_INT64, 1 << _NUMBERS)
+        for half in range(0, _NUMBERS, _HALF.count):  # two registers of AVX2
+            loaded = []
+            for index in values[1:]:
+                at = builder.add(index, ir.Constant(_INT64, half))
+                first = _pointer(context, builder, _HALF, signature.args[0], values[0], at)
+                loaded.append(builder.load(first, align=8))
+            unequal = builder.icmp_unsigned("!=", *loaded)
+            bits = builder.zext(builder.bitcast(unequal, ir.IntType(_HALF.count)), _INT64)
+            differ = builder.or_(differ, builder.shl(bits, ir.Constant(_INT64, half)))
+        return builder.cttz(differ, _NO_POISON)
+
+    return types.int64(numbers, types.intp, types.intp), generate
 
 
 def make_byte_finder(*sets: bytes) -> Callable[[NDArray[np.uint8], int], tuple[int, ...]]:
@@ -134,6 +153,12 @@ leading_zeros: Final[Callable[[int], int]] = intrinsic(_leading_zeros)
 
 first_bit: Final[Callable[[int], int]] = intrinsic(_first_bit)
 """Return the index of the lowest bit that is set; 64 if none is."""
+
+count_equal: Final[Callable[[NDArray[np.int64], int, int], int]] = intrinsic(_count_equal)
+"""Compare eight numbers of an array with eight others, which all must exist, given the offsets of both.
+
+Returns how many numbers precede the first difference; 8 if there is none.
+"""
 
 
 # Masks.

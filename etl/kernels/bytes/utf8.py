@@ -44,7 +44,7 @@ def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
         array = array.cast(pa.large_string())
     if array.buffers()[1] is None or len(array) == 0:
         no_offsets, no_data = np.zeros(len(array) + 1, np.int64), np.zeros(SIZE, np.uint8)
-        return Texts(_frozen(no_offsets), _frozen(no_data), None)
+        return Texts(frozen(no_offsets), frozen(no_data), None)
     width = np.int32 if pa.types.is_string(array.type) else np.int64
     _, offset_buffer, data_buffer = array.buffers()
     all_offsets = np.frombuffer(offset_buffer, width)
@@ -53,11 +53,11 @@ def texts(array: pa.Array | pa.ChunkedArray) -> Texts:
     if len(data) < SIZE:
         data = np.pad(data, (0, SIZE - len(data)))
     valid = pc.is_valid(array).to_numpy(zero_copy_only=False) if array.null_count else None
-    return Texts(_frozen(offsets), _frozen(data), valid)
+    return Texts(frozen(offsets), frozen(data), valid)
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    # numba compiles a kernel again for each combination of read-only and writable arguments.
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view: numba compiles a kernel again if a read-only argument is writable."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -10,17 +10,18 @@ from etl.kernels.jit import inner, kernel
 SLOTS_PER_KEY: Final = 8
 """Slots that a table must have per key."""
 
+_FREE: Final = 0  # the others hold an index, plus 1
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finalizer
 
 
 @inner
-def clear_table(table: NDArray[np.int32], size: int) -> int:
+def clear_table(table: NDArray[np.uint32], size: int) -> int:
     """Clear the slots of a table that ``size`` keys need; return the last slot, which is the mask."""
     slots = 8
     while slots < 4 * size:
         slots *= 2
     for slot in range(slots):
-        table[slot] = -1
+        table[slot] = _FREE
     return slots - 1
 
 
@@ -32,16 +33,17 @@ def scatter_key(key: int) -> int:
 
 
 @inner
-def find_or_insert(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64], k: int) -> int:
+def find_or_insert(table: NDArray[np.uint32], mask: int, keys: NDArray[np.int64], k: int) -> int:
     """Return the first index in a table whose key equals that of ``k``; add ``k`` if there is none."""
-    slot = scatter_key(keys[k]) >> 16 & mask
+    last = np.uint64(mask)  # unsigned, since numba adds the length to a negative index
+    slot = np.uint64(scatter_key(keys[k])) >> np.uint64(16) & last
     while True:
-        first = table[slot]
-        if (first < 0) | (keys[max(first, 0)] == keys[k]):
+        after = np.int64(table[slot])
+        if (after == _FREE) | (keys[max(after, np.int64(1)) - 1] == keys[k]):
             break
-        slot = slot + 1 & mask
-    first = k if first < 0 else first  # without a branch: about half of the keys are new
-    table[slot] = first
+        slot = slot + np.uint64(1) & last
+    first = k if after == _FREE else after - 1  # without a branch: about half of the keys are new
+    table[slot] = first + 1
     return first
 
 
@@ -49,9 +51,9 @@ def find_or_insert(table: NDArray[np.int32], mask: int, keys: NDArray[np.int64],
 def number_keys(
     keys: NDArray[np.int64],
     size: int,
-    firsts: NDArray[np.int32],
+    firsts: NDArray[np.uint32],
     counts: NDArray[np.int32],
-    table: NDArray[np.int32],
+    table: NDArray[np.uint32],
 ) -> None:
     """Write the index of the first equal key to ``firsts``, and the number of equal keys to ``counts``.
 

@@ -27,6 +27,7 @@ from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import Texts, class_at, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import sentences
+from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts, add_lines, count_line
 from etl.kernels.words.spacy import new_chunk_buffers
 from etl.kernels.words.spacy_tables import SPACE, UNKNOWN, SpacyTables, tables
 
@@ -82,19 +83,28 @@ class CleanedPages(NamedTuple):
 
     texts: pa.Array  # string, null for null
     counts: C4Counts
+    words: NDArray[np.int64]  # (n, NUM_COUNTS), as in ``LineCounts``; 0 if ``lines`` are unknown
 
 
-def clean_pages(texts: Texts, rules: Rules, words: str = UNKNOWN) -> CleanedPages:
+def clean_pages(
+    texts: Texts, rules: Rules, words: str = UNKNOWN, lines: LineCounts | None = None
+) -> CleanedPages:
     """Remove lines and citation marks from each document, and count them.
 
-    ``words`` is the language whose rules split words (``rules_of``), and thereby sentences.
+    ``words`` is the language whose rules split words (``rules_of``), and thereby sentences. If the words of
+    ``lines`` are known, those of the result are counted; only lines that had citation marks are split again.
     """
     num = len(texts.offsets) - 1
+    known = LineCounts.unknown() if lines is None else lines
+    word_counts = np.zeros((num, NUM_COUNTS), np.int64)
     counts = np.zeros((num, len(C4Counts._fields)), np.int64)
     offsets = np.zeros(num + 1, np.int64)
     data = np.empty(texts.offsets[-1] - texts.offsets[0] + num + SIZE, np.uint8)
-    _clean(texts.offsets, texts.data, tables(words), rules, counts, offsets, data)
-    return CleanedPages(build_strings(offsets, data, texts.valid), C4Counts(*counts.T))
+    _clean(
+        texts.offsets, texts.data, tables(words), rules, known, counts, word_counts, offsets, data
+    )
+    cleaned = build_strings(offsets, data, texts.valid)
+    return CleanedPages(cleaned, C4Counts(*counts.T), word_counts)
 
 
 def _phrases(phrases: tuple[str, ...], anchors: tuple[str, ...]) -> NDArray[np.uint8]:
@@ -135,7 +145,9 @@ def _clean(
     data: NDArray[np.uint8],
     tables: SpacyTables,
     rules: Rules,
+    lines: LineCounts,
     counts: NDArray[np.int64],
+    word_counts: NDArray[np.int64],
     out_offsets: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> None:
@@ -143,6 +155,7 @@ def _clean(
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
         start = free = out_offsets[k]
+        number = lines.first[k] if len(lines.first) else -1  # line; -1 if the words are unknown
         while at < end:
             line_end, after = next_line(data, at, end)
             first, last = strip(data, at, line_end, tables.classes)
@@ -154,6 +167,11 @@ def _clean(
                 if free > start:
                     out[free] = _FEED
                 free = stop
+                if number >= 0 and stop - line == last - first:
+                    add_lines(lines.counts, number, number + 1, word_counts, k)
+                elif number >= 0:
+                    count_line(out, line, stop, tables, buffers, word_counts, k)
+            number += number >= 0
         first, last = strip(out, start, free, tables.classes)
         for j in range(last - first if first > start else 0):
             out[start + j] = out[first + j]

@@ -44,9 +44,9 @@ class LineBuffers(NamedTuple):
     cut: NDArray[np.bool_]  # (n,) whether to remove the line
     keys: NDArray[np.int64]  # (n,) equal for equal units
     first_lines: NDArray[np.int32]  # (n,) the first line of each unit
-    firsts: NDArray[np.int32]  # (n,) the first equal unit
+    firsts: NDArray[np.uint32]  # (n,) the first equal unit
     counts: NDArray[np.int32]  # (n,) how many units are equal to this one, if it is the first
-    table: NDArray[np.int32]  # (SLOTS_PER_KEY * n,) for ``number_keys``
+    table: NDArray[np.uint32]  # (SLOTS_PER_KEY * n,) for ``number_keys``
 
 
 class Search(NamedTuple):
@@ -116,9 +116,9 @@ def new_line_buffers(lines: int) -> LineBuffers:
         np.empty(lines, np.bool_),
         np.empty(lines, np.int64),
         np.empty(lines, np.int32),
+        np.empty(lines, np.uint32),
         np.empty(lines, np.int32),
-        np.empty(lines, np.int32),
-        np.empty(SLOTS_PER_KEY * lines, np.int32),
+        np.empty(SLOTS_PER_KEY * lines, np.uint32),
     )
 
 

@@ -69,9 +69,9 @@ class _CountBuffers(NamedTuple):
     chars: NDArray[np.int32]  # (n,) code points
     opens: NDArray[np.bool_]  # (n,) whether the line begins a paragraph
     blank: NDArray[np.bool_]  # (n,) whether the line is only white space
-    firsts: NDArray[np.int32]  # (n,) the first equal line
+    firsts: NDArray[np.uint32]  # (n,) the first equal line
     counts: NDArray[np.int32]  # (n,) how many lines are equal to this one, if it is the first
-    table: NDArray[np.int32]  # (SLOTS_PER_KEY * n,) for ``number_keys``
+    table: NDArray[np.uint32]  # (SLOTS_PER_KEY * n,) for ``number_keys``
 
 
 def count_lines(texts: Texts, *, paragraphs: bool = True) -> LineCounts:
@@ -220,9 +220,9 @@ def _new_buffers(lines: int) -> _CountBuffers:
         np.empty(lines, np.int32),
         np.empty(lines, np.bool_),
         np.empty(lines, np.bool_),
+        np.empty(lines, np.uint32),
         np.empty(lines, np.int32),
-        np.empty(lines, np.int32),
-        np.empty(SLOTS_PER_KEY * lines, np.int32),
+        np.empty(SLOTS_PER_KEY * lines, np.uint32),
     )
 
 

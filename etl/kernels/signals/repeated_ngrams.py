@@ -1,9 +1,10 @@
 """Count the characters of documents in repeated n-grams of words, from 2-grams to 10-grams.
 
-Words are segments, including punctuation marks. An n-gram that occurs twice consists of two (n - 1)-grams
-that do, so each level looks only at the n-grams that the previous level found twice. Most often, the word
-after an n-gram equals the word after its first occurrence, and no look-up is needed. N-grams are compared
-by 64-bit hashes. Linear in the words; about 70 bytes of memory per word of the longest document.
+Words are segments, including punctuation marks. Each 2-gram that occurred before is compared with its first
+occurrence, ten words far, eight words at once. The number of equal words says at which n the two differ:
+up to there, nothing needs to be done for it. From there on, it is an n-gram that begins like an earlier one
+but ends in another word, and is looked up among those, if its last n - 1 words occur twice. N-grams are
+compared by 64-bit hashes. Linear in the words; about 70 bytes of memory per word of the longest document.
 """
 
 from typing import Final, NamedTuple
@@ -12,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.hash64 import hash_bytes, wrapping_add, wrapping_multiply
+from etl.kernels.bytes.simd import clear_first_bit, count_equal, first_bit, low_bits
 from etl.kernels.hashing.equal_keys import (
     SLOTS_PER_KEY,
     clear_table,
     find_or_insert,
-    number_keys,
     scatter_key,
 )
 from etl.kernels.jit import inner, kernel
@@ -30,43 +31,54 @@ DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 
 _FACTOR: Final = -7046029254386353131  # odd: 2**64 divided by the golden ratio
 _FIRST_N, _LAST_TOP, _LAST_N = TOP[0], TOP[-1], DUPLICATE[-1]
+_PADDING: Final = _LAST_N  # keys after the last one that a comparison may read
+_BITS: Final = 64  # n-grams per element of a bitmap
 
 
 class NgramBuffers(NamedTuple):
     """Arrays for a document of n words, reused for the next document.
 
-    An n-gram is identified by the index of its first word. The candidates are the n-grams that may repeat.
+    An n-gram is identified by the index of its first word. A bitmap has a bit for each n-gram.
     """
 
-    keys: NDArray[np.int64]  # (n,) equal for equal words
+    keys: NDArray[np.int64]  # (n + _PADDING,) equal for equal words
     ends: NDArray[np.int32]  # (n + 1,) code points in the words before
-    firsts: NDArray[np.int32]  # (n,) the first equal n-gram
+    firsts: NDArray[np.uint32]  # (n,) the first equal n-gram
     counts: NDArray[np.int32]  # (n,) how many n-grams are equal to this one, if it is the first
-    candidates: NDArray[np.int32]  # (n,) n-grams
-    lookups: NDArray[np.int32]  # (n,) the candidates that must be looked up
+    remembered: NDArray[
+        np.uint8
+    ]  # (n,) the last n for which an n-gram equal to this one was remembered
+    repeats: NDArray[np.int64]  # bitmap: n-grams that occurred before
+    skipped: NDArray[np.int64]  # bitmap: n-grams that begin inside one that counts
+    equal: NDArray[np.int64]  # (_LAST_N + 1, bitmap): n words of them equal those of the first
+    lookups: NDArray[np.uint32]  # (n,) the n-grams that must be looked up
     lookup_keys: NDArray[np.int64]  # (n,) equal for equal n-grams
-    table: NDArray[np.int32]  # (SLOTS_PER_KEY * n,) for look-ups
+    table: NDArray[np.uint32]  # (SLOTS_PER_KEY * n,) for look-ups
 
 
 @kernel
 def new_ngram_buffers(words: int) -> NgramBuffers:
     """Return buffers for a document of ``words`` words."""
+    blocks = words // _BITS + 2
     return NgramBuffers(
-        np.empty(words, np.int64),
+        np.zeros(words + _PADDING, np.int64),
         np.zeros(words + 1, np.int32),
+        np.empty(words, np.uint32),
         np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
+        np.empty(words, np.uint8),
+        np.empty(blocks, np.int64),
+        np.empty(blocks, np.int64),
+        np.empty((_LAST_N + 1, blocks), np.int64),
+        np.empty(words, np.uint32),
         np.empty(words, np.int64),
-        np.empty(SLOTS_PER_KEY * words, np.int32),
+        np.empty(SLOTS_PER_KEY * words, np.uint32),
     )
 
 
 @kernel
 def double_buffers(buffers: NgramBuffers, words: int) -> NgramBuffers:
     """Return buffers of twice the size that hold the first ``words`` words."""
-    larger = new_ngram_buffers(2 * len(buffers.keys))
+    larger = new_ngram_buffers(2 * len(buffers.firsts))
     larger.keys[:words] = buffers.keys[:words]
     larger.ends[: words + 1] = buffers.ends[: words + 1]
     return larger
@@ -94,19 +106,16 @@ def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) ->
     without blanks: an n-gram that occurred before counts, and the scan continues after it; any other one is
     remembered, and the scan continues at its second word.
     """
-    keys = buffers.keys
-    size = max(words - 1, 0)
-    for k in range(size):
-        buffers.lookup_keys[k] = _extend_key(keys[k], keys[k + 1])
-        buffers.candidates[k] = k
-    number_keys(buffers.lookup_keys, size, buffers.firsts, buffers.counts, buffers.table)
+    if words < _FIRST_N:
+        return
+    _find_pairs(buffers, words)
     for n in range(_FIRST_N, _LAST_N + 1):
         if n > _FIRST_N:
-            size = _extend_candidates(buffers, size, n)
+            _separate(buffers, words, n)
         if n > _LAST_TOP:
-            size, out[n - _FIRST_N] = _duplicates(buffers, size, n)
-        elif words >= n:
-            size, out[n - _FIRST_N] = _top(buffers, size, n)
+            out[n - _FIRST_N] = _duplicates(buffers, words, n)
+        elif n <= words:
+            out[n - _FIRST_N] = _top(buffers, words, n)
 
 
 @inner
@@ -116,83 +125,106 @@ def _extend_key(key: int, word: int) -> int:
 
 
 @inner
-def _extend_candidates(buffers: NgramBuffers, size: int, n: int) -> int:
-    """Extend the candidates from n - 1 to n words; return how many are left.
+def _find_pairs(buffers: NgramBuffers, words: int) -> None:
+    """Find the repeated 2-grams, and how many words of each equal those from the first one on."""
+    keys, firsts, size = buffers.keys, buffers.firsts, words - 1
+    for k in range(size):
+        buffers.lookup_keys[k] = _extend_key(keys[k], keys[k + 1])
+        buffers.remembered[k] = 0
+    for block in range(size // _BITS + 1):
+        buffers.repeats[block] = 0
+        for n in range(_FIRST_N, _LAST_N + 1):
+            buffers.equal[n, block] = 0
+    mask = clear_table(buffers.table, size)
+    for k in range(size):
+        buffers.counts[k] = 0
+        first = find_or_insert(buffers.table, mask, buffers.lookup_keys, k)
+        firsts[k] = first
+        buffers.counts[first] += 1
+        _compare(buffers, words, k, first, _FIRST_N)
 
-    A candidate is extended if the (n - 1)-gram that begins one word later is a candidate, too.
+
+@inner
+def _compare(buffers: NgramBuffers, words: int, gram: int, first: int, n: int) -> None:
+    """Mark an n-gram as repeated, and by its number of words equal to those of the first equal n-gram."""
+    same = _FIRST_N + count_equal(buffers.keys, first + _FIRST_N, gram + _FIRST_N)
+    same = max(min(same, words - gram), n)
+    repeats = first < gram
+    bit = np.int64(1) << (gram & 63)
+    buffers.repeats[gram >> 6] |= bit if repeats else 0
+    buffers.equal[same if repeats else _LAST_N, gram >> 6] |= bit
+
+
+@inner
+def _separate(buffers: NgramBuffers, words: int, n: int) -> None:
+    """Separate the n-grams of which only n - 1 words equal those of the first one, and look them up.
+
+    One whose last n - 1 words occur only once does not repeat, and is not looked up.
     """
-    candidates, firsts = buffers.candidates, buffers.firsts
-    counts, keys = buffers.counts, buffers.keys
-    longer = lookups = 0
-    for k in range(size - 1):
-        gram = candidates[k]
-        if candidates[k + 1] != gram + 1:
-            continue
-        candidates[longer] = gram
-        longer += 1
-        first, last = firsts[gram], keys[gram + n - 1]
-        if keys[first + n - 1] == last:
-            counts[first] = counts[first] + 1 if first < gram else 1
-        else:
+    keys, firsts, counts = buffers.keys, buffers.firsts, buffers.counts
+    lookups = 0
+    for block in range((words - 1) // _BITS + 1):
+        parting = buffers.equal[n - 1, block]
+        buffers.repeats[block] &= ~parting
+        while parting:
+            gram = block * _BITS + first_bit(parting)
+            parting = clear_first_bit(parting)
+            first = firsts[gram]
+            counts[first] -= 1
             buffers.lookups[lookups] = gram
-            buffers.lookup_keys[lookups] = _extend_key(np.int64(first), last)
-            lookups += 1
-    _look_up(buffers, lookups)
-    return longer
+            buffers.lookup_keys[lookups] = _extend_key(np.int64(first), keys[gram + n - 1])
+            lookups += (gram + n <= words) & (counts[firsts[min(gram + 1, words - 2)]] > 1)
+            firsts[gram], counts[gram] = gram, 1
+    mask = clear_table(buffers.table, lookups)
+    for k in range(lookups):
+        gram = buffers.lookups[k]
+        first = buffers.lookups[find_or_insert(buffers.table, mask, buffers.lookup_keys, k)]
+        firsts[gram] = first
+        counts[first] += first < gram
+        _compare(buffers, words, gram, first, n)
 
 
 @inner
-def _look_up(buffers: NgramBuffers, size: int) -> None:
-    """Look up the n-grams whose last word differs from that of the first one with an equal beginning."""
-    lookups, counts = buffers.lookups, buffers.counts
-    keys, table = buffers.lookup_keys, buffers.table
-    mask = clear_table(table, size)
-    for k in range(size):
-        first = find_or_insert(table, mask, keys, k)
-        counts[lookups[k]] = 0 if first == k else counts[lookups[k]]
-        buffers.firsts[lookups[k]] = lookups[first]
-        counts[lookups[first]] += 1
-
-
-@inner
-def _top(buffers: NgramBuffers, size: int, n: int) -> tuple[int, int]:
-    """Keep the candidates that occur twice.
-
-    Returns how many they are, and the code points in the occurrences of the most frequent n-gram.
-    """
-    candidates, firsts, counts = buffers.candidates, buffers.firsts, buffers.counts
-    kept, top, most = 0, 0, 1  # if none occurs twice, the first n-gram is as frequent as any
-    for k in range(size):
-        gram = candidates[k]
-        first = firsts[gram]
-        count = np.int64(counts[first])
-        candidates[kept] = gram
-        kept += count > 1
-        if count > most:
-            top, most = first, count
-    return kept, most * (buffers.ends[top + n] - buffers.ends[top] + n - 1)
-
-
-@inner
-def _duplicates(buffers: NgramBuffers, size: int, n: int) -> tuple[int, int]:
-    """Keep the candidates that occur twice.
-
-    Returns how many they are, and the code points in those that occurred before. Makes the count of an
-    n-gram negative when it occurs for the first time.
-    """
-    candidates, firsts = buffers.candidates, buffers.firsts
+def _top(buffers: NgramBuffers, words: int, n: int) -> int:
+    """Return the code points in the occurrences of the most frequent n-gram."""
     counts, ends = buffers.counts, buffers.ends
-    kept, chars, free = 0, 0, 0  # free: the first word after the last counted n-gram
-    for k in range(size):
-        gram = candidates[k]
-        first = firsts[gram]
-        count = np.int64(counts[first])
-        candidates[kept] = gram
-        kept += abs(count) > 1
-        if gram >= free:
-            if count < 0:
-                chars += ends[gram + n] - ends[gram]
-                free = gram + n
-            else:
-                counts[first] = -count
-    return kept, chars
+    top, most = 0, np.int32(1)  # if none occurs twice, the first n-gram is as frequent as any
+    for k in range(words - 1):
+        most = max(most, counts[k])
+    while most > 1 and counts[top] != most:
+        top += 1
+    chars: int = np.int64(most) * (ends[top + n] - ends[top] + n - 1)
+    return chars
+
+
+@inner
+def _duplicates(buffers: NgramBuffers, words: int, n: int) -> int:
+    """Return the code points in the n-grams that occurred before.
+
+    An n-gram is remembered unless it begins inside one that counts. So one that occurred before counts
+    unless its first occurrence is such a one, and no other occurrence before it was remembered.
+    """
+    firsts, ends = buffers.firsts, buffers.ends
+    repeats, skipped, remembered = buffers.repeats, buffers.skipped, buffers.remembered
+    blocks = (words - 1) // _BITS + 1
+    for block in range(blocks + 1):
+        skipped[block] = 0
+    inside = low_bits(n - 1)
+    chars, free = 0, 0  # free: the first word after the last n-gram that counts
+    for block in range(blocks):
+        grams = repeats[block] & ~low_bits(max(free - block * _BITS, 0))
+        while grams:
+            gram = block * _BITS + first_bit(grams)
+            first = np.int64(firsts[gram])
+            if skipped[first >> 6] >> (first & 63) & 1 and remembered[first] != n:
+                remembered[first] = n
+                grams = clear_first_bit(grams)
+                continue
+            chars += ends[gram + n] - ends[gram]
+            free = gram + n
+            skipped[gram + 1 >> 6] |= inside << (gram + 1 & 63)
+            skipped[free >> 6] |= (
+                inside >> _BITS - (gram + 1 & 63) if free >> 6 > gram + 1 >> 6 else 0
+            )
+            grams &= ~low_bits(free - block * _BITS)
+    return chars

@@ -9,31 +9,29 @@ al. 2021, appendix A.1.1; the repeated n-grams those of ``etl.kernels.signals.re
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
-from etl.kernels.bytes.line_breaks import next_line, strip
-from etl.kernels.bytes.simd import (
-    CONTINUED,
-    SIZE,
-    count_ones,
-    load_up_to_eight,
-    low_bits,
-    make_byte_finder,
-)
+from etl.kernels.bytes.line_breaks import strip
+from etl.kernels.bytes.simd import CONTINUED, SIZE, count_ones, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import inner, kernel
 from etl.kernels.signals import repeated_ngrams
 from etl.kernels.words.given_words import GivenWords, next_given_words, no_words
-from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, new_chunk_buffers, next_chunks, next_words
+from etl.kernels.words.segment_counts import (
+    NUM_COUNTS,
+    SEGMENTS,
+    STOP_BITS,
+    Lines,
+    add_block,
+    add_lines,
+    find_lines,
+    to_arrow,
+)
+from etl.kernels.words.spacy import new_chunk_buffers, next_chunks, next_words
 from etl.kernels.words.spacy_tables import UNKNOWN, SpacyTables, tables
-from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Segments
 
-STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
-"""Rae et al. 2021, appendix A.1.1. The comparison is case-sensitive."""
-
-_STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
-_LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # a code holds at most 7 bytes
 _DASH, _DOT = (ord(char) for char in "-.")
 _BULLET, _ELLIPSIS = 0xA2, 0xA6  # the last byte of '•' and '…', after E2 80
 _find_symbols = make_byte_finder(b"#", b".", b"\xe2")
@@ -47,7 +45,7 @@ class QualityCounts(NamedTuple):
     words: NDArray[np.int64]  # segments with a character that is not punctuation
     alpha_words: NDArray[np.int64]  # segments with a letter
     word_chars: NDArray[np.int64]  # code points in words
-    stop_words: NDArray[np.int64]  # distinct ones of STOP_WORDS
+    stop_words: NDArray[np.int64]  # distinct ones of ``segment_counts.STOP_WORDS``
     hashes: NDArray[np.int64]  # '#'
     ellipses: NDArray[np.int64]  # '...' (without overlap) and '…'
     chars: NDArray[np.int64]  # code points
@@ -61,9 +59,9 @@ COUNTS: Final = QualityCounts._fields
 """The names of the counts, in order."""
 
 (
-    _SEGMENTS, _WORDS, _ALPHA_WORDS, _WORD_CHARS, _STOP_WORDS, _HASHES, _ELLIPSES, _CHARS, _NEWLINES,
-    _LINES, _BULLET_LINES, _ELLIPSIS_LINES,
-) = range(len(COUNTS))  # fmt: skip
+    _HASHES, _ELLIPSES, _CHARS, _NEWLINES, _LINES, _BULLET_LINES, _ELLIPSIS_LINES
+) = range(NUM_COUNTS, len(COUNTS))  # fmt: skip
+# The columns before are those of ``segment_counts``; until ``_finish_counts``, stop_words is STOP_BITS.
 
 
 class WordCounts(NamedTuple):
@@ -71,6 +69,9 @@ class WordCounts(NamedTuple):
 
     quality: QualityCounts
     repeated_chars: NDArray[np.int64]  # (n-grams, n): repeated_ngrams.TOP, then DUPLICATE
+    lines: pa.Array | None = (
+        None  # the counts of each line, as ``segment_counts.to_arrow`` returns them
+    )
 
 
 def count_words(
@@ -82,6 +83,8 @@ def count_words(
     words: bool = True,
     marks: bool = True,
     repeated: bool = False,
+    by_line: bool = False,
+    known: NDArray[np.int64] | None = None,
 ) -> WordCounts:
     """Count the words of each document, and the code points in repeated n-grams if ``repeated``.
 
@@ -89,25 +92,37 @@ def count_words(
     given, or with ``by_space`` the text between white space.
     Bytes of nulls are counted too. Without ``words`` segments are counted but not examined: the counts
     of words remain 0. Without ``marks`` the counts of symbols and lines remain 0, and without ``repeated``
-    ``repeated_chars`` has no rows.
+    ``repeated_chars`` has no rows. With ``by_line`` the words of each line are counted, too. If the counts of
+    words of each document are ``known``, (n, NUM_COUNTS), the words are not counted again.
     """
     num = len(texts.offsets) - 1
     counts = np.zeros((num, len(COUNTS)), np.int64)
+    if known is not None:
+        counts[:, :NUM_COUNTS] = known
     num_grams = len(repeated_ngrams.TOP) + len(repeated_ngrams.DUPLICATE) if repeated else 0
     repeated_chars = np.zeros((num, num_grams), np.int64)
-    with_words = words or repeated or by_space or given is not None
+    with_words = words or repeated or by_space or by_line or given is not None
+    documents = Lines(np.arange(num + 1), texts.offsets[1:].copy())
+    lines = find_lines(texts) if marks or by_line else documents
+    parts = lines if by_line else documents
+    of_parts = np.zeros((len(parts.ends), NUM_COUNTS), np.int64)
     _count(
         texts.offsets,
         texts.data,
         tables(rules),
         no_words() if given is None else given,
+        lines,
+        parts,
         counts,
+        of_parts,
         repeated_chars,
         by_space,
         with_words,
         marks,
+        known is None,
     )
-    return WordCounts(QualityCounts(*counts.T), repeated_chars.T)
+    of_lines = to_arrow(lines.first, of_parts) if by_line else None
+    return WordCounts(QualityCounts(*counts.T), repeated_chars.T, of_lines)
 
 
 @kernel
@@ -116,20 +131,24 @@ def _count(
     data: NDArray[np.uint8],
     tables: SpacyTables,
     given: GivenWords,
+    lines: Lines,
+    parts: Lines,
     counts: NDArray[np.int64],
+    of_parts: NDArray[np.int64],
     repeated_chars: NDArray[np.int64],
     by_space: bool,
     with_words: bool,
     marks: bool,
+    is_cut: bool,
 ) -> None:
     buffers = new_chunk_buffers()
     repeated = repeated_chars.shape[1] > 0
     words = repeated_ngrams.new_ngram_buffers(len(buffers.block) if repeated else 0)
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
-        num_words = 0
+        num_words, part = 0, parts.first[k]
         word, after_words = (given.first[k], given.first[k + 1]) if len(given.first) else (0, 0)
-        while at < end:
+        while at < end and is_cut:
             if len(given.first):
                 word, num = next_given_words(data, given, word, after_words, tables, buffers)
                 at = end if word == after_words else at
@@ -138,42 +157,20 @@ def _count(
             else:
                 at, num = next_words(data, at, end, tables, buffers, with_words)
             if with_words:
-                _add_words(data, buffers.block, num, counts[k])
+                part = add_block(data, buffers.block, num, parts.ends, of_parts, part)
             else:
-                counts[k, _SEGMENTS] += num
+                counts[k, SEGMENTS] += num
             if repeated:
-                if num_words + num > len(words.keys):
+                if num_words + num > len(words.firsts):
                     words = repeated_ngrams.double_buffers(words, num_words)
                 repeated_ngrams.add_words(data, buffers.block, num, words, num_words)
                 num_words += num
+        add_lines(of_parts, parts.first[k], parts.first[k + 1], counts, k)
         _finish_counts(data, offsets[k], end, counts[k])
         if marks:
-            _count_marks(data, offsets[k], end, tables.classes, counts[k])
+            _count_marks(data, offsets[k], end, lines, k, tables.classes, counts[k])
         if repeated:
             repeated_ngrams.repeated_chars(words, num_words, repeated_chars[k])
-
-
-@inner
-def _add_words(data: NDArray[np.uint8], block: Segments, num: int, out: NDArray[np.int64]) -> None:
-    """Add a block of segments to the counts of a document.
-
-    Until ``_finish_counts``, ``_STOP_WORDS`` is a mask of the stop words seen.
-    """
-    words = alpha_words = word_chars = stops = 0
-    for k in range(num):
-        flags = block[k, FLAGS]
-        alpha_words += flags & HAS_LETTER
-        if flags & IS_WORD:
-            first, last = block[k, START], block[k, END]
-            words += 1
-            word_chars += block[k, CHARS]
-            if last - first <= _LONGEST_STOP:
-                stops |= _stop_bit(load_up_to_eight(data, first, last))
-    out[_SEGMENTS] += num
-    out[_WORDS] += words
-    out[_ALPHA_WORDS] += alpha_words
-    out[_WORD_CHARS] += word_chars
-    out[_STOP_WORDS] |= stops
 
 
 @inner
@@ -184,7 +181,7 @@ def _finish_counts(
     out: NDArray[np.int64],
 ) -> None:
     """Complete the counts of a document after its last block, except symbols and lines."""
-    out[_STOP_WORDS] = count_ones(out[_STOP_WORDS])
+    out[STOP_BITS] = count_ones(out[STOP_BITS])
     chars = end - first
     while first < end:
         feeds, continued = _find_feeds(data, first)
@@ -199,12 +196,15 @@ def _count_marks(
     data: NDArray[np.uint8],
     first: int,
     end: int,
+    lines: Lines,
+    k: int,
     classes: NDArray[np.uint8],
     out: NDArray[np.int64],
 ) -> None:
-    """Count the symbols and lines of a document."""
+    """Count the symbols and lines of document ``k``."""
     out[_HASHES], out[_ELLIPSES] = _count_symbols(data, first, end)
-    out[_LINES], out[_BULLET_LINES], out[_ELLIPSIS_LINES] = _count_lines(data, first, end, classes)
+    out[_LINES] = lines.first[k + 1] - lines.first[k]
+    out[_BULLET_LINES], out[_ELLIPSIS_LINES] = _count_kinds_of_lines(data, first, lines, k, classes)
 
 
 @inner
@@ -230,15 +230,13 @@ def _count_symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int
 
 
 @inner
-def _count_lines(
-    data: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint8]
-) -> tuple[int, int, int]:
-    """Count the lines, those with a bullet and those that end in an ellipsis."""
-    lines = bullet_lines = ellipsis_lines = 0
-    while at < end:
-        line_end, after = next_line(data, at, end)
-        first, last = strip(data, at, line_end, classes)
-        lines += 1
+def _count_kinds_of_lines(
+    data: NDArray[np.uint8], at: int, lines: Lines, k: int, classes: NDArray[np.uint8]
+) -> tuple[int, int]:
+    """Count the lines of document ``k`` with a bullet, and those that end in an ellipsis."""
+    bullet_lines = ellipsis_lines = 0
+    for line in range(lines.first[k], lines.first[k + 1]):
+        first, last = strip(data, at, lines.ends[line], classes)  # a line break is white space
         bullet_lines += first < last and (
             data[first] == _DASH or _is_general(data, first, last, _BULLET)
         )
@@ -246,20 +244,11 @@ def _count_lines(
             (data[last - 1] == _DOT and data[last - 2] == _DOT and data[last - 3] == _DOT)
             or _is_general(data, last - 3, last, _ELLIPSIS)
         )
-        at = after
-    return lines, bullet_lines, ellipsis_lines
+        at = lines.ends[line]
+    return bullet_lines, ellipsis_lines
 
 
 @inner
 def _is_general(data: NDArray[np.uint8], at: int, end: int, last: int) -> bool:
     """Return whether the character at a byte is the one of U+2000 to U+203F whose UTF-8 ends in ``last``."""
     return at + 3 <= end and data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == last
-
-
-@inner
-def _stop_bit(code: int) -> int:
-    """Return the bit of the stop word with these bytes, or 0."""
-    bits = 0
-    for k in range(len(_STOP_CODES)):
-        bits |= (code == _STOP_CODES[k]) << k
-    return bits

@@ -10,7 +10,9 @@ from pydantic import Field
 
 from etl.kernels.bytes.utf8 import one_chunk, texts
 from etl.kernels.lines import c4
+from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts
 from etl.stages.base import Rules, Transform, above, below
+from etl.stages.compute_signals import WORDS_OF_LINES, WORDS_OF_TEXT
 from etl.stages.rows_by_rules import rows_by_rules
 from etl.stages.transforms.rewrite import replace_text
 
@@ -31,6 +33,7 @@ class C4(Transform):
     """
 
     kind: Literal["c4"] = "c4"
+    counts_words = True
     thresholds = ("max_lorem_ipsum_lines", "max_brace_lines", "min_sentences")
     terminal_punctuation: bool = True
     min_words_per_line: int = Field(default=3, ge=0)
@@ -65,16 +68,32 @@ class C4(Transform):
             citations=self.drop_citations,
         )
         text, lang = table["text"], table["lang"] if "lang" in table.column_names else None
-        rows_of = rows_by_rules(lang, len(table))
-        if len(rows_of) == 1:
-            (words,) = rows_of
-            cleaned = c4.clean_pages(texts(text), rules, words)
-            return replace_text(
-                table, cleaned.texts, dict(zip(_UNITS, cleaned.counts, strict=True))
-            )
+        words_of_lines = None
+        if WORDS_OF_LINES in table.column_names:
+            words_of_lines = one_chunk(table[WORDS_OF_LINES])
         counts, result = np.zeros((len(_UNITS), len(table)), np.int64), one_chunk(text)
-        for words, rows in rows_of.items():
-            cleaned = c4.clean_pages(texts(text.filter(rows)), rules, words)
-            counts[:, np.flatnonzero(rows)] = cleaned.counts
-            result = pc.replace_with_mask(result, rows, cleaned.texts.cast(result.type))
-        return replace_text(table, result, dict(zip(_UNITS, counts, strict=True)))
+        words = np.zeros((len(table), NUM_COUNTS), np.int64)
+        for language, rows in rows_by_rules(lang, len(table)).items():
+            lines = None
+            if words_of_lines is not None:
+                lines = LineCounts.from_arrow(_filter(words_of_lines, rows))
+            cleaned = c4.clean_pages(texts(_filter(text, rows)), rules, language, lines)
+            index = np.flatnonzero(rows)
+            counts[:, index], words[index] = cleaned.counts, cleaned.words
+            if len(index) == len(table):
+                result = cleaned.texts
+            else:
+                result = pc.replace_with_mask(result, rows, cleaned.texts.cast(result.type))
+        table = replace_text(table, result, dict(zip(_UNITS, counts, strict=True)))
+        if words_of_lines is None:
+            return table
+        return table.append_column(
+            WORDS_OF_TEXT, pa.FixedSizeListArray.from_arrays(words.ravel(), NUM_COUNTS)
+        )
+
+
+def _filter(
+    column: pa.Array | pa.ChunkedArray, rows: pa.BooleanArray
+) -> pa.Array | pa.ChunkedArray:
+    """Return the selected rows, without a copy if they are all rows."""
+    return column if pc.all(rows).as_py() else column.filter(rows)

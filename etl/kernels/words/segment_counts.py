@@ -1,0 +1,181 @@
+"""Count the segments of texts, and of each of their lines.
+
+White space separates segments, and all line breaks are white space. So the counts of a text are the sums of
+the counts of its lines, and of a text without some lines they are known without splitting it again.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from etl.kernels.bytes.line_breaks import next_line
+from etl.kernels.bytes.simd import load_up_to_eight
+from etl.kernels.bytes.utf8 import Texts, frozen
+from etl.kernels.jit import inner, kernel
+from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, ChunkBuffers, next_words
+from etl.kernels.words.spacy_tables import SpacyTables
+from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Segments
+
+STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
+"""Rae et al. 2021, appendix A.1.1. The comparison is case-sensitive."""
+
+SEGMENTS, WORDS, ALPHA_WORDS, WORD_CHARS, STOP_BITS = range(5)
+"""Columns of counts. STOP_BITS is not a count but has a bit for each of STOP_WORDS that occurs."""
+
+NUM_COUNTS: Final = 5
+
+_STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
+_LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # a code holds at most 7 bytes
+_OF_LINE: Final = pa.list_(pa.int64(), NUM_COUNTS)
+
+
+class Lines(NamedTuple):
+    """The lines of documents: those of document k are lines ``first[k]`` to ``first[k + 1]``."""
+
+    first: NDArray[np.int64]  # (documents + 1,)
+    ends: NDArray[np.int64]  # (lines,) the byte after the line break
+
+
+class LineCounts(NamedTuple):
+    """The counts of the lines of documents; those of document k begin at row ``first[k]``."""
+
+    first: NDArray[np.int64]  # (documents + 1,); of length 0 if the counts are unknown
+    counts: NDArray[np.int64]  # (lines, NUM_COUNTS), read-only
+
+    @classmethod
+    def unknown(cls) -> "LineCounts":
+        """Return the counts of documents whose lines have not been counted."""
+        return cls(np.zeros(0, np.int64), frozen(np.zeros((0, NUM_COUNTS), np.int64)))
+
+    @classmethod
+    def from_arrow(cls, lists: pa.Array) -> "LineCounts":
+        """Return the counts in lists of ``to_arrow``, none of which is null."""
+        offsets = lists.offsets.to_numpy().astype(np.int64)
+        counts = lists.flatten().flatten().to_numpy().reshape(-1, NUM_COUNTS)
+        return cls(offsets - offsets[0], frozen(counts))
+
+
+def find_lines(texts: Texts) -> Lines:
+    """Return the lines of each document, as ``str.splitlines`` splits them."""
+    first = np.zeros(len(texts.offsets), np.int64)
+    ends = _find_ends(texts.offsets, texts.data, first)
+    return Lines(first, ends[: first[-1]])
+
+
+def to_arrow(first: NDArray[np.int64], counts: NDArray[np.int64]) -> pa.Array:
+    """Return the counts of lines as one list per document, which can be filtered like other columns."""
+    of_lines = pa.FixedSizeListArray.from_arrays(counts.ravel(), type=_OF_LINE)
+    return pa.ListArray.from_arrays(pa.array(first, pa.int32()), of_lines)
+
+
+@kernel
+def _find_ends(
+    offsets: NDArray[np.int64], data: NDArray[np.uint8], first: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    ends = np.empty(1024, np.int64)
+    num = 0
+    for k in range(len(offsets) - 1):
+        at, end = offsets[k], offsets[k + 1]
+        while at < end:
+            _, at = next_line(data, at, end)
+            if num == len(ends):
+                larger = np.empty(2 * num, np.int64)
+                for line in range(num):
+                    larger[line] = ends[line]
+                ends = larger
+            ends[num] = at
+            num += 1
+        first[k + 1] = num
+    return ends
+
+
+@inner
+def add_segments(
+    data: NDArray[np.uint8],
+    block: Segments,
+    k: int,
+    num: int,
+    end: int,
+    counts: NDArray[np.int64],
+    line: int,
+) -> int:
+    """Add the segments from row ``k`` of a block on that begin before a byte to the counts of a line.
+
+    Returns the row after them; the block has ``num`` rows.
+    """
+    first = k
+    words = alpha_words = word_chars = stops = 0
+    while k < num and block[k, START] < end:
+        flags = block[k, FLAGS]
+        alpha_words += flags & HAS_LETTER
+        if flags & IS_WORD:
+            start, stop = block[k, START], block[k, END]
+            words += 1
+            word_chars += block[k, CHARS]
+            if stop - start <= _LONGEST_STOP:
+                stops |= _stop_bit(load_up_to_eight(data, start, stop))
+        k += 1
+    counts[line, SEGMENTS] += k - first
+    counts[line, WORDS] += words
+    counts[line, ALPHA_WORDS] += alpha_words
+    counts[line, WORD_CHARS] += word_chars
+    counts[line, STOP_BITS] |= stops
+    return k
+
+
+@inner
+def add_block(
+    data: NDArray[np.uint8],
+    block: Segments,
+    num: int,
+    ends: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    line: int,
+) -> int:
+    """Add the segments of a block to the counts of their lines, given one that none of them precedes.
+
+    Returns the line of the last segment.
+    """
+    k = 0
+    while k < num:
+        k = add_segments(data, block, k, num, ends[line], counts, line)
+        line += k < num
+    return line
+
+
+@inner
+def add_lines(
+    counts: NDArray[np.int64], first: int, last: int, sums: NDArray[np.int64], document: int
+) -> None:
+    """Add the counts of the lines from ``first`` up to but not including ``last`` to a document's."""
+    for line in range(first, last):
+        for column in range(STOP_BITS):
+            sums[document, column] += counts[line, column]
+        sums[document, STOP_BITS] |= counts[line, STOP_BITS]
+
+
+@kernel
+def count_line(
+    data: NDArray[np.uint8],
+    at: int,
+    end: int,
+    tables: SpacyTables,
+    buffers: ChunkBuffers,
+    sums: NDArray[np.int64],
+    document: int,
+) -> None:
+    """Add the counts of a text between two bytes to those of a document."""
+    while at < end:
+        at, num = next_words(data, at, end, tables, buffers, True)
+        add_segments(data, buffers.block, 0, num, end, sums, document)
+
+
+@inner
+def _stop_bit(code: int) -> int:
+    """Return the bit of the stop word with these bytes, or 0."""
+    bits = 0
+    for k in range(len(_STOP_CODES)):
+        bits |= (code == _STOP_CODES[k]) << k
+    return bits
