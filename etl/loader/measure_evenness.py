@@ -24,7 +24,7 @@ from etl.loader.order.unit_plan import UnitPlan
 
 _CACHED = 1024  # row groups, 16 bytes for each document
 _BATCH, _SEQ_LEN = 1024, 4096  # a large batch, for which differences between orders show
-_MIN_BATCHES, _MAX_BATCHES = 4, 64
+_MIN_BATCHES, _MAX_BATCHES = 4, 16  # a batch takes 20 ms
 _READS = 1024  # row groups read for a table, each in about 1 ms
 
 
@@ -123,15 +123,11 @@ def measure_table(url: str, *, shuffle: bool, max_files: int | None = None) -> E
         return None
     plan = EpochPlan(index.group_tokens, seq_len, 0, settings if shuffle else None)
     batch_size = max(min(_BATCH, plan.num_samples // 16), 1)
+    batches = _MAX_BATCHES
+    if len(index.group_tokens) > _READS:
+        batches = min(max(_READS // min(batch_size, plan.lanes), _MIN_BATCHES), _MAX_BATCHES)
     return measure_evenness(
-        index,
-        plan,
-        epoch=0,
-        batch_size=batch_size,
-        max_batches=_MAX_BATCHES
-        if len(index.group_tokens) <= _READS
-        else max(_MIN_BATCHES, _READS // min(batch_size, plan.lanes)),
-        is_padded=False,
+        index, plan, epoch=0, batch_size=batch_size, max_batches=batches, is_padded=False
     )
 
 

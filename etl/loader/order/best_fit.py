@@ -186,10 +186,13 @@ class UnitWindows:
         """
         parts, base = [], 0
         for document_starts, span in strands:
-            counts = cut(np.diff(np.clip(document_starts, span.start, span.stop)), seq_len)
+            first = int(np.searchsorted(document_starts, span.start, side="right")) - 1
+            last = int(np.searchsorted(document_starts, span.stop))
+            bounds = document_starts[first : last + 1]
+            counts = cut(np.diff(np.clip(bounds, span.start, span.stop)), seq_len)
             starts = np.cumsum(counts) - counts
             ends = span.start + starts + counts
-            is_end = document_starts[np.searchsorted(document_starts, ends)] == ends
+            is_end = bounds[np.searchsorted(bounds, ends)] == ends
             parts.append((base + starts, span.start + starts, counts, ~is_end))
             base += len(span) + 1
         starts, tokens, counts, continues = map(np.concatenate, zip(*parts, strict=True))
