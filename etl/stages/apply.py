@@ -150,7 +150,7 @@ def _columns_of_group(group: str, run: Sequence[PlacedStage]) -> dict[str, str]:
 
 
 def _signals_read(step: PlacedStage) -> list[str]:
-    return with_needs(step.stage.signals())
+    return with_needs(step.reads)
 
 
 def _label(step: PlacedStage) -> str:
@@ -236,9 +236,10 @@ class _Batch:
             self._set(name, rows, after[name])
         self._reject(rows, pc.coalesce(after["reason"], stage.reasons(after)))
         kept = self._kept()
-        self._text_when_rejected = pc.if_else(
-            kept, self.documents["text"], self._text_when_rejected
-        )
+        if self._rejected.text:
+            self._text_when_rejected = pc.if_else(
+                kept, self.documents["text"], self._text_when_rejected
+            )
         if stage.costly or not self._rejected.signals:
             self._current = pc.and_(self._current, kept)
 
@@ -266,7 +267,7 @@ class _Batch:
 
     def _input_of(self, step: PlacedStage) -> pa.Table:
         """Return the columns that a filter reads, signals under their own names; all if it names none."""
-        reads = step.stage.signals() or [
+        reads = step.reads or [
             name for name in self.documents.column_names if name not in step.columns.values()
         ]
         columns = {name: step.columns.get(name, name) for name in (*reads, *step.columns)}

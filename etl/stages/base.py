@@ -99,7 +99,7 @@ class Stage(BaseModel):
         It does if it is costly, or if it reads the text and has no columns: such a stage stores no signal
         that other thresholds could be tried on.
         """
-        return self.costly or ("text" in self.signals() and not self.columns())
+        return self.costly or (not self.columns() and "text" in self.signals())
 
     def check(self) -> None:
         """Raise an error that the user can fix, such as a missing file, function or label, before the run."""

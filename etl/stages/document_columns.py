@@ -1,6 +1,6 @@
 """The columns that a recipe's stages add to `documents`, and its schema."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ class PlacedStage(NamedTuple):
 
     position: int  # from 1, counting filters and transforms only
     stage: Filter | Transform
+    reads: tuple[str, ...]  # ``stage.signals()``, which builds all expressions of the stage's rules
     columns: Mapping[str, str]  # signal read or computed by the stage -> the column that holds it
 
 
@@ -38,12 +39,15 @@ def split_at_transforms(stages: Iterable[Stage]) -> list[list[PlacedStage]]:
     used: set[str] = set()  # columns that hold signals of earlier runs
     num_steps = 0
     for run in _split_stages(stages):
-        shared = _signal_columns(run, used)
+        reads = [tuple(stage.signals()) for stage in run]
+        shared = _signal_columns(reads, run[0].kind if run else "", used)
         used.update(shared.values())
         result.append(
             [
-                PlacedStage(position, stage, _columns_of(stage, shared))
-                for position, stage in enumerate(run, num_steps + 1)
+                PlacedStage(position, stage, names, _columns_of(stage, names, shared))
+                for position, (stage, names) in enumerate(
+                    zip(run, reads, strict=True), num_steps + 1
+                )
             ]
         )
         num_steps += len(run)
@@ -61,16 +65,16 @@ def _split_stages(stages: Iterable[Stage]) -> list[list[Filter | Transform]]:
     return split
 
 
-def _signal_columns(run: Sequence[Filter | Transform], used: set[str]) -> dict[str, str]:
-    """Return the columns of the signals in ``SIGNALS`` that the stages of a run read."""
-    names = {name for stage in run for name in stage.signals()} - _FIXED
-    return {name: _free_name(name, run[0].kind, used) for name in SIGNALS if name in names}
+def _signal_columns(reads: Iterable[Iterable[str]], kind: str, used: set[str]) -> dict[str, str]:
+    """Return the columns of the signals in ``SIGNALS`` that a run of stages reads, given its first kind."""
+    names = {name for of_stage in reads for name in of_stage} - _FIXED
+    return {name: _free_name(name, kind, used) for name in SIGNALS if name in names}
 
 
-def _columns_of(stage: Stage, shared: Mapping[str, str]) -> dict[str, str]:
+def _columns_of(stage: Stage, reads: Iterable[str], shared: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of the signals that a stage reads or computes itself."""
-    reads = {name: shared[name] for name in stage.signals() if name in shared}
-    return reads | {name: name for name in stage.columns()}
+    columns = {name: shared[name] for name in reads if name in shared}
+    return columns | {name: name for name in stage.columns()}
 
 
 def _free_name(name: str, kind: str, used: set[str]) -> str:

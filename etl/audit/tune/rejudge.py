@@ -71,10 +71,10 @@ def stored_filters(stages: Sequence[Stage], *, has_all_signals: bool) -> list[St
     last_rewrite = 0  # position of the last transform that rewrites only documents still kept
     has_language = False
     for run in split_at_transforms(stages):
-        has_language |= any(_LANGUAGE & {*step.stage.signals()} for step in run)
+        has_language |= any(_LANGUAGE & {*step.reads} for step in run)
         columns = {name: name for name in _FIXED if has_language or name not in _LANGUAGE}
         columns |= {name: column for step in run for name, column in step.columns.items()}
-        for position, stage, _ in run:
+        for position, stage, _, _ in run:
             if stage.costly and isinstance(stage, Transform):
                 last_rewrite = position
             sees_all = has_all_signals and not stage.sees_kept_only()
