@@ -7,7 +7,7 @@ vector of its bucket: FNV-1a of its bytes (or a polynomial of the hashes of its 
 buckets. A pruned model keeps the vectors of some buckets only.
 
 Most tokens occurred in the texts before, so a table keeps the vectors of recent ones: of real text, it has
-six to eight of ten. The vector of a token is always summed by itself, so that a result does not depend on
+six to eight of ten. The vector of a token is always summed first, so that a result does not depend on
 what is in the table. It differs from fastText's by rounding: both add float32, in different orders.
 
 ``W`` is the width of a vector: the model's dimension, rounded up to a multiple of 16, with zeros at the end.
@@ -28,6 +28,7 @@ from etl.kernels.bytes.simd import (
     SIZE,
     add_floats,
     clear_first_bit,
+    copy_64,
     count_ones,
     first_bit,
     fnv_steps,
@@ -51,6 +52,7 @@ _KEY_BYTES: Final = 32  # longer tokens are not kept
 _PART: Final = 512  # characters of a token that are hashed at once, a multiple of LANES
 _MAX_WIDTH: Final = 4  # of a character, in bytes
 _TOKEN_PRIME: Final = np.uint64(116049371)  # of fastText, for n-grams of tokens
+_SIX_BITS: Final = np.uint64(63)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _FIRST_BYTE: Final = -64  # the least signed byte that begins a character
 _EOS: Final = int.from_bytes(b"</s>", "little")
@@ -127,7 +129,7 @@ class _Scratch(NamedTuple):
     widths: NDArray[np.int8]  # (P,) the number of bytes of each character
     hashes: NDArray[np.uint32]  # (P,) of the n-grams that begin with each character
     open_tokens: NDArray[np.uint64]  # (max_tokens + 1,) of n-grams of tokens
-    buckets: NDArray[np.int64]  # collected
+    ngrams: NDArray[np.uint32]  # of one part of a token
 
 
 def sum_vectors(
@@ -154,7 +156,7 @@ def sum_vectors(
         np.zeros(plane, np.int8),
         np.zeros(plane, np.uint32),
         np.zeros(settings.max_tokens, np.uint64),
-        np.zeros(_PART * max(settings.max_chars, 1) + 1, np.int64),
+        np.zeros(_PART * settings.max_chars + LANES, np.uint32),
     )
     classes = all_classes() if lines else _NO_CLASSES
     _sum_all(
@@ -250,7 +252,7 @@ def _break_width(data: NDArray[np.uint8], at: int, end: int) -> int:
 
 @inner
 def _is_space(byte: int, lines: bool) -> bool:
-    """Return whether a byte separates tokens by itself."""
+    """Return whether a byte separates tokens."""
     return byte <= 0x20 and (
         byte == 0x20 or 0x09 <= byte <= 0x0D or byte == 0 or (lines and 0x1C <= byte <= 0x1E)
     )
@@ -400,7 +402,7 @@ def _add_char_ngrams(
     while after <= stop:
         begin = after
         num_chars, widest, after = _split_chars(data, begin, at, stop, most, scratch)
-        num_starts, pending = min(num_chars, _PART), 0
+        num_starts, size = min(num_chars, _PART), 0
         for k in range(num_starts):
             scratch.hashes[k] = FNV_BASIS
         for n in range(1, most + 1):
@@ -409,9 +411,10 @@ def _add_char_ngrams(
                 first, last = 0, min(num_starts, num_chars - n + 1)
                 if n == 1:
                     first, last = int(begin < at), last - int(after > stop)
-                pending = _collect(first, last, pending, model, scratch)
-        for k in range(pending):
-            count += _add_bucket(scratch.buckets[k], model, sums, place)
+                for k in range(first, last, LANES):
+                    copy_64(scratch.ngrams, size + k - first, scratch.hashes, k)
+                size += max(last - first, 0)
+        count += _add_ngrams(size, model, scratch, sums, place)
     return count
 
 
@@ -458,24 +461,47 @@ def _split_chars(
 
 
 @inner
-def _collect(first: int, last: int, pending: int, model: Model, scratch: _Scratch) -> int:
-    """Append the buckets of hashes that may have a vector; return the new number.
+def _add_ngrams(
+    size: int, model: Model, scratch: _Scratch, sums: NDArray[np.float32], place: int
+) -> int:
+    """Add the vectors of n-grams, of which ``scratch.ngrams`` has the hashes; return how many there are.
 
-    Each is stored, and those without a vector are overwritten, since no branch could be predicted.
+    In steps, each in place: buckets, those that may have a vector, rows. What a step drops is stored and then
+    overwritten, since no branch could be predicted, and so that loads do not wait for each other.
     """
-    maybe = model.vectors.maybe
-    mask = len(maybe) * 64 - 1
+    ngrams, vectors = scratch.ngrams, model.vectors
     num_buckets = np.uint64(model.settings.num_buckets)
     inverse = ~np.uint64(0) // num_buckets
     high, low = inverse >> np.uint64(32), inverse & _LOW
-    for k in range(first, last):
-        hashed = np.uint64(scratch.hashes[k])
+    for k in range(size):
+        hashed = np.uint64(ngrams[k])
         quotient = (high * hashed + (low * hashed >> np.uint64(32))) >> np.uint64(32)
         rest = hashed - quotient * num_buckets
-        bucket = np.int64(rest - num_buckets if rest >= num_buckets else rest)
-        scratch.buckets[pending] = bucket
-        pending += maybe[(bucket & mask) >> 6] >> (bucket & 63) & 1
-    return pending
+        ngrams[k] = rest - num_buckets if rest >= num_buckets else rest
+    if model.settings.is_pruned:
+        count, mask = 0, np.uint64(len(vectors.maybe) * 64 - 1)
+        for k in range(size):
+            bucket = np.uint64(ngrams[k])
+            ngrams[count] = bucket
+            count += vectors.maybe[(bucket & mask) >> np.uint64(6)] >> (bucket & _SIX_BITS) & 1
+        size, count = count, 0
+        for k in range(size):
+            row, is_kept = _find_row(np.uint64(ngrams[k]), vectors)
+            ngrams[count] = row
+            count += is_kept
+        size = count
+    for k in range(size):
+        _add_row(model.settings.num_words + np.int64(ngrams[k]), model, sums, place)
+    return size
+
+
+@inner
+def _find_row(bucket: int, vectors: Vectors) -> tuple[int, int]:
+    """Return the row of a bucket, counted from the first one that was kept, and 1 if it was, else 0."""
+    block, bit = bucket >> np.uint64(6), bucket & _SIX_BITS
+    kept = vectors.buckets[block, 0]
+    before = kept & (np.int64(1) << np.int64(bit)) - 1
+    return vectors.buckets[block, 1] + count_ones(before), kept >> np.int64(bit) & 1
 
 
 @inner
@@ -493,27 +519,18 @@ def _add_token_ngrams(
     signed = np.uint64(np.int64(np.int32(hashed)))
     for n in range(min(num_before, model.settings.max_tokens - 1), 0, -1):
         hashes[n] = hashes[n - 1] * _TOKEN_PRIME + signed
-        bucket = np.int64(hashes[n] % np.uint64(model.settings.num_buckets))
-        count += _add_bucket(bucket, model, sums, first)
+        row, has_vector = hashes[n] % np.uint64(model.settings.num_buckets), 1
+        if model.settings.is_pruned:
+            kept_row, has_vector = _find_row(row, model.vectors)
+            row = np.uint64(kept_row)
+        if has_vector:
+            _add_row(model.settings.num_words + np.int64(row), model, sums, first)
+            count += 1
     hashes[0] = signed
     return count
 
 
 # Vectors.
-
-
-@inner
-def _add_bucket(bucket: int, model: Model, sums: NDArray[np.float32], first: int) -> int:
-    """Add the vector of a bucket, and return 1; return 0 if it has none."""
-    row = bucket
-    if model.settings.is_pruned:
-        block = bucket >> 6
-        kept = model.vectors.buckets[block, 0]
-        if not kept >> (bucket & 63) & 1:
-            return 0
-        row = model.vectors.buckets[block, 1] + count_ones(kept & low_bits(bucket & 63))
-    _add_row(model.settings.num_words + row, model, sums, first)
-    return 1
 
 
 @inner
