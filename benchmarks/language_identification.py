@@ -31,7 +31,7 @@ TEXTS = {
     "dracor (German)": ("bench/dracor*.parquet", "text"),
     "cc-by-docs (many languages)": ("bench/cc-by*.parquet", "text"),
     "docs (many languages)": ("docs/docs-*.parquet", "text"),
-    "web (HTML)": ("web/*.parquet", "html"),
+    "web (HTML, many languages)": ("web/*.parquet", "text"),
 }
 
 

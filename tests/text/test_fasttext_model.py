@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from etl.kernels.fasttext import label_scores, text_vectors
 from etl.text import fasttext_file, language_id
 from etl.text.fasttext_file import DamagedModelError, read_model
 from etl.text.fasttext_model import FastTextModel, load_local_model
@@ -143,6 +144,19 @@ def test_a_mapped_model_gives_the_same(folder, monkeypatch, variant):
     assert mapped.file.model.vectors.dense.size == 0 or VARIANTS[variant].dsub is None
     for one, other in zip(mapped.scores(lines, mapped.labels), before, strict=True):
         assert one.to_pylist() == pytest.approx(other.to_pylist(), abs=1e-6)
+
+
+def test_one_compiled_kernel_serves_all_models(folder, monkeypatch):
+    for limit in (0, 1 << 40):
+        monkeypatch.setattr(fasttext_file, "_MAPPED_BYTES", limit)
+        for name in VARIANTS:
+            model = load_local_model(folder / name, "")
+            for type_ in (pa.string(), pa.large_string()):
+                texts = pa.array(["the", None], type_)
+                model.best(texts, max_chars=9)
+                model.scores(texts, model.labels[:1])
+    assert len(text_vectors._sum_all.signatures) == 1
+    assert len(label_scores._score_all.signatures) == 1
 
 
 def test_a_result_does_not_depend_on_the_other_texts(folder):
