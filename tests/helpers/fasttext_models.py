@@ -54,8 +54,8 @@ VARIANTS = {
     "no end": Variant(words=("the", "und"), buckets=100, minn=3, maxn=4),
     "one label": Variant(loss=1, labels=("__label__a",), buckets=10, word_ngrams=2),
     "old": Variant(version=11, minn=2, maxn=3, buckets=20, word_ngrams=2),
-    "sure": Variant(loss=1, minn=2, maxn=4, buckets=50, scale=4.0),
-    "sure each": Variant(loss=4, minn=2, maxn=4, buckets=50, scale=4.0),
+    "sure": Variant(loss=1, minn=2, maxn=4, buckets=50, scale=1.5),
+    "sure each": Variant(loss=4, minn=2, maxn=4, buckets=50, scale=1.5),
     "zeros": Variant(loss=1, minn=2, maxn=4, buckets=50, scale=0.0),
 }
 """Variants by name."""
