@@ -7,6 +7,7 @@ work, each with its own stages.
 import json
 import multiprocessing
 import os
+import shutil
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +21,7 @@ from etl.errors import ClusterError, nearest_names
 from etl.job.run import run
 from etl.kernels import jit
 from etl.recipe.recipe import Recipe
-from etl.text import segmenters
+from etl.text import language_id, segmenters
 
 _ENGLISH: Final = (
     "The heron waded in the shallow water, and no one could say (for certain) for how long. "
@@ -50,6 +51,7 @@ _RUNS: Final[tuple[list[Any], ...]] = (
     [{"gopher_quality": {"languages": "fineweb2"}}, {"c4": {}}],
     [{"repeated_lines": {}}, {"repeated_paragraphs": {"ignore": ["case", "digits", "space"]}}],
     [{"dedup_minhash": {}}],
+    [{"fasttext": {"model": "lid.ftz", "label": "en"}}, {"language": {"min_score": None}}],
     [{"dedup_minhash": {"unit": "chars", "fold_digits": False, "fold_accents": False}}],
     [{"decontaminate": {"sets": {"web": "web.jsonl"}, "ngram": 5, "min_words": 5}}],
     [{"pii": {}}, {"unicode": {"fix": True}}, {"length": {"min_words": 1}}],
@@ -111,6 +113,7 @@ def _compile(stages: list[Any]) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as name, start_in_process() as client:
         folder = Path(name)
         (folder / "list.txt").write_text("example.com\nheron\n", "utf-8")
+        shutil.copyfile(language_id.model_path(), folder / "lid.ftz")
         (folder / "web.jsonl").write_text(json.dumps({"text": _ENGLISH}) + "\n", "utf-8")
         source = {"path": "input-*.jsonl", "columns": {"url": "url"}}
         recipe = {"name": "warm", "source": source, "lake": "lake", "stages": stages}

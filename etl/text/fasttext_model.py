@@ -1,78 +1,108 @@
-"""Load a supervised fastText model and score lines of text with it."""
+"""Load supervised fastText models from storage, and classify texts with them."""
 
-import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from etl.errors import RecipeError
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from etl.errors import RecipeError, StageError
+from etl.kernels.bytes.utf8 import texts
+from etl.kernels.fasttext import label_scores, text_vectors
+from etl.kernels.fasttext.text_vectors import LABEL_PREFIX, NO_LIMIT
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import as_local_file
+from etl.text.fasttext_file import DamagedModelError, ModelFile, read_model
 
-LABEL_PREFIX: Final = "__label__"
-
-_MAGIC: Final = 793712314
-
-_HEAD: Final = struct.Struct("<i4xi24xi24x8xi")
-
-_TAIL: Final = struct.Struct("<?qq")
+_HINT: Final = "train a model with `fasttext supervised`, or download the file again"
 
 
-class FastTextModel(NamedTuple):
-    """A loaded model and its labels, sorted."""
+@dataclass(frozen=True)
+class FastTextModel:
+    """A loaded model, with its labels in the order of the file."""
 
-    predict: Any
-    labels: tuple[str, ...]
+    file: ModelFile = field(repr=False)
+    where: str
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels as the model spells them, with their prefix."""
+        return self.file.labels
 
     def full_label(self, label: str) -> str:
         """Return a label as the model spells it, with its prefix."""
         return label if label in self.labels else LABEL_PREFIX + label
 
-    def score(self, line: str, label: str) -> float:
-        """Return the probability of a label, 0 to 1."""
-        # At a threshold of 0.0 fastText omits the least likely labels.
-        labels, scores = self.predict(line, len(self.labels), -1.0)
-        score = float(scores[labels.index(self.full_label(label))])
-        return min(score, 1.0)  # fastText adds 1e-5 before its logarithms
+    def best(
+        self, column: pa.Array | pa.ChunkedArray, *, max_chars: int | None = None
+    ) -> tuple[pa.Array, pa.Array]:
+        """Return the most likely label of each text, without its prefix, and its probability, 0 to 1.
+
+        Both are null for a null text, and for one in which the model knows nothing.
+        """
+        sums, counts = self._sum(column, max_chars, lines=False)
+        labels, scores = label_scores.best_labels(sums, counts, self.file.output)
+        null = self._is_null(column, counts)
+        self._check_scores(scores, null)
+        names = pa.array([label.removeprefix(LABEL_PREFIX) for label in self.labels], pa.string())
+        return names.take(pa.array(labels, mask=null)), pa.array(scores, mask=null)
+
+    def scores(
+        self,
+        column: pa.Array | pa.ChunkedArray,
+        labels: Sequence[str],
+        *,
+        max_chars: int | None = None,
+    ) -> list[pa.Array]:
+        """Return the probabilities of each label, 0 to 1, of texts whose lines are joined by spaces.
+
+        They are null for a null text, and for one in which the model knows nothing.
+        """
+        sums, counts = self._sum(column, max_chars, lines=True)
+        rows = [self.labels.index(self.full_label(label)) for label in labels]
+        scores = label_scores.label_scores(sums, counts, self.file.output, rows)
+        null = self._is_null(column, counts)
+        self._check_scores(scores, null)
+        return [pa.array(scores[:, k], mask=null) for k in range(len(labels))]
+
+    def _sum(
+        self, column: pa.Array | pa.ChunkedArray, max_chars: int | None, *, lines: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        limit = NO_LIMIT if max_chars is None else max_chars
+        return text_vectors.sum_vectors(
+            texts(column), self.file.model, max_chars=limit, lines=lines
+        )
+
+    @staticmethod
+    def _is_null(
+        column: pa.Array | pa.ChunkedArray, counts: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        valid = texts(column).valid
+        is_null: NDArray[np.bool_] = counts == 0
+        return is_null if valid is None else is_null | ~valid
+
+    def _check_scores(self, scores: NDArray[np.float64], null: NDArray[np.bool_]) -> None:
+        if np.isnan(scores[~null]).any():
+            what = "the fastText model is damaged: it has weights that are not numbers"
+            raise StageError(what, where=self.where, hint=_HINT)
 
 
-@lru_cache(maxsize=2)  # DCLM's model takes 2.4 GB
+@lru_cache(maxsize=2)
 def load_model(file: FileInfo) -> FastTextModel:
     """Load a model from storage; raise RecipeError if it is not a supervised fastText model."""
-    import fasttext
-
     with as_local_file(file) as path:
-        if problem := _problem(path):
-            hint = "train a model with `fasttext supervised`, or download the file again"
-            raise RecipeError(problem, where=file.uri, hint=hint)
-        try:
-            model = fasttext.load_model(str(path))
-        except (ValueError, RuntimeError, MemoryError) as error:
-            raise RecipeError(f"not a fastText model ({error})", where=file.uri) from error
-    labels, _ = model.predict("", -1, -1.0)
-    return FastTextModel(model.predict, tuple(sorted(labels)))
+        return load_local_model(path, file.uri)
 
 
-def _problem(path: Path) -> str | None:
-    """Return why a file is not a usable model, or None if it is.
-
-    The check comes first because fastText reads past the end of a truncated file for minutes.
-
-    Layout of fastText 0.9, little-endian: magic and version (int32), dimension and 6 settings (int32),
-    kind (int32, 3 is supervised), 4 settings (int32) and one (float64), words and labels, words, labels
-    (int32); at the end of a .bin the matrix of the labels: quantized (bool), rows and columns (int64),
-    numbers (float32).
-    """
-    with path.open("rb") as file:
-        head = file.read(_HEAD.size)
-        if len(head) < _HEAD.size or (fields := _HEAD.unpack(head))[0] != _MAGIC:
-            return "not a fastText model"
-        _, dimension, kind, labels = fields
-        if kind != 3:
-            return "not a supervised fastText model: it has no labels"
-        if path.suffix != ".bin":
-            return None
-        file.seek(max(0, path.stat().st_size - 4 * labels * dimension - _TAIL.size))
-        tail = file.read(_TAIL.size)
-    complete = len(tail) == _TAIL.size and _TAIL.unpack(tail) == (False, labels, dimension)
-    return None if complete else "the fastText model is truncated"
+def load_local_model(path: Path, where: str) -> FastTextModel:
+    """Load a model from a path; raise RecipeError if it is not a supervised fastText model."""
+    try:
+        return FastTextModel(read_model(path), where)
+    except DamagedModelError as error:
+        raise RecipeError(str(error), where=where, hint=_HINT) from error
+    except OSError as error:
+        raise RecipeError(f"cannot be read ({error})", where=where) from error

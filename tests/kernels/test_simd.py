@@ -81,3 +81,45 @@ def test_copy_writes_64_bytes(to: int) -> None:
     out = np.zeros(70, np.uint8)
     _copy(out, to, np.arange(1, 70, dtype=np.uint8), 2)
     assert out.tolist() == [0] * to + [*range(3, 67)] + [0] * (6 - to)
+
+
+@kernel
+def _add(sums, first, data, at):
+    simd.add_floats(sums, first, data, at)
+
+
+@kernel
+def _load_float(data, at):
+    return simd.load_float(data, at)
+
+
+@kernel
+def _step(hashes, codes, widths, least):
+    simd.fnv_steps(hashes, 1, codes, 3, widths, 2, least)
+
+
+@given(offset=st.integers(0, 7), first=st.integers(0, 5))
+def test_floats_are_read_and_added_at_any_offset(offset, first):
+    numbers = np.arange(40, dtype=np.float32) / 7
+    data = np.frombuffer(b"\0" * offset + numbers.tobytes(), np.uint8)
+    assert _load_float(data, offset + 4 * first) == numbers[first]
+    sums = np.ones(30, np.float32)
+    _add(sums, first, data, offset + 8)
+    expected = np.ones(30, np.float32)
+    expected[first : first + simd.LANES] += numbers[2 : 2 + simd.LANES]
+    assert sums.tolist() == expected.tolist()
+
+
+@given(
+    codes=st.lists(st.integers(-128, 127), min_size=20, max_size=20),
+    widths=st.lists(st.integers(1, 4), min_size=20, max_size=20),
+    least=st.integers(0, 3),
+)
+def test_a_step_of_fnv_changes_the_hashes_of_wide_characters(codes, widths, least):
+    hashes = np.arange(18, dtype=np.uint32) * 123_456_789
+    expected = [
+        (int(hashed) ^ code & 0xFFFFFFFF) * simd.FNV_PRIME & 0xFFFFFFFF if width > least else hashed
+        for hashed, code, width in zip(hashes[1:17], codes[3:19], widths[2:18], strict=True)
+    ]
+    _step(hashes, np.array(codes, np.int8), np.array(widths, np.int8), least)
+    assert hashes[1:17].tolist() == expected

@@ -15,6 +15,7 @@ from etl.recipe.recipe import Recipe
 from etl.stages import FastText
 from etl.stages.apply import apply
 from etl.text import language_id
+from tests.helpers.fasttext_models import Variant, write_variant
 from tests.helpers.raw_rows import raw
 
 WORDS = {"good": (1.0, 0.0), "bad": (0.0, 1.0), "</s>": (0.0, 0.0)}  # word -> its vector
@@ -110,6 +111,42 @@ def test_columns_and_rules_are_named_after_the_label_or_name():
         FastText(model="m", label="hq", name="A b")
 
 
+def test_several_labels_are_scored_at_once(model):
+    stage = FastText(model=model, label=["hq", "low quality"], min_score=0.3)
+    assert [*stage.columns()] == ["fasttext_hq", "fasttext_low_quality"]
+    assert [*stage.rules()] == ["hq_low", "hq_high", "low_quality_low", "low_quality_high"]
+    table = pa.table({"text": ["good bad", "good", "bad", None]})
+    measured = stage.measure(table)
+    for label, name in (("hq", "hq"), ("low quality", "low_quality")):
+        alone = FastText(model=model, label=label).measure(table)[f"fasttext_{name}"]
+        assert measured[f"fasttext_{name}"].equals(alone)
+    assert stage.reasons(measured).to_pylist() == [
+        None,
+        "fasttext.low_quality_low",
+        "fasttext.hq_low",
+        None,
+    ]
+    named = FastText(model=model, label=["hq", "low quality"], name="web")
+    assert [*named.columns()] == ["fasttext_web_hq", "fasttext_web_low_quality"]
+    with pytest.raises(ValidationError, match="two of the labels give the same column name: a_b"):
+        FastText(model=model, label=["a b", "a_b"])
+    with pytest.raises(ValidationError, match="'好' cannot be a column name: use a stage for it"):
+        FastText(model=model, label=["hq", "好"])
+    with pytest.raises(ValidationError):
+        FastText(model=model, label=[])
+    with pytest.raises(RecipeError, match="no label 'spam'"):
+        FastText(model=model, label=["hq", "spam"]).check()
+
+
+def test_a_text_of_which_the_model_knows_nothing_has_no_score(tmp_path):
+    variant = Variant(words=("the",), maxn=0)
+    path = write_variant(tmp_path / "model.bin", variant)
+    stage = FastText(model=str(path), label="de", min_score=1)
+    assert scores(stage, "the", "unknown", "")[1:] == [None, None]
+    result = apply(raw(["unknown"]), [stage])
+    assert result["verdict"].to_pylist() == ["kept"]
+
+
 def test_scores_at_the_limits_are_kept():
     table = pa.table({"fasttext_hq": pa.array([None, 0.49, 0.5, 0.9, 0.91])})
     stage = FastText(model="m", label="hq", min_score=0.5, max_score=0.9)
@@ -202,7 +239,7 @@ def test_a_model_can_be_in_object_storage(s3, model):
 
 def test_a_published_model(data):
     """The language identifier is a supervised model, so its probabilities are ``lang_score``."""
-    model = language_id._path()
+    model = language_id.model_path()
     path = data / "docs" / "docs-00000.parquet"
     texts = pq.read_table(path, columns=["text"])["text"][::150]
     langs, lang_scores = (column.to_pylist() for column in language_id.identify_languages(texts))

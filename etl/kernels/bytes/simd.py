@@ -25,11 +25,23 @@ CONTINUED: Final = bytes(range(0x80, 0xC0))
 
 NOT_ASCII: Final = bytes(range(0x80, 0x100))
 
+LANES: Final = 16
+"""The numbers of 32 bits that ``add_floats`` and ``fnv_steps`` compute at once."""
+
+FNV_BASIS: Final = 2166136261
+"""The FNV-1a hash of no bytes, 32 bits."""
+
+FNV_PRIME: Final = 16777619
+"""The factor of each step of FNV-1a, 32 bits."""
+
 _Generate = Callable[[Any, Any, Any, Any], Any]  # context, builder, signature, values -> value
 _INT64: Final = ir.IntType(64)
 _BYTES: Final = ir.VectorType(ir.IntType(8), SIZE)
 _NUMBERS: Final = 8
 _HALF: Final = ir.VectorType(_INT64, _NUMBERS // 2)
+_FLOATS: Final = ir.VectorType(ir.FloatType(), LANES)
+_LANE_BYTES: Final = ir.VectorType(ir.IntType(8), LANES)
+_HASHES: Final = ir.VectorType(ir.IntType(32), LANES)
 _NO_POISON: Final = ir.Constant(ir.IntType(1), 0)  # ctlz and cttz are defined for 0
 
 
@@ -51,6 +63,52 @@ def _copy_64(_: Any, to: Any, offset: Any, data: Any, at: Any) -> tuple[Any, _Ge
         return context.get_dummy_value()
 
     return types.void(to, types.intp, data, types.intp), generate
+
+
+def _load_float(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        place = _pointer(context, builder, ir.FloatType(), signature.args[0], *values)
+        return builder.load(place, align=1)
+
+    return types.float32(data, types.intp), generate
+
+
+def _add_floats(_: Any, sums: Any, first: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        sums, _, data, _ = signature.args
+        place = _pointer(context, builder, _FLOATS, sums, *values[:2])
+        added = builder.load(_pointer(context, builder, _FLOATS, data, *values[2:]), align=1)
+        builder.store(builder.fadd(builder.load(place, align=1), added), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(sums, types.intp, data, types.intp), generate
+
+
+def _fnv_steps(
+    _: Any, hashes: Any, first: Any, data: Any, at: Any, widths: Any, start: Any, least: Any
+) -> tuple[Any, _Generate]:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        hashes, _, data, _, widths, _, _ = signature.args
+        place = _pointer(context, builder, _HASHES, hashes, *values[:2])
+        before = builder.load(place, align=1)
+        loaded = builder.load(_pointer(context, builder, _LANE_BYTES, data, *values[2:4]), align=1)
+        mixed = builder.xor(before, builder.sext(loaded, _HASHES))
+        stepped = builder.mul(mixed, ir.Constant(_HASHES, [FNV_PRIME] * LANES))
+        given = builder.load(_pointer(context, builder, _LANE_BYTES, widths, *values[4:6]), align=1)
+        lane = builder.insert_element(
+            ir.Constant(_LANE_BYTES, ir.Undefined),
+            builder.trunc(values[6], ir.IntType(8)),
+            ir.Constant(ir.IntType(32), 0),
+        )
+        zeros = ir.Constant(_HASHES, [0] * LANES)
+        leasts = builder.shuffle_vector(lane, lane, zeros)
+        longer = builder.icmp_signed(">", given, leasts)
+        builder.store(builder.select(longer, stepped, before), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(
+        hashes, types.intp, data, types.intp, widths, types.intp, types.int64
+    ), generate
 
 
 def _count_ones(_: Any, mask: Any) -> tuple[Any, _Generate]:
@@ -144,6 +202,23 @@ copy_64: Final[Callable[[NDArray[np.uint8], int, NDArray[np.uint8], int], None]]
     _copy_64
 )
 """Copy SIZE bytes to an offset of the first array from one of the second. Both must be long enough."""
+
+load_float: Final[Callable[[NDArray[np.uint8], int], float]] = intrinsic(_load_float)
+"""Return the float32 whose four bytes begin at an offset of an array, aligned or not. All must exist."""
+
+add_floats: Final[Callable[[NDArray[np.float32], int, NDArray[Any], int], None]] = intrinsic(
+    _add_floats
+)
+"""Add LANES numbers of the second array, float32 or their bytes, to those of the first.
+
+Offsets count the items of the array before them. Both arrays must be long enough.
+"""
+
+fnv_steps: Final[Callable[..., None]] = intrinsic(_fnv_steps)
+"""Replace LANES hashes (uint32) by those after one more byte each (int8), where a width is more than a limit.
+
+Three pairs of an array and an offset: hashes, bytes and widths (int8); then the limit.
+"""
 
 count_ones: Final[Callable[[int], int]] = intrinsic(_count_ones)
 """Return how many bits are set."""

@@ -1,0 +1,1 @@
+"""Kernels that classify texts with fastText models."""
