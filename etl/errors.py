@@ -128,7 +128,7 @@ class StageError(TokenlakeError):
 
 
 class LimitError(TokenlakeError):
-    """A unit of work exceeded its time limit; it is quarantined."""
+    """A unit of work exceeded its time limit, or workers died on it; it is quarantined."""
 
 
 class TokenizerError(TokenlakeError):

@@ -230,6 +230,15 @@ def test_an_index_is_read_without_torch(module: str) -> None:
     assert result.stdout.split() == []
 
 
+@pytest.mark.parametrize("module", ["etl.job.run", "etl.job.cost_estimate"])
+def test_planning_loads_no_dask(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({{*sys.modules}} & {{'dask', 'distributed'}}))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == []
+
+
 @pytest.mark.parametrize("folder", LINKS)
 def test_a_top_level_folder_is_linked_into_the_package(folder: str) -> None:
     link = ROOT / "etl" / folder

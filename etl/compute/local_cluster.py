@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import signal
 import warnings
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from distributed import Client, LocalCluster
 
+from etl.compute.cores import num_cores
 from etl.compute.machine_folder import machine_folders
 from etl.compute.request import ClusterRequest
 from etl.storage.file_sets import remove_unused
@@ -58,11 +58,6 @@ def _num_workers(request: ClusterRequest) -> int:
     if request.planned_bytes is None:
         return num_cores()
     return min(num_cores(), max(math.ceil(request.planned_bytes / _BYTES_PER_WORKER), 1))
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process can use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _leave_interrupts_to_the_driver() -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from distributed.security import Security
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 Workers = int | Literal["auto"] | None
 """How many workers a run wants; auto: for its input; None: as many as the cluster has by default."""
@@ -24,6 +25,6 @@ class ClusterRequest:
 
     workers: Workers = None
     memory_limit: str | None = None
-    security: Security | None = None
+    security: "Security | None" = None
     planned_bytes: int | None = None
     report: Callable[[str], None] = ignore

@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import dask.dataframe as dd
 import pandas as pd
-from distributed import Client, Future, as_completed, get_worker
+from distributed import Client, Future, KilledWorker, as_completed, get_worker
 from distributed.client import CancelledError
 
-from etl.compute.cluster import raise_if_scheduler_lost
+from etl.compute.connect import raise_if_scheduler_lost
 from etl.compute.time_limit import run_with_time_limit
 from etl.errors import LimitError, StageError, TokenlakeError
 
@@ -41,7 +41,8 @@ def map_unordered(
     """Call ``function(*unit)`` on the workers for each unit; yield each unit with its result or error.
 
     Results are small and never None; this process unpickles them. ``label`` names the tasks on the
-    dashboard. A unit that takes longer than ``time_limit`` seconds yields a LimitError and is not retried.
+    dashboard. A unit that takes longer than ``time_limit`` seconds yields a LimitError and is not retried; so
+    does one on which several workers died.
     Closing the iterator cancels the remaining units. Raises ClusterError if the scheduler is lost.
     """
     remaining = iter(units)
@@ -73,7 +74,8 @@ def map_unordered(
             done = completed.next_batch()
             answers = client.gather(dict(enumerate(done)), errors="skip")  # all in one message
             finished = [running.pop(future) for future in done]
-            errors = {i: done[i].exception() for i, answer in answers.items() if answer is None}
+            failed = [i for i, answer in answers.items() if answer is None]
+            errors = {i: _describe_deaths(done[i].exception()) for i in failed}
             _raise_if_forgotten(client, errors.values())
             _release(done)
             if len(running) <= window // 2:
@@ -82,6 +84,17 @@ def map_unordered(
                 yield unit, errors.get(i, answers[i])
     finally:
         _release(running)
+
+
+def _describe_deaths(error: BaseException | None) -> BaseException | None:
+    """Return the error of a task, or a LimitError if its workers died."""
+    if not isinstance(error, KilledWorker):
+        return error
+    return LimitError(
+        f"{error.allowed_failures + 1} workers died on it: they ran out of memory, their code ended the "
+        "process, or native code hung beyond the time limit (see the worker logs)",
+        hint="try a larger --memory-limit or fewer --workers",
+    )
 
 
 def _release(futures: Iterable[Future[Any]]) -> None:

@@ -4,10 +4,12 @@ import os
 import socket
 import time
 from dataclasses import dataclass
-
-from distributed import Client
+from typing import TYPE_CHECKING
 
 from etl.storage.usage import StoreUsage, store_usage
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _SECONDS = 1.0  # between two looks at the workers
 _SHARE = 0.02  # of the time, at most, for asking all workers
@@ -34,7 +36,7 @@ class UsageMeter:
     Workers that are lost count up to when they were last asked.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: "Client") -> None:
         self._client = client
         self.cores = sum(client.nthreads().values())
         self.core_seconds = 0.0

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
-from etl.compute.local_cluster import num_cores
+from etl.compute.cores import num_cores
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.job.plan import Plan

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from distributed import KilledWorker
-
 from etl import schemas
 from etl.compute.usage import UsageMeter
 from etl.delta.table import Table
-from etl.errors import TokenlakeError, error_line
+from etl.errors import LimitError, TokenlakeError, error_line
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
@@ -111,7 +109,7 @@ class RunCommits:
 
     def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
         """Quarantine a unit, with the error that its task raised."""
-        if not isinstance(error, TokenlakeError):
+        if not isinstance(error, TokenlakeError) or isinstance(error, LimitError):
             self.check_run()  # perhaps a worker of another version could not read it
         text = _error_text(error, location[0])
         self.report.add_quarantined(self._notes.put(step, *location, text))
@@ -263,12 +261,6 @@ def load_reference_tokenizer(stage: Tokenize) -> Encoder:
 
 def _error_text(error: BaseException, source: str) -> str:
     """Return an error in one line, to be shown next to the name of the input file."""
-    if isinstance(error, KilledWorker):
-        return (
-            f"{error.allowed_failures + 1} workers died on it: they ran out of memory, their code ended "
-            "the process, or native code hung beyond the time limit (see the worker logs); try a "
-            "larger --memory-limit or fewer --workers"
-        )
     if not isinstance(error, TokenlakeError):
         return repr(error)
     elsewhere = f"{error.where}: " if error.where not in (None, source) else ""

@@ -13,8 +13,9 @@ from distributed import Client
 from typer.testing import CliRunner
 
 from etl.cli.app import app
-from etl.compute.cluster import CLUSTERS, Cluster, ClusterType, find_cluster_type
-from etl.compute.local_cluster import num_cores
+from etl.compute.cluster import Cluster
+from etl.compute.connect import CLUSTERS, ClusterType, find_cluster_type
+from etl.compute.cores import num_cores
 from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.request import ClusterRequest
 from etl.compute.submit import map_unordered

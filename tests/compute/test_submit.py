@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from etl.compute.cluster import raise_if_scheduler_lost
+from etl.compute.connect import raise_if_scheduler_lost
 from etl.compute.submit import compute_frame, map_unordered
 from etl.errors import ClusterError, StageError, StorageError
 from tests.helpers.cluster import cluster

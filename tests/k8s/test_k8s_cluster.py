@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from etl.cli.app import app
-from etl.compute.cluster import Cluster, steady_workers
+from etl.compute.cluster import Cluster
+from etl.compute.connect import steady_workers
 from etl.compute.kubernetes import dask_cluster
 from etl.errors import ClusterError
 from tests.helpers.kubernetes_api import KubernetesApi, event, kubernetes_api, now, pod

@@ -1,0 +1,177 @@
+"""Connect to clusters of all types; `Cluster` describes them."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Final, Protocol
+
+import dask
+from distributed import Client
+from distributed.client import CancelledError, ClosedClientError
+from distributed.comm import CommClosedError
+from distributed.security import Security
+
+from etl.compute.certificates import tls_settings
+from etl.compute.cluster import Cluster
+from etl.compute.kubernetes.connect import (
+    KubernetesClient,
+    connect_to_kubernetes,
+    without_spot_workers,
+)
+from etl.compute.local_cluster import start_local_cluster
+from etl.compute.missing_workers import reporting_missing_workers
+from etl.compute.request import ClusterRequest
+from etl.compute.slurm import connect_to_slurm
+from etl.compute.time_limit import TIME_LIMIT
+from etl.compute.worker_settings import DASK_SETTINGS
+from etl.errors import ClusterError, nearest_names
+
+_TIMEOUT = "15s"  # for connecting to a scheduler
+
+
+class ClusterType(Protocol):
+    """A function that connects a client to clusters of one type, for the duration of a context.
+
+    ``address`` is the address that the user gave; None means this machine. A type without its own workers
+    ignores what ``request`` says of them. Raises ClusterError if the cluster cannot be used.
+    """
+
+    def __call__(  # noqa: D102 - described by the class
+        self, address: str | None, request: ClusterRequest, /
+    ) -> AbstractContextManager[Client]: ...
+
+
+@contextmanager
+def connect_to_scheduler(address: str | None, request: ClusterRequest) -> Iterator[Client]:
+    """Connect to a running scheduler, which keeps running."""
+    try:
+        client = Client(address, timeout=_TIMEOUT, security=request.security)
+    except (OSError, TypeError, ValueError, TimeoutError) as error:
+        # Dask raises TypeError if tls:// is used without certificates.
+        raise ClusterError(
+            f"the scheduler does not respond ({error})",
+            where=address,
+            hint="write tcp://host:8786 and check that a scheduler runs there; "
+            "a scheduler with certificates needs tls://host:8786 and --tls DIR",
+        ) from error
+    with client:
+        yield client
+
+
+CLUSTERS: Final[Mapping[str | None, ClusterType]] = {
+    None: start_local_cluster,
+    "tcp": connect_to_scheduler,
+    "tls": connect_to_scheduler,
+    "k8s": connect_to_kubernetes,
+    "slurm": connect_to_slurm,
+}
+"""The types of clusters by the scheme of an address (``tls://...``, ``k8s:FILE``); None: no address."""
+
+
+@contextmanager
+def connect_cluster(
+    address: str | None, request: ClusterRequest, tls: str | None
+) -> Iterator[Client]:
+    """Connect a client for the duration of the context, as ``Cluster.connect`` does."""
+    cluster_type = find_cluster_type(address)
+    request = replace(request, security=_security(address, tls))
+    with (
+        _without_client_log(),
+        dask.config.set(DASK_SETTINGS),
+        cluster_type(address, request) as client,
+        reporting_missing_workers(client, request.report),
+    ):
+        yield client
+
+
+def _security(address: str | None, tls: str | None) -> Security | None:
+    """Return the TLS settings of all roles; None means those of Dask's own configuration."""
+    if tls is None:
+        return None
+    if _scheme(address) == "tcp":
+        raise ClusterError(
+            "certificates require a tls:// address",
+            where=address,
+            hint="write tls://host:8786",
+        )
+    return tls_settings(tls)
+
+
+@contextmanager
+def connect(
+    cluster: Cluster | Client | None, planned_bytes: int | None = None
+) -> Iterator[tuple[Client, float | None]]:
+    """Yield a client of a cluster (default: that of this machine) and its time limit, as for ``Cluster``.
+
+    An existing client is yielded as it is.
+    """
+    if isinstance(cluster, Client):
+        with dask.config.set(DASK_SETTINGS):
+            yield cluster, TIME_LIMIT
+        return
+    cluster = cluster or Cluster()
+    with cluster.connect(planned_bytes) as client:
+        yield client, cluster.time_limit
+
+
+@contextmanager
+def _without_client_log() -> Iterator[None]:
+    """Hide tracebacks that Dask's client logs: of attempts to reconnect, and of waits that Ctrl-C ends."""
+    logs = [logging.getLogger(name) for name in ("distributed.client", "asyncio")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
+
+
+def find_cluster_type(address: str | None) -> ClusterType:
+    """Return the type of the cluster at an address; raise ClusterError if its scheme is unknown."""
+    scheme = _scheme(address)
+    if scheme not in CLUSTERS:
+        known = [name for name in CLUSTERS if name is not None]
+        raise ClusterError(
+            f"unknown type of cluster {scheme!r}",
+            where=address,
+            hint=nearest_names(str(scheme), known),
+        )
+    return CLUSTERS[scheme]
+
+
+def _scheme(address: str | None) -> str | None:
+    """Return the scheme of an address; without one (``host:8786``) it is ``tcp``, as in Dask."""
+    if address is None:
+        return None
+    scheme, separator, rest = address.partition(":")
+    is_of_file = scheme.isalnum() and bool(rest) and not rest.isdigit()
+    return scheme if separator and is_of_file else "tcp"
+
+
+@contextmanager
+def steady_workers(client: Client) -> Iterator[None]:
+    """Compute without workers that may be preempted: a shuffle starts again when it loses a worker."""
+    if isinstance(client, KubernetesClient):
+        with without_spot_workers(client):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def raise_if_scheduler_lost(client: Client) -> Iterator[None]:
+    """Raise ClusterError for the errors that Dask raises when its scheduler is lost."""
+    try:
+        yield
+    except (CancelledError, ClosedClientError, OSError, RuntimeError) as error:
+        is_of_dask = isinstance(error, CancelledError | ClosedClientError | CommClosedError)
+        if not is_of_dask and client.status == "running":
+            raise  # an error of a file or a stage
+        raise ClusterError(
+            "the scheduler was lost, and with it the work in progress",
+            where=client.scheduler.address if client.scheduler is not None else None,
+            hint="run again: committed work is kept, and the rest is done then",
+        ) from error
