@@ -56,8 +56,8 @@ LIBRARIES = {
     "distributed": (
         "etl.compute.*",
         "etl.dedup.*",
+        "etl.job.do_work",
         "etl.job.run",
-        "etl.job.run_commits",
         "etl.job.run_context",
         "etl.job.shipped_files",
         "etl.job.shuffle",

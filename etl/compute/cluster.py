@@ -52,3 +52,22 @@ class Cluster:
         )
         with connect_cluster(self.address, request, self.tls) as client:
             yield client
+
+
+@contextmanager
+def connect(
+    cluster: "Cluster | Client | None", planned_bytes: int | None = None
+) -> "Iterator[tuple[Client, float | None]]":
+    """Yield a client of a cluster (default: that of this machine) and its time limit, as for ``Cluster``.
+
+    An existing client is yielded as it is.
+    """
+    if cluster is None or isinstance(cluster, Cluster):
+        cluster = cluster or Cluster()
+        with cluster.connect(planned_bytes) as client:
+            yield client, cluster.time_limit
+        return
+    from etl.compute.connect import with_settings
+
+    with with_settings():
+        yield cluster, TIME_LIMIT

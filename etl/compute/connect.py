@@ -1,4 +1,4 @@
-"""Connect to clusters of all types; `Cluster` describes them."""
+"""Connect a client to a cluster of any type."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,6 @@ from distributed.comm import CommClosedError
 from distributed.security import Security
 
 from etl.compute.certificates import tls_settings
-from etl.compute.cluster import Cluster
 from etl.compute.kubernetes.connect import (
     KubernetesClient,
     connect_to_kubernetes,
@@ -23,7 +22,6 @@ from etl.compute.local_cluster import start_local_cluster
 from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.request import ClusterRequest
 from etl.compute.slurm import connect_to_slurm
-from etl.compute.time_limit import TIME_LIMIT
 from etl.compute.worker_settings import DASK_SETTINGS
 from etl.errors import ClusterError, nearest_names
 
@@ -78,11 +76,17 @@ def connect_cluster(
     request = replace(request, security=_security(address, tls))
     with (
         _without_client_log(),
-        dask.config.set(DASK_SETTINGS),
+        with_settings(),
         cluster_type(address, request) as client,
         reporting_missing_workers(client, request.report),
     ):
         yield client
+
+
+def with_settings() -> AbstractContextManager[None]:
+    """Return a context with our settings of Dask."""
+    settings: AbstractContextManager[None] = dask.config.set(DASK_SETTINGS)
+    return settings
 
 
 def _security(address: str | None, tls: str | None) -> Security | None:
@@ -96,23 +100,6 @@ def _security(address: str | None, tls: str | None) -> Security | None:
             hint="write tls://host:8786",
         )
     return tls_settings(tls)
-
-
-@contextmanager
-def connect(
-    cluster: Cluster | Client | None, planned_bytes: int | None = None
-) -> Iterator[tuple[Client, float | None]]:
-    """Yield a client of a cluster (default: that of this machine) and its time limit, as for ``Cluster``.
-
-    An existing client is yielded as it is.
-    """
-    if isinstance(cluster, Client):
-        with dask.config.set(DASK_SETTINGS):
-            yield cluster, TIME_LIMIT
-        return
-    cluster = cluster or Cluster()
-    with cluster.connect(planned_bytes) as client:
-        yield client, cluster.time_limit
 
 
 @contextmanager

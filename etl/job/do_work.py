@@ -5,8 +5,8 @@ from collections.abc import Callable
 from distributed import Client
 
 from etl import storage
-from etl.compute.cluster import Cluster
-from etl.compute.connect import connect, raise_if_scheduler_lost, steady_workers
+from etl.compute.cluster import Cluster, connect
+from etl.compute.connect import raise_if_scheduler_lost, steady_workers
 from etl.compute.usage import UsageMeter
 from etl.compute.worker_versions import WorkerVersions
 from etl.job.cost_estimate import estimate_cost

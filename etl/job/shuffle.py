@@ -26,8 +26,8 @@ from typing import Any
 from distributed import Client
 
 from etl import schemas, storage
-from etl.compute.cluster import Cluster
-from etl.compute.connect import connect, raise_if_scheduler_lost
+from etl.compute.cluster import Cluster, connect
+from etl.compute.connect import raise_if_scheduler_lost
 from etl.compute.versions import library_versions
 from etl.compute.worker_versions import WorkerVersions
 from etl.delta.data_file import DataFile

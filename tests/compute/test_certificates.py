@@ -46,7 +46,7 @@ def test_existing_certificates_are_not_overwritten(folder: str) -> None:
 def test_a_run_works_over_tls_and_outsiders_are_refused(
     recipe: Recipe, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.compute.cluster._TIMEOUT", "2s")
+    monkeypatch.setattr("etl.compute.connect._TIMEOUT", "2s")
     stranger = tmp_path / "other-certs"
     certificates.make_certificates(stranger)
     with Cluster(workers=2, tls=folder).connect() as client:
@@ -68,8 +68,7 @@ def test_a_run_works_over_tls_and_outsiders_are_refused(
 
 
 def test_a_client_certificate_is_not_valid_for_a_scheduler(folder: str) -> None:
-    security = Cluster(tls=folder)._security()
-    assert security is not None
+    security = certificates.tls_settings(folder)
     shake_hands(security)
     security.tls_scheduler_cert = security.tls_scheduler_key = certificates.find_certificates(
         folder

@@ -63,7 +63,7 @@ def test_a_local_cluster_has_a_worker_per_core(planned_bytes: int | None) -> Non
 def test_an_unreachable_scheduler_is_reported(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etl.compute.cluster._TIMEOUT", "1s")
+    monkeypatch.setattr("etl.compute.connect._TIMEOUT", "1s")
     with pytest.raises(ClusterError, match="the scheduler does not respond"):
         run(recipe, cluster=Cluster(address=f"tcp://127.0.0.1:{free_ports(1)[0]}"))
 
