@@ -33,6 +33,7 @@ class UnitsToDo:
     unkeyed: int = 0  # deduplicated, but their keys are not written
     untokenized: int = 0
     num_bytes: int = 0  # of the files of the units that are undecided or untokenized
+    unkeyed_bytes: int = 0  # of the files of the unkeyed units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,11 @@ class Plan:
     def num_bytes(self) -> int:
         """The bytes of the splits to read, whose list may be on the disk."""
         return sum(split.bytes for split in self.splits)
+
+    @property
+    def planned_bytes(self) -> int:
+        """The bytes of the splits to read, and of the documents that later steps have not processed yet."""
+        return self.num_bytes + max(self.units.num_bytes, self.units.unkeyed_bytes)
 
     @property
     def rebuilt(self) -> tuple[Step, ...]:
@@ -227,20 +233,21 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
         return UnitsToDo()  # no unit exists
     units = SpilledList(kept_units(table))
     duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
-    unkeyed = 0
+    unkeyed: list[int] = []  # bytes
     if duplicates is not None and "duplicates" not in begin:
         keys = KeysTable(duplicates)
         decided = (unit for unit in units if duplicates.is_done(duplicates.key(unit.key)))
-        unkeyed = sum(not keys.has(unit.key) for unit in decided)
+        unkeyed = [unit.size for unit in decided if not keys.has(unit.key)]
     if tokens is not None and "tokens" not in begin:
         _check_origins(tokens, units)
     undecided = _count_open(units, duplicates, is_new="duplicates" in begin)
     untokenized = _count_open(units, tokens, is_new="tokens" in begin)
     return UnitsToDo(
         undecided=undecided[0],
-        unkeyed=unkeyed,
+        unkeyed=len(unkeyed),
         untokenized=untokenized[0],
         num_bytes=max(undecided[1], untokenized[1]),
+        unkeyed_bytes=sum(unkeyed),
     )
 
 

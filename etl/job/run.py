@@ -51,7 +51,7 @@ def run(
     if start.plan.has_work():
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
-        with connect(cluster, start.plan.num_bytes) as (client, time_limit):
+        with connect(cluster, start.plan.planned_bytes) as (client, time_limit):
             if on_client is not None:
                 on_client(client)
             storage.check_conditional_writes(str(recipe.lake))
