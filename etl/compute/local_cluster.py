@@ -22,10 +22,11 @@ _BYTES_PER_WORKER = 8 << 20
 @contextmanager
 def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
+    wanted = request.workers
     with warnings.catch_warnings():  # Dask then picks another dashboard port
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         cluster = LocalCluster(
-            n_workers=_num_workers(request),
+            n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
             threads_per_worker=1,
             memory_limit=request.memory_limit or "auto",
             security=request.security,
@@ -51,13 +52,15 @@ def start_in_process() -> Iterator[Client]:
         yield client
 
 
-def _num_workers(request: ClusterRequest) -> int:
-    """Return the number of workers that a run asks for, or as many as pay for their start."""
-    if isinstance(request.workers, int):
-        return request.workers
-    if request.planned_bytes is None:
+def local_workers(planned_bytes: int | None) -> int:
+    """Return as many workers as pay for their start, at most one per core: for unknown input one per core.
+
+    >>> local_workers(1000)
+    1
+    """
+    if planned_bytes is None:
         return num_cores()
-    return min(num_cores(), max(math.ceil(request.planned_bytes / _BYTES_PER_WORKER), 1))
+    return min(num_cores(), max(math.ceil(planned_bytes / _BYTES_PER_WORKER), 1))
 
 
 def num_cores() -> int:
