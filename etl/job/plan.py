@@ -1,10 +1,11 @@
 """Compare a recipe with its lake: a ``Plan`` of the tables to create and the splits to read."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
+from typing import Any
 
 from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
@@ -294,10 +295,19 @@ def _tables_to_begin(
 def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
     assert ledger.table is not None
     record = find_record(ledger.table)
-    changes = [] if record is None else differences(record.canonical, recipe.canonical())
+    changes: Iterable[str] = ()
+    if record is not None:
+        old, new = _content(record.canonical, recipe), _content(recipe.canonical(), recipe)
+        changes = differences(old, new)
     shown = "; ".join(islice(changes, 5)) or "the recipe's fingerprint differs"
     return MismatchError(
         f"the table {step!r} was created by a different recipe ({shown})",
         where=ledger.url,
         hint="use another --lake, or pass --rebuild (older versions stay readable)",
     )
+
+
+def _content(canonical: Mapping[str, Any], like: Recipe) -> dict[str, Any]:
+    """Return the settings of a canonical recipe without names, locations and the split size."""
+    source = {key: canonical["source"].get(key) for key in like.source.identity()}
+    return {**canonical, "source": source, "name": None, "lake": None}

@@ -196,8 +196,9 @@ def test_a_different_recipe_is_refused_and_rebuilds_on_request(
 def test_another_tokenizer_rebuilds_only_the_tokens(client: Client, recipe: Recipe) -> None:
     first = run(recipe, cluster=client)
     stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
-    changed = recipe.model_copy(update={"stages": tuple(stages)})
-    with pytest.raises(MismatchError, match="append_eos"):
+    source = recipe.source.model_copy(update={"split_bytes": 9000})
+    changed = recipe.model_copy(update={"stages": tuple(stages), "source": source, "name": "other"})
+    with pytest.raises(MismatchError, match=r"\(stages\.tokenize\.append_eos: True -> False\)"):
         run(changed, cluster=client)
     documents = rows(recipe.lake, "documents")
     report = run(changed, cluster=client, rebuild=True)
