@@ -1,7 +1,6 @@
 """Start a cluster on this machine: single-threaded worker processes, at most one per core by default."""
 
 import logging
-import math
 import signal
 import warnings
 from collections.abc import Iterator
@@ -10,22 +9,20 @@ from pathlib import Path
 
 from distributed import Client, LocalCluster
 
-from etl.compute.cores import num_cores
+from etl.compute.cores import local_workers
 from etl.compute.machine_folder import machine_folders
 from etl.compute.request import ClusterRequest
 from etl.storage.file_sets import remove_unused
-
-# A worker needs 2 seconds of CPU time to start, in which another one processes about this much.
-_BYTES_PER_WORKER = 8 << 20
 
 
 @contextmanager
 def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
+    wanted = request.workers
     with warnings.catch_warnings():  # Dask then picks another dashboard port
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         cluster = LocalCluster(
-            n_workers=_num_workers(request),
+            n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
             threads_per_worker=1,
             memory_limit=request.memory_limit or "auto",
             security=request.security,
@@ -49,15 +46,6 @@ def start_in_process() -> Iterator[Client]:
         processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
     ) as client:
         yield client
-
-
-def _num_workers(request: ClusterRequest) -> int:
-    """Return the number of workers that a run asks for, or as many as pay for their start."""
-    if isinstance(request.workers, int):
-        return request.workers
-    if request.planned_bytes is None:
-        return num_cores()
-    return min(num_cores(), max(math.ceil(request.planned_bytes / _BYTES_PER_WORKER), 1))
 
 
 def _leave_interrupts_to_the_driver() -> None:

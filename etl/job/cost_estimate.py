@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
-from etl.compute.cores import num_cores
+from etl.compute.cores import local_workers
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.job.plan import Plan
@@ -124,7 +124,7 @@ class Estimate:
 def estimate_cost(
     plan: Plan, *, workers: int | None = None, tables: Iterable[Table] | None = None
 ) -> Estimate:
-    """Estimate what a planned run needs, with a number of workers (default: one per core of this machine).
+    """Estimate what a planned run needs, with a number of workers (default: those of a local run).
 
     ``tables`` are those of the lake; by default they are opened.
     """
@@ -141,7 +141,8 @@ def estimate_cost(
     units = max(plan.units.undecided, plan.units.untokenized)
     seconds = text * sum(basis.seconds(part) for part in _first_parts(recipe))
     seconds += (text + old) * sum(basis.seconds(part) for part in _later_parts(recipe))
-    workers = min(workers or num_cores(), max(len(plan.splits), units))
+    workers = workers or local_workers(plan.planned_bytes)
+    workers = min(workers, max(len(plan.splits), units))
     files = _num_files(recipe, len(plan.splits), units)
     added = _stored_bytes(recipe, basis, text, old) + (0 if basis.run_id else files * _FILE_BYTES)
     later_reads = round((text + old) * stored * _num_later_passes(recipe))

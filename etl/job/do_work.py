@@ -31,7 +31,7 @@ def do_work(
 ) -> None:
     """Do the work that was planned; raises as ``run`` does."""
     recipe = start.plan.recipe
-    with connect(cluster, start.plan.num_bytes) as (client, time_limit):
+    with connect(cluster, start.plan.planned_bytes) as (client, time_limit):
         if on_client is not None:
             on_client(client)
         storage.check_conditional_writes(str(recipe.lake))

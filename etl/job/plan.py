@@ -1,10 +1,11 @@
 """Compare a recipe with its lake: a ``Plan`` of the tables to create and the splits to read."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
+from typing import Any
 
 from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
@@ -33,6 +34,7 @@ class UnitsToDo:
     unkeyed: int = 0  # deduplicated, but their keys are not written
     untokenized: int = 0
     num_bytes: int = 0  # of the files of the units that are undecided or untokenized
+    unkeyed_bytes: int = 0  # of the files of the unkeyed units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,11 @@ class Plan:
     def num_bytes(self) -> int:
         """The bytes of the splits to read, whose list may be on the disk."""
         return sum(split.bytes for split in self.splits)
+
+    @property
+    def planned_bytes(self) -> int:
+        """The bytes of the splits to read, and of the documents that later steps have not processed yet."""
+        return self.num_bytes + max(self.units.num_bytes, self.units.unkeyed_bytes)
 
     @property
     def rebuilt(self) -> tuple[Step, ...]:
@@ -227,20 +234,21 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
         return UnitsToDo()  # no unit exists
     units = SpilledList(kept_units(table))
     duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
-    unkeyed = 0
+    unkeyed: list[int] = []  # bytes
     if duplicates is not None and "duplicates" not in begin:
         keys = KeysTable(duplicates)
         decided = (unit for unit in units if duplicates.is_done(duplicates.key(unit.key)))
-        unkeyed = sum(not keys.has(unit.key) for unit in decided)
+        unkeyed = [unit.size for unit in decided if not keys.has(unit.key)]
     if tokens is not None and "tokens" not in begin:
         _check_origins(tokens, units)
     undecided = _count_open(units, duplicates, is_new="duplicates" in begin)
     untokenized = _count_open(units, tokens, is_new="tokens" in begin)
     return UnitsToDo(
         undecided=undecided[0],
-        unkeyed=unkeyed,
+        unkeyed=len(unkeyed),
         untokenized=untokenized[0],
         num_bytes=max(undecided[1], untokenized[1]),
+        unkeyed_bytes=sum(unkeyed),
     )
 
 
@@ -287,10 +295,19 @@ def _tables_to_begin(
 def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
     assert ledger.table is not None
     record = find_record(ledger.table)
-    changes = [] if record is None else differences(record.canonical, recipe.canonical())
+    changes: Iterable[str] = ()
+    if record is not None:
+        old, new = _content(record.canonical, recipe), _content(recipe.canonical(), recipe)
+        changes = differences(old, new)
     shown = "; ".join(islice(changes, 5)) or "the recipe's fingerprint differs"
     return MismatchError(
         f"the table {step!r} was created by a different recipe ({shown})",
         where=ledger.url,
         hint="use another --lake, or pass --rebuild (older versions stay readable)",
     )
+
+
+def _content(canonical: Mapping[str, Any], like: Recipe) -> dict[str, Any]:
+    """Return the settings of a canonical recipe without names, locations and the split size."""
+    source = {key: canonical["source"].get(key) for key in like.source.identity()}
+    return {**canonical, "source": source, "name": None, "lake": None}

@@ -68,6 +68,13 @@ def test_an_estimate_comes_from_the_runs_of_the_lake(
     assert second.usage.stored_bytes == pytest.approx(done.used.stored_bytes * share, rel=0.01)
 
 
+def test_the_estimate_has_the_workers_that_a_run_starts(recipe: Recipe) -> None:
+    """Little input has one worker: more would not pay for their start."""
+    plan = make_plan(recipe)
+    assert len(plan.splits) > 1
+    assert estimate_cost(plan) == estimate_cost(plan, workers=1)
+
+
 def test_units_that_were_read_before_are_part_of_the_estimate(
     client: Client, recipe: Recipe
 ) -> None:

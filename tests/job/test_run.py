@@ -24,6 +24,7 @@ from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
 from etl.lake.commit_info import fields_of
 from etl.lake.epochs import epoch_of, open_lake
+from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
@@ -31,6 +32,7 @@ from etl.schemas import LOSSES
 from etl.sources import Split, count_records, list_splits, number_splits
 from etl.stages import Python, Url
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
+from tests.helpers.damage import paths
 from tests.helpers.lake_rows import addresses, rows
 from tests.helpers.paths import at
 
@@ -84,6 +86,20 @@ def test_running_again_does_nothing(client: Client, recipe: Recipe) -> None:
     again = run(recipe)  # without a client: nothing to do, so no cluster is started
     assert again.versions == first.versions
     assert (again.rows, again.tokens) == (0, 0)
+
+
+def test_a_run_plans_to_read_documents_that_later_steps_have_not_processed(
+    client: Client, recipe: Recipe
+) -> None:
+    """The number of workers follows from it, although nothing of the source is left to read."""
+    run(recipe, cluster=client)
+    assert make_plan(recipe).planned_bytes == 0
+    kept = sum(path.stat().st_size for path in paths(recipe, "documents", "kept"))
+    stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
+    other = recipe.model_copy(update={"stages": stages})
+    assert make_plan(other, rebuild=True).planned_bytes == kept
+    KeysTable(open_ledgers(recipe)["duplicates"]).create_or_rebuild(lambda _: {})
+    assert make_plan(recipe).planned_bytes == kept
 
 
 def test_a_run_without_other_work_finishes_an_interrupted_epoch(
@@ -180,8 +196,9 @@ def test_a_different_recipe_is_refused_and_rebuilds_on_request(
 def test_another_tokenizer_rebuilds_only_the_tokens(client: Client, recipe: Recipe) -> None:
     first = run(recipe, cluster=client)
     stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
-    changed = recipe.model_copy(update={"stages": tuple(stages)})
-    with pytest.raises(MismatchError, match="append_eos"):
+    source = recipe.source.model_copy(update={"split_bytes": 9000})
+    changed = recipe.model_copy(update={"stages": tuple(stages), "source": source, "name": "other"})
+    with pytest.raises(MismatchError, match=r"\(stages\.tokenize\.append_eos: True -> False\)"):
         run(changed, cluster=client)
     documents = rows(recipe.lake, "documents")
     report = run(changed, cluster=client, rebuild=True)
