@@ -81,7 +81,7 @@ class PageFile:
     def close(self) -> None:
         """Delete the file once its pages are no longer used: this object may be part of a cycle."""
         self._file.close()
-        self._tokens = np.zeros(0, np.int32)  # the map has a descriptor of its own
+        self._tokens = np.zeros(0, np.int32)  # the map has its own descriptor
 
 
 def _temporary_file() -> IO[bytes]:
