@@ -201,6 +201,8 @@ class _Batch:
         """Compute signals of the current text: ``columns`` maps each signal to its column."""
         table = self._with_words(self.documents.select(["text", "lang"]), WORDS_OF_TEXT)
         signals = compute_signals(_select(table, rows), [*columns])
+        if "lang" in columns:
+            self._words = {}  # they were counted by the rules of another language
         for name, column in columns.items():
             if name == WORDS_OF_LINES:
                 self._words[name] = _spread(signals[name], rows)

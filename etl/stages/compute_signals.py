@@ -45,7 +45,7 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
     Signals are float64, ``lang`` is a string; null where the text is null. Each group is computed once.
     ``WORDS_OF_LINES`` may be one of the names, beside signals of the group words. If the table has the column
-    ``WORDS_OF_TEXT``, only n-grams require that texts are split.
+    ``WORDS_OF_TEXT``, only n-grams and ``WORDS_OF_LINES`` require that texts are split.
 
     >>> table = pa.table({"text": ["To be, or not to be?", None]})
     >>> compute_signals(table, ["num_words", "num_stop_words"]).select([1, 2]).to_pylist()[0]
@@ -79,7 +79,7 @@ def need_no_ngrams(names: Iterable[str]) -> bool:
 def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     documents = texts(columns["text"])
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-    repeated = not asked.isdisjoint(_REPEATED)
+    repeated, is_by_line = not asked.isdisjoint(_REPEATED), WORDS_OF_LINES in asked
     count_words = partial(
         word_counts.count_words,
         words=not asked.isdisjoint(_OF_WORDS),
@@ -88,13 +88,13 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     )
     if prefix == SPACED:
         counted = count_words(documents, by_space=True)
-    elif prefix == "" and not repeated and WORDS_OF_TEXT in columns:
+    elif not repeated and not is_by_line and prefix == "" and WORDS_OF_TEXT in columns:
         known = one_chunk(columns[WORDS_OF_TEXT]).flatten().to_numpy().reshape(-1, NUM_COUNTS)
         counted = count_words(documents, known=known)
     else:
         segmented = segmenters.PACKAGES if prefix == DICTIONARY else ()
         rows = rows_by_rules(columns.get("lang"), len(columns["text"]), segmented)
-        if WORDS_OF_LINES in asked:
+        if is_by_line:
             count_words = partial(count_words, by_line=True)
         counted = _count_by_rules(columns["text"], rows, count_words)
     count = {name: n.astype(np.float64) for name, n in counted.quality._asdict().items()}

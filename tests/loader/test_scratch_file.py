@@ -1,9 +1,13 @@
 """Temporary files of the read-ahead: what was put is read, in bounded memory, and errors name the folder."""
 
+import gc
 import os
+import resource
 import tempfile
 import tracemalloc
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import StorageError
-from etl.loader import Remote, Shuffle, TokenDataset
+from etl.loader import Format, Remote, Shuffle, TokenDataset
 from etl.loader.fetch.scratch_file import PageFile, ScratchFile
 from tests.helpers.token_tables import make_lake
 
 PAGE = 1 << 14  # tokens
+DESCRIPTORS = Path("/proc/self/fd")
+
+
+def deleted_files() -> list[str]:
+    """Return the files that this process has open, but that have no name."""
+    targets = []
+    for descriptor in DESCRIPTORS.iterdir():
+        with suppress(FileNotFoundError):  # a thread closed it, or it listed the folder
+            targets.append(str(descriptor.readlink()))
+    return sorted(target for target in targets if target.endswith(" (deleted)"))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50) | st.integers(0, 9), max_size=40))
@@ -74,6 +88,42 @@ def test_a_full_disk_is_reported(monkeypatch):
         pages.put(0, np.arange(4, dtype=np.int32))
     file.close()
     pages.close()
+
+
+def test_a_limit_of_the_size_of_files_is_reported():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"File too large(.|\n)*TMPDIR"):
+            PageFile(8)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("last", [2, 1000])
+@pytest.mark.parametrize(
+    "batch_format",
+    [Format(), Format(pad_id=0), Format(pack="best_fit")],
+    ids=["packed", "padded", "best_fit"],
+)
+@pytest.mark.skipif(not DESCRIPTORS.exists(), reason="needs /proc")
+def test_files_are_deleted_as_soon_as_a_pass_ends(tmp_path, batch_format, last):
+    lake = make_lake(tmp_path, [[[60] * 3] * 8] * 2)
+    shuffle = Shuffle(lanes=4, block_tokens=40, run_tokens=300)
+    dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle, format=batch_format)
+    dataset._index = replace(dataset._index, remote=Remote())
+    gc.collect()
+    gc.disable()  # readers and lanes form cycles
+    try:
+        before = deleted_files()
+        for _ in range(3):
+            batches = iter(dataset.batches(4))
+            for _, _ in zip(batches, range(last), strict=False):
+                pass
+            del batches
+        assert deleted_files() == before
+    finally:
+        gc.enable()
 
 
 def test_many_remote_lanes_take_little_memory(tmp_path):

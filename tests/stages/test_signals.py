@@ -169,3 +169,21 @@ def test_words_of_lines_give_those_of_cleaned_text_in_all_languages():
     assert known.equals(again)
     assert len({*known["num_segments"].to_pylist()}) == 5
     assert C4().apply(table).column_names == [*table.column_names, *C4().columns()]
+
+
+def test_words_after_c4_are_those_of_a_language_that_is_identified_there():
+    text = "Das ist im Haus von Karl-Heinz, z.B. im Garten. " * 3
+    rest = Where(keep="lang = 'de' AND num_words > 1", name="german")
+    clean = C4(min_sentences=None)
+    counted = apply(raw([text]), [Where(keep="num_words > 1"), clean, rest]).to_pylist()[0]
+    alone = apply(raw([text]), [clean, rest]).to_pylist()[0]
+    assert counted["c4_num_words"] == alone["num_words"] != counted["num_words"]
+
+
+def test_words_are_counted_by_line_before_each_c4():
+    filters = [Where(keep="num_words > 1", name=f"run {k}") for k in range(3)]
+    clean = C4(min_sentences=None)
+    stages = [filters[0], clean, filters[1], clean.model_copy(), filters[2]]
+    (row,) = apply(raw(["One [1] is here.\nopen\nTwo are here [2]."]), stages).to_pylist()
+    words = [value for name, value in row.items() if name.endswith("num_words")]
+    assert (row["reason"], words) == (None, [9, 6, 6])

@@ -57,8 +57,12 @@ class PageFile:
     def __init__(self, lanes: int) -> None:
         """Create the file; raises StorageError."""
         self._file = _temporary_file()
-        self._file.truncate(lanes * _MAX_PAGE_BYTES)  # it takes space only where it is written
-        memory = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self._file.truncate(lanes * _MAX_PAGE_BYTES)  # it takes space only where it is written
+            memory = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            self._file.close()
+            raise _scratch_error(error) from error
         self._tokens = np.frombuffer(memory, np.int32)
 
     def put(self, lane: int, tokens: np.ndarray) -> np.ndarray:
@@ -75,8 +79,9 @@ class PageFile:
         return self._tokens[offset // 4 : offset // 4 + len(tokens)]
 
     def close(self) -> None:
-        """Delete the file once its pages are no longer used."""
+        """Delete the file once its pages are no longer used: this object may be part of a cycle."""
         self._file.close()
+        self._tokens = np.zeros(0, np.int32)  # the map has its own descriptor
 
 
 def _temporary_file() -> IO[bytes]:

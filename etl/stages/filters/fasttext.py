@@ -23,8 +23,9 @@ class FastText(Filter):
     ``label`` may omit ``__label__``. The probability is stored in the column ``fasttext_<name>``; ``name``
     defaults to the label. With a list of labels, one pass over the text gives a column for each, the limits
     hold for each, and ``name`` is put before each: ``fasttext_<name>_<label>``. Texts are prepared as in DCLM
-    (Li et al. 2024, arXiv 2406.11794, mlfoundations/dclm): stripped, with lines joined by spaces, and cut to
-    the first ``max_chars`` characters if that is set. Train the model on text prepared in the same way.
+    (Li et al. 2024, arXiv 2406.11794, mlfoundations/dclm): stripped, with lines joined by spaces. If
+    ``max_chars`` is set, they are cut to that many characters first. Train the model on text prepared in the
+    same way.
 
     Only documents that no earlier stage has rejected are classified. The probability is null, and the
     document kept, if the model knows no word and no n-gram of it. Models of 64 MB or more are mapped into
