@@ -254,7 +254,7 @@ def open_megatron_gpt(folder: Path, workers: int, state: State) -> Opened:
     windows = (int(indexed.sequence_lengths.sum()) - 1) // (WINDOW - 1)
     sizes = [windows, 0, 0]
     dataset = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[0]
-    rest = range((state or 0) * BATCH, len(dataset))  # it shuffles by itself
+    rest = range((state or 0) * BATCH, len(dataset))  # the dataset has shuffled its windows
     loader = DataLoader(
         dataset, batch_size=BATCH, sampler=rest, num_workers=workers, drop_last=True
     )

@@ -29,11 +29,11 @@ def run(
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``cluster`` is the cluster to use (default: all cores of this machine) or an existing client. No cluster
-    is started if nothing remains to be done. Input that cannot be read is quarantined: the run continues,
-    and the report is not ``ok``. Raises the errors of ``make_plan``, ClusterError if the scheduler is lost
-    or a worker cannot run the recipe, and WriteError if the lake cannot be written, for example because the
-    disk is full.
+    ``cluster`` is the cluster to use (default: this machine, see ``Cluster``) or an existing client. No
+    cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
+    quarantined: the run continues, and the report is not ``ok``. Raises the errors of ``make_plan``,
+    ClusterError if the scheduler is lost or a worker cannot run the recipe, and WriteError if the lake
+    cannot be written, for example because the disk is full.
     """
     started = time.monotonic()
     check_stages(recipe)

@@ -50,9 +50,8 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
 
     Every path is listed before the first split is returned; the footers of files that may be cut are read as
     the splits are consumed. Parts read before stay as they are, and files read completely are not opened.
-    Raises SourceError if a path matches no file, if
-    the format of a file is unknown, or if a Delta table cannot be read; StorageError if a URL cannot be
-    listed.
+    Raises SourceError if a path matches no file, if the format of a file is unknown, or if a Delta table
+    cannot be read; StorageError if a URL cannot be listed.
     """
     files: dict[str, Split] = {}  # by URI: a file that two paths name is read once
     removed: dict[str, str] = {}

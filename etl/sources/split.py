@@ -44,9 +44,7 @@ class Split:
     first_row: int | None = 0  # number of the first record; None until ``number_splits`` sets it
     bytes: int = 0  # approximate size of the piece in the file, for progress
     text_bytes: int | None = None  # approximate size of its text, if known without reading it
-    offset: int | None = (
-        None  # of the first row group in the footer, if that was read to cut the file
-    )
+    offset: int | None = None  # of the first row group in the footer, if that was read to cut
     partition: tuple[tuple[str, Any], ...] = ()  # columns whose values are in the Delta log
     version: int | None = None  # of the Delta table, at which the file was live
 

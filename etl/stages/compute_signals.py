@@ -70,7 +70,7 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
 def need_no_ngrams(names: Iterable[str]) -> bool:
     """Return whether ``WORDS_OF_TEXT`` is enough for the signals of the group words among some names.
 
-    There must be one.
+    Returns False if none of them is of that group.
     """
     words = {name for name in with_needs(names) if SIGNALS[name].group == "words"}
     return len(words) > 0 and words.isdisjoint(_REPEATED)

@@ -69,9 +69,7 @@ class WordCounts(NamedTuple):
 
     quality: QualityCounts
     repeated_chars: NDArray[np.int64]  # (n-grams, n): repeated_ngrams.TOP, then DUPLICATE
-    lines: pa.Array | None = (
-        None  # the counts of each line, as ``segment_counts.to_arrow`` returns them
-    )
+    lines: pa.Array | None = None  # the counts of each line, see ``segment_counts.to_arrow``
 
 
 def count_words(

@@ -62,7 +62,9 @@ def plan_units(
         shuffle,
         overlap=0,
         window_tokens=seq_len,
-        unit_tokens=np.array([tokens for tokens, _ in units], np.int32).reshape(-1, len(run)),
+        unit_tokens=np.array([tokens for tokens, _ in units], np.int32).reshape(
+            -1, starts.shape[1]
+        ),
         first_units=np.array(first_units[:-1], np.int32)[has_units],
         first_groups=starts[has_units],
         stop_groups=stops[has_units],

@@ -80,8 +80,8 @@ class ReadAhead:
         self._ranges = Ranges(remote)
         fewest, most = _THREADS
         self._max_threads = min(max(_IN_FLIGHT_BYTES // self._part_bytes, fewest), most)
-        self._scratch = ScratchFile(max(self._part_bytes, _MIN_PART_BYTES))
-        self._page_file = PageFile(plan.lanes)
+        self.scratch = ScratchFile(max(self._part_bytes, _MIN_PART_BYTES))
+        self.pages = PageFile(plan.lanes)
         self._free_bytes = remote.ahead_bytes
         self._lanes: list[RemoteLane] = []
         self._waiting: list[tuple[int, int]] = []  # heap of (tokens requested, number of the lane)
@@ -132,18 +132,6 @@ class ReadAhead:
         uri, size = self._index.uri(self._index.path(file)), self._index.file_bytes[file]
         return self._ranges.read(uri, start, stop, size=int(size))
 
-    def read(self, slot: int, start: int, stop: int) -> bytes:
-        """Return bytes of a part from its slot."""
-        return self._scratch.read(slot, start, stop)
-
-    def free(self, slot: int) -> None:
-        """Let the slot of a part be used again."""
-        self._scratch.free(slot)
-
-    def keep(self, lane: "RemoteLane", tokens: np.ndarray) -> np.ndarray:
-        """Return the tokens of a lane's page, kept in a file until the next one."""
-        return self._page_file.put(lane.number, tokens)
-
     def _remove_requests(self, lane: "RemoteLane", file: int, start: int) -> _Request | None:
         """Remove a lane's requests up to the one for a byte of a file, and release their budget.
 
@@ -161,7 +149,7 @@ class ReadAhead:
 
     def _free_unread(self, future: "Future[int]") -> None:
         if future.exception() is None:
-            self.free(future.result())
+            self.scratch.free(future.result())
 
     def wait(self, lane: "RemoteLane") -> None:
         """Let a lane wait for budget for its next part."""
@@ -201,13 +189,13 @@ class ReadAhead:
             self._threads.append(thread)
 
     def _fetch(self, part: Part) -> int:
-        return self._scratch.put(self.request(part.file, part.start, part.stop))
+        return self.scratch.put(self.request(part.file, part.start, part.stop))
 
     def close(self) -> None:
         """Cancel all requests; a thread in the middle of a request ends after it."""
         self._ranges.stop()
-        self._scratch.close()
-        self._page_file.close()
+        self.scratch.close()
+        self.pages.close()
         for lane in self._lanes:
             lane.close()
         self._lanes.clear()
@@ -263,7 +251,7 @@ class RemoteLane:
 
     def keep(self, tokens: np.ndarray) -> np.ndarray:
         """Return the tokens of a page, kept in a file until the next one."""
-        return self._reader.keep(self, tokens)
+        return self._reader.pages.put(self.number, tokens)
 
     def read(self, group: int, start: int, size: int, more: int = 0) -> bytes:
         """Return bytes of a column of a row group from an offset, as ``Files`` does."""
@@ -277,9 +265,8 @@ class RemoteLane:
         pieces = []
         while start < stop:
             part, slot = self._hold(group, file, start)
-            last = min(stop + more, end) if stop <= part.stop else part.stop
-            last = min(last, part.stop)
-            pieces.append(self._reader.read(slot, start - part.start, last - part.start))
+            last = min(stop + more, end, part.stop)
+            pieces.append(self._reader.scratch.read(slot, start - part.start, last - part.start))
             start = last
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -290,7 +277,7 @@ class RemoteLane:
             if part.file == file and part.stop > start:
                 self._held.append((part, slot))
             else:
-                self._reader.free(slot)
+                self._reader.scratch.free(slot)
 
     def _hold(self, group: int, file: int, start: int) -> tuple[Part, int]:
         """Return the part with a byte of a row group and its slot, and keep it."""
@@ -301,7 +288,7 @@ class RemoteLane:
         return self._held[-1]
 
     def _has(self, file: int, start: int) -> bool:
-        """Return whether a byte of a file is in memory, or in the next part."""
+        """Return whether a byte of a file is in a part that the lane holds, or in the next one."""
         parts = [part for part, _ in self._held]
         if self.ahead:
             parts.append(self.ahead[0].part)

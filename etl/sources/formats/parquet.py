@@ -45,9 +45,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
     total = _sums(group.total_bytes for group in groups)
     rows = _sums(group.rows for group in groups)
     size = text if text[-1] else total
-    count = -(
-        -size[-1] // source.split_bytes
-    )  # of pieces of equal size, as far as row groups allow
+    count = -(-size[-1] // source.split_bytes)  # of equal pieces, as far as row groups allow
     steps = [each * count // max(size[-1], 1) for each in size]
     points = (index for index in range(1, len(groups)) if steps[index] > steps[index - 1])
     pieces = cut_at(points, known)
