@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filters_vs_peers import HERE, peer
 
-from etl.kernels.signals.stop_words import STOP_WORDS
+from etl.kernels.signals.stop_word_lists import STOP_WORDS
 from etl.recipe.recipe import Recipe
 from etl.stages import C4, Filter
 from etl.stages.base import Stage

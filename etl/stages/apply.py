@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from etl import schemas
 from etl.errors import StageError, TokenlakeError
-from etl.kernels.bytes.utf8 import one_chunk
+from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Filter, Rejected, Stage, Transform
 from etl.stages.compute_signals import (
     GROUPS,

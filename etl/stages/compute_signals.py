@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.utf8 import Texts, one_chunk, texts
+from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.utf8 import Texts, texts
 from etl.kernels.signals import line_counts as paragraphs
 from etl.kernels.signals import repeated_ngrams, stop_words, word_counts
 from etl.kernels.signals.word_counts import QualityCounts, WordCounts

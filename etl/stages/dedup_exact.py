@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import xxhash
 
-from etl.kernels.bytes import whitespace
-from etl.kernels.bytes.utf8 import texts as buffers
 from etl.schemas import CONTENT_HASH
 from etl.stages.dedup import DedupStage
 from etl.stages.reference_list import Against, Reference
@@ -65,6 +63,9 @@ def content_hash(texts: pa.Array | pa.ChunkedArray, normalize: Normalize) -> pa.
     >>> one == two, len(one.as_py())
     (True, 16)
     """
+    from etl.kernels.bytes import whitespace
+    from etl.kernels.bytes.utf8 import texts as buffers
+
     documents = buffers(texts)
     offsets, data = documents.offsets, documents.data
     if normalize == "whitespace":

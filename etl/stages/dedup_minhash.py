@@ -1,18 +1,19 @@
 """The DedupMinhash stage: find near-duplicates by MinHash signatures."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing.minhash import Shingling, signatures
 from etl.schemas import SIGNATURE
 from etl.stages.dedup import DedupStage
 from etl.stages.reference_list import Against, Reference
+
+if TYPE_CHECKING:
+    from etl.kernels.hashing.minhash import Shingling
 
 _MAX_PERMUTATIONS: Final = 4096
 _MAX_ERROR: Final = 0.001  # chosen here: about that of three standard errors
@@ -106,8 +107,10 @@ class DedupMinhash(DedupStage):
         return self.bands * self.rows
 
     @property
-    def shingling(self) -> Shingling:
+    def shingling(self) -> "Shingling":
         """How texts are split into shingles."""
+        from etl.kernels.hashing.minhash import Shingling
+
         return Shingling(self.ngram, self.unit == "chars", self.fold_digits, self.fold_accents)
 
     @property
@@ -150,6 +153,9 @@ class DedupMinhash(DedupStage):
         >>> [value.is_valid for value in stage.signature(pa.array(["A word.", "?!", None]))]
         [True, False, False]
         """
+        from etl.kernels.bytes.utf8 import texts as buffers
+        from etl.kernels.hashing.minhash import signatures
+
         values = signatures(
             buffers(texts), self.shingling, permutations=self.permutations, seed=self.seed
         )

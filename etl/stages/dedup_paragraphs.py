@@ -1,30 +1,22 @@
 """The DedupParagraphs stage: remove paragraphs, lines or sentences repeated across documents."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from etl.kernels.bytes.spans import keep_spans
-from etl.kernels.bytes.utf8 import one_chunk
-from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.lines import text_units
-from etl.kernels.lines.remove_units import remove_units
-from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
+from etl.kernels.bytes.chunks import one_chunk
 from etl.schemas import CUT, SHORT, UNITS
 from etl.stages.dedup import DedupStage
 from etl.stages.transforms.rewrite import Ignore, ignore_bits
 
-Unit = Literal["paragraphs", "lines", "sentences"]
+if TYPE_CHECKING:
+    from etl.kernels.lines.text_units import Cutting
 
-_UNITS: Final[dict[Unit, int]] = {
-    "paragraphs": PARAGRAPHS,
-    "lines": LINES,
-    "sentences": SENTENCES,
-}
+Unit = Literal["paragraphs", "lines", "sentences"]
 
 
 class DedupParagraphs(DedupStage):
@@ -82,6 +74,9 @@ class DedupParagraphs(DedupStage):
         >>> one == other, short
         (True, 0)
         """
+        from etl.kernels.bytes.utf8 import texts as buffers
+        from etl.kernels.lines import text_units
+
         documents = buffers(texts)
         units = text_units.hash_units(documents, self._cutting)
         null = None if documents.valid is None else pa.array(~documents.valid)
@@ -99,6 +94,10 @@ class DedupParagraphs(DedupStage):
         >>> DedupParagraphs().cut(pa.array(["one\n\ntwo\n\nthree", "four"]), cuts).to_pylist()
         ['one\n\nthree', 'four']
         """
+        from etl.kernels.bytes.spans import keep_spans
+        from etl.kernels.bytes.utf8 import texts as buffers
+        from etl.kernels.lines.remove_units import remove_units
+
         cuts = one_chunk(cuts)
         sizes = pc.fill_null(pc.list_value_length(cuts), 0).to_numpy()
         first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
@@ -112,12 +111,18 @@ class DedupParagraphs(DedupStage):
         >>> DedupParagraphs(unit="sentences").pieces("He left. Why? I forget")
         ['He left.', 'Why?', 'I forget']
         """
+        from etl.kernels.bytes.utf8 import texts as buffers
+        from etl.kernels.lines import text_units
+
         documents = buffers(pa.array([text], pa.large_string()))
         spans = text_units.locate_units(documents, self._cutting)
         data = documents.data.tobytes()
         return [data[a:b].decode() for a, b in zip(spans.starts, spans.ends, strict=True)]
 
     @property
-    def _cutting(self) -> Cutting:
-        unit = _UNITS[self.unit]
+    def _cutting(self) -> "Cutting":
+        from etl.kernels.lines.text_units import LINES, PARAGRAPHS, SENTENCES, Cutting
+
+        units = {"paragraphs": PARAGRAPHS, "lines": LINES, "sentences": SENTENCES}
+        unit = units[self.unit]
         return Cutting(unit, self.min_chars, self.joint, ignore_bits(self.ignore))

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from etl.kernels.signals import stop_words
+from etl.kernels.signals import stop_word_lists
 from etl.text import language_id, segmenters
 
 num_chars = pl.col("num_chars")
@@ -106,7 +106,7 @@ lang_score = pl.col("lang_score")
 
 num_lang_stop_words = pl.col("num_lang_stop_words")
 """Distinct stop words of the document's language, 0 without a list for it in
-``etl.kernels.signals.stop_words``. Group: stop_words."""
+``etl.kernels.signals.stop_word_lists``. Group: stop_words."""
 
 Columns = dict[str, pa.Array | pa.ChunkedArray]
 """Columns of documents by name: ``text`` and signals."""
@@ -205,7 +205,7 @@ def signals_identity(names: Iterable[str]) -> dict[str, Any]:
     groups = {SIGNALS[name].group for name in with_needs(names)}
     return {
         **(language_id.model_identity() if "language" in groups else {}),
-        **(stop_words.identity() if "stop_words" in groups else {}),
+        **(stop_word_lists.identity() if "stop_words" in groups else {}),
         **(segmenters.identity() if "dictionary" in groups else {}),
     }
 

@@ -3,18 +3,19 @@
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import AddedToken
 
 from etl.errors import TokenizerError
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.stages.base import Phase, Stage
 from etl.stages.tokenizer_file import hash_tokenizer, read_tokenizer, sha256_of
-from etl.text.tokenizer import LISTS, TokenizerEngine, make_lists
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
 
 # Common names of the tokens that end and begin a document. Special tokens come before other added tokens:
 # Phi-3 ends documents with <|endoftext|>, which is special, and has Llama 2's </s>, which is not. Where a
@@ -89,6 +90,8 @@ class Encoder:
 
     def __init__(self, stage: Tokenize, data: bytes) -> None:
         """Load ``data``, the bytes of the stage's tokenizer file; ``Encoder.of`` reads the file."""
+        from etl.text.tokenizer import TokenizerEngine
+
         self._stage = stage
         self._sha256 = sha256_of(data)
         try:
@@ -119,6 +122,8 @@ class Encoder:
 
     def encode_and_count(self, texts: pa.Array | pa.ChunkedArray) -> tuple[pa.ListArray, int]:
         """Return the result of ``encode``, and the number of texts that spell a special token."""
+        from etl.text.tokenizer import LISTS
+
         parts, count = [pa.array([], LISTS)], 0
         for chunk in _chunks(texts):
             spelled = self.engine.special.spelled_in(chunk)
@@ -164,6 +169,8 @@ class Encoder:
         return 1 + max(self.engine.reference.get_vocab(with_added_tokens=True).values())
 
     def _frame(self, lists: pa.ListArray) -> pa.ListArray:
+        from etl.text.tokenizer import make_lists
+
         bos = [self.bos_id] if self._stage.prepend_bos else []
         eos = [self.eos_id] if self._stage.append_eos else []
         if not bos and not eos:
@@ -222,9 +229,10 @@ def tokenize_and_count(
     return rows, spelled
 
 
-def _common_names(added: Collection[AddedToken], names: Sequence[str]) -> list[str]:
+def _common_names(added: "Collection[AddedToken]", names: Sequence[str]) -> list[str]:
     """Return the names that a tokenizer has, of its special tokens if any of these has one.
 
+    >>> from tokenizers import AddedToken
     >>> tokens = [AddedToken("<eos>", special=True), AddedToken("</s>", special=True)]
     >>> _common_names(tokens, ["</s>", "<eos>"])
     ['<eos>']

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from etl.errors import RecipeError, StageError
 from etl.kernels.bytes.utf8 import texts
-from etl.kernels.fasttext import label_scores, text_vectors
-from etl.kernels.fasttext.text_vectors import LABEL_PREFIX, NO_LIMIT
+from etl.kernels.fasttext import LABEL_PREFIX, label_scores, text_vectors
+from etl.kernels.fasttext.text_vectors import NO_LIMIT
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import as_local_file
 from etl.text.fasttext_file import DamagedModelError, ModelFile, read_model

@@ -14,16 +14,29 @@ import hashlib
 import importlib.util
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from etl.errors import StageError
-from etl.kernels.fasttext.text_vectors import LABEL_PREFIX
-from etl.text.fasttext_model import FastTextModel, load_local_model
+
+if TYPE_CHECKING:
+    from etl.text.fasttext_model import FastTextModel
 
 MAX_CHARS: Final = 1000
 """Number of characters read, from the start of a text."""
+
+LANGUAGES: Final = tuple(
+    (
+        "af als am an ar arz as ast av az azb ba bar bcl be bg bh bn bo bpy br bs bxr ca cbk ce ceb ckb co "
+        "cs cv cy da de diq dsb dty dv el eml en eo es et eu fa fi fr frr fy ga gd gl gn gom gu gv he hi "
+        "hif hr hsb ht hu hy ia id ie ilo io is it ja jbo jv ka kk km kn ko krc ku kv kw ky la lb lez li "
+        "lmo lo lrc lt lv mai mg mhr min mk ml mn mr mrj ms mt mwl my myv mzn nah nap nds ne new nl nn no "
+        "oc or os pa pam pfl pl pms pnb ps pt qu rm ro ru rue sa sah sc scn sco sd sh si sk sl so sq sr su "
+        "sv sw ta te tg th tk tl tr tt tyv ug uk ur uz vec vep vi vls vo wa war wuu xal xmf yi yo yue zh"
+    ).split()
+)
+"""The sorted codes (ISO 639-1 or -3) of the languages that the model knows."""
 
 
 def identify_languages(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
@@ -37,16 +50,10 @@ def identify_languages(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.
     return _model().best(texts, max_chars=MAX_CHARS)
 
 
-@cache
-def known_languages() -> tuple[str, ...]:
-    """Return the language codes of the model, sorted."""
-    return tuple(sorted(label.removeprefix(LABEL_PREFIX) for label in _model().labels))
-
-
 def check_language(code: str) -> None:
     """Raise ValueError if the model does not know a language code."""
-    if code not in known_languages():
-        near = difflib.get_close_matches(code, known_languages(), n=3, cutoff=0.5)
+    if code not in LANGUAGES:
+        near = difflib.get_close_matches(code, LANGUAGES, n=3, cutoff=0.5)
         hint = f"similar codes: {', '.join(near)}" if near else "use a code of ISO 639-1 or 639-3"
         raise ValueError(f"unknown language {code!r}; {hint}")
 
@@ -61,7 +68,9 @@ def model_identity() -> dict[str, Any]:
 
 
 @cache
-def _model() -> FastTextModel:
+def _model() -> "FastTextModel":
+    from etl.text.fasttext_model import load_local_model
+
     path = model_path()
     return load_local_model(path, str(path))
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts
 from etl.text.email_pattern import match_email
 from etl.text.phone_patterns import ALONE, END, SPACE, Span, match_phone
-
-Kind = Literal["email", "ip", "iban", "card", "phone"]
+from etl.text.pii_kinds import Kind
 
 _OCTETS = rb"%(octet)s (?:\.%(octet)s){3}" % {b"octet": rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"}
 _IPV4: Final = re.compile(rb"(?<![\w.]) (?<!::) %s (?!\.?\w) (?!-[A-Za-z])" % _OCTETS, re.VERBOSE)
@@ -203,5 +202,3 @@ _KINDS: Final[dict[Kind, tuple[int, Callable[[memoryview, int], Span | None]]]] 
     "card": (pii_candidates.CARD, _card),
     "phone": (pii_candidates.PHONE, match_phone),
 }
-KINDS: Final = tuple(_KINDS)
-"""All kinds in the order of matching, the most certain first; matches of earlier kinds are excluded."""

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes import character_classes as u
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.signals.stop_words import ANYWHERE, STOP_WORDS, count_stop_words
+from etl.kernels.signals.stop_word_lists import ANYWHERE, STOP_WORDS
+from etl.kernels.signals.stop_words import count_stop_words
 
 RUN = {u.LETTER, u.HEBREW, u.KATAKANA, u.UNIT, u.DIGIT, u.JOINER, u.MARK, u.ZWJ}
 CODES = [*STOP_WORDS, "eo", None]

@@ -38,11 +38,9 @@ def test_each_language_can_have_its_own_minimum_score():
 
 
 def test_all_languages_can_have_a_minimum_score():
-    stage = Language(keep=dict.fromkeys(language_id.known_languages(), 0.4), min_score=None)
+    stage = Language(keep=dict.fromkeys(language_id.LANGUAGES, 0.4), min_score=None)
     for score, reason in ((0.39, "language.score"), (0.4, None)):
-        assert {*reasons(stage, *((code, score) for code in language_id.known_languages()))} == {
-            reason
-        }
+        assert {*reasons(stage, *((code, score) for code in language_id.LANGUAGES))} == {reason}
 
 
 def test_invalid_scores_are_rejected():

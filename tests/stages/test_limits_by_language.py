@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from etl.errors import RecipeError
-from etl.kernels.signals import stop_words
+from etl.kernels.signals.stop_word_lists import STOP_WORDS
 from etl.recipe.recipe import Recipe
 from etl.stages import C4, FinewebQuality, GopherQuality, GopherRepetition, Where
 from etl.stages.apply import apply
@@ -75,7 +75,7 @@ def verdicts(pages, stages) -> list[str | None]:
 
 def test_good_pages_of_every_language_are_kept():
     languages = [page["lang"] for page in PAGES]
-    assert {*languages} == {*stop_words.STOP_WORDS}
+    assert {*languages} == {*STOP_WORDS}
     assert all(languages.count(language) >= 3 for language in ("ar", "de", "ja", "th", "zh"))
     assert all(250 <= len(page["text"]) <= 1500 for page in PAGES)
     assert verdicts(PAGES, with_table()) == [None] * len(PAGES)
@@ -120,7 +120,7 @@ LIMITS = [
 def test_a_limit_applies_to_its_language_only(kind, field):
     stage = kind(languages="fineweb2")
     own, default = stage.by_language(), getattr(stage, field)
-    limits = {code: own.get(code, {}).get(field, default) for code in language_id.known_languages()}
+    limits = {code: own.get(code, {}).get(field, default) for code in language_id.LANGUAGES}
     assert len({*limits.values()}) > 1
     without_limit = [code for code, limit in limits.items() if limit is None]
     with_limit = [code for code in limits if code not in without_limit]
@@ -188,11 +188,7 @@ def test_the_table_has_valid_limits_and_languages():
     assert all(len(limits) == 32 for limits in limits_of.values())
     for kind in FILTERS:
         assert kind(languages=limits_of[kind().kind]).by_language() == limits_of[kind().kind]
-    assert (
-        {*limits_of["gopher_quality"]} | {"en"}
-        == {*stop_words.STOP_WORDS}
-        <= {*language_id.known_languages()}
-    )
+    assert {*limits_of["gopher_quality"]} | {"en"} == {*STOP_WORDS} <= {*language_id.LANGUAGES}
 
 
 def test_identity_contains_the_limits_and_the_stop_words():
@@ -292,7 +288,7 @@ def test_the_shipped_recipe_keeps_good_pages():
     extract, language, *filters, unicode, pii = recipe.documents_stages
     assert [extract.kind, unicode.kind, pii.kind] == ["extract", "unicode", "pii"]
     assert tuple(filters) == with_table("dictionary")
-    assert {*language.keep} == {*stop_words.STOP_WORDS}
+    assert {*language.keep} == {*STOP_WORDS}
     for package in itertools.chain(*segmenters.PACKAGES.values()):
         pytest.importorskip(package, reason="needs pip install 'tokenlake[segmenters]'")
     assert verdicts(PAGES, recipe.documents_stages) == [None] * len(PAGES)

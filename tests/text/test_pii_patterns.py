@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from etl.kernels.bytes.pii_candidates import LETTERS, SPACED, UNSPACED
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.text.email_pattern import _SPACED, _UNSPACED
-from etl.text.pii_patterns import _KINDS, KINDS, _iban, _is_luhn, _is_reserved, find_matches
+from etl.text.pii_kinds import KINDS
+from etl.text.pii_patterns import _KINDS, _iban, _is_luhn, _is_reserved, find_matches
 from tests.helpers.personal_data import masked, matches, texts
 
 ROOT = Path(__file__).parents[2]

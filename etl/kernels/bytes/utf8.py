@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.character_classes import NUM_CODE_POINTS
+from etl.kernels.bytes.chunks import one_chunk
 from etl.kernels.bytes.simd import CONTINUED, SIZE, count_ones, low_bits, make_byte_finder
 from etl.kernels.jit import inner, kernel
 
@@ -24,13 +25,6 @@ class Texts(NamedTuple):
     offsets: NDArray[np.int64]  # (n + 1,), read-only
     data: NDArray[np.uint8]  # read-only; at least 64 bytes, as ``etl.kernels.bytes.simd`` needs
     valid: NDArray[np.bool_] | None  # (n,), False for null; None if there are no nulls
-
-
-def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the array as a single chunk, without a copy if it has one chunk already."""
-    if isinstance(array, pa.Array):
-        return array
-    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
 def texts(array: pa.Array | pa.ChunkedArray) -> Texts:

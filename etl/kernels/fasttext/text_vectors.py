@@ -38,13 +38,11 @@ from etl.kernels.bytes.simd import (
     make_byte_finder,
 )
 from etl.kernels.bytes.utf8 import Texts
+from etl.kernels.fasttext import LABEL_PREFIX
 from etl.kernels.jit import inner, kernel, rare
 
 NO_LIMIT: Final = 1 << 62
 """The value of ``max_chars`` for whole texts."""
-
-LABEL_PREFIX: Final = "__label__"
-"""What tokens begin with that are labels, and not words. Models do not store it, though it can be set."""
 
 _SLOT_BITS: Final = 12
 _SLOTS: Final = 1 << _SLOT_BITS  # of the table of tokens

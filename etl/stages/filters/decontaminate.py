@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -12,9 +12,6 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from etl.errors import RecipeError, SourceError
-from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing import ngram_index
-from etl.kernels.words.normalized_words import sizes
 from etl.sources import Columns, Source, list_splits, read_split
 from etl.stages.base import Filter, Rules
 from etl.storage.listing import FileInfo
@@ -24,6 +21,9 @@ from etl.storage.referenced_files import (
     hash_referenced_files,
     read_text_lines,
 )
+
+if TYPE_CHECKING:
+    from etl.kernels.hashing.ngram_index import Grams, Hits
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -100,9 +100,7 @@ class Decontaminate(Filter):
 
         Raises RecipeError if a set cannot be read or has no item that is long enough.
         """
-        hits = ngram_index.count_ngrams(
-            buffers(table["text"]), self._grams(), len(self._names)
-        ).counts
+        hits = self._count(table["text"], self._grams()).counts
         null = pc.is_null(table["text"]).to_numpy()
         columns = zip(self.columns(), hits, strict=True)
         return pa.table({name: pa.array(count, pa.float64(), mask=null) for name, count in columns})
@@ -113,23 +111,29 @@ class Decontaminate(Filter):
         rejected = np.flatnonzero(pc.is_valid(by_rules).to_numpy(zero_copy_only=False))
         if not len(rejected) or "text" not in table.column_names:
             return by_rules
+        from etl.kernels.hashing.ngram_index import text_of
+
         known = self._grams()
-        firsts = ngram_index.count_ngrams(
-            buffers(table["text"].take(rejected)), known, len(self._names)
-        ).firsts
+        firsts = self._count(table["text"].take(rejected), known).firsts
         reasons = by_rules.to_pylist()
         for index, row in enumerate(rejected.tolist()):
             group = self._names.index(reasons[row].removeprefix(f"{self.kind}."))
             if (first := int(firsts[group, index])) >= 0:
-                reasons[row] += f": {ngram_index.text_of(known, first)[:_MAX_SHOWN_CHARS]}"
+                reasons[row] += f": {text_of(known, first)[:_MAX_SHOWN_CHARS]}"
         return pa.array(reasons, pa.string())
 
     @property
     def _names(self) -> list[str]:
         return sorted(self.sets)  # a recipe's identity does not depend on their order
 
-    def _grams(self) -> ngram_index.Grams:
+    def _grams(self) -> "Grams":
         return _load(tuple(self._sets(find_referenced_files_cached)), self.ngram, self.min_words)
+
+    def _count(self, texts: pa.ChunkedArray, known: "Grams") -> "Hits":
+        from etl.kernels.bytes.utf8 import texts as buffers
+        from etl.kernels.hashing.ngram_index import count_ngrams
+
+        return count_ngrams(buffers(texts), known, len(self._names))
 
     def _sets(self, find: Any) -> Iterator["_Set"]:
         for name in self._names:
@@ -146,11 +150,15 @@ class _Set(NamedTuple):
 
 
 @lru_cache(maxsize=1)  # 100 MB of text take 350 MB of memory, and twice that during loading
-def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> ngram_index.Grams:
+def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> "Grams":
+    from etl.kernels.bytes.utf8 import texts as buffers
+    from etl.kernels.hashing.ngram_index import build_index
+    from etl.kernels.words.normalized_words import sizes
+
     parts = [pa.concat_arrays(list(_items(evaluation_set))) for evaluation_set in sets]
     groups = np.repeat(np.arange(len(sets), dtype=np.uint8), [len(part) for part in parts])
     items = buffers(pa.concat_arrays(parts))
-    known = ngram_index.build_index(items, groups, words=ngram, short_words=min_words)
+    known = build_index(items, groups, words=ngram, short_words=min_words)
     num_words = sizes(items).num_words
     for group, listed in enumerate(sets):
         item_words = num_words[groups == group]

@@ -1,18 +1,20 @@
 """The FastText stage: filter documents by the probabilities that a fastText model gives labels."""
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import polars as pl
 import pyarrow as pa
 from pydantic import Field, model_validator
 
 from etl.errors import RecipeError, nearest_names
-from etl.kernels.fasttext.text_vectors import LABEL_PREFIX
+from etl.kernels.fasttext import LABEL_PREFIX
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import find_referenced_files_cached, hash_referenced_files
-from etl.text.fasttext_model import FastTextModel, load_model
+
+if TYPE_CHECKING:
+    from etl.text.fasttext_model import FastTextModel
 
 Label = Annotated[str, Field(min_length=1)]
 
@@ -88,15 +90,19 @@ class FastText(Filter):
         scores = self.load().scores(table["text"], labels, max_chars=self.max_chars)
         return pa.table(dict(zip(self.columns(), scores, strict=True)))
 
-    def load(self) -> FastTextModel:
+    def load(self) -> "FastTextModel":
         """Return the model, which is loaded once per process and again only if its file changes.
 
         Raises RecipeError if the file is missing or not a supervised model, or if a label is unknown.
         """
+        from etl.text.fasttext_model import load_model
+
         return self._with_labels(load_model(self._file()))
 
     def check(self) -> None:
         """Load the model and discard it, because the driver does not classify documents."""
+        from etl.text.fasttext_model import load_model
+
         self._with_labels(load_model.__wrapped__(self._file()))
 
     def _file(self) -> FileInfo:
@@ -107,7 +113,7 @@ class FastText(Filter):
             )
         return matches[0]
 
-    def _with_labels(self, model: FastTextModel) -> FastTextModel:
+    def _with_labels(self, model: "FastTextModel") -> "FastTextModel":
         """Return the model; raise RecipeError if it does not have a label."""
         for label in self._names.values():
             if model.full_label(label) not in model.labels:

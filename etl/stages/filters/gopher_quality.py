@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from etl.kernels.signals.stop_words import STOP_WORDS
+from etl.kernels.signals.stop_word_lists import STOP_WORDS
 from etl.stages.base import Rules, above, below
 from etl.stages.limits_by_language import ByLanguage
 from etl.stages.signals import (

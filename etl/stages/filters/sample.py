@@ -9,7 +9,7 @@ import xxhash
 from numpy.typing import NDArray
 from pydantic import Field
 
-from etl.kernels.bytes.utf8 import one_chunk
+from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Filter, Rules
 from etl.text import urls
 

@@ -1,14 +1,15 @@
 """The SpecialTokens stage: reject documents whose text spells a special token of a tokenizer."""
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from etl.errors import TokenizerError
 from etl.stages.base import Filter
 from etl.stages.tokenizer_file import hash_tokenizer, read_tokenizer
-from etl.text.special_tokens import SpecialTokens as Special
-from etl.text.special_tokens import read_special_tokens
+
+if TYPE_CHECKING:
+    from etl.text.special_tokens import SpecialTokens as Special
 
 
 class SpecialTokens(Filter):
@@ -48,7 +49,9 @@ class SpecialTokens(Filter):
         """Return the file's sha256 in place of its path; raise TokenizerError if it cannot be read."""
         return {**super().identity(), "tokenizer": f"sha256:{hash_tokenizer(self.tokenizer)}"}
 
-    def _load(self) -> Special:
+    def _load(self) -> "Special":
+        from etl.text.special_tokens import read_special_tokens
+
         try:
             return read_special_tokens(read_tokenizer(self.tokenizer))
         except ValueError as error:

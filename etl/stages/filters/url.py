@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from etl.errors import RecipeError
-from etl.kernels.bytes.utf8 import one_chunk
+from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Filter, Rules
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import (

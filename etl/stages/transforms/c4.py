@@ -8,15 +8,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from etl.kernels.bytes.utf8 import one_chunk, texts
-from etl.kernels.lines import c4
-from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts
+from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Rules, Transform, above, below
-from etl.stages.compute_signals import WORDS_OF_LINES, WORDS_OF_TEXT
-from etl.stages.rows_by_rules import rows_by_rules
 from etl.stages.transforms.rewrite import replace_text
 
-_UNITS: Final = {f"c4_{name}": name.rpartition("_")[2] for name in c4.C4Counts._fields}
+_UNITS: Final = {
+    "c4_long_word_lines": "lines",
+    "c4_open_lines": "lines",
+    "c4_short_lines": "lines",
+    "c4_javascript_lines": "lines",
+    "c4_policy_lines": "lines",
+    "c4_lorem_ipsum_lines": "lines",
+    "c4_brace_lines": "lines",
+    "c4_sentences": "sentences",
+}
+"""The columns of the counts in the order of ``etl.kernels.lines.c4.C4Counts``, and their units."""
 
 
 class C4(Transform):
@@ -59,6 +65,12 @@ class C4(Transform):
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the table with only the remaining lines as text, and with the stage's columns."""
+        from etl.kernels.bytes.utf8 import texts
+        from etl.kernels.lines import c4
+        from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts
+        from etl.stages.compute_signals import WORDS_OF_LINES, WORDS_OF_TEXT
+        from etl.stages.rows_by_rules import rows_by_rules
+
         rules = c4.Rules(
             terminal=self.terminal_punctuation,
             min_words=self.min_words_per_line,

@@ -3,7 +3,7 @@
 import json
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,10 +11,13 @@ from pydantic import Field
 
 from etl import schemas
 from etl.errors import RecipeError
-from etl.kernels.bytes import utf8
+from etl.kernels.bytes.chunks import one_chunk
 from etl.sources.batches import is_blank
 from etl.stages.base import Transform
 from etl.text import html
+
+if TYPE_CHECKING:
+    from etl.kernels.bytes.utf8 import Texts
 
 # WHATWG MIME Sniffing, 7.1, recognizes 17 of these at the start of a page; the others are added here.
 _FIRST_TAGS = (
@@ -60,7 +63,9 @@ class Extract(Transform):
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the table with pages replaced by their text, or with a reason, row for row."""
-        texts = utf8.one_chunk(table["text"]).cast(pa.string())
+        from etl.kernels.bytes import utf8
+
+        texts = one_chunk(table["text"]).cast(pa.string())
         is_page = self._is_page(texts)
         buffers = utf8.texts(texts)
         of_pages = iter(
@@ -74,7 +79,7 @@ class Extract(Transform):
         chars = pc.if_else(is_page, utf8.count_chars(buffers), None)
         columns = {
             "text": new if is_page.true_count == len(texts) else pc.if_else(is_page, new, texts),
-            "reason": pc.coalesce(utf8.one_chunk(table["reason"]), _reasons(outcomes, new)),
+            "reason": pc.coalesce(one_chunk(table["reason"]), _reasons(outcomes, new)),
             "metadata": _add_errors(table["metadata"], outcomes),
         }
         for name, column in columns.items():
@@ -88,7 +93,7 @@ class Extract(Transform):
         return pc.fill_null(pc.match_substring_regex(texts, _PAGE, ignore_case=True), False)
 
 
-def _pages(texts: utf8.Texts, is_page: pa.BooleanArray) -> list[memoryview]:
+def _pages(texts: "Texts", is_page: pa.BooleanArray) -> list[memoryview]:
     """Return the texts that are pages, without copying them."""
     data, offsets = texts.data.data, texts.offsets.tolist()
     bounds = zip(pairwise(offsets), is_page.to_pylist(), strict=True)

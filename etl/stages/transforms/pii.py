@@ -6,12 +6,10 @@ import polars as pl
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from etl.kernels.bytes.spans import replace_spans
-from etl.kernels.bytes.utf8 import one_chunk
-from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Rules, Transform, above
 from etl.stages.transforms.rewrite import replace_text
-from etl.text.pii_patterns import KINDS, Kind, find_matches
+from etl.text.pii_kinds import KINDS, Kind
 
 
 class Masks(BaseModel):
@@ -74,6 +72,10 @@ class Pii(Transform):
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the table with masked text; the same text buffers if nothing is masked."""
+        from etl.kernels.bytes.spans import replace_spans
+        from etl.kernels.bytes.utf8 import texts as buffers
+        from etl.text.pii_patterns import find_matches
+
         text = one_chunk(table["text"])
         documents = buffers(text)
         counts = {}

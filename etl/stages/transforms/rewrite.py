@@ -8,10 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.spans import keep_spans
-from etl.kernels.bytes.utf8 import count_chars, one_chunk
-from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.lines.repeated import CASE, DIGITS, SPACE, remove_repeats
+from etl.kernels.bytes.chunks import one_chunk
 
 
 def replace_text(
@@ -37,12 +34,13 @@ def replace_text(
 
 Ignore = Literal["case", "space", "digits"]
 
-_BITS: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
-
 
 def ignore_bits(ignore: Iterable[Ignore]) -> int:
     """Return the bit mask that the kernels take for the settings of ``ignore``."""
-    return sum(_BITS[name] for name in {*ignore})
+    from etl.kernels.lines.repeated import CASE, DIGITS, SPACE
+
+    bits: dict[Ignore, int] = {"case": CASE, "space": SPACE, "digits": DIGITS}
+    return sum(bits[name] for name in {*ignore})
 
 
 def cut_repeats(
@@ -57,6 +55,11 @@ def cut_repeats(
 
     ``columns`` names the columns for the units removed, their code points, and the code points left.
     """
+    from etl.kernels.bytes.spans import keep_spans
+    from etl.kernels.bytes.utf8 import count_chars
+    from etl.kernels.bytes.utf8 import texts as buffers
+    from etl.kernels.lines.repeated import remove_repeats
+
     text = one_chunk(table["text"])
     documents = buffers(text)
     spans, numbers = remove_repeats(

@@ -10,10 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.kernels.bytes.control_characters import clean_controls
-from etl.kernels.bytes.spans import build_strings
-from etl.kernels.bytes.utf8 import one_chunk
-from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Transform
 from etl.stages.transforms.rewrite import replace_text
 
@@ -52,6 +49,10 @@ class Unicode(Transform):
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the table with normalized text; the same buffers if nothing has to be changed."""
+        from etl.kernels.bytes.control_characters import clean_controls
+        from etl.kernels.bytes.spans import build_strings
+        from etl.kernels.bytes.utf8 import texts as buffers
+
         before = text = one_chunk(table["text"])
         if self.fix:
             text = _map(text, _fix)
@@ -73,6 +74,8 @@ class Unicode(Transform):
 
 def _map(array: pa.Array, function: Callable[[str], str]) -> pa.Array:
     """Apply a function to each text; it must return the same object if the text does not change."""
+    from etl.kernels.bytes.utf8 import texts as buffers
+
     documents = buffers(array)
     view, ends = documents.data.data, documents.offsets.tolist()
     indexes, changed = [], []
