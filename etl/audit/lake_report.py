@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from etl import schemas, storage
 from etl.audit.mean_losses import MeanLosses, mean_losses
 from etl.audit.row_lookup import count_rules, count_values
+from etl.delta.actions import string_scalar
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs
@@ -238,7 +239,7 @@ def _count_files(table: Table) -> _Files:
 
 def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Split data files of ``documents`` into those with kept and those with rejected rows."""
-    is_kept = pc.equal(files["partition.verdict"], "kept")
+    is_kept = pc.equal(files["partition.verdict"], string_scalar("kept"))
     return files.filter(is_kept), files.filter(pc.invert(is_kept))
 
 

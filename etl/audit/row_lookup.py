@@ -185,6 +185,6 @@ def _read_rows(url: str, entry: Mapping[str, Any], names: list[str], limit: int)
 
 def _count_in_file(url: str, path: str, column: str) -> dict[str | None, int]:
     with storage.open_input(storage.join(url, path)) as source:
-        table = pq.read_table(source, columns=[column], use_threads=False)
+        table = pq.ParquetFile(source).read([column], use_threads=False)
     counts = pc.value_counts(table[column]).to_pylist()
     return {count["values"]: count["counts"] for count in counts}

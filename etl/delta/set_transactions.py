@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.compact_collections import KeyMap
+from etl.delta.actions import string_scalar, to_numpy
 
 _NUM_DIGITS = 32  # of the hexadecimal part of a name
 _NAME_PATTERN = f"(?s)^(.*[^:]:)?[0-9a-f]{{{_NUM_DIGITS}}}$"
@@ -55,9 +56,9 @@ class SetTransactions:
         kinds = pc.utf8_rtrim(pc.utf8_slice_codeunits(names, 0, -_NUM_DIGITS), ":")
         digests = pc.utf8_slice_codeunits(names, -_NUM_DIGITS)
         for kind in pc.unique(kinds).to_pylist():
-            chosen = pc.equal(kinds, kind)
+            chosen = pc.equal(kinds, string_scalar(kind))
             keys = _pack(digests.filter(chosen))
-            values = np.asarray(versions.filter(chosen))
+            values = to_numpy(versions.filter(chosen), np.int64)
             self._kinds.setdefault(kind, KeyMap()).merge(keys, values)
 
     def items(self) -> Iterator[tuple[str, int]]:
