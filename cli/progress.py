@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from etl.cli.output import FAILED, quarantined
 from etl.errors import TokenlakeError, one_line
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from etl.job.progress import Progress
     from etl.lake.quarantine import Quarantined
 
@@ -181,6 +184,12 @@ def line(progress: "Progress") -> str:
         remaining = progress.seconds / progress.done * (progress.total - progress.done)
         parts.append(f"{duration(remaining)} left")
     return "  ".join(parts)
+
+
+def note_dashboard(client: "Client", note: Callable[[str], None]) -> None:
+    """Write the address of Dask's dashboard, which small runs do not start."""
+    if link := client.dashboard_link:
+        note(f"dashboard  {link}")
 
 
 def duration(seconds: float) -> str:

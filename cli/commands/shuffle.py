@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress import duration, run_lines
+from etl.cli.progress import duration, note_dashboard, run_lines
 
 if TYPE_CHECKING:
     from etl.job.shuffle import ShuffleReport
@@ -68,7 +68,7 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
                 ),
                 cluster=Cluster(cluster, wanted, memory_limit, tls, report=progress.note),
                 on_progress=progress.update,
-                on_client=lambda client: progress.note(f"dashboard  {client.dashboard_link}"),
+                on_client=lambda client: note_dashboard(client, progress.note),
             )
         except KeyboardInterrupt:
             progress.warn("interrupted: run the same command to continue")

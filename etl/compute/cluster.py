@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from etl.compute.fork_server import start_fork_server
 from etl.compute.request import ClusterRequest, Workers, ignore
 from etl.compute.time_limit import TIME_LIMIT
 
@@ -34,6 +35,11 @@ class Cluster:
     tls: str | None = None
     time_limit: float | None = TIME_LIMIT
     report: Callable[[str], None] = field(default=ignore, compare=False)
+
+    def prepare(self) -> None:
+        """Start to load what workers on this machine need, and return at once."""
+        if self.address is None:
+            start_fork_server()
 
     @contextmanager
     def connect(self, planned_bytes: int | None = None) -> "Iterator[Client]":

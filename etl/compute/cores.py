@@ -12,6 +12,15 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def is_small(planned_bytes: int | None) -> bool:
+    """Return whether a run has so little input that one worker is enough.
+
+    >>> is_small(1000), is_small(None)
+    (True, False)
+    """
+    return planned_bytes is not None and planned_bytes <= _BYTES_PER_WORKER
+
+
 def local_workers(planned_bytes: int | None) -> int:
     """Return as many workers as pay for their start, at most one per core: for unknown input one per core.
 

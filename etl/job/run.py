@@ -39,6 +39,8 @@ def run(
     check_stages(recipe)
     start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
     if start.plan.has_work():
+        if cluster is None or isinstance(cluster, Cluster):
+            (cluster or Cluster()).prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
         from etl.job.do_work import do_work

@@ -1,0 +1,67 @@
+"""Local workers are forks of a process that has loaded their modules."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etl.compute.cluster import Cluster
+from etl.compute.fork_server import MODULES
+from etl.compute.worker_settings import WORKER_ENVIRONMENT
+
+_OF_JEMALLOC = "jemalloc_bg_thd"  # which prepares itself for a fork
+
+
+def test_the_modules_start_no_threads_that_a_fork_would_lack() -> None:
+    code = (
+        f"import {', '.join(MODULES)}\n"
+        "from pathlib import Path\n"
+        "tasks = Path('/proc/self/task').iterdir()\n"
+        "print(*((task / 'comm').read_text().strip() for task in tasks))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **WORKER_ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    main, *others = result.stdout.split()
+    assert main.startswith("python")
+    assert {*others} <= {_OF_JEMALLOC}
+
+
+def test_a_worker_has_the_environment_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(workers=1).connect(1000):
+        pass  # the server runs now
+    monkeypatch.setenv("SET_LATER", "yes")
+    with Cluster(workers=1).connect(1000) as client:
+        (names,) = client.run(_environment).values()
+    assert names["SET_LATER"] == "yes"
+    assert names.items() >= WORKER_ENVIRONMENT.items()
+
+
+def test_a_worker_that_crashes_is_replaced() -> None:
+    with Cluster(workers=1).connect(1000) as client:
+        (before,) = client.run(os.getpid).values()
+        assert _parent(before) != os.getpid(), "it is a fork of the server"
+        future = client.submit(os.abort)
+        assert type(future.exception(timeout=60)).__name__ == "KilledWorker"
+        client.wait_for_workers(1, timeout=60)
+        (after,) = client.run(os.getpid).values()
+        assert after != before
+
+
+def _environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def _parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_small_run_has_no_dashboard() -> None:
+    with Cluster().connect(1000) as client:
+        assert not client.dashboard_link
