@@ -188,8 +188,10 @@ def line(progress: "Progress") -> str:
 
 def note_dashboard(client: "Client", note: Callable[[str], None]) -> None:
     """Write the address of Dask's dashboard, which small runs do not start."""
-    if link := client.dashboard_link:
-        note(f"dashboard  {link}")
+    from etl.compute.local_cluster import has_dashboard
+
+    if has_dashboard(client):
+        note(f"dashboard  {client.dashboard_link}")
 
 
 def duration(seconds: float) -> str:

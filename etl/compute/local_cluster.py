@@ -45,6 +45,12 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
             remove_unused(folder)
 
 
+def has_dashboard(client: Client) -> bool:
+    """Return whether a client's cluster has a dashboard: a small run on this machine starts none."""
+    cluster = client.cluster
+    return not isinstance(cluster, LocalCluster) or cluster.scheduler_spec["options"]["dashboard"]
+
+
 @contextmanager
 def start_in_process() -> Iterator[Client]:
     """Start one worker as a thread of this process, for a few documents; stop it at the end."""

@@ -9,6 +9,7 @@ import pytest
 
 from etl.compute.cluster import Cluster
 from etl.compute.fork_server import MODULES
+from etl.compute.local_cluster import has_dashboard
 from etl.compute.worker_settings import WORKER_ENVIRONMENT
 
 _OF_JEMALLOC = "jemalloc_bg_thd"  # which prepares itself for a fork
@@ -64,4 +65,6 @@ def _parent(process: int) -> int:
 
 def test_a_small_run_has_no_dashboard() -> None:
     with Cluster().connect(1000) as client:
-        assert not client.dashboard_link
+        assert not has_dashboard(client)
+    with Cluster(workers=1).connect(10**12) as client:
+        assert has_dashboard(client)
