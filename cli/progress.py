@@ -19,8 +19,6 @@ from etl.cli.output import FAILED, quarantined
 from etl.errors import TokenlakeError, one_line
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from etl.job.progress import Progress
     from etl.lake.quarantine import Quarantined
 
@@ -186,8 +184,8 @@ def line(progress: "Progress") -> str:
     return "  ".join(parts)
 
 
-def note_dashboard(client: "Client", note: Callable[[str], None]) -> None:
-    """Write the address of Dask's dashboard, which small runs do not start."""
+def note_dashboard(client: Any, note: Callable[[str], None]) -> None:
+    """Write the address of the dashboard of a Dask client, which small runs do not start."""
     from etl.compute.local_cluster import has_dashboard
 
     if has_dashboard(client):
