@@ -28,8 +28,10 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
             n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
             threads_per_worker=1,
             memory_limit=request.memory_limit or "auto",
-            # The dashboard takes 0.3 s of CPU time to start.
-            dashboard_address=None if is_small(request.planned_bytes) else ":8787",
+            # 0.3 s of CPU time, for those who set the number of workers or have much input.
+            dashboard_address=None
+            if wanted is None and is_small(request.planned_bytes)
+            else ":8787",
             security=request.security,
             env={**os.environ},  # a fork has that of the time when its server started
             silence_logs=logging.CRITICAL,  # the run reports what tasks raise
