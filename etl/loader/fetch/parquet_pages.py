@@ -44,7 +44,7 @@ class _ArrowCodec:
 
 
 class _Zstd(threading.local):
-    """A decoder for each thread; pyarrow creates one for each page, a sixth of the time of 64 kB."""
+    """A decoder for each thread; pyarrow creates one for each page, a sixth of the time for 64 kB."""
 
     def __init__(self) -> None:
         self._decoder = zstandard.ZstdDecompressor()
