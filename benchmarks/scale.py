@@ -62,7 +62,7 @@ COMMANDS = {
 ROWS = 10_000  # of a simulated split
 TOKENS = 4.5e12  # the size of FineWeb-Edu, FineWeb2 and other current corpora: a few trillion
 BYTES_PER_TOKEN = 4.2  # English prose, Qwen3's vocabulary
-SPLIT_BYTES = 128 << 20
+SPLIT_BYTES = 32 << 20  # of text, the default; more for input of more than 32 TB
 DOCUMENT = schemas.documents([])
 
 

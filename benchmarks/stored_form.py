@@ -26,18 +26,24 @@ from etl.loader.fetch.row_group_files import LocalFiles
 from etl.loader.fetch.table_index import read_index
 from etl.loader.fetch.token_stream import RowGroups
 
+_LZ4 = replace(TOKENS.layout, compression="lz4", compression_level=3)
+
 FORMS: dict[str, Layout] = {
     "none": replace(TOKENS.layout, compression="none", compression_level=None),
-    "lz4, pages of 1 MB": replace(TOKENS.layout, compression_level=None, page_bytes=1 << 20),
-    "lz4": replace(TOKENS.layout, compression_level=None),
-    "lz4 3, pages of 256 kB": replace(TOKENS.layout, page_bytes=1 << 18),
-    "lz4 3, the default": TOKENS.layout,
-    "lz4 4": replace(TOKENS.layout, compression_level=4),
-    "lz4 9": replace(TOKENS.layout, compression_level=9),
-    "lz4 3, row groups of 1.5 MB": replace(TOKENS.layout, row_group_bytes=3 << 19),
-    "lz4 3, row groups of 24 MB": replace(TOKENS.layout, row_group_bytes=24 << 20),
-    "zstd 1": replace(TOKENS.layout, compression="zstd", compression_level=1),
-    "zstd 9": replace(TOKENS.layout, compression="zstd", compression_level=9),
+    "lz4": replace(_LZ4, compression_level=None),
+    "lz4 2": replace(_LZ4, compression_level=2),
+    "lz4 3": _LZ4,
+    "lz4 3, pages of 256 kB": replace(_LZ4, page_bytes=1 << 18),
+    "lz4 4": replace(_LZ4, compression_level=4),
+    "zstd -3": replace(TOKENS.layout, compression_level=-3),
+    "zstd -1": replace(TOKENS.layout, compression_level=-1),
+    "zstd 1, the default": TOKENS.layout,
+    "zstd 1, pages of 128 kB": replace(TOKENS.layout, page_bytes=1 << 17),
+    "zstd 1, row groups of 1.5 MB": replace(TOKENS.layout, row_group_bytes=3 << 19),
+    "zstd 1, row groups of 24 MB": replace(TOKENS.layout, row_group_bytes=24 << 20),
+    "zstd 2": replace(TOKENS.layout, compression_level=2),
+    "zstd 3": replace(TOKENS.layout, compression_level=3),
+    "zstd 9": replace(TOKENS.layout, compression_level=9),
     "zstd 9, pages of 1 MB: for archives": ARCHIVED_TOKENS,
 }
 _ROUNDS = 3

@@ -75,7 +75,7 @@ _SAMPLED_FILES = 4
 _EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5}
 _JSON = 0.9  # text in JSON Lines and CSV, the rest is syntax and other columns
 _STORED_TEXT = 0.3  # bytes of documents on disk per byte of text: zstd, with signals
-_TOKEN_BYTES = 0.4  # bytes of tokens on disk per byte of text: 1.7 per token of 4.2 bytes, lz4
+_TOKEN_BYTES = 0.35  # bytes of tokens on disk per byte of text: 1.5 per token of 4.2 bytes, zstd
 _FILE_BYTES = 4000  # of a data file beside its rows: footer, statistics
 _KEY_SHARE = {"dedup_exact": 0.003, "dedup_minhash": 0.12, "dedup_paragraphs": 0.05}  # of the text
 

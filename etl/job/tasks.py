@@ -122,7 +122,7 @@ class TokenizeUnit:
             tables = _kept_documents(storage.join(url, path))
             for table in clock.measure_each(f"{TOKENIZE}.read", tables):
                 is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
-                new = table.filter(pa.array(is_new))
+                new = table if is_new.all() else table.filter(pa.array(is_new))
                 rows += table.num_rows
                 kept += new.num_rows
                 text_bytes += new["text"].nbytes

@@ -7,7 +7,6 @@ name the file of each unit (see ``etl.lake.ledger``).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from etl import storage
 from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
 from etl.delta.layout import Layout
+from etl.delta.page_marks import find_marks
 from etl.errors import TableError
 from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
@@ -64,10 +64,8 @@ def rewrite_of(ledger: Ledger, group: FileGroup, merged: RewrittenFile) -> Rewri
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:
     """Return the layout of a data file of tokens, so that rewriting keeps an archive compressed."""
     with _open_parquet(ledger, path) as file:
-        group: Any = file.metadata.row_group(0)
-    columns = (group.column(i) for i in range(group.num_columns))
-    codecs = {c.compression for c in columns if c.path_in_schema.startswith("tokens.")}
-    return ARCHIVED_TOKENS if codecs == {"ZSTD"} else TOKENS.layout
+        has_marks = bool(find_marks(file.metadata.metadata))
+    return TOKENS.layout if has_marks else ARCHIVED_TOKENS
 
 
 def _read_row_groups(ledger: Ledger, path: str) -> Iterator[pa.Table]:

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,4 +118,22 @@ def test_a_page_of_an_impossible_size_is_an_error(tmp_path, byte, bits):
     content[chunk.data_page_offset + byte] ^= bits  # the uncompressed size, of two bytes
     path.write_bytes(content)
     with pytest.raises(OSError, match="invalid page size"):
+        list(open_pages(path, chunk))
+
+
+@pytest.mark.parametrize("damage", ["magic", "size", "block"])
+def test_a_damaged_zstd_page_is_an_error(tmp_path, damage):
+    path, _ = make_file(tmp_path / "a.parquet", [300, 300], compression="zstd")
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    frame = content.index(zstandard.MAGIC_NUMBER.to_bytes(4, "little"))
+    match damage:
+        case "magic":
+            content[frame] ^= 0xFF
+        case "size":  # of the content, up to 16 EB in eight bytes
+            content[frame + 4 : frame + 13] = b"\xe0" + b"\xff" * 8
+        case "block":
+            content[frame + 7 : frame + 10] = b"\xff" * 3
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=r"a page (cannot be decompressed|has another size)"):
         list(open_pages(path, chunk))

@@ -15,6 +15,7 @@ from etl.audit.tune.tune import tune
 from etl.audit.verify.verify import verify
 from etl.dedup import key_merger
 from etl.delta import layout as layout_module
+from etl.delta.page_marks import find_marks
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, TableError
 from etl.job.plan import make_plan
@@ -55,21 +56,28 @@ def test_small_files_are_compacted_and_the_rows_stay(recipe: Recipe) -> None:
     assert [table.version for table in again] == [duplicates.version, keys.version, tokens.version]
 
 
-def test_compacted_files_keep_the_archive_codec(client: Client, recipe: Recipe) -> None:
+def test_compacted_files_keep_the_layout_of_an_archive(client: Client, recipe: Recipe) -> None:
     plain, last = rows(recipe), recipe.stages[-1].model_copy(update={"archive": True})
     archive = recipe.model_copy(
         update={"stages": (*recipe.stages[:-1], last), "lake": f"{recipe.lake}-archive"}
     )
     run(archive, cluster=client)
 
-    def codecs(recipe: Recipe) -> set[str]:
-        groups = [opened(path).metadata.row_group(0) for path in paths(recipe, "tokens")]
-        return {group.column(3).compression for group in groups}
+    def have_marks(recipe: Recipe) -> set[bool]:
+        footers = [opened(path).metadata for path in paths(recipe, "tokens")]
+        return {bool(find_marks(footer.metadata)) for footer in footers}
 
-    assert (codecs(recipe), codecs(archive)) == ({"LZ4"}, {"ZSTD"})
+    def num_bytes(recipe: Recipe) -> int:
+        groups = [opened(path).metadata.row_group(0) for path in paths(recipe, "tokens")]
+        return sum(group.column(3).total_compressed_size for group in groups)
+
+    assert (have_marks(recipe), have_marks(archive)) == ({True}, {False})
     assert rows(archive)["tokens"] == plain["tokens"]
-    optimize(archive.lake)
-    assert (files(archive), codecs(archive)) == (1, {"ZSTD"})
+    for each in (recipe, archive):
+        optimize(each.lake)
+        assert files(each) == 1
+    assert (have_marks(recipe), have_marks(archive)) == ({True}, {False})
+    assert num_bytes(archive) < num_bytes(recipe)
     assert not make_plan(archive.model_copy(update={"stages": recipe.stages})).has_work()
 
 
