@@ -49,11 +49,12 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     for table in report.tables:
         yield _table(table)
     yield f"rows        {report.rows:,}"
-    yield f"kept        {report.kept:,}"
-    yield from output.rejected(report.rejected)
-    yield f"duplicates  {sum(report.duplicates.values()):,}"
-    for kind, count in report.duplicates.items():
-        yield f"  {kind:<32} {count:,}"
+    yield f"kept        {report.kept:,}{output.percent(report.kept, report.rows)}"
+    yield from output.rejected(report.rejected, of=report.rows)
+    duplicates = sum(report.duplicates.values())
+    share = output.percent(duplicates, report.kept)
+    yield f"duplicates  {duplicates:,} of {report.kept:,} kept{share}"
+    yield from output.counts(report.duplicates, of=report.kept)
     if report.cut:
         yield f"cut         {output.many(report.cut, 'document')}"
     mean = report.tokens_per_document
@@ -63,8 +64,7 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     yield from output.special_texts(report.special_texts)
     if report.languages:
         yield "languages   (kept documents)"
-        for name, count in report.languages.items():
-            yield f"  {name:<32} {count:,}"
+        yield from output.counts(report.languages, of=report.kept)
     yield ""
     yield from _sources(report.sources)
     if report.losses is not None:

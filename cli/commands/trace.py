@@ -44,7 +44,8 @@ def trace(
 ) -> None:
     """Trace a document from its input file to its tokens.
 
-    For a document without tokens, prints why it was removed.
+    For a document without tokens, prints why it was removed: the limit that it fails, its signals and its
+    text, which is read again from the input file if the lake does not store it.
     """
     from etl.audit.lineage_graph import trace as trace_document
 
@@ -80,10 +81,14 @@ def _document(trace: "Trace") -> Iterator[str]:
         yield from _cut(trace.cut)
     if trace.tokens is not None:
         yield from _tokens(trace.tokens, trace.shuffled)
+    for limit in trace.limits:
+        yield f"  failed      {limit}"
     for name, value in trace.signals.items():
         yield f"  signal      {name} = {value:g}"
     if trace.text is not None:
         yield f"  text        {output.cell(trace.text)}"
+    elif trace.missing_text is not None:
+        yield f"  no text     {trace.missing_text}"
 
 
 def _input(file: "InputFile", table: "TracedTable | None") -> Iterator[str]:

@@ -34,7 +34,7 @@ class TableReport:
     rows: int
     size: int  # bytes on disk
     recipe: str | None
-    fingerprint: str | None
+    fingerprint: str | None  # of the recipe
     committed: str  # UTC, ISO 8601
 
 
@@ -164,7 +164,7 @@ def _table(log: _Log, table: Table, files: "_Files") -> TableReport:
         rows=files.rows,
         size=files.size,
         recipe=record.recipe if record else None,
-        fingerprint=record.fingerprint if record else None,
+        fingerprint=record.recipe_fingerprint if record else None,
         committed=log.committed,
     )
 

@@ -1,0 +1,113 @@
+"""The documents of a lake as an audit shows them: signals, the limits that they fail, and their texts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from etl import schemas
+from etl.audit.limits import FailedLimit, Limit, failed_limits, limits_of
+from etl.audit.source_texts import read_texts
+from etl.audit.tune.thresholds import Thresholds
+from etl.delta.table import Table
+from etl.lake.commit_info import find_record
+from etl.lake.table_versions import stream_versions
+
+_FIXED: Final = frozenset(schemas.documents([], schemas.DEDUP_COLUMNS).names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownDocument:
+    """A document with what decided about it.
+
+    ``text`` is the stored one or, of a rejected document, that of the input record before any stage.
+    """
+
+    id: str | None
+    source: str
+    row: int
+    url: str | None
+    lang: str | None
+    verdict: str
+    reason: str | None
+    limits: list[FailedLimit]  # of the rule that rejected it
+    signals: dict[str, float]
+    text: str | None
+    missing_text: str | None  # why there is no text
+
+
+def signals_of(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the signals of a row of ``documents`` that are not null."""
+    return {n: v for n, v in document.items() if n not in _FIXED and n != "path" and v is not None}
+
+
+class Documents:
+    """The table ``documents`` at one version, with the limits of its recipe and access to its input."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.record = find_record(table)
+        self._thresholds = None
+        if self.record is not None:
+            self._thresholds = Thresholds(self.record, table.url)
+
+    @property
+    def thresholds(self) -> Thresholds | None:
+        """The filters of the recipe that made the table; None if no recipe did."""
+        return self._thresholds
+
+    @property
+    def limits(self) -> list[Limit]:
+        """The limits of the recipe."""
+        return [] if self._thresholds is None else limits_of(self._thresholds.made_by)
+
+    def failed_limits(self, document: Mapping[str, Any]) -> list[FailedLimit]:
+        """Return the limits that a document fails; see ``etl.audit.limits``."""
+        return failed_limits(document, self.limits)
+
+    def show(self, rows: Sequence[Mapping[str, Any]]) -> list[ShownDocument]:
+        """Describe rows of ``documents``; missing texts are read again from the input."""
+        texts = self.source_texts(row for row in rows if row["text"] is None)
+        limits = self.limits
+        shown = []
+        for row in rows:
+            again, why = texts.get((row["source"], row["row"]), (None, None))
+            names = ("id", "source", "row", "url", "lang", "verdict", "reason")
+            shown.append(
+                ShownDocument(
+                    **{name: row[name] for name in names},
+                    limits=failed_limits(row, limits),
+                    signals=signals_of(row),
+                    text=again if row["text"] is None else row["text"],
+                    missing_text=why,
+                )
+            )
+        return shown
+
+    def source_texts(
+        self, rows: Iterable[Mapping[str, Any]]
+    ) -> dict[tuple[str, int], tuple[str | None, str | None]]:
+        """Return by address the text of each row's record in the input, or why there is none."""
+        by_source: dict[str, set[int]] = {}
+        for row in rows:
+            by_source.setdefault(row["source"], set()).add(row["row"])
+        if not by_source or self._thresholds is None:
+            return {}
+        source = self._thresholds.recipe.source
+        files = self._input_files({*by_source})
+        result: dict[tuple[str, int], tuple[str | None, str | None]] = {}
+        for uri, numbers in by_source.items():
+            texts, why = read_texts(files.get(uri), numbers, source)
+            for row in numbers:
+                result[uri, row] = texts.get(row), None if row in texts else why
+        return result
+
+    def _input_files(self, uris: set[str]) -> dict[str, schemas.InputFile]:
+        """Return input files as the newest commits record them; reads no more of the log than needed."""
+        files: dict[str, schemas.InputFile] = {}
+        for version in stream_versions(self.table):
+            for file in version.lineage.input_files if version.lineage is not None else ():
+                if file.uri in uris and file.fingerprint:
+                    files.setdefault(file.uri, file)
+            if len(files) == len(uris):
+                break
+        return files
