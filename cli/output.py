@@ -27,7 +27,7 @@ _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
 _MAX_ITEMS_SHOWN = 8
 _MIN_FOLDED_CHARS = 20
-_LABEL: Final = re.compile(r"^ *[a-z][a-z -]*(?=  )")
+_LABEL: Final = re.compile(r"(?=.{10}  \S)[a-z]+(?: [a-z]+)*(?=  )")
 
 
 def print_result(
@@ -43,7 +43,7 @@ def print_result(
 
 
 def _with_bold_label(line: str) -> str:
-    r"""Return a line with the label at its start, which two spaces end, in bold.
+    r"""Return a line with the label in its first 12 columns, if it has one, in bold.
 
     >>> _with_bold_label("kept        12"), _with_bold_label("a text")
     ('\x1b[1mkept\x1b[0m        12', 'a text')

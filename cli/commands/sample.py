@@ -21,7 +21,7 @@ _TEXT_CHARS = 600
         "etl sample lake --verdict kept --chars 2000",
     )
 )
-def sample(
+def sample(  # noqa: PLR0913 - one parameter per option
     lake: options.LakeArgument,
     *,
     reason: Annotated[
@@ -41,7 +41,6 @@ def sample(
         int, typer.Option(min=0, help="How many characters of each text to print.")
     ] = _TEXT_CHARS,
     seed: Annotated[int, typer.Option(help="Another seed gives other documents.")] = 0,
-    at_version: options.AtVersion = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Print random documents with their texts, their signals and the limit that they fail.
@@ -56,7 +55,6 @@ def sample(
         verdict=verdict,
         reason=reason,
         lang=lang,
-        version=at_version,
         seed=seed,
     )
     output.print_result(documents, lambda each: lines(each, chars=chars), as_json=as_json)

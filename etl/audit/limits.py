@@ -1,4 +1,4 @@
-"""The limits of a recipe: which numbers its rules compare with which signals, and which ones a document fails.
+"""The limits of a recipe: the numbers that its rules compare signals with, and those that a document fails.
 
 Limits are read from the expressions of the rules, so that a new filter needs nothing for them.
 """

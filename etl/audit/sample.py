@@ -16,7 +16,7 @@ from etl.audit.sampled_rows import KEY, read_documents, read_keyed, shuffled_fil
 from etl.audit.shown_documents import Documents, ShownDocument
 from etl.delta.table import Table
 from etl.errors import TableError, nearest_names
-from etl.lake.releases import tables_at
+from etl.lake.open_table import open_table
 
 _CANDIDATES: Final = 10  # matches to choose from, per document wanted; chosen here
 
@@ -28,21 +28,20 @@ def sample(
     verdict: str | None = None,
     reason: str | None = None,
     lang: str | None = None,
-    version: int | str | None = None,
     seed: int = 0,
 ) -> list[ShownDocument]:
     """Return ``n`` random documents of a lake, or all that match if there are fewer.
 
     ``verdict`` is kept or rejected. ``reason`` is a stage or a rule, as in ``gopher_quality`` or
-    ``gopher_quality.short``, and ``lang`` a language. ``version`` is that of the lake's last table, or the
-    name of a release. The text of a rejected document is read again from the input if it is not stored.
+    ``gopher_quality.short``, and ``lang`` a language. The text of a rejected document is read again from the
+    input if it is not stored. Another ``seed`` gives other documents.
 
-    Raises TableError if the lake or the version does not exist, or if no document matches.
+    Raises TableError if the lake does not exist, or if no document matches.
     """
     url = storage.normalize(lake)
     if verdict not in (None, *schemas.VERDICTS):
         raise TableError(f"{verdict!r} is not a verdict", hint="write kept or rejected")
-    table = tables_at(url, version)["documents"]
+    table = open_table(storage.join(url, "documents"))
     documents = Documents(table)
     chosen = _choose(table, _candidate_files(table, verdict, reason), n, reason, lang, seed)
     if chosen.is_empty() and n:
@@ -66,7 +65,7 @@ def _candidate_files(table: Table, verdict: str | None, reason: str | None) -> p
         # A reason may continue after the rule: all begin with the text, and sort before its last successor.
         low, high = files["min.reason"], files["max.reason"]
         inside = pc.and_(pc.less_equal(low, f"{reason}\U0010ffff"), pc.greater_equal(high, reason))
-        files = files.filter(pc.fill_null(inside, True))  # noqa: FBT003
+        files = files.filter(pc.fill_null(inside, True))
     return files
 
 

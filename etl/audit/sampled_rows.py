@@ -4,9 +4,11 @@ The order and the choice depend on a seed and the addresses of the rows alone.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,9 +39,8 @@ def read_keyed(table: Table, path: str, columns: Sequence[str], seed: int) -> pl
     with storage.open_input(storage.join(table.url, path)) as source:
         stored = pq.ParquetFile(source).read(columns=names, use_threads=False)
     rows = fill_columns(stored, _schema(table, names))
-    key = uniform(random_keys(rows, seed)) if rows.num_rows else []
-    frame = pl.DataFrame(rows)
-    return frame.with_columns(pl.Series(KEY, key, pl.Float64), path=pl.lit(path))
+    keys = uniform(random_keys(rows, seed)) if rows.num_rows else np.empty(0)
+    return pl.DataFrame(rows).with_columns(pl.Series(KEY, keys), path=pl.lit(path))
 
 
 def sample_rows(
@@ -69,7 +70,7 @@ def read_documents(
 
 
 def _read_in_file(
-    table: Table, path: str, wanted: Set[tuple[str, int]], columns: Sequence[str]
+    table: Table, path: str, wanted: AbstractSet[tuple[str, int]], columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
     numbers = pa.array(sorted({row for _, row in wanted}), pa.int64())
     names = [*dict.fromkeys(["source", "row", *columns])]

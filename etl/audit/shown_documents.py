@@ -97,8 +97,8 @@ class Documents:
         result: dict[tuple[str, int], tuple[str | None, str | None]] = {}
         for uri, numbers in by_source.items():
             texts, why = read_texts(files.get(uri), numbers, source)
-            for row in numbers:
-                result[uri, row] = texts.get(row), None if row in texts else why
+            for number in numbers:
+                result[uri, number] = texts.get(number), None if number in texts else why
         return result
 
     def _input_files(self, uris: set[str]) -> dict[str, schemas.InputFile]:

@@ -4,7 +4,8 @@ A lake does not store the text of a rejected document unless its recipe asks for
 record's text before any stage.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from etl import schemas, storage
@@ -14,7 +15,7 @@ from etl.sources.formats import FORMATS, detect_format
 
 
 def read_texts(
-    file: schemas.InputFile | None, rows: Set[int], source: Source
+    file: schemas.InputFile | None, rows: AbstractSet[int], source: Source
 ) -> tuple[Mapping[int, str], str | None]:
     """Return the texts of some records of an input file by row, and why some are missing, if any are.
 
@@ -53,7 +54,9 @@ def _as_split(file: schemas.InputFile, source: Source) -> Split:
     )
 
 
-def _pieces(whole: Split, rows: Set[int], source: Source) -> Iterator[tuple[Split, Set[int]]]:
+def _pieces(
+    whole: Split, rows: AbstractSet[int], source: Source
+) -> Iterator[tuple[Split, AbstractSet[int]]]:
     """Yield the pieces of a file that have some of the rows, each with these rows."""
     pieces = FORMATS[whole.format].cut(whole, source, ())
     remaining, first = set(rows), 0
@@ -74,7 +77,7 @@ def _pieces(whole: Split, rows: Set[int], source: Source) -> Iterator[tuple[Spli
         first = stop
 
 
-def _read_piece(piece: Split, rows: Set[int], source: Source) -> dict[int, str]:
+def _read_piece(piece: Split, rows: AbstractSet[int], source: Source) -> dict[int, str]:
     """Return the texts of some rows of a piece; the rest of it is not read."""
     texts: dict[int, str] = {}
     for batch in read_split(piece, source):
