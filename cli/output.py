@@ -207,6 +207,20 @@ def usage(
     columns_: Mapping[str, "Usage"], prices: "Prices", *, memory_per_worker: int | None = None
 ) -> Iterator[str]:
     """Yield a table of what a run needs, with a column for each of its usages: estimated, used."""
+    header, *rows = usage_rows(columns_, prices, memory_per_worker=memory_per_worker)
+    yield from columns(header, rows, numbers=range(1, len(header)))
+    yield f"prices      {prices_note(prices)}"
+
+
+def prices_note(prices: "Prices") -> str:
+    """Return what the costs are based on."""
+    return f"{prices.name}, {prices.date}; a month: of the added storage"
+
+
+def usage_rows(
+    columns_: Mapping[str, "Usage"], prices: "Prices", *, memory_per_worker: int | None = None
+) -> list[list[str]]:
+    """Return the header and the rows of the table of ``usage``."""
     from etl.job.prices import cost_of
 
     usages = list(columns_.values())
@@ -231,9 +245,7 @@ def usage(
         row(f"{prices.currency} on spot", (f"{cost.spot:,.4f}" for cost in costs)),
         row(f"{prices.currency} a month", (f"{cost.storage_per_month:,.4f}" for cost in costs)),
     ]
-    numbers = range(1, len(usages) + 1)
-    yield from columns(["cost", *columns_], rows, numbers=numbers)
-    yield f"prices      {prices.name}, {prices.date}; a month: of the added storage"
+    return [["cost", *columns_], *rows]
 
 
 def _size(num_bytes: float) -> str:

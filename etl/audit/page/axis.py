@@ -31,7 +31,9 @@ class Axis:
         low, median, high = np.quantile(values, [0.001, 0.5, 0.999]).tolist()
         is_log = low >= 0 and high > max(_SKEWED * median, _SKEWED)
         span = max(high - low, abs(high) / 10, 1e-9)
-        near = [v for v in limits if (is_log and v >= 0) or -_REACH * span < v - low < _REACH * span]
+        near = [
+            v for v in limits if (is_log and v >= 0) or -_REACH * span < v - low < _REACH * span
+        ]
         low, high = min(low, *near, low), max(high, *near, high)
         if low >= 0 and low < (high - low) / 2:
             low = 0.0

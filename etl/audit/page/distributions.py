@@ -103,7 +103,9 @@ class _Outcomes:
 
     def fails_only(self, rules: Sequence[str]) -> Bools:
         """Return for each row whether it is rejected, and only some of these rules hold."""
-        own = sum((self._holds[rule].astype(np.int64) for rule in rules), np.zeros_like(self._count))
+        own = sum(
+            (self._holds[rule].astype(np.int64) for rule in rules), np.zeros_like(self._count)
+        )
         result: Bools = (self._count == own) & (own > 0) & ~self.is_kept
         return result
 
@@ -125,10 +127,7 @@ def _distribution(name: str, unit: str, frame: pl.DataFrame, outcomes: _Outcomes
     limits = [limit for limit in outcomes.limits if limit.column == name]
     languages = _languages(frame)
     numbers = {
-        value
-        for limit in limits
-        for value in limit.values(languages).values()
-        if value is not None
+        value for limit in limits for value in limit.values(languages).values() if value is not None
     }
     column = frame[name]
     is_finite: Bools = column.is_finite().fill_null(False).to_numpy()

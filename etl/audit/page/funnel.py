@@ -1,7 +1,7 @@
 """The funnel of a lake: documents and tokens before and after each stage, by rule."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -27,6 +27,7 @@ class FunnelStep:
 
     name: str
     documents: int  # after the stage
+    tokens: int | None = None  # after the stage, an estimate; None without tokens
     losses: list[Loss] = field(default_factory=list)
 
     @property
@@ -53,9 +54,20 @@ def funnel(
     by_stage: dict[int, list[Loss]] = {0: []}
     for rule, count in report.rejected.items():
         mean = tokens.get(rule)
-        loss = Loss(rule=rule, documents=count, tokens=None if mean is None else round(mean * count))
+        loss = Loss(
+            rule=rule, documents=count, tokens=None if mean is None else round(mean * count)
+        )
         by_stage.setdefault(stage_of(rule, stages), []).append(loss)
-    return [*_steps(report, stages, by_stage, saved_tokens)]
+    return _with_tokens([*_steps(report, stages, by_stage, saved_tokens)], report.tokens)
+
+
+def _with_tokens(steps: Sequence[FunnelStep], tokens: int) -> list[FunnelStep]:
+    """Add the tokens left after each step: those of the lake, and those that later steps remove."""
+    result = []
+    for step in reversed(steps):
+        result.append(replace(step, tokens=tokens or None))
+        tokens += step.removed_tokens or 0
+    return result[::-1]
 
 
 def _steps(
@@ -70,7 +82,11 @@ def _steps(
     for number, stage in filters:
         losses = by_stage[number]
         remaining -= sum(loss.documents for loss in losses)
-        yield FunnelStep(name=f"{number} {stage_name(stage)}", documents=remaining, losses=losses)
+        yield FunnelStep(
+            name=f"{number} {stage['kind']} {stage_name(stage)}".rstrip(),
+            documents=remaining,
+            losses=losses,
+        )
     if report.duplicates:
         total = sum(report.duplicates.values())
         shares = {kind: count / total for kind, count in report.duplicates.items()}

@@ -14,6 +14,7 @@ from etl.audit.shown_documents import Documents, ShownDocument
 
 PER_SIDE: Final = 3
 _MAX_RULES: Final = 30
+_UNREAD: Final = "source."  # reasons of records that could not be read
 _FILES: Final = 12  # data files whose texts are read before those of others; chosen here
 
 
@@ -38,7 +39,8 @@ def rule_samples(
         limit = limits.get(rule)
         is_own = pl.col("rule") == rule
         sides = sample.frame.filter(is_own), sample.frame.filter(pl.col("rule").is_null())
-        chosen[rule] = _nearest(sides[0], limit), _nearest(sides[1], limit)
+        is_read = not rule.startswith(_UNREAD)  # otherwise no document is comparable
+        chosen[rule] = _nearest(sides[0], limit), _nearest(sides[1], limit).head(PER_SIDE * is_read)
     shown = _read(documents, [frame for pair in chosen.values() for frame in pair])
     return [
         RuleSamples(
