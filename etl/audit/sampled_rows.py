@@ -35,10 +35,10 @@ def shuffled_files(files: pa.Table, seed: int) -> Iterator[dict[str, Any]]:
 
 def read_keyed(table: Table, path: str, columns: Sequence[str], seed: int) -> pl.DataFrame:
     """Return some columns of a data file, with ``source``, ``row``, the random ``KEY`` and the ``path``."""
-    names = [*dict.fromkeys(["source", "row", *columns])]
+    schema = _schema(table, columns)
     with storage.open_input(storage.join(table.url, path)) as source:
-        stored = pq.ParquetFile(source).read(columns=names, use_threads=False)
-    rows = fill_columns(stored, _schema(table, names))
+        stored = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
+    rows = fill_columns(stored, schema)
     keys = uniform(random_keys(rows, seed)) if rows.num_rows else np.empty(0)
     return pl.DataFrame(rows).with_columns(pl.Series(KEY, keys), path=pl.lit(path))
 
@@ -50,11 +50,10 @@ def sample_rows(
     chosen = [file for file, _ in zip(shuffled_files(files, seed), range(max_files), strict=False)]
     total = sum(file["rows"] for file in chosen)
     share = min(1.0, rows / total) if total else 1.0
-    parts = [
-        read_keyed(table, file["path"], columns, seed).filter(pl.col(KEY) < share)
-        for file in chosen
-    ]
-    return pl.concat(parts) if parts else pl.DataFrame()
+    rows_of = (read_keyed(table, file["path"], columns, seed) for file in chosen)
+    return pl.concat(
+        [_no_rows(table, columns), *(each.filter(pl.col(KEY) < share) for each in rows_of)]
+    )
 
 
 def read_documents(
@@ -73,17 +72,23 @@ def _read_in_file(
     table: Table, path: str, wanted: AbstractSet[tuple[str, int]], columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
     numbers = pa.array(sorted({row for _, row in wanted}), pa.int64())
-    names = [*dict.fromkeys(["source", "row", *columns])]
+    schema = _schema(table, columns)
     with storage.open_input(storage.join(table.url, path)) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         for group in range(file.num_row_groups):
             keys = file.read_row_group(group, columns=["row"], use_threads=False)
             indices = pc.indices_nonzero(pc.is_in(keys["row"], numbers))
             if len(indices):
-                stored = file.read_row_group(group, columns=names, use_threads=False).take(indices)
-                rows = fill_columns(stored, _schema(table, names)).to_pylist()
+                stored = file.read_row_group(group, columns=schema.names, use_threads=False)
+                rows = fill_columns(stored.take(indices), schema).to_pylist()
                 yield from (row for row in rows if (row["source"], row["row"]) in wanted)
 
 
-def _schema(table: Table, names: Sequence[str]) -> pa.Schema:
+def _no_rows(table: Table, columns: Sequence[str]) -> pl.DataFrame:
+    rows = pl.DataFrame(_schema(table, columns).empty_table())
+    return rows.with_columns(pl.Series(KEY, [], pl.Float64), path=pl.lit("", pl.String))
+
+
+def _schema(table: Table, columns: Sequence[str]) -> pa.Schema:
+    names = dict.fromkeys(["source", "row", *columns])
     return pa.schema([table.schema.field(name) for name in names])

@@ -66,4 +66,6 @@ def test_the_texts_are_those_that_a_run_reads(name: str, tmp_path: Path) -> None
 
 
 def test_a_file_that_the_log_does_not_name_gives_no_text() -> None:
-    assert read_texts(None, {1}, Source(path="a.jsonl"))[1] == "the log does not name the input file"
+    assert (
+        read_texts(None, {1}, Source(path="a.jsonl"))[1] == "the log does not name the input file"
+    )

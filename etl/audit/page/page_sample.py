@@ -48,18 +48,17 @@ def read_sample(documents: Documents, seed: int = 0) -> PageSample:
     table = documents.table
     filters = documents.thresholds.made_by if documents.thresholds is not None else []
     signals = [field.name for field in table.schema if field.type == pa.float64()]
+    columns = [*columns_of(filters), "lang", "id", *signals]
     files = table.data_files(["path", "rows", "partition.verdict"])
     parts = []
     for verdict in schemas.VERDICTS:
         of_verdict = files.filter(pc.equal(files["partition.verdict"], verdict))
         total = pc.sum(of_verdict["rows"]).as_py() or 0
-        if total:
-            columns = [*columns_of(filters), "lang", "id", *signals]
-            rows = sample_rows(
-                table, of_verdict, columns, rows=MAX_ROWS, max_files=_MAX_FILES, seed=seed
-            )
-            parts.append(rows.with_columns(weight=pl.lit(total / max(rows.height, 1))))
-    frame = pl.concat(parts) if parts else pl.DataFrame(schema={"reason": pl.String})
+        rows = sample_rows(
+            table, of_verdict, columns, rows=MAX_ROWS, max_files=_MAX_FILES, seed=seed
+        )
+        parts.append(rows.with_columns(weight=pl.lit(total / max(rows.height, 1))))
+    frame = pl.concat(parts)
     rule = pl.col("reason").str.split(": ").list.first()
     return PageSample(
         frame=frame.with_columns(rule=rule),

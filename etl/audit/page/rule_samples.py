@@ -77,10 +77,10 @@ def _addresses(rows: pl.DataFrame) -> list[tuple[str, int]]:
 
 def _read(documents: Documents, parts: list[pl.DataFrame]) -> dict[tuple[str, int], ShownDocument]:
     """Read rows with their texts, each once."""
-    columns = ["path", "source", "row", "rule"]
-    rows = pl.concat([part.select(columns) for part in parts]).unique(maintain_order=True)
-    if rows.is_empty():
+    if not parts:
         return {}
+    columns = ["path", "source", "row"]
+    rows = pl.concat([part.select(columns) for part in parts]).unique(maintain_order=True)
     table = documents.table
     unread = {*schemas.DEDUP_COLUMNS.names, *table.partition_columns}
     names = [name for name in table.schema.names if name not in unread]
