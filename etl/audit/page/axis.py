@@ -49,7 +49,7 @@ class Axis:
     def position(self, value: float) -> float:
         """Return where a value is on the axis, from 0 to 1."""
         low, at, high = self._scale(np.array([self.low, value, self.high])).tolist()
-        return min(max((at - low) / (high - low), 0.0), 1.0)
+        return float(min(max((at - low) / (high - low), 0.0), 1.0))
 
     def includes(self, value: float) -> bool:
         """Return whether a value is on the axis."""
@@ -69,8 +69,8 @@ class Axis:
         """
         if self.is_log:
             powers = [10**k for k in range(1, math.floor(math.log10(self.high)) + 1)]
-            step = max(1, math.ceil(len(powers) / _TICKS))
-            return [0, *powers[::step]] if self.low == 0 else powers[::step]
+            shown = powers[:: max(1, math.ceil(len(powers) / _TICKS))]
+            return [0, *shown] if self.low == 0 else [*shown]
         rough = (self.high - self.low) / _TICKS
         unit = 10.0 ** math.floor(math.log10(rough))
         step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)

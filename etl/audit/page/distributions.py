@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -138,8 +138,9 @@ def _distribution(name: str, unit: str, frame: pl.DataFrame, outcomes: _Outcomes
     kept = outcomes.is_kept[is_finite]
     weight = outcomes.weight[is_finite]
     parts = {KEPT: kept, ALONE: alone & ~kept, OTHER: ~kept & ~alone}
-    counts = {
-        part: np.bincount(bins[mask], weight[mask], minlength=BINS) for part, mask in parts.items()
+    counts: dict[str, Floats] = {
+        part: np.bincount(bins[mask], weight[mask], minlength=BINS).astype(np.float64)
+        for part, mask in parts.items()
     }
     median, high = np.quantile(values, [0.5, 0.95]).tolist()
     return Distribution(
@@ -174,9 +175,10 @@ def _shown_limit(
 
 def _alternatives(limit: Limit, present: float, outcomes: _Outcomes) -> list[Alternative]:
     """Return what other values of a limit would keep, and what would be kept without it."""
-    column = outcomes.frame[limit.column].drop_nans()
+    values: Floats = outcomes.frame[limit.column].drop_nulls().to_numpy()
+    low, high = np.nanmin(values), np.nanmax(values)
     others = {float(f"{present * factor:.3g}") for factor in _FACTORS}
-    tried = sorted({v for v in others if column.min() <= v <= column.max()} | {present})
+    tried = sorted({value for value in others if low <= value <= high} | {present})
     never = -np.inf if limit.comparison in ("<", "<=") else np.inf
     kept = _kept_at(limit, np.array([*tried, never]), outcomes).tolist()
     return [
@@ -194,7 +196,7 @@ def _kept_at(limit: Limit, values: Floats, outcomes: _Outcomes) -> Floats:
     order = np.argsort(column[~is_null])
     sums = np.concatenate([[0.0], np.cumsum(weight[~is_null][order])])
     # A limit with `<` or `>=` splits before equal values, one with `<=` or `>` after them.
-    side = "left" if limit.comparison in ("<", ">=") else "right"
+    side: Literal["left", "right"] = "left" if limit.comparison in ("<", ">=") else "right"
     below = sums[np.searchsorted(column[~is_null][order], values, side=side)]
     kept = sums[-1] - below if limit.comparison in ("<", "<=") else below
     result: Floats = kept + weight[is_null].sum()

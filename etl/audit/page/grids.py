@@ -34,10 +34,10 @@ def percent(value: float, of: float) -> str:
 
 
 def grids(facts: PageFacts) -> dict[str, Grid]:
-    """Return the tables of a page that have rows, by name."""
+    """Return the tables of a page by name; those without rows are not shown."""
     report = facts.report
     clusters = facts.duplicates.sizes if facts.duplicates is not None else {}
-    every = {
+    return {
         "languages": _grid(
             "Kept documents by language",
             ("language", "documents", "share"),
@@ -77,7 +77,6 @@ def grids(facts: PageFacts) -> dict[str, Grid]:
             "Versions behind the result", ("library", "version"), facts.versions.items(), tuple
         ),
     }
-    return {name: grid for name, grid in every.items() if grid.rows}
 
 
 def _grid(
