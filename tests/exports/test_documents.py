@@ -47,7 +47,7 @@ def check_texts(recipe: Recipe, exported: list[dict[str, Any]]) -> None:
     stage = recipe.tokenize_stage
     assert stage is not None
     tokenizer = Tokenizer.from_file(str(stage.tokenizer))
-    end = [tokenizer.token_to_id("<|endoftext|>")]
+    end = [0]  # <|endoftext|>
     encoded = {
         (row["source"], row["row"]): tokenizer.encode(row["text"]).ids + end for row in exported
     }
