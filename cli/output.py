@@ -27,6 +27,7 @@ _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
 _MAX_ITEMS_SHOWN = 8
 _MIN_FOLDED_CHARS = 20
+_LABEL_WIDTH: Final = 12
 _LABEL: Final = re.compile(r"(?=.{10}  \S)[a-z]+(?: [a-z]+)*(?=  )")
 
 
@@ -37,9 +38,24 @@ def print_result(
     if as_json:
         typer.echo(json_text(result))
         return
-    is_terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for line in lines(result):
-        typer.echo(_with_bold_label(one_line(line)) if is_terminal else one_line(line))
+    width = terminal_width()
+    for line in map(one_line, lines(result)):
+        parts = [line] if width is None or len(line) <= width else _fit(line, width)
+        if width is not None and not os.environ.get("NO_COLOR"):
+            parts[0] = _with_bold_label(parts[0])
+        typer.echo("\n".join(parts))
+
+
+def _fit(line: str, width: int) -> list[str]:
+    """Break a line between words; those after the first are indented. Long words stay, to be copied.
+
+    >>> _fit("rows        12 of the input", 20)
+    ['rows        12 of', '            the', '            input']
+    """
+    indent = " " * (_LABEL_WIDTH if _LABEL.match(line) else 2 + len(line) - len(line.lstrip()))
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _with_bold_label(line: str) -> str:
@@ -93,7 +109,7 @@ def columns(
 ) -> Iterator[str]:
     """Yield rows in aligned columns; the columns whose index is in ``numbers`` are right-aligned.
 
-    On a terminal that is too narrow, the first column has lines of its own.
+    On a terminal that is too narrow, the first column is on a separate line.
 
     >>> list(columns(["name", "n"], [["a", "1"], ["long", "20"]], numbers=[1]))
     ['name   n', 'a      1', 'long  20']

@@ -16,7 +16,7 @@ app = typer.Typer()
 
 @app.command(
     epilog=options.examples(
-        "etl export lake --to documents --where \"lang = 'de' AND num_words > 100\"",
+        "etl export lake --to documents --where \"lang = 'de'\"",
         "etl export s3://lake/web --to s3://corpora/web --format jsonl --version v1",
         "etl export lake --to megatron/web --format megatron",
     )
@@ -42,7 +42,7 @@ def export(
     at_version: options.AtVersion = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write the documents of a lake, or its tokens in the format of Megatron.
+    """Write documents, or tokens in the format of Megatron.
 
     Documents are those that were kept and are not duplicates, with their texts, languages and signals. The
     version is that of the lake's last table.

@@ -43,9 +43,9 @@ def sample(  # noqa: PLR0913 - one parameter per option
     seed: Annotated[int, typer.Option(help="Another seed gives other documents.")] = 0,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print random documents with their texts, their signals and the limit that they fail.
+    """Print random documents with their texts and signals.
 
-    The text of a rejected document is read again from its input file if the lake does not store it.
+    For a rejected document, prints the limit that it fails, too. The text of a rejected document is read again from its input file if the lake does not store it.
     """
     from etl.audit.sample import sample as choose
 

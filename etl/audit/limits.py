@@ -38,7 +38,7 @@ class Limit:
     value: pl.Expr  # a number, or an expression over ``lang``
 
     def values(self, languages: Iterable[str | None]) -> dict[str | None, float | None]:
-        """Return the limit of each language; None where there is no limit."""
+        """Return the limit of each language; None where none is set."""
         names = pl.DataFrame({"lang": [*languages]}, schema={"lang": pl.String})
         limits = names.select("lang", limit=self.value.cast(pl.Float64))
         return dict(limits.iter_rows())

@@ -32,7 +32,7 @@ class ShownDocument:
     limits: list[FailedLimit]  # of the rule that rejected it
     signals: dict[str, float]
     text: str | None
-    missing_text: str | None  # why there is no text
+    missing_text: str | None  # why the text is missing
 
 
 def signals_of(document: Mapping[str, Any]) -> dict[str, float]:

@@ -127,7 +127,7 @@ class Trace:
     signals: dict[str, float]
     # Its first 500 characters; of a rejected document, those of the input record, unless they are stored
     text: str | None
-    missing_text: str | None  # why there is no text
+    missing_text: str | None  # why the text is missing
     outcome: str  # one line: kept, rejected or left out
     document: RowLocation
     duplicate: TracedDuplicate | None

@@ -24,6 +24,7 @@ class Axis:
     low: float
     high: float
     is_log: bool  # of 1 + value
+    bins: int = BINS
 
     @classmethod
     def over(cls, values: Floats, limits: Sequence[float]) -> Self:
@@ -37,13 +38,24 @@ class Axis:
         low, high = min(low, *near, low), max(high, *near, high)
         if low >= 0 and low < (high - low) / 2:
             low = 0.0
-        return cls(low, high if high > low else low + max(abs(low) / 10, 1.0), is_log)
+        if high <= low:
+            high = low + max(abs(low) / 10, 1.0)
+        if not is_log and high - low >= BINS and not np.any(values % 1):
+            return cls._of_integers(math.floor(low), math.ceil(high))
+        return cls(low, high, is_log)
+
+    @classmethod
+    def _of_integers(cls, low: int, high: int) -> Self:
+        """Return an axis whose bins have the same number of integers each."""
+        width = math.ceil((high - low) / BINS)
+        bins = math.ceil((high - low) / width)
+        return cls(low, low + bins * width, is_log=False, bins=bins)
 
     @cached_property
     def edges(self) -> Floats:
         """The edges of the bins, one more than bins."""
         low, high = self._scale(np.array([self.low, self.high]))
-        edges = np.linspace(low, high, BINS + 1)
+        edges = np.linspace(low, high, self.bins + 1)
         return np.expm1(edges) if self.is_log else edges
 
     def position(self, value: float) -> float:
@@ -59,7 +71,7 @@ class Axis:
         """Return the bin of each value."""
         inside = np.clip(values, self.low, self.high)
         found = np.searchsorted(self.edges, inside, side="right") - 1
-        return np.clip(found, 0, BINS - 1).astype(np.int64)
+        return np.clip(found, 0, self.bins - 1).astype(np.int64)
 
     def ticks(self) -> list[float]:
         """Return about four round values on the axis.

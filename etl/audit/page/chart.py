@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from etl.audit.page.axis import BINS, Floats
+from etl.audit.page.axis import Floats
 from etl.audit.page.distributions import ALONE, KEPT, OTHER, Distribution
 
 WIDTH: Final = 360
@@ -38,9 +38,9 @@ class Chart:
 def chart(signal: Distribution) -> Chart:
     """Return the histogram of a signal."""
     axis = signal.axis
-    total = sum(signal.counts.values(), np.zeros(BINS))
+    total = sum(signal.counts.values(), np.zeros(axis.bins))
     scale = (_BOTTOM - _TOP) / max(float(total.max()), 1e-9)
-    bars, base = [], np.zeros(BINS)
+    bars, base = [], np.zeros(axis.bins)
     for outcome in (KEPT, ALONE, OTHER):
         if outcome in signal.counts and signal.counts[outcome].any():
             bars.append((outcome, _path(base * scale, signal.counts[outcome] * scale)))
@@ -64,7 +64,7 @@ def number(value: float) -> str:
 
 def _path(base: Floats, heights: Floats) -> str:
     """Return the bars of an outcome as one path; bars without height are left out."""
-    step = (_RIGHT - _LEFT) / BINS
+    step = (_RIGHT - _LEFT) / len(heights)
     parts = [
         f"M{_LEFT + k * step:.1f} {_BOTTOM - low:.1f}v{-height:.1f}h{step - 0.8:.1f}v{height:.1f}z"
         for k, (low, height) in enumerate(zip(base.tolist(), heights.tolist(), strict=True))

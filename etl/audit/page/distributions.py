@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from etl.audit.limits import Comparison, Limit
-from etl.audit.page.axis import BINS, Axis, Floats
+from etl.audit.page.axis import Axis, Floats
 from etl.audit.page.page_sample import PageSample
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import StoredFilter
@@ -139,7 +139,7 @@ def _distribution(name: str, unit: str, frame: pl.DataFrame, outcomes: _Outcomes
     weight = outcomes.weight[is_finite]
     parts = {KEPT: kept, ALONE: alone & ~kept, OTHER: ~kept & ~alone}
     counts: dict[str, Floats] = {
-        part: np.bincount(bins[mask], weight[mask], minlength=BINS).astype(np.float64)
+        part: np.bincount(bins[mask], weight[mask], minlength=axis.bins).astype(np.float64)
         for part, mask in parts.items()
     }
     median, high = np.quantile(values, [0.5, 0.95]).tolist()

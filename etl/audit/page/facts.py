@@ -13,7 +13,7 @@ from etl import schemas, storage
 from etl.audit.duplicates.duplicate_report import DuplicateReport, duplicates
 from etl.audit.lake_report import LakeReport, report
 from etl.audit.lineage_graph import graph
-from etl.audit.page.axis import BINS, Axis
+from etl.audit.page.axis import Axis
 from etl.audit.page.distributions import KEPT, Distribution, distributions
 from etl.audit.page.funnel import FunnelStep, funnel
 from etl.audit.page.page_sample import PageSample, read_sample
@@ -101,7 +101,7 @@ def _lengths(tokens: Table) -> Distribution | None:
         return None
     values = np.repeat(np.array([*parts], np.float64), np.array([*parts.values()]))
     axis = Axis.over(values, [])
-    counts = np.bincount(axis.bins_of(values), minlength=BINS) * (total / len(values))
+    counts = np.bincount(axis.bins_of(values), minlength=axis.bins) * (total / len(values))
     median, high = np.quantile(values, [0.5, 0.95]).tolist()
     return Distribution(
         name="num_tokens",
