@@ -45,7 +45,8 @@ def sample(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Print random documents with their texts and signals.
 
-    For a rejected document, prints the limit that it fails, too. The text of a rejected document is read again from its input file if the lake does not store it.
+    For a rejected document, prints the limit that it fails, too. Its text is read again from the input file
+    if the lake does not store it.
     """
     from etl.audit.sample import sample as choose
 

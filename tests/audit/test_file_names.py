@@ -129,6 +129,7 @@ MORE_WORDS = {
     "diff": ["0", "1"],
     "export": ["--to", "exported"],
     "release": ["first"],
+    "sample": ["-n", "1000"],
     "trace": ["--id", "11-0"],
     "tune": ["--set", "gopher_quality.min_words=1"],
 }
