@@ -102,7 +102,7 @@ def _no_match(
     shown = ", ".join(f"{name} {value!r}" for name, value in wanted.items() if value is not None)
     what = f"the lake has no documents with {shown}" if shown else "the lake has no documents"
     hint = "`etl report` counts them by reason and language"
-    if reason is not None and documents.thresholds is not None:
+    if reason is not None and documents.filters:
         known = _labels(documents)
         if reason not in known:
             hint = nearest_names(reason, known) or hint
@@ -110,7 +110,5 @@ def _no_match(
 
 
 def _labels(documents: Documents) -> Sequence[str]:
-    assert documents.thresholds is not None
-    filters = documents.thresholds.made_by
-    kinds = dict.fromkeys(judge.stage.kind for judge in filters)
-    return [*kinds, *(label for judge in filters for label in judge.labels)]
+    kinds = dict.fromkeys(judge.stage.kind for judge in documents.filters)
+    return [*kinds, *(label for judge in documents.filters for label in judge.labels)]

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from etl import schemas
-from etl.audit.limits import FailedLimit, Limit, failed_limits, limits_of
+from etl.audit.limits import FailedLimit, failed_limits, limits_of
 from etl.audit.source_texts import read_texts
+from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
 from etl.lake.table_versions import stream_versions
+from etl.recipe.recipe import Recipe
 
 _FIXED: Final = frozenset(schemas.documents([], schemas.DEDUP_COLUMNS).names)
 
@@ -37,37 +39,28 @@ class ShownDocument:
 
 def signals_of(document: Mapping[str, Any]) -> dict[str, float]:
     """Return the signals of a row of ``documents`` that are not null."""
-    return {n: v for n, v in document.items() if n not in _FIXED and n != "path" and v is not None}
+    return {n: v for n, v in document.items() if n not in _FIXED and v is not None}
 
 
 class Documents:
-    """The table ``documents`` at one version, with the limits of its recipe and access to its input."""
+    """The table ``documents`` at one version, with its recipe's filters and limits and access to its input.
+
+    Without a recipe (``recipe`` is None), there are no filters and no texts of the input.
+    """
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.record = find_record(table)
-        self._thresholds = None
+        self.recipe: Recipe | None = None
+        self.filters: list[StoredFilter] = []
         if self.record is not None:
-            self._thresholds = Thresholds(self.record, table.url)
-
-    @property
-    def thresholds(self) -> Thresholds | None:
-        """The filters of the recipe that made the table; None if no recipe did."""
-        return self._thresholds
-
-    @property
-    def limits(self) -> list[Limit]:
-        """The limits of the recipe."""
-        return [] if self._thresholds is None else limits_of(self._thresholds.made_by)
-
-    def failed_limits(self, document: Mapping[str, Any]) -> list[FailedLimit]:
-        """Return the limits that a document fails; see ``etl.audit.limits``."""
-        return failed_limits(document, self.limits)
+            thresholds = Thresholds(self.record, table.url)
+            self.recipe, self.filters = thresholds.recipe, thresholds.made_by
+        self.limits = limits_of(self.filters)
 
     def show(self, rows: Sequence[Mapping[str, Any]]) -> list[ShownDocument]:
         """Describe rows of ``documents``; missing texts are read again from the input."""
         texts = self.source_texts(row for row in rows if row["text"] is None)
-        limits = self.limits
         shown = []
         for row in rows:
             again, why = texts.get((row["source"], row["row"]), (None, None))
@@ -75,7 +68,7 @@ class Documents:
             shown.append(
                 ShownDocument(
                     **{name: row[name] for name in names},
-                    limits=failed_limits(row, limits),
+                    limits=failed_limits(row, self.limits),
                     signals=signals_of(row),
                     text=again if row["text"] is None else row["text"],
                     missing_text=why,
@@ -90,13 +83,12 @@ class Documents:
         by_source: dict[str, set[int]] = {}
         for row in rows:
             by_source.setdefault(row["source"], set()).add(row["row"])
-        if not by_source or self._thresholds is None:
+        if not by_source or self.recipe is None:
             return {}
-        source = self._thresholds.recipe.source
         files = self._input_files({*by_source})
         result: dict[tuple[str, int], tuple[str | None, str | None]] = {}
         for uri, numbers in by_source.items():
-            texts, why = read_texts(files.get(uri), numbers, source)
+            texts, why = read_texts(files.get(uri), numbers, self.recipe.source)
             for number in numbers:
                 result[uri, number] = texts.get(number), None if number in texts else why
         return result

@@ -152,6 +152,45 @@ def test_the_command_writes_the_page_of_a_version(made: Recipe, lake: Recipe, pl
     assert "USD on demand" in page.text
 
 
+def test_equal_rules_of_two_stages_count_separately(client: Client, place: UPath) -> None:
+    texts = [f"{'word ' * number}" for number in range(1, 31)]
+    write_jsonl(place / "in" / "a.jsonl", [{"text": text} for text in texts])
+    recipe = Recipe(
+        name="twice",
+        source={"path": str(place / "in")},
+        lake=str(place / "lake"),
+        stages=[{"length": {"min_words": 5}}, {"length": {"min_words": 10, "max_words": 20}}],
+    )
+    run(recipe, cluster=client)
+    [words] = [each for each in page_facts(str(recipe.lake)).signals if each.name == "num_words"]
+    assert words.counts[KEPT].sum() == 11
+    assert words.counts[ALONE].sum() == 19
+    kept = {limit.values[0][1]: limit.alternatives[-1].kept for limit in words.limits}
+    assert kept == {5: 11, 10: 16, 20: 21}  # without each limit
+
+
+def test_a_rule_that_reads_the_text_has_limits_that_cannot_be_moved(
+    client: Client, place: UPath
+) -> None:
+    rows = [{"text": "word " * number} for number in range(1, 31)]
+    write_jsonl(place / "in" / "a.jsonl", rows)
+    recipe = Recipe(
+        name="opaque",
+        source={"path": str(place / "in")},
+        lake=str(place / "lake"),
+        stages=[
+            {"length": {"min_words": 5}},
+            {"where": "num_words > 9 AND text LIKE 'word%' AND num_words < 25"},
+        ],
+    )
+    run(recipe, cluster=client)
+    facts = page_facts(str(recipe.lake))
+    assert facts.has_unknown
+    [words] = [each for each in facts.signals if each.name == "num_words"]
+    assert [bool(limit.kept) for limit in words.limits] == [True, False, False]
+    assert "a later one has not judged" in render(facts)
+
+
 def test_lakes_without_tokens_or_rows_have_pages(client: Client, place: UPath) -> None:
     write_jsonl(place / "in" / "a.jsonl", [])
     recipe = Recipe(

@@ -65,9 +65,8 @@ class Distribution:
 
 def distributions(documents: Documents, sample: PageSample) -> list[Distribution]:
     """Return the distributions of all signals with values, those with limits first."""
-    filters = documents.thresholds.made_by if documents.thresholds is not None else []
-    outcomes = _Outcomes(sample.frame, filters, documents.limits)
-    units = _units(filters)
+    outcomes = _Outcomes(sample.frame, documents.filters, documents.limits)
+    units = _units(documents.filters)
     names = ["lang_score", *(name for name in sample.signals if name != "lang_score")]
     shown = [
         _distribution(name, units.get(name, ""), sample.frame, outcomes)
@@ -88,21 +87,22 @@ class _Outcomes:
         self.weight: Floats = frame["weight"].to_numpy()
         self.is_kept: Bools = frame["reason"].is_null().to_numpy()
         self._holds = {
-            label: self._rule_holds(judge, rule)
+            (judge.position, label): self._rule_holds(judge, rule)
             for judge in filters
             if not judge.is_opaque
             for label, rule in zip(judge.labels, judge.stage.rules().values(), strict=True)
             if judge.reads
         }
-        stored = frame["rule"].to_list()
-        known = np.array([rule is None or rule in self._holds for rule in stored], np.bool_)
+        rules = {None, *(rule for _, rule in self._holds)}
+        known = np.array([rule in rules for rule in frame["rule"].to_list()], np.bool_)
         # A rejected document may fail stages whose verdicts are not stored: it counts as failing them.
         self._count: npt.NDArray[np.int64] = sum(
             (each.astype(np.int64) for each in self._holds.values()), (~known).astype(np.int64)
         )
 
-    def fails_only(self, rules: Sequence[str]) -> Bools:
-        """Return for each row whether it is rejected, and only some of these rules hold."""
+    def fails_only(self, limits: Sequence[Limit]) -> Bools:
+        """Return for each row whether it is rejected, and only rules with these limits hold."""
+        rules = {(limit.stage, limit.rule) for limit in limits} & self._holds.keys()
         own = sum(
             (self._holds[rule].astype(np.int64) for rule in rules), np.zeros_like(self._count)
         )
@@ -112,10 +112,10 @@ class _Outcomes:
     def can_vary(self, limit: Limit) -> bool:
         """Return whether a rule is this one comparison, with the same number for all languages."""
         languages = self.frame["lang"].unique().to_list()
-        return limit.rule in self._holds and (
-            len({*limit.values(languages).values()}) == 1
-            and bool(np.array_equal(limit.holds(self.frame).to_numpy(), self._holds[limit.rule]))
-        )
+        of_rule = self._holds.get((limit.stage, limit.rule))  # None: the rule reads the text, too
+        if of_rule is None or len({*limit.values(languages).values()}) > 1:
+            return False
+        return bool(np.array_equal(limit.holds(self.frame).to_numpy(), of_rule))
 
     def _rule_holds(self, judge: StoredFilter, rule: pl.Expr) -> Bools:
         names = [pl.col(judge.columns[name]).alias(name) for name in sorted(judge.reads)]
@@ -134,7 +134,7 @@ def _distribution(name: str, unit: str, frame: pl.DataFrame, outcomes: _Outcomes
     values: Floats = column.to_numpy()[is_finite]
     axis = Axis.over(values, sorted(numbers))
     bins = axis.bins_of(values)
-    alone = outcomes.fails_only([limit.rule for limit in limits])[is_finite]
+    alone = outcomes.fails_only(limits)[is_finite]
     kept = outcomes.is_kept[is_finite]
     weight = outcomes.weight[is_finite]
     parts = {KEPT: kept, ALONE: alone & ~kept, OTHER: ~kept & ~alone}
@@ -189,7 +189,7 @@ def _alternatives(limit: Limit, present: float, outcomes: _Outcomes) -> list[Alt
 
 def _kept_at(limit: Limit, values: Floats, outcomes: _Outcomes) -> Floats:
     """Return how many documents would be kept with a limit at each of some values."""
-    passes_others = outcomes.is_kept | outcomes.fails_only([limit.rule])
+    passes_others = outcomes.is_kept | outcomes.fails_only([limit])
     column: Floats = outcomes.frame[limit.column].to_numpy()[passes_others]
     weight = outcomes.weight[passes_others]
     is_null = np.isnan(column)

@@ -63,14 +63,13 @@ def page_facts(lake: str, *, version: int | str | None = None) -> PageFacts:
     if "duplicates" in tables and counts.duplicates:
         repeated = duplicates(url, top=_LARGEST_CLUSTERS, version=version)
     last = tables.get("tokens", tables["documents"])
-    filters = documents.thresholds.made_by if documents.thresholds is not None else []
     return PageFacts(
         report=counts,
         record=documents.record,
         funnel=funnel(documents, counts, sample, repeated.saved.tokens if repeated else None),
         sample=sample,
         signals=distributions(documents, sample),
-        has_unknown=_has_unknown(filters),
+        has_unknown=_has_unknown(documents.filters),
         rules=rule_samples(documents, sample, counts.rejected),
         lengths=_lengths(tables["tokens"]) if "tokens" in tables else None,
         duplicates=repeated,

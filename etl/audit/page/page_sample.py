@@ -46,9 +46,8 @@ class PageSample:
 def read_sample(documents: Documents, seed: int = 0) -> PageSample:
     """Read the sample of a page; no texts are read."""
     table = documents.table
-    filters = documents.thresholds.made_by if documents.thresholds is not None else []
     signals = [field.name for field in table.schema if field.type == pa.float64()]
-    columns = [*columns_of(filters), "lang", "id", *signals]
+    columns = [*columns_of(documents.filters), "lang", "id", *signals]
     files = table.data_files(["path", "rows", "partition.verdict"])
     parts = []
     for verdict in schemas.VERDICTS:
