@@ -53,9 +53,10 @@ def _fit(line: str, width: int) -> list[str]:
     ['rows        12 of', '            the', '            input']
     """
     indent = " " * (_LABEL_WIDTH if _LABEL.match(line) else 2 + len(line) - len(line.lstrip()))
-    return textwrap.wrap(
+    parts = textwrap.wrap(
         line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+    return parts or [""]
 
 
 def _with_bold_label(line: str) -> str:
