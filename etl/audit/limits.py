@@ -121,9 +121,31 @@ def _comparisons(
             shown = _OPPOSITE[comparison] if is_negated else comparison
             yield left.meta.output_name(), shown, right
         return
+    if "Ternary" in node:
+        then, otherwise, condition = parts
+        if {*condition.meta.root_names()} <= {"lang"}:
+            yield from _by_language(
+                condition,
+                [*_comparisons(then, is_negated=is_negated)],
+                [*_comparisons(otherwise, is_negated=is_negated)],
+            )
+            return
     is_not = node.get("Function", {}).get("function") == {"Boolean": "Not"}
     for part in parts:
         yield from _comparisons(part, is_negated=is_negated != is_not)
+
+
+def _by_language(
+    condition: pl.Expr,
+    then: Sequence[tuple[str, Comparison, pl.Expr]],
+    otherwise: Sequence[tuple[str, Comparison, pl.Expr]],
+) -> Iterator[tuple[str, Comparison, pl.Expr]]:
+    """Merge the comparisons of two branches whose condition reads the language only."""
+    values = [{(name, sign): value for name, sign, value in branch} for branch in (then, otherwise)]
+    none = pl.lit(None, pl.Float64)
+    for name, sign in dict.fromkeys([*values[0], *values[1]]):
+        of_then, of_others = (each.get((name, sign), none) for each in values)
+        yield name, sign, pl.when(condition).then(of_then).otherwise(of_others)
 
 
 def _is_number(expression: pl.Expr) -> bool:

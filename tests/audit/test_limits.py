@@ -28,6 +28,13 @@ def test_a_limit_may_differ_by_language() -> None:
     assert values == {None: 9, "de": 15}
 
 
+def test_a_score_for_some_languages_is_one_limit() -> None:
+    found = limits({"language": {"keep": {"de": 0.8, "en": None, "fr": 0.7}, "min_score": 0.5}})
+    assert found == [("language.score", "lang_score", "<", {None: 0.5, "de": 0.8})]
+    found = limits({"language": {"keep": {"de": 0.8}, "min_score": None}})
+    assert found == [("language.score", "lang_score", "<", {None: None, "de": 0.8})]
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

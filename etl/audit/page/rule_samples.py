@@ -1,6 +1,6 @@
 """Documents that each rule rejects, beside those that it just keeps, with their texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ def rule_samples(
 ) -> list[RuleSamples]:
     """Return samples for the rules that reject most documents, as far as the sample has them."""
     limits = {limit.rule: limit for limit in documents.limits}
+    languages = sample.frame["lang"].unique().to_list()
     chosen: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
     for rule in [*rejected][:_MAX_RULES]:
         limit = limits.get(rule)
@@ -46,7 +47,7 @@ def rule_samples(
         RuleSamples(
             rule=rule,
             documents=rejected[rule],
-            limit=None if rule not in limits else _shown(limits[rule]),
+            limit=None if rule not in limits else _shown(limits[rule], languages),
             rejected=[shown[address] for address in _addresses(out)],
             kept=[shown[address] for address in _addresses(kept)],
         )
@@ -65,10 +66,10 @@ def _nearest(rows: pl.DataFrame, limit: Limit | None) -> pl.DataFrame:
     return rows.sort(distance, pl.col(KEY), nulls_last=True).head(PER_SIDE)
 
 
-def _shown(limit: Limit) -> str:
-    values = {v for v in limit.values([None]).values() if v is not None}
-    number = f"{values.pop():,.6g}" if values else "a limit by language"
-    return f"{limit.column} {limit.comparison} {number}"
+def _shown(limit: Limit, languages: Sequence[str | None]) -> str:
+    values = {*limit.values(languages).values()} - {None}
+    shown = f"{values.pop():,.6g}" if len(values) == 1 else "a limit by language"
+    return f"{limit.column} {limit.comparison} {shown}"
 
 
 def _addresses(rows: pl.DataFrame) -> list[tuple[str, int]]:
