@@ -24,7 +24,7 @@ from etl.recipe.recipe import Recipe
 
 WORDS = (
     "the river of stone and light that we have seen with our own eyes is to be a long way from here but "
-    "nobody can say where it ends or who will walk beside it in the morning market garden winter school "
+    "few can say where it ends or who will walk beside it in the morning market garden winter school "
     "letter answer number table music ground record engine careful quiet simple people because without"
 ).split()
 POOL = 100_000

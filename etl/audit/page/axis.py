@@ -88,7 +88,8 @@ class Axis:
         step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
-        return [round(number * step, 12) for number in range(first, last + 1)]
+        values = (round(number * step, 12) for number in range(first, last + 1))
+        return [value for value in values if self.includes(value)]
 
     def _scale(self, values: Floats) -> Floats:
         return np.log1p(np.maximum(values, 0)) if self.is_log else values
