@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-stores test-trainers test-wheel test-image test-k8s chaos damage fuzz lint docs bench dist audit clean
+.PHONY: help demo test test-s3 test-slow test-stores test-trainers test-wheel test-image test-k8s test-pages chaos damage fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -48,6 +48,10 @@ test-image: $(INSTALLED)  ## build k8s/Dockerfile and run the demo in it, read-o
 
 test-k8s: $(INSTALLED)  ## run on a real Kubernetes control plane; needs root and KUBEBUILDER_ASSETS: tests/k8s/lab/README.md
 	$(BIN)/python -m pytest -m k8s tests/k8s/lab
+
+test-pages: $(INSTALLED)  ## open the page of `etl report --html` in headless Chromium; needs chromium on the PATH
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[pages]'
+	$(BIN)/python -m pytest tests/audit/test_page_in_browser.py -m "slow or not slow"
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
 	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -m chaos tests/chaos

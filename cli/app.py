@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from etl.cli import output
 from etl.cli.commands import (
     certificates,
     cluster,
@@ -33,6 +34,7 @@ from etl.cli.commands import (
     replay,
     report,
     run,
+    sample,
     schema,
     show,
     shuffle,
@@ -44,7 +46,6 @@ from etl.cli.commands import (
     verify,
     warm,
 )
-from etl.cli.output import FAILED
 from etl.cli.progress import WaitingLines
 from etl.errors import TokenlakeError, error_line
 
@@ -64,6 +65,7 @@ COMMANDS: Final = (
     diff,
     lineage,
     trace,
+    sample,
     report,
     duplicates,
     verify,
@@ -95,14 +97,15 @@ class _Commands(TyperGroup):
         except TokenlakeError as error:
             if ctx.params.get("debug"):
                 raise
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(FAILED) from error
+            typer.echo(output.labelled("error:", error, colour="red"), err=True)
+            raise typer.Exit(output.FAILED) from error
         except Exception as error:
             if ctx.params.get("debug") or not _is_of_damaged_file(error):
                 raise
-            typer.echo(f"error: a file cannot be read ({error_line(error)})", err=True)
+            what = f"a file cannot be read ({error_line(error)})"
+            typer.echo(output.labelled("error:", what, colour="red"), err=True)
             typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
-            raise typer.Exit(FAILED) from error
+            raise typer.Exit(output.FAILED) from error
 
 
 @contextmanager

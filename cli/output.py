@@ -1,5 +1,10 @@
 """What several commands print (text or JSON, columns, counts, costs), and their exit codes."""
 
+import os
+import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +26,9 @@ INTERRUPTED: Final = 130
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
 _MAX_ITEMS_SHOWN = 8
+_MIN_FOLDED_CHARS = 20
+_LABEL_WIDTH: Final = 12
+_LABEL: Final = re.compile(r"(?=.{10}  \S)[a-z]+(?: [a-z]+)*(?=  )")
 
 
 def print_result(
@@ -30,8 +38,64 @@ def print_result(
     if as_json:
         typer.echo(json_text(result))
         return
-    for line in lines(result):
-        typer.echo(one_line(line))
+    width = terminal_width()
+    for line in map(one_line, lines(result)):
+        parts = [line] if width is None or len(line) <= width else _fit(line, width)
+        if width is not None and not os.environ.get("NO_COLOR"):
+            parts[0] = _with_bold_label(parts[0])
+        typer.echo("\n".join(parts))
+
+
+def _fit(line: str, width: int) -> list[str]:
+    """Break a line between words; those after the first are indented. Long words stay, to be copied.
+
+    >>> _fit("rows        12 of the input", 20)
+    ['rows        12 of', '            the', '            input']
+    """
+    indent = " " * (_LABEL_WIDTH if _LABEL.match(line) else 2 + len(line) - len(line.lstrip()))
+    parts = textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return parts or [""]
+
+
+def _with_bold_label(line: str) -> str:
+    r"""Return a line with the label in its first 12 columns, if it has one, in bold.
+
+    >>> _with_bold_label("kept        12"), _with_bold_label("a text")
+    ('\x1b[1mkept\x1b[0m        12', 'a text')
+    """
+    label = _LABEL.match(line)
+    return line if label is None else f"{typer.style(label[0], bold=True)}{line[label.end() :]}"
+
+
+def labelled(label: str, text: object, *, colour: str) -> str:
+    """Return a message after its label, which has a colour where the environment allows it.
+
+    ``typer.echo`` removes the colour where the stream is not a terminal.
+    """
+    shown = label if os.environ.get("NO_COLOR") else typer.style(label, fg=colour, bold=True)
+    return f"{shown} {text}"
+
+
+def terminal_width() -> int | None:
+    """Return the number of columns of the terminal; None if stdout is not one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def folded(text: str, *, first: str, indent: str) -> Iterator[str]:
+    """Yield a text in lines that fit the terminal, with ``first`` before the first, ``indent`` before others.
+
+    >>> list(folded("a long text", first="  | ", indent="  | "))
+    ['  | a long text']
+    """
+    width = terminal_width()
+    if width is None:
+        yield first + text
+        return
+    parts = textwrap.wrap(text, max(width - len(indent), _MIN_FOLDED_CHARS)) or [""]
+    for number, part in enumerate(parts):
+        yield (indent if number else first) + part
 
 
 def json_text(result: Any, *, indent: int | None = 2) -> str:
@@ -46,11 +110,25 @@ def columns(
 ) -> Iterator[str]:
     """Yield rows in aligned columns; the columns whose index is in ``numbers`` are right-aligned.
 
+    On a terminal that is too narrow, the first column is on a separate line.
+
     >>> list(columns(["name", "n"], [["a", "1"], ["long", "20"]], numbers=[1]))
     ['name   n', 'a      1', 'long  20']
     """
+    width = terminal_width()
     table = [list(map(one_line, row)) for row in (header, *rows)]
-    widths = [max(len(row[index]) for row in table) for index in range(len(header))]
+    lines = [*_aligned(table, numbers)]
+    if width is None or max(map(len, lines)) <= width or len(header) < 2:
+        yield from lines
+        return
+    rest = _aligned([row[1:] for row in table], [index - 1 for index in numbers])
+    for row, line in zip(table, rest, strict=True):
+        yield row[0]
+        yield f"  {line}"
+
+
+def _aligned(table: Sequence[Sequence[str]], numbers: Sequence[int]) -> Iterator[str]:
+    widths = [max(len(row[index]) for row in table) for index in range(len(table[0]))]
     for row in table:
         cells = [
             text.rjust(width) if index in numbers else text.ljust(width)
@@ -100,11 +178,26 @@ def share(value: float, *, is_estimate: bool) -> str:
     return f"{'~' if is_estimate else ''}{value:.2f}"
 
 
-def rejected(counts: Mapping[str, int]) -> Iterator[str]:
+def percent(count: int, of: int) -> str:
+    """Return a count as a percentage of another, in parentheses; empty if that is 0.
+
+    >>> percent(1, 8), percent(1, 0)
+    (' (12.5%)', '')
+    """
+    return f" ({count / of:.1%})" if of else ""
+
+
+def counts(values: Mapping[str, int], *, of: int) -> Iterator[str]:
+    """Yield counts by name in the given order, each as a percentage, too."""
+    for name, count in values.items():
+        yield f"  {name:<32} {count:>9,}{percent(count, of)}"
+
+
+def rejected(reasons: Mapping[str, int], *, of: int) -> Iterator[str]:
     """Yield the number of rejected documents and the counts by reason, largest first."""
-    yield f"rejected    {sum(counts.values()):,}"
-    for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield f"  {reason:<32} {count:,}"
+    total = sum(reasons.values())
+    yield f"rejected    {total:,}{percent(total, of)}"
+    yield from counts(dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))), of=of)
 
 
 def special_texts(count: int) -> Iterator[str]:
@@ -131,6 +224,20 @@ def usage(
     columns_: Mapping[str, "Usage"], prices: "Prices", *, memory_per_worker: int | None = None
 ) -> Iterator[str]:
     """Yield a table of what a run needs, with a column for each of its usages: estimated, used."""
+    header, *rows = usage_rows(columns_, prices, memory_per_worker=memory_per_worker)
+    yield from columns(header, rows, numbers=range(1, len(header)))
+    yield f"prices      {prices_note(prices)}"
+
+
+def prices_note(prices: "Prices") -> str:
+    """Return what the costs are based on."""
+    return f"{prices.name}, {prices.date}; a month: of the added storage"
+
+
+def usage_rows(
+    columns_: Mapping[str, "Usage"], prices: "Prices", *, memory_per_worker: int | None = None
+) -> list[list[str]]:
+    """Return the header and the rows of the table of ``usage``."""
     from etl.job.prices import cost_of
 
     usages = list(columns_.values())
@@ -155,9 +262,7 @@ def usage(
         row(f"{prices.currency} on spot", (f"{cost.spot:,.4f}" for cost in costs)),
         row(f"{prices.currency} a month", (f"{cost.storage_per_month:,.4f}" for cost in costs)),
     ]
-    numbers = range(1, len(usages) + 1)
-    yield from columns(["cost", *columns_], rows, numbers=numbers)
-    yield f"prices      {prices.name}, {prices.date}; a month: of the added storage"
+    return [["cost", *columns_], *rows]
 
 
 def _size(num_bytes: float) -> str:

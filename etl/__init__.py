@@ -5,7 +5,7 @@
 >>> print(*functions[:9])
 apply commit_losses diff graph history optimize read read_table repair
 >>> print(*functions[9:])
-report run shuffle sweep trace tune vacuum verify write
+report run sample shuffle sweep trace tune vacuum verify write
 """
 
 from importlib import import_module
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from etl.audit.diff import diff
     from etl.audit.lake_report import report
     from etl.audit.lineage_graph import graph, history, trace
+    from etl.audit.sample import sample
     from etl.audit.tune.tune import sweep, tune
     from etl.audit.verify.verify import verify
     from etl.compute.cluster import Cluster
@@ -53,6 +54,7 @@ _MODULES = {
     "repair": "etl.maintenance.repair",
     "report": "etl.audit.lake_report",
     "run": "etl.job.run",
+    "sample": "etl.audit.sample",
     "shuffle": "etl.job.shuffle",
     "sweep": "etl.audit.tune.tune",
     "trace": "etl.audit.lineage_graph",
@@ -83,6 +85,7 @@ __all__ = [
     "repair",
     "report",
     "run",
+    "sample",
     "shuffle",
     "sweep",
     "trace",

@@ -3,7 +3,7 @@
 It contains no credentials and no signed URLs, only the plain URIs that the recipe names.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -92,6 +92,9 @@ class TokenizerRecord(_Record):
     prepend_bos: bool
 
 
+_STEPS: Final[tuple[TableName, ...]] = ("documents", "duplicates", "tokens")
+
+
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
@@ -118,3 +121,9 @@ class Lineage(_Record):
     run: RunRecord | None = None  # None: the commit of a command for lake maintenance
     started: str  # UTC, ISO 8601
     committed: str
+
+    @property
+    def recipe_fingerprint(self) -> str:
+        """The fingerprint of the recipe: that of the last table that it fills, which covers the others."""
+        filled = [self.fingerprints[step] for step in _STEPS if step in self.fingerprints]
+        return filled[-1] if filled else self.fingerprint

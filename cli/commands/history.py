@@ -53,5 +53,5 @@ def _cells(version: "Version") -> list[str]:
         return [*cells, version.operation.lower(), "", "", "", "", "", "", ""]
     counts = record.counts
     numbers = (counts.rows, counts.kept, sum(counts.rejected.values()), counts.tokens)
-    made_by = [record.run_id, f"{record.recipe} {record.fingerprint[:12]}"]
+    made_by = [record.run_id, f"{record.recipe} {record.recipe_fingerprint[:12]}"]
     return [*cells, record.step, record.action, *(f"{n:,}" for n in numbers), *made_by]

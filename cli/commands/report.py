@@ -1,7 +1,7 @@
-"""`etl report`: print the counts of a lake."""
+"""`etl report`: print the counts of a lake, or write a page about it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from etl.audit.lake_report import LakeReport, RunCost, SourceReport, TableReport
     from etl.audit.mean_losses import MeanLoss, MeanLosses
     from etl.job.prices import Prices
+    from etl.schemas import Usage
 
 app = typer.Typer()
 
@@ -20,25 +21,58 @@ _MAX_SOURCES_SHOWN = 20
 @app.command(
     epilog=options.examples(
         "etl report lake",
-        "etl report lake --prices prices.yaml",
+        "etl report lake --html report.html",
+        "etl report lake --version 3 --prices prices.yaml",
     )
 )
 def report(
     lake: options.LakeArgument,
     *,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a page with charts and samples to this file."),
+    ] = None,
+    at_version: options.AtVersion = None,
     prices: options.Prices = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Count the rows, duplicates and tokens of a lake.
 
     Also prints the counts by reason, language and input file, the cost of each stage, what the last run has
-    used, with its estimate, and the mean losses that trainings have measured.
+    used, with its estimate, and the mean losses that trainings have measured. The version is that of the
+    lake's last table. The page needs no network; it shows distributions of signals with their limits, and
+    texts of documents on both sides of each rule.
     """
     from etl.audit.lake_report import report as count
     from etl.job.prices import Prices
 
     known = Prices.load(prices)
-    output.print_result(count(lake), lambda each: lines(each, known), as_json=as_json)
+    if html is None:
+        counts = count(lake, version=at_version)
+        output.print_result(counts, lambda each: lines(each, known), as_json=as_json)
+        return
+    written = _write_page(lake, html, at_version, known)
+    output.print_result(
+        {"page": written}, lambda each: [f"page        {each['page']}"], as_json=as_json
+    )
+
+
+def _write_page(lake: str, file: str, at_version: str | None, prices: "Prices") -> str:
+    """Write the page of a lake, and return the URL of the file."""
+    from etl import storage
+    from etl.audit.page.facts import page_facts
+    from etl.audit.page.grids import Grid
+    from etl.audit.page.render import render
+
+    facts = page_facts(lake, version=at_version)
+    costs = None
+    if facts.report.runs:
+        header, *rows = output.usage_rows(_usages(facts.report.runs), prices)
+        note = output.prices_note(prices)
+        costs = Grid(caption="Needs and cost of the runs", header=header, rows=rows, note=note)
+    url = storage.normalize(file)
+    storage.write_bytes(url, render(facts, costs=costs).encode())
+    return url
 
 
 def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]:
@@ -49,11 +83,12 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     for table in report.tables:
         yield _table(table)
     yield f"rows        {report.rows:,}"
-    yield f"kept        {report.kept:,}"
-    yield from output.rejected(report.rejected)
-    yield f"duplicates  {sum(report.duplicates.values()):,}"
-    for kind, count in report.duplicates.items():
-        yield f"  {kind:<32} {count:,}"
+    yield f"kept        {report.kept:,}{output.percent(report.kept, report.rows)}"
+    yield from output.rejected(report.rejected, of=report.rows)
+    duplicates = sum(report.duplicates.values())
+    share = output.percent(duplicates, report.kept)
+    yield f"duplicates  {duplicates:,} of {report.kept:,} kept{share}"
+    yield from output.counts(report.duplicates, of=report.kept)
     if report.cut:
         yield f"cut         {output.many(report.cut, 'document')}"
     mean = report.tokens_per_document
@@ -63,8 +98,7 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     yield from output.special_texts(report.special_texts)
     if report.languages:
         yield "languages   (kept documents)"
-        for name, count in report.languages.items():
-            yield f"  {name:<32} {count:,}"
+        yield from output.counts(report.languages, of=report.kept)
     yield ""
     yield from _sources(report.sources)
     if report.losses is not None:
@@ -77,18 +111,22 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
 
 def _runs(runs: "list[RunCost]", prices: "Prices") -> Iterator[str]:
     """Yield what the last run has used, and all runs if there are more."""
+    if runs:
+        yield ""
+        yield from output.usage(_usages(runs), prices)
+
+
+def _usages(runs: "list[RunCost]") -> "dict[str, Usage]":
+    """Return the estimate of the last run, what it has used, and what all runs have if there are more."""
     from etl.audit.lake_report import total_usage
 
-    if not runs:
-        return
     last = runs[0]
     usages = {f"run {last.run_id}": last.used}
     if last.estimate is not None:
         usages = {"estimated": last.estimate, **usages}
     if len(runs) > 1:
         usages[f"all {len(runs)} runs"] = total_usage(run.used for run in runs)
-    yield ""
-    yield from output.usage(usages, prices)
+    return usages
 
 
 def _table(table: "TableReport") -> str:

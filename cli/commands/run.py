@@ -99,8 +99,8 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield f"recipe      {report.recipe}"
     yield f"lake        {report.lake}"
     yield f"rows        {report.rows:,}"
-    yield f"kept        {report.kept:,}"
-    yield from output.rejected(report.rejected)
+    yield f"kept        {report.kept:,}{output.percent(report.kept, report.rows)}"
+    yield from output.rejected(report.rejected, of=report.rows)
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:
         yield f"cut         {output.many(report.cut, 'document')}"

@@ -44,7 +44,8 @@ def trace(
 ) -> None:
     """Trace a document from its input file to its tokens.
 
-    For a document without tokens, prints why it was removed.
+    For a document without tokens, prints why it was removed: the limit that it fails, its signals and its
+    text, which is read again from the input file if the lake does not store it.
     """
     from etl.audit.lineage_graph import trace as trace_document
 
@@ -65,12 +66,9 @@ def lines(traces: Sequence["Trace"]) -> Iterator[str]:
 def _document(trace: "Trace") -> Iterator[str]:
     yield f"{trace.source} row {trace.row}"
     yield f"  outcome     {trace.outcome}"
-    if trace.id is not None:
-        yield f"  id          {trace.id}"
-    if trace.url is not None:
-        yield f"  url         {trace.url}"
-    if trace.lang is not None:
-        yield f"  lang        {trace.lang}"
+    for name in ("id", "url", "lang"):
+        if (value := getattr(trace, name)) is not None:
+            yield f"  {name:<11} {value}"
     if trace.input is not None:
         yield from _input(trace.input, trace.table)
     yield f"  document    {_location(trace.document)}"
@@ -80,10 +78,18 @@ def _document(trace: "Trace") -> Iterator[str]:
         yield from _cut(trace.cut)
     if trace.tokens is not None:
         yield from _tokens(trace.tokens, trace.shuffled)
+    yield from _signals_and_text(trace)
+
+
+def _signals_and_text(trace: "Trace") -> Iterator[str]:
+    for limit in trace.limits:
+        yield f"  failed      {limit}"
     for name, value in trace.signals.items():
         yield f"  signal      {name} = {value:g}"
     if trace.text is not None:
         yield f"  text        {output.cell(trace.text)}"
+    elif trace.missing_text is not None:
+        yield f"  no text     {trace.missing_text}"
 
 
 def _input(file: "InputFile", table: "TracedTable | None") -> Iterator[str]:

@@ -20,8 +20,8 @@ from etl.audit.row_lookup import count_rules, count_values
 from etl.delta.actions import string_scalar
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine, Quarantined
+from etl.lake.releases import tables_at
 from etl.lake.stage_costs import StageCost, stage_costs
-from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import stream_versions
 
 
@@ -35,7 +35,7 @@ class TableReport:
     rows: int
     size: int  # bytes on disk
     recipe: str | None
-    fingerprint: str | None
+    fingerprint: str | None  # of the recipe
     committed: str  # UTC, ISO 8601
 
 
@@ -89,13 +89,14 @@ class LakeReport:
         return self.tokens / self.tokenized if self.tokenized else None
 
 
-def report(lake: str) -> LakeReport:
-    """Count the rows in the current tables of a lake.
+def report(lake: str, *, version: int | str | None = None) -> LakeReport:
+    """Count the rows in the tables of a lake, by default the current ones.
 
-    Raises TableError if the lake has no documents.
+    ``version`` is that of the lake's last table, ``tokens`` or else ``documents``, or the name of a release.
+    Raises TableError if the lake has no documents, or if the version does not exist.
     """
     url = storage.normalize(lake)
-    tables = open_tables(url)
+    tables = tables_at(url, version)
     files = {name: _count_files(table) for name, table in tables.items()}
     totals = _by_source(part for each in files.values() for part in each.by_source)
     sources = [SourceReport(**row) for row in totals.sort("source").iter_rows(named=True)]
@@ -165,7 +166,7 @@ def _table(log: _Log, table: Table, files: "_Files") -> TableReport:
         rows=files.rows,
         size=files.size,
         recipe=record.recipe if record else None,
-        fingerprint=record.fingerprint if record else None,
+        fingerprint=record.recipe_fingerprint if record else None,
         committed=log.committed,
     )
 

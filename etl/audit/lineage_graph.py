@@ -117,7 +117,7 @@ def _title(node: Node) -> str:
         return title
     runs = len({v.lineage.run_id for v in node.commits if v.lineage is not None})
     commits = f"{_many(len(node.commits), 'commit')} of {_many(runs, 'run')}"
-    return f"{title}  recipe {record.recipe} {record.fingerprint[:12]}, {commits}"
+    return f"{title}  recipe {record.recipe} {record.recipe_fingerprint[:12]}, {commits}"
 
 
 def _leaf(file: schemas.InputFile) -> str:

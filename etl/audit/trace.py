@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from etl import schemas, storage
 from etl.audit.row_lookup import FoundRow, find_rows
+from etl.audit.shown_documents import Documents
 from etl.audit.trace_records import (
     Cut,
     RowLocation,
@@ -73,6 +74,7 @@ class _Lake:
         self.url = url
         tables = open_tables(url)
         self.documents = tables["documents"]
+        self._shown = Documents(self.documents)
         self.duplicates = tables.get("duplicates")
         self.tokens = tables.get("tokens")
         self.shuffled = tables.get("tokens_shuffled")
@@ -86,8 +88,6 @@ class _Lake:
     def trace(self, match: FoundRow) -> Trace:
         """Trace one row of ``documents``."""
         values = match.values
-        known = set(schemas.documents([], schemas.DEDUP_COLUMNS).names)
-        signals = {n: v for n, v in values.items() if n not in known and v is not None}
         key = key_of(match.path)
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
         address = {"source": values["source"], "row": values["row"]}
@@ -99,6 +99,7 @@ class _Lake:
         elif decision is not None:
             cut = cut_of(decision[0], values["text"], decision[1])
         tokens = self._tokens_of(address) if kept else None
+        [shown] = self._shown.show([values])
         return Trace(
             id=values["id"],
             source=values["source"],
@@ -107,8 +108,10 @@ class _Lake:
             reason=values["reason"],
             url=values["url"],
             lang=values["lang"],
-            signals=signals,
-            text=values["text"][:_PREVIEW_CHARS] if values["text"] is not None else None,
+            limits=shown.limits,
+            signals=shown.signals,
+            text=shown.text[:_PREVIEW_CHARS] if shown.text is not None else None,
+            missing_text=shown.missing_text,
             outcome=self._outcome(values, duplicate or cut, tokens, done=done),
             document=RowLocation(
                 file=match.path, row=match.number, commit=self._commit(match.path, values["source"])
@@ -276,5 +279,5 @@ def _as_commit(version: Version | None) -> TracedCommit | None:
         time=version.time,
         run_id=record.run_id if record else None,
         recipe=record.recipe if record else None,
-        fingerprint=record.fingerprint if record else None,
+        fingerprint=record.recipe_fingerprint if record else None,
     )

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from etl import schemas
+from etl.audit.limits import FailedLimit
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
 from etl.stages import DedupParagraphs
@@ -122,8 +123,11 @@ class Trace:
     reason: str | None
     url: str | None
     lang: str | None
+    limits: list[FailedLimit]  # of the rule that rejected it
     signals: dict[str, float]
-    text: str | None  # its first 500 characters; None for a rejected document
+    # Its first 500 characters; of a rejected document, those of the input record, unless they are stored
+    text: str | None
+    missing_text: str | None  # why the text is missing
     outcome: str  # one line: kept, rejected or left out
     document: RowLocation
     duplicate: TracedDuplicate | None

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.delta.data_file import DataFile, DataFileWriter
-from etl.lake.dedup_decisions import cut_rows, duplicate_rows
+from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
 from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
 from etl.lake.work_units import WorkResult, WorkUnit
@@ -156,11 +156,8 @@ class TokenizeUnit:
     def _cut(self, documents: pa.Table, cuts: pa.Table) -> pa.Table:
         """Return the documents without the paragraphs that are repeated from other documents."""
         stage = find_cutting_stage(self.recipe.dedup_stages)
-        rows = documents["row"].combine_chunks()
         assert stage is not None
-        indexes = pc.index_in(rows, cuts["row"].combine_chunks())
-        text = stage.cut(documents["text"], cuts["cut"].combine_chunks().take(indexes))
-        return documents.set_column(documents.column_names.index("text"), "text", text)
+        return without_cuts(documents, cuts, stage)
 
 
 class _TokenWriter:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from etl import schemas, storage
 from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit
+from etl.stages.dedup import DedupStage
 
 
 class DedupDecisions:
@@ -82,6 +83,14 @@ def cut_rows(table_url: str, files: Sequence[str], paths: Sequence[str]) -> pa.T
     schema = pa.schema([schemas.DUPLICATES.field("row"), schemas.CUTS.field("cut")])
     tables = _read_rows(table_url, files, paths, [schemas.CUT], schema.names)
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
+
+
+def without_cuts(documents: pa.Table, cuts: pa.Table, stage: DedupStage) -> pa.Table:
+    """Return documents without the units that are repeated from others; ``cuts`` is from ``cut_rows``."""
+    rows = documents["row"].combine_chunks()
+    indexes = pc.index_in(rows, cuts["row"].combine_chunks())
+    text = stage.cut(documents["text"], cuts["cut"].combine_chunks().take(indexes))
+    return documents.set_column(documents.column_names.index("text"), "text", text)
 
 
 def _read_rows(

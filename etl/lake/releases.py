@@ -19,6 +19,7 @@ from etl.errors import LoaderError, TableError
 from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import active_leases, store_time
 from etl.lake.open_table import open_table
+from etl.lake.table_specs import open_tables
 from etl.storage import checked_json
 
 FOLDER = "releases"
@@ -55,7 +56,7 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
             hint="use up to 100 letters, digits, '.', '-' and '_'; begin with a letter or digit, "
             "and do not use only digits",
         )
-    tables = _tables_at(url, version)
+    tables = _tables_of_version(url, version)
     for table in tables.values():
         check_not_vacuumed(table)
     versions = {table_name: table.version for table_name, table in tables.items()}
@@ -233,7 +234,28 @@ def _uri(lake: str, name: str) -> str:
     return storage.join(lake, FOLDER, f"{name}.json")
 
 
-def _tables_at(lake: str, version: int | None) -> dict[str, Table]:
+def tables_at(lake: str, version: int | str | None) -> dict[str, Table]:
+    """Open the tables of a lake at their newest versions, at a release, or at a version of the last table.
+
+    The last table is ``tokens``, or ``documents`` if there is none; the others are those that it read.
+    Raises TableError if the version does not exist, or if a vacuum has deleted files of it.
+    """
+    url = storage.normalize(lake)
+    if version is None:
+        return open_tables(url)
+    if isinstance(version, str) and not version.isdecimal():
+        versions = read_release(url, version).versions
+        tables = {
+            name: open_table(storage.join(url, name), each) for name, each in versions.items()
+        }
+    else:
+        tables = _tables_of_version(url, int(version))
+    for table in tables.values():
+        check_not_vacuumed(table)
+    return tables
+
+
+def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
     """Open the last table of a lake at a version, and the others at the versions that it read."""
     urls = {name: storage.join(lake, name) for name in schemas.RELEASED_TABLES}
     existing = [name for name, url in urls.items() if Table.exists(url)]

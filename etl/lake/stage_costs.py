@@ -62,7 +62,7 @@ def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> 
     seconds, size = Counter(counts.costs), counts.text_bytes
     rejected: Counter[int] = Counter()
     for reason, count in counts.rejected.items():
-        rejected[_stage_of(reason, stages)] += count
+        rejected[stage_of(reason, stages)] += count
     yield StageCost(READ, counts.rows, rejected[0], seconds[READ], size)
     for name in sorted(name for name in seconds if name.startswith("signals.")):
         yield StageCost(name, counts.rows, 0, seconds[name], size)
@@ -88,10 +88,10 @@ def total_counts(counts: Iterable[schemas.Counts]) -> schemas.Counts:
     return schemas.Counts(**sums, rejected=dict(rejected), costs=seconds)
 
 
-def _stage_of(reason: str, stages: Sequence[Mapping[str, Any]]) -> int:
+def stage_of(reason: str, stages: Sequence[Mapping[str, Any]]) -> int:
     """Return the number of the stage, from 1, that gave a reason; 0 if it is not from a stage.
 
-    >>> _stage_of("where.forum", [{"kind": "where", "name": "long"}, {"kind": "where", "name": "forum"}])
+    >>> stage_of("where.forum", [{"kind": "where", "name": "long"}, {"kind": "where", "name": "forum"}])
     2
     """
     kind, _, rule = reason.partition(".")

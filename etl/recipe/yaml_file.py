@@ -1,8 +1,11 @@
 """Find and read the YAML of a recipe: a file, or a shipped recipe by its name. It has at most 1000 stages."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
+
+import yaml
 
 from etl import pipelines
 from etl.errors import RecipeError, nearest_names
@@ -36,6 +39,15 @@ class RecipeFile(YamlFile):
             where = f"{self.path}:{self.line(('stages', _MAX_STAGES))}"
             raise RecipeError(f"{len(stages)} stages, but at most {_MAX_STAGES}", where=where)
         return stages
+
+
+def as_yaml(settings: Mapping[str, Any]) -> str:
+    r"""Return settings as YAML, in their order.
+
+    >>> as_yaml({"name": "web", "stages": [{"kind": "c4"}]})
+    'name: web\nstages:\n- kind: c4\n'
+    """
+    return yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
 
 
 def _find_recipe(path: str) -> Path:

@@ -185,9 +185,12 @@ def test_the_command_prints_text_and_json(made: Recipe) -> None:
     assert parsed["clusters"] == 3
 
 
-def test_a_lake_without_a_table_of_duplicates_is_refused(place: UPath) -> None:
-    with pytest.raises(TableError, match="no table of duplicates"):
+def test_a_lake_without_a_table_of_duplicates_is_refused(made: Recipe, place: UPath) -> None:
+    with pytest.raises(TableError, match="no lake at this URL"):
         duplicates(str(place))
+    copy(f"{made.lake}/documents", place / "lake" / "documents")
+    with pytest.raises(TableError, match="no table of duplicates"):
+        duplicates(str(place / "lake"))
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,9 @@ COMMANDS = {
 
 MORE_WORDS = {
     "diff": ["0", "1"],
-    "export": ["exported"],
+    "export": ["--to", "exported"],
     "release": ["first"],
+    "sample": ["-n", "1000"],
     "trace": ["--id", "11-0"],
     "tune": ["--set", "gopher_quality.min_words=1"],
 }
@@ -145,7 +146,7 @@ def test_every_printed_line_is_one_line(
     assert result.exit_code == 0, result.output
     letters = set(result.stdout) - {"\n"}
     assert [letter for letter in letters if one_line(letter) != letter] == []
-    if command in ("diff", "duplicates", "lineage", "report", "trace", "tune"):
+    if command in ("diff", "duplicates", "lineage", "report", "sample", "trace", "tune"):
         assert "new\\nline" in result.stdout
 
 

@@ -124,7 +124,9 @@ def test_a_rejected_document_has_its_reason_and_no_tokens(made: Recipe) -> None:
     rejected = [row for row in rows(made, "documents") if row["verdict"] == "rejected"]
     for reason, row in {row["reason"]: row for row in rejected}.items():
         traced = follow(made, row)
-        assert (traced.reason, traced.tokens, traced.text) == (reason, None, None)
+        text = "too short to keep" if reason.startswith("gopher") else ""
+        assert (traced.reason, traced.tokens) == (reason, None)
+        assert (traced.text or "").strip() == text
         assert traced.outcome == f"rejected by {reason}"
 
 

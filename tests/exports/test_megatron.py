@@ -111,10 +111,15 @@ def write_lake(folder: Path, vocab_size: int, ids: list[int]) -> str:
 
 def test_the_command_exports_a_version(place: Any) -> None:
     lake = make_lake(place, SMALL)
-    done = etl("export", lake, place / "web", "--version", "1")
+    done = etl("export", lake, "--to", place / "web", "--format", "megatron", "--version", "1")
     assert (done.exit_code, "266 as int32" in done.stdout) == (0, True)
     assert sum(map(len, read_megatron(place / "web"))) == 266
-    assert etl("export", lake, place / "other", "--version", "9").exit_code == 1
+    assert (
+        etl(
+            "export", lake, "--to", place / "other", "--format", "megatron", "--version", "9"
+        ).exit_code
+        == 1
+    )
 
 
 def test_megatron_reads_an_export(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from etl.audit.duplicates.rows_by_source import RowsBySource
 from etl.audit.row_lookup import find_rows
 from etl.delta.table import Table
 from etl.errors import TableError
-from etl.lake.open_table import find_table, open_table
+from etl.lake.releases import tables_at
 
 _MAX_FILES: Final = 32  # beyond that, pairs are reported by folder
 _MEMBERS: Final = 5
@@ -98,17 +98,18 @@ class DuplicateReport:
     cuts: CutTotals | None  # None: the recipe cuts nothing
 
 
-def duplicates(lake: str, *, top: int = 10) -> DuplicateReport:
+def duplicates(lake: str, *, top: int = 10, version: int | str | None = None) -> DuplicateReport:
     """Report the duplicates of a lake, with the ``top`` largest clusters and the ``top`` pairs.
 
-    Raises TableError if the lake has no table ``duplicates``.
+    ``version`` is as in ``etl.report``. Raises TableError if the lake has no table ``duplicates``.
     """
     url = storage.normalize(lake)
-    table = find_table(url, "duplicates")
+    tables = tables_at(url, version)
+    table = tables.get("duplicates")
     if table is None:
         hint = "add a deduplication stage such as `dedup_exact` to its recipe"
         raise TableError("the lake has no table of duplicates", where=url, hint=hint)
-    documents, tokens = open_table(storage.join(url, "documents")), find_table(url, "tokens")
+    documents, tokens = tables["documents"], tables.get("tokens")
     kept = RowsBySource(documents, verdict="kept")
     folders = _folders(kept.sources())
     counts = clusters.count_duplicates(table, folders)

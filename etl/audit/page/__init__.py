@@ -1,0 +1,1 @@
+"""The page of a lake: one HTML file to look at, from the logs, statistics and sampled rows."""

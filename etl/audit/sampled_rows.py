@@ -1,0 +1,94 @@
+"""Read random rows of `documents`: a few data files in random order, without their texts.
+
+The order and the choice depend on a seed and the addresses of the rows alone.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.delta.data_file import fill_columns
+from etl.delta.table import Table
+from etl.lake.random_keys import random_keys, uniform
+
+KEY = "key"
+"""The column with the random key of a row, from 0 to 1."""
+
+
+def shuffled_files(files: pa.Table, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a list of data files in random order."""
+    paths = files["path"].to_pylist()
+    digests = [
+        hashlib.blake2b(f"{seed}\x00{path}".encode(), digest_size=8).digest() for path in paths
+    ]
+    for index in sorted(range(len(paths)), key=digests.__getitem__):
+        yield files.slice(index, 1).to_pylist()[0]
+
+
+def read_keyed(table: Table, path: str, columns: Sequence[str], seed: int) -> pl.DataFrame:
+    """Return some columns of a data file, with ``source``, ``row``, the random ``KEY`` and the ``path``."""
+    schema = _schema(table, columns)
+    with storage.open_input(storage.join(table.url, path)) as source:
+        stored = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
+    rows = fill_columns(stored, schema)
+    keys = uniform(random_keys(rows, seed)) if rows.num_rows else np.empty(0)
+    return pl.DataFrame(rows).with_columns(pl.Series(KEY, keys), path=pl.lit(path))
+
+
+def sample_rows(
+    table: Table, files: pa.Table, columns: Sequence[str], *, rows: int, max_files: int, seed: int
+) -> pl.DataFrame:
+    """Return about ``rows`` rows of at most ``max_files`` data files, each row with the same probability."""
+    chosen = [file for file, _ in zip(shuffled_files(files, seed), range(max_files), strict=False)]
+    total = sum(file["rows"] for file in chosen)
+    share = min(1.0, rows / total) if total else 1.0
+    rows_of = (read_keyed(table, file["path"], columns, seed) for file in chosen)
+    return pl.concat(
+        [_no_rows(table, columns), *(each.filter(pl.col(KEY) < share) for each in rows_of)]
+    )
+
+
+def read_documents(
+    table: Table, addresses: pl.DataFrame, columns: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """Return some columns of the rows with these ``path``, ``source`` and ``row``, in the same order."""
+    values: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for (path,), rows in addresses.group_by("path", maintain_order=True):
+        wanted = {*rows.select("source", "row").iter_rows()}
+        for row in _read_in_file(table, str(path), wanted, columns):
+            values[row["source"], row["row"]] = row
+    return [values[address] for address in addresses.select("source", "row").iter_rows()]
+
+
+def _read_in_file(
+    table: Table, path: str, wanted: AbstractSet[tuple[str, int]], columns: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    numbers = pa.array(sorted({row for _, row in wanted}), pa.int64())
+    schema = _schema(table, columns)
+    with storage.open_input(storage.join(table.url, path)) as source:
+        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+        for group in range(file.num_row_groups):
+            keys = file.read_row_group(group, columns=["row"], use_threads=False)
+            indices = pc.indices_nonzero(pc.is_in(keys["row"], numbers))
+            if len(indices):
+                stored = file.read_row_group(group, columns=schema.names, use_threads=False)
+                rows = fill_columns(stored.take(indices), schema).to_pylist()
+                yield from (row for row in rows if (row["source"], row["row"]) in wanted)
+
+
+def _no_rows(table: Table, columns: Sequence[str]) -> pl.DataFrame:
+    rows = pl.DataFrame(_schema(table, columns).empty_table())
+    return rows.with_columns(pl.Series(KEY, [], pl.Float64), path=pl.lit("", pl.String))
+
+
+def _schema(table: Table, columns: Sequence[str]) -> pa.Schema:
+    names = dict.fromkeys(["source", "row", *columns])
+    return pa.schema([table.schema.field(name) for name in names])

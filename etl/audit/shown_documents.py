@@ -1,0 +1,105 @@
+"""The documents of a lake as an audit shows them: signals, the limits that they fail, and their texts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from etl import schemas
+from etl.audit.limits import FailedLimit, failed_limits, limits_of
+from etl.audit.source_texts import read_texts
+from etl.audit.tune.rejudge import StoredFilter
+from etl.audit.tune.thresholds import Thresholds
+from etl.delta.table import Table
+from etl.lake.commit_info import find_record
+from etl.lake.table_versions import stream_versions
+from etl.recipe.recipe import Recipe
+
+_FIXED: Final = frozenset(schemas.documents([], schemas.DEDUP_COLUMNS).names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownDocument:
+    """A document with what decided about it.
+
+    ``text`` is the stored one or, of a rejected document, that of the input record before any stage.
+    """
+
+    id: str | None
+    source: str
+    row: int
+    url: str | None
+    lang: str | None
+    verdict: str
+    reason: str | None
+    limits: list[FailedLimit]  # of the rule that rejected it
+    signals: dict[str, float]
+    text: str | None
+    missing_text: str | None  # why the text is missing
+
+
+def signals_of(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the signals of a row of ``documents`` that are not null."""
+    return {n: v for n, v in document.items() if n not in _FIXED and v is not None}
+
+
+class Documents:
+    """The table ``documents`` at one version, with its recipe's filters and limits and access to its input.
+
+    Without a recipe (``recipe`` is None), there are no filters and no texts of the input.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.record = find_record(table)
+        self.recipe: Recipe | None = None
+        self.filters: list[StoredFilter] = []
+        if self.record is not None:
+            thresholds = Thresholds(self.record, table.url)
+            self.recipe, self.filters = thresholds.recipe, thresholds.made_by
+        self.limits = limits_of(self.filters)
+
+    def show(self, rows: Sequence[Mapping[str, Any]]) -> list[ShownDocument]:
+        """Describe rows of ``documents``; missing texts are read again from the input."""
+        texts = self.source_texts(row for row in rows if row["text"] is None)
+        shown = []
+        for row in rows:
+            again, why = texts.get((row["source"], row["row"]), (None, None))
+            names = ("id", "source", "row", "url", "lang", "verdict", "reason")
+            shown.append(
+                ShownDocument(
+                    **{name: row[name] for name in names},
+                    limits=failed_limits(row, self.limits),
+                    signals=signals_of(row),
+                    text=again if row["text"] is None else row["text"],
+                    missing_text=why,
+                )
+            )
+        return shown
+
+    def source_texts(
+        self, rows: Iterable[Mapping[str, Any]]
+    ) -> dict[tuple[str, int], tuple[str | None, str | None]]:
+        """Return by address the text of each row's record in the input, or why there is none."""
+        by_source: dict[str, set[int]] = {}
+        for row in rows:
+            by_source.setdefault(row["source"], set()).add(row["row"])
+        if not by_source or self.recipe is None:
+            return {}
+        files = self._input_files({*by_source})
+        result: dict[tuple[str, int], tuple[str | None, str | None]] = {}
+        for uri, numbers in by_source.items():
+            texts, why = read_texts(files.get(uri), numbers, self.recipe.source)
+            for number in numbers:
+                result[uri, number] = texts.get(number), None if number in texts else why
+        return result
+
+    def _input_files(self, uris: set[str]) -> dict[str, schemas.InputFile]:
+        """Return input files as the newest commits record them; reads no more of the log than needed."""
+        files: dict[str, schemas.InputFile] = {}
+        for version in stream_versions(self.table):
+            for file in version.lineage.input_files if version.lineage is not None else ():
+                if file.uri in uris and file.fingerprint:
+                    files.setdefault(file.uri, file)
+            if len(files) == len(uris):
+                break
+        return files
