@@ -20,7 +20,7 @@ from etl.compute.cores import num_cores
 from etl.compute.local_cluster import start_in_process
 from etl.errors import ClusterError, nearest_names
 from etl.job.run import run
-from etl.kernels import jit
+from etl.kernels import cpu, jit
 from etl.recipe.recipe import Recipe
 from etl.text import language_id, segmenters
 
@@ -99,10 +99,10 @@ def warm_kernels(*, workers: int | None = None) -> Warmed:
 
 def _check_cpu() -> None:
     name = os.environ.get("TOKENLAKE_CPU")
-    if name is None or jit.cpu() is not None:
+    if name is None or cpu.cpu() is not None:
         return
-    if name not in jit.CPUS:
-        what, hint = "an unknown level of processors", nearest_names(name, list(jit.CPUS))
+    if name not in cpu.CPUS:
+        what, hint = "an unknown level of processors", nearest_names(name, list(cpu.CPUS))
     else:
         what, hint = "this machine's processor lacks a part of it", "use a lower level"
     raise ClusterError(f"TOKENLAKE_CPU is {name!r}: {what}", hint=hint)

@@ -17,6 +17,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 
 from etl.kernels.compile_clock import CLOCK
 from etl.kernels.compile_lock import CompileLock
+from etl.kernels.cpu import SHIPPED, runs_shipped
 
 _KERNELS: Final = Path(__file__).parent
 _CONFIG: Any = numba.config  # its stubs lack most settings
@@ -74,6 +75,8 @@ class KernelCache(FunctionCache):
         self._cache_file = _CacheFiles([_CacheFile(str(folder), name, stamp) for folder in folders])
         lock = f"{name}.{sys.implementation.cache_tag}.lock"
         self._kernel = name
+        shipped = _CacheFile(str(locator.file.parent / "compiled"), name, stamp)
+        self._shipped = shipped if runs_shipped() else None
         self._lock = CompileLock(folder / lock for folder in folders)
         self._is_compiling = False
 
@@ -90,6 +93,18 @@ class KernelCache(FunctionCache):
             # Another process may have saved it since.
             loaded = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         return loaded
+
+    def _load_overload(self, sig: object, target_context: Any) -> object:
+        loaded = super()._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if loaded is not None or self._shipped is None:
+            return loaded
+        key = self._index_key(sig, target_context.codegen())  # type: ignore[no-untyped-call]
+        signature, (triple, *_), code = key
+        with suppress(OSError):
+            data = self._shipped.load((signature, (triple, SHIPPED, ""), code))  # type: ignore[no-untyped-call]
+            if data is not None:
+                return self._impl.rebuild(target_context, data)
+        return None
 
     def end(self) -> None:
         """Let other processes compile the kernel, if this one has."""

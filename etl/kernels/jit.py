@@ -2,46 +2,23 @@
 
 Machine code is kept beside the source files, where `etl warm` puts it when an image is built. Where these
 cannot be written, as in a container with a read-only root, it is read from there, and what is missing is kept
-in the user's cache folder. Where that cannot be written either, kernels are compiled in each process.
-
-``TOKENLAKE_CPU`` names the processors to compile for, so that the machine code of an image fits all of a
-cluster's machines: ``generic``, ``x86-64-v2``, ``x86-64-v3`` or ``x86-64-v4``; on other architectures, all of
-these mean ``generic``. A machine that lacks a part of the level compiles for itself.
+in the user's cache folder. Where that cannot be written either, kernels are compiled in each process. Wheels
+bring machine code of their own (``etl.kernels.cpu``), which is used where nothing else is kept.
 """
 
-import os
-import platform
 import sys
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numba
 from llvmlite import binding
 
 from etl.kernels.cache import KernelCache
+from etl.kernels.cpu import cpu
 from etl.kernels.linking import LinkedFunction, LinkingKernel, is_supported
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _CONFIG: Any = numba.config  # its stubs lack most settings
-
-# What LLVM calls the levels of the x86-64 psABI, and the features that each adds to the one before.
-_V2 = frozenset({"cx16", "sahf", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"})
-_V3 = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
-_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-CPUS: Final = {"generic": frozenset[str](), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
-"""The values of ``TOKENLAKE_CPU``, each with the features that a machine must have."""
-
-
-def cpu() -> str | None:
-    """Return the level of processors that kernels are compiled for; None: this machine's."""
-    name = os.environ.get("TOKENLAKE_CPU")
-    if name not in CPUS:
-        return None
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return "generic"
-    features = binding.get_host_cpu_features()
-    return name if all(features.get(feature) for feature in CPUS[name]) else None
-
 
 if (_level := cpu()) is not None:
     _CONFIG.CPU_NAME = _level

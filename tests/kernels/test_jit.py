@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from etl.kernels import cache, jit
+from etl.kernels import cache, cpu, jit
 
 CALLER = """
 from etl.kernels.jit import kernel
@@ -150,11 +150,11 @@ def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_
     ],
 )
 def test_a_level_is_used_where_the_machine_has_all_of_it(monkeypatch, machine, name, expected):
-    has = dict.fromkeys(jit.CPUS["x86-64-v3"], True)
-    monkeypatch.setattr(jit.binding, "get_host_cpu_features", lambda: has)
-    monkeypatch.setattr(jit.platform, "machine", lambda: machine)
+    has = dict.fromkeys(cpu.CPUS["x86-64-v3"], True)
+    monkeypatch.setattr(cpu.binding, "get_host_cpu_features", lambda: has)
+    monkeypatch.setattr(cpu.platform, "machine", lambda: machine)
     monkeypatch.setenv("TOKENLAKE_CPU", name)
-    assert jit.cpu() == expected
+    assert cpu.cpu() == expected
 
 
 def test_the_stamp_covers_paths_and_contents_of_all_subfolders(tmp_path):
