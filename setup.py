@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import setup
@@ -42,15 +43,12 @@ class BuildPackage(build_py):
 class BuildWheel(bdist_wheel):
     """Names the Python version and the platform if the wheel has machine code."""
 
-    def finalize_options(self) -> None:
-        """Determine the options."""
-        super().finalize_options()
-        self.root_is_pure = not HAS_KERNELS
-
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tag: no ABI of Python, since no module is an extension."""
-        python, abi, system = super().get_tag()
-        return (python, "none" if HAS_KERNELS else abi, system)
+        if not HAS_KERNELS:
+            return super().get_tag()
+        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        return f"cp{sys.version_info.major}{sys.version_info.minor}", "none", system
 
 
 setup(cmdclass={"build_py": BuildPackage, "bdist_wheel": BuildWheel})

@@ -3,8 +3,8 @@
     TOKENLAKE_DATA=... python benchmarks/cold_start.py [--root CHECKOUT]
 
 runs the filters on 50 documents of ``docs`` in fresh processes: three times with an empty cache, then three
-times with a full one. Each number is CPU time of the process, the best of three; ``import`` is what comes before
-the first batch. --root measures another checkout, to compare it on the same machine.
+times with a full one. Each number is CPU time of the process, the best of three; ``import`` is what comes
+before the first batch. --root measures another checkout, to compare it on the same machine.
 """
 
 import argparse
