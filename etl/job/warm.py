@@ -104,7 +104,7 @@ def warm_kernels(
             if progress is not None:
                 progress(len(counts), len(runs))
     compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
-    return Warmed(compiled, loaded, jit.target(), time.monotonic() - started)
+    return Warmed(compiled, loaded, cpu.target(), time.monotonic() - started)
 
 
 def _check_cpu() -> None:

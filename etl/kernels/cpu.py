@@ -32,6 +32,11 @@ def cpu() -> str | None:
     return name if _has(name) else None
 
 
+def target() -> str:
+    """Return the processors that kernels are compiled for, as LLVM names them."""
+    return cpu() or str(binding.get_host_cpu_name())
+
+
 def runs_shipped() -> bool:
     """Return whether this machine can run shipped kernels, and ``TOKENLAKE_CPU`` asks for no other level."""
     return os.environ.get("TOKENLAKE_CPU", SHIPPED) == SHIPPED and _is_x86() and _has(SHIPPED)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
-from llvmlite import binding
 
 from etl.kernels.cache import KernelCache
 from etl.kernels.cpu import cpu
@@ -83,8 +82,3 @@ def count_kernels() -> tuple[int, int]:
     stats = [value.stats for value in values.values() if isinstance(value, _Kernel)]
     compiled = sum(sum(each.cache_misses.values()) for each in stats)
     return compiled, sum(sum(each.cache_hits.values()) for each in stats)
-
-
-def target() -> str:
-    """Return the processors that kernels are compiled for, as LLVM names them."""
-    return str(_CONFIG.CPU_NAME or binding.get_host_cpu_name())
