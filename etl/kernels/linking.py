@@ -1,6 +1,6 @@
 """Link what a kernel calls into the kernel, and optimize it only there.
 
-Numba treats each function as a library of its own: it optimizes it with everything that it calls, generates
+Numba treats each function as a separate library: it optimizes it with everything that it calls, generates
 machine code and two wrappers, and then repeats all of that in each caller. Here, a function that kernels call
 remains unoptimized LLVM code until it is part of a kernel, which takes half of the time. It is also compiled
 once for all numbers, where numba would compile it again for each literal.
@@ -85,7 +85,7 @@ class LinkedFunction(CPUDispatcher):
         super().__init__(function, targetoptions=options, pipeline_class=_Compiler)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Call the Python function: there is no machine code to call."""
+        """Call the Python function: it has no machine code."""
         return self.py_func(*args, **keywords)
 
     def add_overload(self, cres: Any) -> None:
