@@ -207,7 +207,7 @@ def test_an_installed_wheel_compiles_nothing(compiled: Path, tmp_path: Path) -> 
     variables = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     warm = json.loads(run(compiled, "-c", main, "warm", "--json", cwd=tmp_path, **variables))
     assert warm["compiled"] == 0
-    assert warm["loaded"] > 40
+    assert warm["loaded"] > 30
     assert not list(tmp_path.rglob("*.nb?"))
     assert files(compiled) == shipped
 
