@@ -70,8 +70,8 @@ docs: $(INSTALLED)  ## regenerate docs/modules.md, docs/stages.md and the JSON S
 bench: $(INSTALLED)  ## measure the throughput of the kernels, the pipeline and the loader
 	$(BIN)/python benchmarks/throughput.py
 
-dist: $(INSTALLED)  ## build the source distribution and the wheel
-	$(BIN)/python -m build --no-isolation
+dist: $(INSTALLED)  ## build the source distribution and the wheel, which has compiled kernels on x86-64
+	TOKENLAKE_SHIP_KERNELS=1 $(BIN)/python -m build --no-isolation
 
 fuzz: $(INSTALLED)  ## fuzz every reader and the recipe loader, FUZZ_SECONDS each
 	-$(BIN)/pip install --quiet -c constraints.txt --only-binary :all: -e '.[fuzz]'

@@ -1,6 +1,8 @@
 """The built distribution: it installs one importable name, and works where others use the same names."""
 
+import json
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +21,23 @@ batch = next(iter(TokenDataset("lake", seq_len=64).batches(2)))
 assert batch["input_ids"].shape == (2, 64)
 """
 
+COLLAPSE = """
+import sys
+from llvmlite import binding
+
+if "--without-avx2" in sys.argv:
+    features = binding.get_host_cpu_features()
+    features["avx2"] = False
+    binding.get_host_cpu_features = lambda: features
+
+import pyarrow as pa
+from etl.kernels import jit
+from etl.kernels.bytes import utf8, whitespace
+
+_, data = whitespace.collapse(utf8.texts(pa.array(["one  two\\n three ", "\u2003four"])))
+print(bytes(data), *jit.count_kernels())
+"""
+
 RECIPE = """
 name: mine
 source: {path: pages.jsonl}
@@ -28,8 +47,9 @@ stages:
 """
 
 
-def run(*command: str | Path, cwd: Path, check: bool = True) -> str:
+def run(*command: str | Path, cwd: Path, check: bool = True, **variables: str) -> str:
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    environment |= variables
     result = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
@@ -38,9 +58,8 @@ def run(*command: str | Path, cwd: Path, check: bool = True) -> str:
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the source distribution and the wheel built from it."""
-    folder = tmp_path_factory.mktemp("dist")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the repository."""
     tracked = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
     tree = tmp_path_factory.mktemp("tree")  # a build leaves files behind in its tree
     for name in filter(None, tracked):
@@ -51,8 +70,26 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 copy.symlink_to(source.readlink())
             else:
                 copy.write_bytes(source.read_bytes())
+    return tree
+
+
+@pytest.fixture(scope="module")
+def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the source distribution and the wheel built from it."""
+    folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, tree, cwd=tree)
     return folder
+
+
+@pytest.fixture(scope="module")
+def compiled(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the interpreter of an environment with a wheel that has compiled kernels."""
+    folder = tmp_path_factory.mktemp("compiled")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, tree)
+    run(*build, cwd=tree, TOKENLAKE_SHIP_KERNELS="1")
+    (wheel,) = folder.glob("*.whl")
+    assert not wheel.name.endswith("-any.whl")
+    return borrow(wheel, folder / "environment")
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +107,24 @@ def python(
 ) -> Path:
     """Return the interpreter of an environment with the wheel; dependencies are installed or borrowed."""
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
     if request.param == "installed":
+        venv.create(folder, with_pip=True, symlinks=True)
         constraints = ROOT / "constraints.txt"
         run(python, "-m", "pip", "install", "-q", "-c", constraints, f"{wheel}[train]", cwd=folder)
     else:
-        run(python, "-m", "pip", "install", "-q", "--no-deps", wheel, cwd=folder)
-        site = run(
-            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder
-        )
-        here = sysconfig.get_path(
-            "purelib"
-        )  # its own .pth files, and so this checkout, are not read
-        Path(site.strip(), "borrowed.pth").write_text(f"{here}\n")
+        python = borrow(wheel, folder)
+    return python
+
+
+def borrow(wheel: Path, folder: Path) -> Path:
+    """Install a wheel into an environment that uses the libraries of this one; return its interpreter."""
+    venv.create(folder, with_pip=True, symlinks=True)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-deps", wheel, cwd=folder)
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
+    here = sysconfig.get_path("purelib")  # its own .pth files, and so this checkout, are not read
+    Path(site.strip(), "borrowed.pth").write_text(f"{here}\n")
     return python
 
 
@@ -151,3 +192,35 @@ def test_another_recipe_runs_and_finds_the_language_model(python: Path, trap: Pa
     )
     assert "kept" in printed
     assert "fineweb" in run(python.parent / "etl", "recipes", cwd=trap)
+
+
+def files(python: Path) -> set[Path]:
+    """Return the files of compiled kernels in an environment."""
+    return set(python.parents[1].rglob("*.nb[ci]"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="kernels are shipped for x86-64")
+def test_an_installed_wheel_compiles_nothing(compiled: Path, tmp_path: Path) -> None:
+    shipped = files(compiled)
+    main = "from etl.cli import main; main()"
+    variables = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
+    warm = json.loads(run(compiled, "-c", main, "warm", "--json", cwd=tmp_path, **variables))
+    assert warm["compiled"] == 0
+    assert warm["loaded"] > 30
+    assert not list(tmp_path.rglob("*.nb?"))
+    assert files(compiled) == shipped
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="kernels are shipped for x86-64")
+def test_other_processors_compile_and_keep_nothing_in_the_package(
+    compiled: Path, tmp_path: Path
+) -> None:
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    texts = "b'one two threefour'"
+    assert run(compiled, "-c", COLLAPSE, cwd=tmp_path, **kept) == f"{texts} 0 1\n"
+    for counts in ("1 0", "0 1"):
+        output = run(compiled, "-c", COLLAPSE, "--without-avx2", cwd=tmp_path, **kept)
+        assert output == f"{texts} {counts}\n"
+    assert list(tmp_path.rglob("*.nbc"))

@@ -1,5 +1,6 @@
 """`etl warm`: compile all kernels ahead of the first run."""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,15 @@ def warm(
     """
     from etl.job.warm import warm_kernels
 
-    output.print_result(warm_kernels(workers=workers), lines, as_json=as_json)
+    warmed = warm_kernels(workers=workers, progress=show_progress)
+    output.print_result(warmed, lines, as_json=as_json)
+
+
+def show_progress(done: int, total: int) -> None:
+    """Write the progress to standard error: a line that is rewritten on a terminal."""
+    text = f"Compiling kernels, once per machine: {done} of {total}"
+    rewrites = sys.stderr.isatty()
+    typer.echo(f"\r{text}" if rewrites else text, err=True, nl=not rewrites or done == total)
 
 
 def lines(warmed: "Warmed") -> Iterator[str]:

@@ -5,12 +5,14 @@ work, each with its own stages.
 """
 
 import json
+import logging
 import multiprocessing
 import os
 import shutil
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +22,7 @@ from etl.compute.cores import num_cores
 from etl.compute.local_cluster import start_in_process
 from etl.errors import ClusterError, nearest_names
 from etl.job.run import run
-from etl.kernels import jit
+from etl.kernels import cpu, jit
 from etl.recipe.recipe import Recipe
 from etl.text import language_id, segmenters
 
@@ -80,8 +82,12 @@ class Warmed:
     seconds: float
 
 
-def warm_kernels(*, workers: int | None = None) -> Warmed:
+def warm_kernels(
+    *, workers: int | None = None, progress: Callable[[int, int], None] | None = None
+) -> Warmed:
     """Compile the kernels that are not in the cache, in ``workers`` processes (default: one per core).
+
+    ``progress`` is called with the parts of the work that are done, and their total number.
 
     Raises ClusterError if ``TOKENLAKE_CPU`` is not a known level, or if this machine cannot run its code.
     """
@@ -92,17 +98,21 @@ def warm_kernels(*, workers: int | None = None) -> Warmed:
         runs.append(_SEGMENTED)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers or num_cores(), context) as pool:
-        counts = list(pool.map(_compile, runs))
+        counts = []
+        for part in as_completed([pool.submit(_compile, run) for run in runs]):
+            counts.append(part.result())
+            if progress is not None:
+                progress(len(counts), len(runs))
     compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
-    return Warmed(compiled, loaded, jit.target(), time.monotonic() - started)
+    return Warmed(compiled, loaded, cpu.target(), time.monotonic() - started)
 
 
 def _check_cpu() -> None:
     name = os.environ.get("TOKENLAKE_CPU")
-    if name is None or jit.cpu() is not None:
+    if name is None or cpu.cpu() is not None:
         return
-    if name not in jit.CPUS:
-        what, hint = "an unknown level of processors", nearest_names(name, list(jit.CPUS))
+    if name not in cpu.CPUS:
+        what, hint = "an unknown level of processors", nearest_names(name, list(cpu.CPUS))
     else:
         what, hint = "this machine's processor lacks a part of it", "use a lower level"
     raise ClusterError(f"TOKENLAKE_CPU is {name!r}: {what}", hint=hint)
@@ -110,6 +120,7 @@ def _check_cpu() -> None:
 
 def _compile(stages: list[Any]) -> tuple[int, int]:
     """Run stages on texts in two runs, so that the second one finds keys of the first; return the counts."""
+    logging.getLogger("etl.kernels").setLevel(logging.ERROR)  # the caller shows the progress
     before = jit.count_kernels()
     with tempfile.TemporaryDirectory() as name, start_in_process() as client:
         folder = Path(name)

@@ -31,7 +31,7 @@ def test_no_stage_compiles_a_kernel_afterwards(tmp_path: Path) -> None:
         return run.stdout.decode()
 
     warm = json.loads(output("-c", "from etl.cli import main; main()", "warm", "--json"))
-    assert warm["compiled"] > 300
+    assert warm["compiled"] > 30
     assert warm["cpu"] == "generic"
     assert output("-c", GOLDEN).splitlines()[-1] == "0"
 

@@ -5,8 +5,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.hashing.equal_keys import SLOTS_PER_KEY, number_keys, scatter_key
+from etl.kernels.jit import kernel
 
 keys_in_table = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
+
+
+@kernel
+def _scatter(key):
+    return scatter_key(key)
 
 
 def numbered(keys: list[int], table: np.ndarray) -> tuple[list[int], list[int]]:
@@ -36,4 +42,4 @@ def test_a_table_can_be_reused(batches):
 
 @given(st.sets(keys_in_table, max_size=40))
 def test_different_keys_stay_different_when_mixed(keys):
-    assert len({scatter_key(key) for key in keys}) == len(keys)
+    assert len({_scatter(key) for key in keys}) == len(keys)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from etl.kernels import jit
+from etl.kernels import cache, cpu, jit
 
 CALLER = """
-from {package}.jit import kernel
+from etl.kernels.jit import kernel
 from {callee} import factor
 
 @kernel
@@ -22,7 +22,7 @@ def scaled(number):
 print(scaled(10), sum(scaled.stats.cache_hits.values()))
 """
 CALLEE = """
-from {package}.jit import kernel
+from etl.kernels.jit import kernel
 
 @kernel
 def factor():
@@ -30,8 +30,8 @@ def factor():
 """
 
 TYPED_CALLER = """
-from kernels.callee import {name}
-from kernels.jit import kernel
+from etl.kernels.callee import {name}
+from etl.kernels.jit import kernel
 
 @kernel
 def total(pair):
@@ -48,6 +48,15 @@ class {name}(NamedTuple):
 """
 
 
+def copy_compiler(folder: Path) -> Path:
+    """Copy the modules that compile kernels, without any kernel; return ``etl/kernels`` in the folder."""
+    copy = folder / "etl/kernels"
+    copy.mkdir(parents=True)
+    for file in Path(jit.__file__).parent.glob("*.py"):
+        shutil.copy(file, copy)
+    return copy
+
+
 def scaled(caller: Path, root: Path, cache: Path | None) -> list[str]:
     """Run the caller in a new process: the result and the number of cache hits."""
     environment = {**os.environ, "PYTHONPATH": str(root)}
@@ -60,15 +69,14 @@ def scaled(caller: Path, root: Path, cache: Path | None) -> list[str]:
 
 @pytest.mark.slow
 def test_a_change_in_another_subfolder_of_kernels_recompiles(tmp_path):
-    root = tmp_path / "kernels"
+    root = copy_compiler(tmp_path)
     caller, callee = root / "signals/caller.py", root / "words/callee.py"
     for folder in (caller.parent, callee.parent):
-        folder.mkdir(parents=True)
-    shutil.copy(jit.__file__, root / "jit.py")
-    caller.write_text(CALLER.format(package="kernels", callee="kernels.words.callee"))
+        folder.mkdir()
+    caller.write_text(CALLER.format(callee="etl.kernels.words.callee"))
     outputs = []
     for factor in (2, 2, 3):
-        callee.write_text(CALLEE.format(package="kernels", factor=factor))
+        callee.write_text(CALLEE.format(factor=factor))
         outputs.append(scaled(caller, tmp_path, tmp_path / "cache"))
     assert outputs == [["20", "0"], ["20", "1"], ["30", "0"]]
 
@@ -76,10 +84,10 @@ def test_a_change_in_another_subfolder_of_kernels_recompiles(tmp_path):
 @pytest.mark.slow
 def test_a_change_beside_a_kernel_of_another_project_recompiles(tmp_path):
     caller, callee = tmp_path / "caller.py", tmp_path / "callee.py"
-    caller.write_text(CALLER.format(package="etl.kernels", callee="callee"))
+    caller.write_text(CALLER.format(callee="callee"))
     outputs = []
     for factor in (2, 2, 3):
-        callee.write_text(CALLEE.format(package="etl.kernels", factor=factor))
+        callee.write_text(CALLEE.format(factor=factor))
         outputs.append(scaled(caller, Path(jit.__file__).parents[2], tmp_path / "cache"))
     assert outputs == [["20", "0"], ["20", "1"], ["30", "0"]]
 
@@ -87,9 +95,7 @@ def test_a_change_beside_a_kernel_of_another_project_recompiles(tmp_path):
 @pytest.mark.slow
 def test_a_stale_cache_of_a_renamed_type_is_ignored_and_removed(tmp_path):
     """Numba loads the types in an index before it compares stamps: the name must differ."""
-    root, cache = tmp_path / "kernels", tmp_path / "cache"
-    root.mkdir()
-    shutil.copy(jit.__file__, root / "jit.py")
+    root, cache = copy_compiler(tmp_path), tmp_path / "cache"
     outputs, files = [], []
     for name in ("Pair", "Couple", "Couple"):
         (root / "callee.py").write_text(TYPED_CALLEE.format(name=name))
@@ -105,21 +111,19 @@ def test_a_stale_cache_of_a_renamed_type_is_ignored_and_removed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="mounts a folder")
 def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_path):
-    root = tmp_path / "installed" / "kernels"
-    root.mkdir(parents=True)
-    shutil.copy(jit.__file__, root / "jit.py")
+    root = copy_compiler(tmp_path / "installed")
     caller = root / "caller.py"
-    caller.write_text(CALLER.format(package="kernels", callee="kernels.callee"))
-    (root / "callee.py").write_text(CALLEE.format(package="kernels", factor=2))
+    caller.write_text(CALLER.format(callee="etl.kernels.callee"))
+    (root / "callee.py").write_text(CALLEE.format(factor=2))
 
     def read_only(home: str) -> list[str]:
-        installed = shlex.quote(str(root.parent))
+        installed = shlex.quote(str(tmp_path / "installed"))
         mount = f"mount --bind {installed} {installed} && mount -o remount,ro,bind {installed}"
         command = f"{mount} && exec {sys.executable} {shlex.quote(str(caller))}"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
         run = subprocess.run(
             ["unshare", "--mount", "sh", "-c", command],
-            env={**environment, "HOME": home, "PYTHONPATH": str(root.parent)},
+            env={**environment, "HOME": home, "PYTHONPATH": str(tmp_path / "installed")},
             capture_output=True,
             text=True,
             check=True,
@@ -132,7 +136,7 @@ def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_
         ["20", "0"],
         ["20", "1"],
     ]
-    assert scaled(caller, root.parent, None) == ["20", "0"]
+    assert scaled(caller, tmp_path / "installed", None) == ["20", "0"]
     assert read_only("/proc") == ["20", "1"]
 
 
@@ -146,11 +150,11 @@ def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_
     ],
 )
 def test_a_level_is_used_where_the_machine_has_all_of_it(monkeypatch, machine, name, expected):
-    has = dict.fromkeys(jit.CPUS["x86-64-v3"], True)
-    monkeypatch.setattr(jit.binding, "get_host_cpu_features", lambda: has)
-    monkeypatch.setattr(jit.platform, "machine", lambda: machine)
+    has = dict.fromkeys(cpu.CPUS["x86-64-v3"], True)
+    monkeypatch.setattr(cpu.binding, "get_host_cpu_features", lambda: has)
+    monkeypatch.setattr(cpu.platform, "machine", lambda: machine)
     monkeypatch.setenv("TOKENLAKE_CPU", name)
-    assert jit.cpu() == expected
+    assert cpu.cpu() == expected
 
 
 def test_the_stamp_covers_paths_and_contents_of_all_subfolders(tmp_path):
@@ -173,4 +177,4 @@ def test_the_stamp_covers_paths_and_contents_of_all_subfolders(tmp_path):
 
 def stamp(folder: Path) -> str:
     """The stamp of a folder, computed again."""
-    return jit._stamp.__wrapped__(folder)
+    return cache._stamp.__wrapped__(folder)

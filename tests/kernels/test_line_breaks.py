@@ -23,6 +23,16 @@ texts = (
 
 
 @kernel
+def _next(data, at, end):
+    return next_line(data, at, end)
+
+
+@kernel
+def _strip(data, at, end, classes):
+    return strip(data, at, end, classes)
+
+
+@kernel
 def line_bounds(data, end, classes):
     """The start, the end, and the stripped start and end of each line before ``end``."""
     rows = np.empty((end, 4), np.int64)
@@ -54,11 +64,11 @@ def test_lines_are_those_of_python(text):
 def test_no_byte_outside_the_text_is_read(junk):
     """Compare with the uncompiled functions, where NumPy checks every index."""
     data = np.frombuffer(junk, np.uint8)
-    line = next_line(data, 0, len(data))
+    line = _next(data, 0, len(data))
     for other in (b"\n", b"x", b"\x85\xa8"):  # bytes after the text change nothing
-        assert line == next_line(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
+        assert line == _next(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
     stripped = strip.py_func(data, 0, len(data), character_classes.classes())
-    assert stripped == strip(data, 0, len(data), character_classes.classes())
+    assert stripped == _strip(data, 0, len(data), character_classes.classes())
     assert 0 <= stripped[0] <= stripped[1] <= len(data)
 
 
@@ -66,9 +76,9 @@ def test_no_byte_outside_the_text_is_read(junk):
 def test_lines_do_not_depend_on_the_bytes_after_them(junk):
     """``strip`` is also called without compilation, where numpy checks every index."""
     data = np.frombuffer(junk, np.uint8)
-    line = next_line(data, 0, len(data))
+    line = _next(data, 0, len(data))
     for other in (b"\n", b"x", b"\x85\xa8"):
-        assert line == next_line(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
+        assert line == _next(np.frombuffer(junk + 4 * other, np.uint8), 0, len(data))
     stripped = strip.py_func(data, 0, len(data), character_classes.classes())
-    assert stripped == strip(data, 0, len(data), character_classes.classes())
+    assert stripped == _strip(data, 0, len(data), character_classes.classes())
     assert 0 <= stripped[0] <= stripped[1] <= len(data)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from etl.kernels.bytes import character_classes as u
 from etl.kernels.bytes.hash64 import mix_bits
 from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.jit import kernel
 from etl.kernels.words import normalized_words
 from etl.kernels.words.uax29 import next_segments
 from tests.helpers.naive_uax29 import kind_of, naive_segments
@@ -19,6 +20,11 @@ WORD_KINDS = {u.LETTER, u.HEBREW, u.KATAKANA, u.UNIT, u.DIGIT, u.NUMBER}
 INSIDE_WORDS = (u.MID_LETTER, u.MID_NUMBER, u.MID_BOTH, u.SINGLE_QUOTE, u.DOUBLE_QUOTE)
 DROPPED = {*INSIDE_WORDS, u.JOINER, u.FORMAT, u.ZWJ}
 documents = texts | st.text(st.sampled_from(f"{TRICKY}ABΣςİ𝐀𐐀"), max_size=24)
+
+
+@kernel
+def _mix(number):
+    return mix_bits(number)
 
 
 def naive_words(text: str) -> list[str]:
@@ -67,7 +73,7 @@ def test_words_are_lower_case_without_punctuation(text, num_before):
 def test_keys_are_hashes_of_the_words(text):
     words = words_of(text)
     hashes = [fnv1a(naive_plain(word).encode()) for word in naive_words(text)]
-    assert words.keys.tolist() == [mix_bits(key) for key in hashes]
+    assert words.keys.tolist() == [_mix(key) for key in hashes]
 
 
 @given(st.lists(documents, max_size=4))
@@ -80,4 +86,4 @@ def test_sizes_are_those_of_the_words(strings):
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), unique=True))
 def test_mixed_numbers_differ(numbers):
-    assert len({mix_bits(number) for number in numbers}) == len(numbers)
+    assert len({_mix(number) for number in numbers}) == len(numbers)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -63,6 +64,24 @@ def _copy_64(_: Any, to: Any, offset: Any, data: Any, at: Any) -> tuple[Any, _Ge
         return context.get_dummy_value()
 
     return types.void(to, types.intp, data, types.intp), generate
+
+
+def _copy_items(
+    _: Any, to: Any, offset: Any, data: Any, at: Any, num: Any
+) -> tuple[Any, _Generate] | None:
+    if to.dtype != data.dtype:
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        to, _, data, _, _ = signature.args
+        kind = context.get_data_type(to.dtype)
+        target = _pointer(context, builder, kind, to, *values[:2])
+        source = _pointer(context, builder, kind, data, *values[2:4])
+        size = context.get_abi_sizeof(kind)
+        cgutils.raw_memcpy(builder, target, source, values[4], size)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(to, types.intp, data, types.intp, types.intp), generate
 
 
 def _load_float(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
@@ -202,6 +221,15 @@ copy_64: Final[Callable[[NDArray[np.uint8], int, NDArray[np.uint8], int], None]]
     _copy_64
 )
 """Copy SIZE bytes to an offset of the first array from one of the second. Both must be long enough."""
+
+copy_items: Final[Callable[[NDArray[Any], int, NDArray[Any], int, int], None]] = intrinsic(
+    _copy_items
+)
+"""Copy a number of items to an offset of the first array from one of the second, which is another array.
+
+Both must be contiguous and long enough. Compiling a slice assignment takes half a second, since numba
+compiles its error message, too.
+"""
 
 load_float: Final[Callable[[NDArray[np.uint8], int], float]] = intrinsic(_load_float)
 """Return the float32 whose four bytes begin at an offset of an array, aligned or not. All must exist."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from etl.kernels.bytes.simd import copy_items
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import kernel
 
@@ -111,5 +112,5 @@ def _copy(
                     out[at] = byte
                     at += 1
             size = ends[span] - starts[span]
-            out[at : at + size] = data[starts[span] : ends[span]]
+            copy_items(out, at, data, starts[span], size)
             at += size

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.hash64 import mix_bits, wrapping_add, wrapping_multiply, wrapping_subtract
+from etl.kernels.bytes.simd import copy_items
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.jit import kernel
 from etl.kernels.words.normalized_words import BLOCK, WordBuffers, add_words, fold_table, sizes
@@ -210,8 +211,7 @@ def _count(
                 needed = buffers.ends[num_words] + 2 * (block[num - 1, END] - block[0, START])
                 if needed > len(buffers.plain):
                     larger = np.empty(2 * needed, np.uint8)
-                    used = buffers.ends[num_words]
-                    larger[:used] = buffers.plain[:used]
+                    copy_items(larger, 0, buffers.plain, 0, buffers.ends[num_words])
                     buffers = WordBuffers(larger, buffers.ends, buffers.keys)
                 num_words = add_words(data, block[:num], tables[1], buffers, num_words)
             num_grams = max(0, num_words - grams.words + 1)

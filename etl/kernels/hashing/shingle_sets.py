@@ -243,7 +243,8 @@ def _insert(
     while size < 2 * len(values):
         size *= 2
     mask, num = size - 1, 0
-    table[:size] = 0
+    for at in range(size):
+        table[at] = 0
     for k in range(len(values)):
         value = values[k] if values[k] != 0 else 1
         at = value & mask

@@ -24,7 +24,7 @@ from etl.kernels.bytes.simd import (
     make_byte_finder,
 )
 from etl.kernels.bytes.spans import build_strings
-from etl.kernels.bytes.utf8 import Texts, class_at, point_at
+from etl.kernels.bytes.utf8 import Texts, class_at, frozen, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import sentences
 from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts, add_lines, count_line
@@ -101,7 +101,16 @@ def clean_pages(
     offsets = np.zeros(num + 1, np.int64)
     data = np.empty(texts.offsets[-1] - texts.offsets[0] + num + SIZE, np.uint8)
     _clean(
-        texts.offsets, texts.data, tables(words), rules, known, counts, word_counts, offsets, data
+        texts.offsets,
+        texts.data,
+        tables(words),
+        rules,
+        known,
+        counts,
+        word_counts,
+        offsets,
+        data,
+        frozen(data),
     )
     cleaned = build_strings(offsets, data, texts.valid)
     return CleanedPages(cleaned, C4Counts(*counts.T), word_counts)
@@ -150,7 +159,12 @@ def _clean(
     word_counts: NDArray[np.int64],
     out_offsets: NDArray[np.int64],
     out: NDArray[np.uint8],
+    written: NDArray[np.uint8],
 ) -> None:
+    """Write the texts to ``out``; ``written`` is a read-only view of it.
+
+    Words and sentences are counted in the view, since other kernels count them in read-only arrays.
+    """
     buffers = new_chunk_buffers()
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
@@ -163,14 +177,16 @@ def _clean(
             line = free + (free > start)  # leave a byte for the line feed
             stop = _clean_line(data, first, last, tables, rules, counts[k], line, out)
             if stop >= 0:
-                counts[k, _SENTENCES] += sentences.count_sentences(out, line, stop, tables, buffers)
+                counts[k, _SENTENCES] += sentences.count_sentences(
+                    written, line, stop, tables, buffers
+                )
                 if free > start:
                     out[free] = _FEED
                 free = stop
                 if number >= 0 and stop - line == last - first:
                     add_lines(lines.counts, number, number + 1, word_counts, k)
                 elif number >= 0:
-                    count_line(out, line, stop, tables, buffers, word_counts, k)
+                    count_line(written, line, stop, tables, buffers, word_counts, k)
             number += number >= 0
         first, last = strip(out, start, free, tables.classes)
         for j in range(last - first if first > start else 0):

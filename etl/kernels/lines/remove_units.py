@@ -105,7 +105,8 @@ def _cut_units(
 
     Returns the holes: the ranges to remove from lines of which some sentences remain.
     """
-    buffers.cut[:lines] = False
+    for line in range(lines):
+        buffers.cut[line] = False
     holes = _new_ranges(len(removed))
     num = unit = 0
     while unit < len(removed):

@@ -21,6 +21,7 @@ from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.character_classes import DIGIT, LINE
 from etl.kernels.bytes.hash64 import SEED, fnv_step, fold_hash
 from etl.kernels.bytes.line_breaks import next_line, strip
+from etl.kernels.bytes.simd import copy_items
 from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.hashing.equal_keys import SLOTS_PER_KEY, number_keys
@@ -127,11 +128,11 @@ def _double_buffers(buffers: LineBuffers) -> LineBuffers:
     """Return buffers of twice the size that hold all lines so far."""
     lines = len(buffers.starts)
     larger = new_line_buffers(2 * lines)
-    larger.starts[:lines] = buffers.starts
-    larger.stops[:lines] = buffers.stops
-    larger.chars[:lines] = buffers.chars
-    larger.compared[:lines] = buffers.compared
-    larger.hashes[:lines] = buffers.hashes
+    copy_items(larger.starts, 0, buffers.starts, 0, lines)
+    copy_items(larger.stops, 0, buffers.stops, 0, lines)
+    copy_items(larger.chars, 0, buffers.chars, 0, lines)
+    copy_items(larger.compared, 0, buffers.compared, 0, lines)
+    copy_items(larger.hashes, 0, buffers.hashes, 0, lines)
     return larger
 
 
@@ -139,7 +140,7 @@ def _double_buffers(buffers: LineBuffers) -> LineBuffers:
 def extend_array(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the array extended to twice ``size``; new elements are not initialized."""
     extended = np.empty(2 * size, np.int64)
-    extended[: len(array)] = array
+    copy_items(extended, 0, array, 0, len(array))
     return extended
 
 
@@ -242,7 +243,8 @@ def _cut_repeats(data: NDArray[np.uint8], buffers: LineBuffers, lines: int, sear
     """Mark the lines of repeated units as cut; return the number of repeated units."""
     units = _join_units(data, buffers, lines, search)
     number_keys(buffers.keys, units, buffers.firsts, buffers.counts, buffers.table)
-    buffers.cut[:lines] = False
+    for line in range(lines):
+        buffers.cut[line] = False
     repeats = 0
     for unit in range(units):
         if buffers.firsts[unit] != unit:

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
 from etl.kernels.bytes.hash64 import SEED, fnv_step, fold_hash, hash_bytes
-from etl.kernels.bytes.simd import CONTINUED, SIZE, count_ones, low_bits, make_byte_finder
+from etl.kernels.bytes.simd import (
+    CONTINUED,
+    SIZE,
+    copy_items,
+    count_ones,
+    low_bits,
+    make_byte_finder,
+)
 from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.hashing.equal_keys import SLOTS_PER_KEY, number_keys
 from etl.kernels.jit import inner, kernel
@@ -231,10 +238,10 @@ def _double_buffers(buffers: _CountBuffers) -> _CountBuffers:
     """Return buffers of twice the size that hold all lines so far."""
     lines = len(buffers.keys)
     larger = _new_buffers(2 * lines)
-    larger.keys[:lines] = buffers.keys
-    larger.chars[:lines] = buffers.chars
-    larger.opens[:lines] = buffers.opens
-    larger.blank[:lines] = buffers.blank
+    copy_items(larger.keys, 0, buffers.keys, 0, lines)
+    copy_items(larger.chars, 0, buffers.chars, 0, lines)
+    copy_items(larger.opens, 0, buffers.opens, 0, lines)
+    copy_items(larger.blank, 0, buffers.blank, 0, lines)
     return larger
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.hash64 import hash_bytes, wrapping_add, wrapping_multiply
-from etl.kernels.bytes.simd import clear_first_bit, count_equal, first_bit, low_bits
+from etl.kernels.bytes.simd import clear_first_bit, copy_items, count_equal, first_bit, low_bits
 from etl.kernels.hashing.equal_keys import (
     SLOTS_PER_KEY,
     clear_table,
@@ -79,8 +79,8 @@ def new_ngram_buffers(words: int) -> NgramBuffers:
 def double_buffers(buffers: NgramBuffers, words: int) -> NgramBuffers:
     """Return buffers of twice the size that hold the first ``words`` words."""
     larger = new_ngram_buffers(2 * len(buffers.firsts))
-    larger.keys[:words] = buffers.keys[:words]
-    larger.ends[: words + 1] = buffers.ends[: words + 1]
+    copy_items(larger.keys, 0, buffers.keys, 0, words)
+    copy_items(larger.ends, 0, buffers.ends, 0, words + 1)
     return larger
 
 

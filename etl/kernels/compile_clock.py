@@ -1,0 +1,52 @@
+"""Measure how long this process has compiled kernels, or waited for another process that did."""
+
+import logging
+import time
+from typing import Final
+
+_LOG: Final = logging.getLogger(__name__)
+_LOG_SECONDS: Final = 5.0
+
+
+class CompileClock:
+    """Sums the wall time of compilations; those that begin during another one are part of it.
+
+    >>> clock = CompileClock()
+    >>> clock.begin("words")
+    >>> clock.begin("characters")
+    >>> clock.end()
+    >>> clock.seconds
+    0.0
+    >>> clock.end()
+    >>> clock.seconds > 0
+    True
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+        self._started = 0.0
+        self._logged = -_LOG_SECONDS
+        self._kernels = 0
+
+    def begin(self, name: str) -> None:
+        """Begin to measure the compilation of a kernel, and log it every few seconds."""
+        now = time.perf_counter()
+        if self._depth == 0:
+            self._started = now
+        self._depth += 1
+        self._kernels += 1
+        if now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            # A warning, since programs that do not configure logging show nothing less.
+            _LOG.warning("compiling kernels, once per machine: %s (%d)", name, self._kernels)
+
+    def end(self) -> None:
+        """End the last measurement that began."""
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._started
+
+
+CLOCK: Final = CompileClock()
+"""The clock of this process; ``etl.kernels.cache`` runs it."""

@@ -1,0 +1,54 @@
+"""Build a wheel with compiled kernels if TOKENLAKE_SHIP_KERNELS is 1, as in `make dist`.
+
+Everything else about the distribution is in pyproject.toml.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+SHIPPED = "x86-64-v3"  # etl.kernels.shipped reads the files on machines that have all of it
+HAS_KERNELS = os.environ.get("TOKENLAKE_SHIP_KERNELS") == "1" and platform.machine() in (
+    "x86_64",
+    "AMD64",
+)
+
+
+class BuildPackage(build_py):
+    """Copies the modules, then compiles all kernels in the copy and moves them to where a wheel has them."""
+
+    def run(self) -> None:
+        """Run the command."""
+        super().run()
+        if not HAS_KERNELS or self.editable_mode:
+            return
+        root = Path(self.build_lib).resolve()
+        environment = {key: os.environ[key] for key in os.environ if not key.startswith("NUMBA_")}
+        environment |= {"PYTHONPATH": str(root), "TOKENLAKE_CPU": SHIPPED}
+        command = [sys.executable, "-c", "from etl.cli import main; main()", "warm"]
+        subprocess.run(command, cwd=root, env=environment, check=True)
+        for file in root.glob("etl/kernels/**/__pycache__/*.nb[ci]"):
+            folder = file.parent.parent / "compiled"  # builds leave __pycache__ out
+            folder.mkdir(exist_ok=True)
+            file.replace(folder / file.name)
+
+
+class BuildWheel(bdist_wheel):
+    """Names the Python version and the platform if the wheel has machine code."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tag: no ABI of Python, since no module is an extension."""
+        if not HAS_KERNELS:
+            return super().get_tag()
+        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        return f"cp{sys.version_info.major}{sys.version_info.minor}", "none", system
+
+
+setup(cmdclass={"build_py": BuildPackage, "bdist_wheel": BuildWheel})
