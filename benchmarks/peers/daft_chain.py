@@ -29,14 +29,14 @@ def main() -> None:
     documents, folder, tokenizer = sys.argv[1], Path(sys.argv[2]), sys.argv[4]
     encoder = Tokenizer.from_file(tokenizer)
 
-    @daft.func.batch(return_dtype=DataType.list(DataType.string()))
+    @daft.func.batch(return_dtype=DataType.list(DataType.string()))  # type: ignore[untyped-decorator]
     def in_bands(signatures: Series) -> list[list[str]]:
         return [
             [f"{band} {row[band * ROWS : (band + 1) * ROWS]}" for band in range(BANDS)]
             for row in signatures.to_pylist()
         ]
 
-    @daft.func.batch(return_dtype=DataType.list(DataType.uint32()))
+    @daft.func.batch(return_dtype=DataType.list(DataType.uint32()))  # type: ignore[untyped-decorator]
     def encode(texts: Series) -> list[list[int]]:
         return [found.ids for found in encoder.encode_batch_fast(texts.to_pylist())]
 

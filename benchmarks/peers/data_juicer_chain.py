@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 
 WORKERS = 2
+MINHASH = {"num_permutations": 112, "num_bands": 14, "num_rows_per_band": 8}
 
 
 def recipe(documents: Path, folder: Path, tokenizer: Path) -> dict[str, object]:
@@ -36,7 +37,7 @@ def recipe(documents: Path, folder: Path, tokenizer: Path) -> dict[str, object]:
             {"average_line_length_filter": {"min_len": 10}},
             {"character_repetition_filter": {"rep_len": 10, "max_ratio": 0.2}},
             *({"word_repetition_filter": {"rep_len": n, "max_ratio": 0.2 - n / 100}} for n in (5, 10)),
-            {"document_minhash_deduplicator": {"num_permutations": 112, "num_bands": 14, "num_rows_per_band": 8}},
+            {"document_minhash_deduplicator": MINHASH},
             {"token_num_filter": {"hf_tokenizer": str(tokenizer.parent), "min_num": 1}},
         ],
     }  # fmt: skip
@@ -52,14 +53,16 @@ def main() -> None:
     settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (folder / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(settings))
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe(documents, folder, folder / "tokenizer" / "tokenizer.json")))
+    path.write_text(
+        yaml.safe_dump(recipe(documents, folder, folder / "tokenizer" / "tokenizer.json"))
+    )
     environment = {
         **os.environ,
         "DATA_JUICER_CACHE_HOME": str(folder / "cache"),
         "DATA_JUICER_EXTERNAL_MODELS_HOME": str(models),
         "HF_HUB_OFFLINE": "1",
     }
-    command = [Path(sys.executable).with_name("dj-process"), "--config", path]
+    command = [str(Path(sys.executable).with_name("dj-process")), "--config", str(path)]
     subprocess.run(command, check=True, env=environment, stdout=sys.stderr)
     kept = [json.loads(line) for line in (folder / "kept.jsonl").open()]
     tokens = sum(row["__dj__stats__"]["num_token"] for row in kept)

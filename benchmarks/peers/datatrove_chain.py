@@ -102,9 +102,7 @@ def main() -> None:
         logs = str(folder / "logs" / name)
         LocalPipelineExecutor(pipeline, tasks=tasks, workers=WORKERS, logging_dir=logs).run()
         seconds[name] = round(time.perf_counter() - begun, 1)
-    sizes = [
-        path.read_text().split("\n")[1] for path in Path(parts["tokens"]).glob("*.metadata")
-    ]
+    sizes = [path.read_text().split("\n")[1] for path in Path(parts["tokens"]).glob("*.metadata")]
     ends = sum(path.stat().st_size // 8 for path in Path(parts["tokens"]).glob("*.index"))
     print(json.dumps({"documents": ends, "tokens": sum(map(int, sizes)), "steps": seconds}))
 

@@ -43,7 +43,9 @@ from nemo_curator.stages.text.io.reader import ParquetReader
 from nemo_curator.stages.text.io.writer import ParquetWriter
 from transformers import PreTrainedTokenizerFast
 
-CPUS = 6  # as Ray counts: with two, the stages that hold a model take both and the others wait forever
+CPUS = (
+    6  # as Ray counts: with two, the stages that hold a model take both and the others wait forever
+)
 FILTERS: list[DocumentFilter] = [
     RepeatedLinesFilter(0.7),
     RepeatedParagraphsFilter(0.7),
