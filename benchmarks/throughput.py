@@ -1,14 +1,17 @@
-"""Megabytes of text per second and core: each stage alone, and the main job end to end.
+"""Megabytes of text per second and core: each stage alone, and two chains end to end.
 
-    TOKENLAKE_DATA=... python benchmarks/throughput.py
+    TOKENLAKE_DATA=... python benchmarks/throughput.py [--only whole]
 
 reads the Parquet files of ``$TOKENLAKE_DATA/bench`` (492 MB of text in several languages) and the Qwen3
 tokenizer of ``$TOKENLAKE_DATA/tokenizers``. Each stage runs in a separate process on one thread, on
-batches of 16 MB in memory; the time is CPU time, without the first batch (in which numba compiles). End
-to end is the command that a user runs: Parquet (zstd) in, gopher_quality, dedup_exact and tokenize,
-Delta out, on two worker processes; the line below the table states how much of the text was kept. Its
-figure per core is text divided by wall time and workers; "CPU" is text divided by the CPU seconds of all
-workers. ``memory`` is the maximum resident memory of a process.
+batches of 16 MB in memory; the time is CPU time, without the first batch (in which numba compiles).
+
+Chains run as a user runs them, from Parquet (zstd) to Delta tables, on two worker processes if the name
+says nothing else: those of ``chains.py``, on ``bench``, on 2 GB of distinct text, and on 500 MB of it of
+which the whole chain keeps all, half, or a tenth. Text per core is divided by wall time and workers,
+"CPU" by the CPU seconds of the workers, in both cases once workers, kernels and models are loaded;
+"start" is the time until then. Text is generated once, in ``benchmarks/.peers``. ``memory`` is the maximum
+resident memory of a process.
 """
 
 import argparse
@@ -30,13 +33,12 @@ for _name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from chains import CHAINS, distinct_text, run_on, text_of_which
+from token_data import tokenizer
 
 from etl import schemas, storage
-from etl.compute.cluster import Cluster
 from etl.delta.data_file import DataFileWriter
-from etl.job.run import run
 from etl.lake.table_specs import DOCUMENTS, TOKENS
-from etl.recipe.recipe import Recipe
 from etl.sources import Source, list_splits, read_split
 from etl.stages import GopherQuality, Language, Tokenize
 from etl.stages.apply import apply
@@ -48,11 +50,11 @@ ENGLISH = "win32*.parquet"
 ALL = "*.parquet"
 STAGE_BYTES = 150_000_000  # of text for each single stage
 
-# The paper's English rules would reject most of this text (German, API references) and leave the later
-# stages idle; the computed signals are the same.
-TOLERANT = GopherQuality(min_stop_words=None, min_alpha_word_ratio=0.5)
+MOST = 2000  # MB of distinct text for chains
+PART = 500  # MB of text of which a share is kept
 
 Batches = list[pa.Table]
+Measure = Callable[[Path, str], dict[str, float]]
 
 
 def batches(data: Path, pattern: str) -> Iterator[pa.Table]:
@@ -161,56 +163,21 @@ def stage_write_tokens(data: Path, pattern: str) -> dict[str, float]:
     return {"mb": mb, "documents": sum(t.num_rows for t in rows), "seconds": seconds}
 
 
-def stage_end_to_end(data: Path, pattern: str, workers: int = 2) -> dict[str, float]:
-    """Measure the main job: gopher_quality, dedup_exact and tokenize, Delta out."""
-    with tempfile.TemporaryDirectory() as folder:
-        recipe = Recipe(
-            name="bench",
-            source={"path": str(data / "bench" / pattern), "columns": {"id": "id"},
-                    "split_bytes": 4 << 20},
-            lake=f"{folder}/lake",
-            stages=[TOLERANT, "dedup_exact", {"tokenize": str(tokenizer(data))}],
-        )  # fmt: skip
-        with Cluster(workers=workers).connect() as client:
-            client.run(_warm, str(tokenizer(data)))
-            before = client.run(_usage)
-            begun = time.perf_counter()
-            report = run(recipe, cluster=client)
-            wall = time.perf_counter() - begun
-            after = client.run(_usage)
-        files = sum(f.stat().st_size for f in Path(folder).rglob("*.parquet"))
-    if not report.ok:
-        sys.exit(f"not all could be read: {report.quarantined}")
-    cpu = sum(after[w]["seconds"] - before[w]["seconds"] for w in after)
-    return {
-        "mb": report.text_bytes / 1e6,
-        "documents": report.rows,
-        "seconds": wall * workers,
-        "cpu_seconds": cpu,
-        "memory_mb": max(usage["memory_mb"] for usage in after.values()),
-        "output_mb": files / 1e6,
-        "tokens": report.tokens,
-        "kept": report.kept - report.duplicates,
-    }
+def end_to_end(chain: str, megabytes: int = 0, share: float = 0, **how: Any) -> Measure:
+    """Return the measurement of a chain: on ``bench``, on more text, or on text of which a share is kept."""
+
+    def measured(data: Path, pattern: str) -> dict[str, float]:
+        folder = data / "bench"
+        if megabytes:
+            folder = distinct_text(data, megabytes)
+        if share:
+            folder = text_of_which(share, PART, folder, data)
+        return run_on(str(folder / pattern), data, CHAINS[chain], **how)
+
+    return measured
 
 
-def _usage() -> dict[str, float]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return {"seconds": usage.ru_utime + usage.ru_stime, "memory_mb": usage.ru_maxrss / 1e3}
-
-
-def _warm(tokenizer: str) -> None:
-    """Load what a worker loads once: code, kernels, the tokenizer (1 to 2 s)."""
-    apply(schemas.RAW.empty_table(), [GopherQuality()])
-    Encoder.of(Tokenize(tokenizer=tokenizer))
-
-
-def tokenizer(data: Path) -> Path:
-    """Return the tokenizer of the benchmark."""
-    return data / "tokenizers" / "qwen3" / "tokenizer.json"
-
-
-STAGES: dict[str, tuple[Callable[..., dict[str, float]], str]] = {
+STAGES: dict[str, tuple[Measure, str]] = {
     "read parquet": (stage_read, ALL),
     "gopher_quality signals, English": (stage_signals, ENGLISH),
     "gopher_quality signals, mixed": (stage_signals, ALL),
@@ -221,39 +188,57 @@ STAGES: dict[str, tuple[Callable[..., dict[str, float]], str]] = {
     "tokenize, mixed": (stage_tokenize, ALL),
     "write documents": (stage_write_documents, ALL),
     "write tokens": (stage_write_tokens, ALL),
-    "end to end, 2 workers": (stage_end_to_end, ALL),
+}
+JOBS: dict[str, Measure] = {
+    "short": end_to_end("short"),
+    "whole": end_to_end("whole"),
+    "short, 2 GB": end_to_end("short", MOST),
+    "whole, 2 GB": end_to_end("whole", MOST),
+    "whole, 2 GB, 1 worker": end_to_end("whole", MOST, workers=1),
+    "whole, all kept": end_to_end("whole", MOST, 1),
+    "whole, half kept": end_to_end("whole", MOST, 0.5),
+    "whole, a tenth kept": end_to_end("whole", MOST, 0.1),
+    "the same without their signals": end_to_end("whole", MOST, 0.1, signals=False),
 }
 
 
 def in_own_process(name: str, data: Path) -> dict[str, Any]:
-    """Run one stage in a fresh process, so that its memory is measured separately."""
-    command = [sys.executable, __file__, "--data", str(data), "--stage", name]
+    """Run one stage or chain in a fresh process, so that its memory is measured separately."""
+    command = [sys.executable, __file__, "--data", str(data), "--run", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def line(name: str, found: dict[str, Any]) -> str:
-    """Return one row of the table."""
-    cpu = found.get("cpu_seconds")
+def stage_line(name: str, found: dict[str, Any]) -> str:
+    """Return one row of the table of stages."""
     return (
         f"| {name:<32} | {found['mb'] / found['seconds']:>7.1f} | "
-        f"{found['documents'] / found['seconds']:>7.0f} | "
-        f"{'' if cpu is None else format(found['mb'] / cpu, '.1f'):>6} | {found['mb']:>6.0f} | "
+        f"{found['documents'] / found['seconds']:>7.0f} | {found['mb']:>6.0f} | "
         f"{found['memory_mb']:>6.0f} |"
     )
 
 
+def chain_line(name: str, found: dict[str, Any]) -> str:
+    """Return one row of the table of chains."""
+    return (
+        f"| {name:<32} | {found['mb'] / found['seconds']:>7.1f} | "
+        f"{found['mb'] / found['cpu_seconds']:>6.1f} | {found['mb']:>6.0f} | "
+        f"{100 * found['kept'] / found['documents']:>5.1f} | {found['tokens'] / 1e6:>6.1f} | "
+        f"{found['output_mb']:>6.0f} | {found['start_seconds']:>5.1f} | {found['memory_mb']:>6.0f} |"
+    )
+
+
 def main() -> None:
-    """Run all stages, or one; print a Markdown table, or one line of JSON."""
+    """Run all stages and chains, or one; print Markdown tables, or one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=os.environ.get("TOKENLAKE_DATA"))
-    parser.add_argument("--stage", choices=STAGES)
-    parser.add_argument("--only", help="stages whose name contains this")
+    parser.add_argument("--run", choices=[*STAGES, *JOBS], help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="stages and chains whose name contains this")
     chosen = parser.parse_args()
     if chosen.data is None or not (Path(chosen.data) / "bench").is_dir():
         sys.exit("no data: set TOKENLAKE_DATA to a folder with bench/*.parquet and tokenizers/")
-    if chosen.stage:
-        function, pattern = STAGES[chosen.stage]
+    if chosen.run:
+        function, pattern = STAGES.get(chosen.run) or (JOBS[chosen.run], ALL)
         found = function(chosen.data, pattern)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         print(json.dumps({"memory_mb": memory, **found}))
@@ -263,18 +248,19 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, ",
         end="",
     )
-    print(", ".join(f"{name} {version(name)}" for name in names) + "\n")
-    print("| stage | MB/s/core | docs/s | MB/s CPU | MB of text | memory MB |")
-    print("|---|---|---|---|---|---|")
-    for name in STAGES:
-        if chosen.only is None or chosen.only in name:
-            found = in_own_process(name, chosen.data)
-            print(line(name, found), flush=True)
-    if "tokens" in found:
-        print(
-            f"\nend to end: {found['kept']:.0f} of {found['documents']:.0f} documents became "
-            f"{found['tokens'] / 1e6:.1f} M tokens; {found['output_mb']:.0f} MB on disk"
-        )
+    print(", ".join(f"{name} {version(name)}" for name in names))
+    for title, rows, line in (
+        ("| stage | MB/s/core | docs/s | MB of text | memory MB |", STAGES, stage_line),
+        (
+            "| chain | MB/s/core | MB/s CPU | MB | kept % | M tokens | on disk | start s | memory |",
+            JOBS,
+            chain_line,
+        ),
+    ):
+        print(f"\n{title}\n|{'---|' * (title.count('|') - 1)}")
+        for name in rows:
+            if chosen.only in name:
+                print(line(name, in_own_process(name, chosen.data)), flush=True)
 
 
 if __name__ == "__main__":
