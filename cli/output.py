@@ -1,5 +1,7 @@
 """What several commands print (text or JSON, columns, counts, costs), and their exit codes."""
 
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +23,7 @@ INTERRUPTED: Final = 130
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
 _MAX_ITEMS_SHOWN = 8
+_MIN_WIDTH = 40  # of folded text
 
 
 def print_result(
@@ -72,6 +75,31 @@ def cell(value: Any) -> str:
         value = value.hex()
     text = " ".join(str(value).split()) if value is not None else "-"
     return text if len(text) <= _MAX_CELL_CHARS else f"{text[: _MAX_CELL_CHARS - 3]}..."
+
+
+def fold(text: str, *, indent: int = 0) -> list[str]:
+    """Return a text as lines of the terminal's width, the second and later ones indented.
+
+    >>> fold("one two")
+    ['one two']
+    """
+    width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def reflow(text: str) -> Iterator[str]:
+    """Yield the lines of a docstring, with paragraphs and list items folded to the terminal's width."""
+    for index, paragraph in enumerate(text.split("\n\n")):
+        if index:
+            yield ""
+        for item in paragraph.replace("\n- ", "\0- ").split("\0"):
+            yield from fold(" ".join(item.split()), indent=2 if item.startswith("- ") else 0)
 
 
 def evenness(even: "Evenness") -> str:

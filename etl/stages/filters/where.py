@@ -34,7 +34,9 @@ class Where(Filter):
     kind: Literal["where"] = "where"
     shorthand = "keep"
     keep: str
+    """The SQL expression that is true for documents to keep."""
     name: str = Field(default="condition", min_length=1)
+    """The name in the reason of rejected documents: ``where.<name>``."""
 
     @model_validator(mode="after")
     def _check_condition(self) -> Self:
