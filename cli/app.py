@@ -21,6 +21,7 @@ from etl.cli.commands import (
     duplicates,
     export,
     history,
+    init,
     lineage,
     logs,
     losses,
@@ -50,6 +51,7 @@ from etl.cli.progress import WaitingLines
 from etl.errors import TokenlakeError, error_line
 
 COMMANDS: Final = (
+    init,
     run,
     submit,
     cluster,

@@ -93,6 +93,16 @@ def fold(text: str, *, indent: int = 0) -> list[str]:
     )
 
 
+def cut(line: str) -> str:
+    """Return a line that is no longer than the terminal is wide.
+
+    >>> len(cut("word " * 100)) <= max(shutil.get_terminal_size().columns, 40)
+    True
+    """
+    width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
 def reflow(text: str) -> Iterator[str]:
     """Yield the lines of a docstring, with paragraphs and list items folded to the terminal's width."""
     for index, paragraph in enumerate(text.split("\n\n")):

@@ -54,8 +54,8 @@ Imports point one way: `tests/test_layout.py` holds the layers.
 _STAGES_HEAD = """# Stages
 
 What a recipe's `stages` can be, in the order of this page: filters and transforms in any order, then each
-deduplication stage at most once, then `tokenize`. Paths are relative to the recipe's folder. `make docs` writes
-this page from the docstrings of the classes; `etl stages NAME` prints its section of a stage.
+deduplication stage at most once, then `tokenize`. Paths are relative to the recipe's folder. `make docs`
+writes this page from the docstrings of the classes; `etl stages NAME` prints its section of a stage.
 """
 
 

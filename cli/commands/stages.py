@@ -26,7 +26,7 @@ def stages(
     *,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the stages that a recipe can use, or print one with its settings, units, defaults and sources."""
+    """List the stages of recipes, or print one with its settings."""
     from etl.recipe.stage_reference import find_stage, list_stages
 
     if name is None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import yaml
 from pydantic import ValidationError, field_validator, model_validator
 
-from etl import storage
+from etl import pipelines, storage
 from etl.errors import RecipeError
 from etl.recipe.overrides import override
 from etl.recipe.relative_paths import resolve_paths
@@ -140,6 +140,14 @@ class Recipe(Settings):
     def tokenize_stage(self) -> Tokenize | None:
         """The tokenize stage, or None."""
         return next((s for s in self.stages if isinstance(s, Tokenize)), None)
+
+    @property
+    def uses_sample_tokenizer(self) -> bool:
+        """Whether it tokenizes with the tokenizer of the shipped sample, but reads something else."""
+        stage, folder = self.tokenize_stage, f"{pipelines.FOLDER}/"
+        if stage is None or not stage.tokenizer.startswith(folder):
+            return False
+        return not all(path.startswith(folder) for path in self.source.paths)
 
     @property
     def references(self) -> dict[str, tuple[Reference, ...]]:

@@ -261,6 +261,53 @@ def test_plan_measures_how_evenly_the_tokens_are_read_without_torch(
     assert facts("plan", file, "--lake", tmp_path / "new")["evenness"] is None
 
 
+def test_init_writes_a_recipe_that_plan_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw").mkdir()
+    write_parquet(tmp_path / "raw" / "a.parquet", records(0, 40))
+    result = etl("init", "--source", "raw")
+    assert result.exit_code == 0, result.output
+    assert "columns     text: body, id: doc_id, url: link" in result.stdout
+    assert "run `etl plan recipe.yaml`" in result.stdout
+    assert facts("plan", "recipe.yaml")["sample"]["documents"] == 40
+    again = etl("init", "--source", "raw")
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "recipe.yaml: the file exists" in again.stderr
+    assert etl("init", "-", "--source", "raw").stdout == (tmp_path / "recipe.yaml").read_text()
+    (tmp_path / "recipes").mkdir()
+    assert etl("init", "recipes/web.yaml", "--source", "raw").exit_code == 0
+    assert facts("plan", "recipes/web.yaml")["lake"] == str(tmp_path / "lake")
+
+
+def test_plan_shows_sampled_verdicts_and_the_tokenizer(recipe_file: Path) -> None:
+    shown = etl("plan", recipe_file).stdout
+    assert "sample      32 documents of 1 file" in shown
+    assert "broken.parquet" in shown.partition("warning")[2]
+    assert "vocabulary  " in shown
+    assert "sample " not in etl("plan", recipe_file, "--no-sample").stdout
+    mistyped = etl("plan", recipe_file, "--set", "source.columns.text=boddy")
+    assert mistyped.exit_code == 1
+    assert "did you mean 'body'?" in mistyped.stderr
+
+
+def test_the_tokenizer_of_the_sample_is_a_warning(recipe_file: Path) -> None:
+    source = ("--source", recipe_file.parent / "crawl", "--set", "source.columns.text=body")
+    lake = ("--lake", recipe_file.parent / "lake")
+    assert "--set tokenize.tokenizer=FILE" in etl("plan", "gopher", *source, *lake).stderr
+    assert etl("plan", "demo", *lake).stderr == ""
+
+
+def test_stages_are_listed_and_printed() -> None:
+    listed = facts("stages")
+    assert [stage["kind"] for stage in listed][-1] == "tokenize"
+    text = etl("stages", "language").stdout
+    assert "min_score  (number >= 0, <= 1 or null, default 0.65)" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "did you mean 'language'?" in etl("stages", "langage").stderr
+
+
 def test_recipes_are_listed_and_printed() -> None:
     listed = facts("recipes")
     assert "demo" in {recipe["name"] for recipe in listed}
